@@ -1,0 +1,92 @@
+"""What a node has counted: immutable records, one per peer and one for all."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+__all__ = ["NodeStats", "PeerStats"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerStats:
+    """What was counted about one peer, over all its links, up to the moment it was asked for.
+
+    Attributes:
+        sent: Messages written to the peer; each resend counts.
+        received: Messages that came from the peer.
+        bytes_sent: Bytes of header and data of the messages sent.
+        bytes_received: Bytes of header and data of the messages received.
+        in_flight: Messages sent whose end is not known yet.
+        queued: Messages that wait here to be sent.
+        slots_used: Messages of the peer that are being handled here.
+        refused: Messages of the peer that were refused here.
+        refused_by_peer: Messages sent that the peer refused.
+        late: Acknowledgements, refusals and answers that came after nobody waited for them any more.
+        reconnects: Links made after the first.
+        errors: Sends that failed otherwise than by a refusal, and links lost by an error.
+        conflicts: Times that a link claimed an identity that another one holds.
+    """
+
+    sent: int = 0
+    received: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    in_flight: int = 0
+    queued: int = 0
+    slots_used: int = 0
+    refused: int = 0
+    refused_by_peer: int = 0
+    late: int = 0
+    reconnects: int = 0
+    errors: int = 0
+    conflicts: int = 0
+
+
+_COUNTERS = tuple(each.name for each in fields(PeerStats))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStats(PeerStats):
+    """What a node has counted: the sums over its peers, those that are gone included.
+
+    Attributes:
+        connections: Links open now, those still in their handshake included.
+        peers: The record of each peer that is known now, by the text of the peer; cannot be changed.
+    """
+
+    connections: int = 0
+    peers: Mapping[str, PeerStats] = field(default_factory=lambda: MappingProxyType({}))
+
+    def __post_init__(self) -> None:
+        """Keep a copy of `peers` that nobody can change."""
+        object.__setattr__(self, "peers", MappingProxyType(dict(self.peers)))
+
+    @classmethod
+    def of(cls, peers: Mapping[str, PeerStats], *, connections: int = 0, gone: Iterable[PeerStats] = ()) -> NodeStats:
+        """Sum the records up.
+
+        Args:
+            peers: The record of each peer that is known now.
+            connections: Links open now.
+            gone: Records that count in the sums and are no longer listed, such as those of peers that were forgotten.
+
+        Returns:
+            The record of the node.
+        """
+        records = (*peers.values(), *gone)
+        sums = {name: sum(getattr(record, name) for record in records) for name in _COUNTERS}
+        return cls(connections=connections, peers=peers, **sums)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Rebuild from the values: a read-only mapping cannot be pickled itself."""
+        values: dict[str, Any] = {name: getattr(self, name) for name in _COUNTERS}
+        return _rebuild, (values | {"connections": self.connections, "peers": dict(self.peers)},)
+
+
+def _rebuild(values: dict[str, Any]) -> NodeStats:
+    return NodeStats(**values)
