@@ -1,0 +1,45 @@
+"""Serializers by name."""
+
+from __future__ import annotations
+
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from redpoll.errors import ConfigError
+from redpoll.serializers.base import Serializer
+from redpoll.serializers.buffer import BufferSerializer
+from redpoll.serializers.json import JsonSerializer
+from redpoll.serializers.msgpack import MsgpackSerializer
+from redpoll.serializers.raw import RawSerializer
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SERIALIZERS", "get"]
+
+SERIALIZERS: Mapping[str, Serializer[Any]] = MappingProxyType(
+    {each.name: each for each in (RawSerializer(), BufferSerializer(), MsgpackSerializer(), JsonSerializer())}
+)
+"""The serializers that have a name; they keep no state, so all nodes share them."""
+
+
+def get(serializer: str | Serializer[Any]) -> Serializer[Any]:
+    """The serializer of that name.
+
+    Args:
+        serializer: A name in `SERIALIZERS`, or a serializer, which is returned as it is.
+
+    Raises:
+        ConfigError: There is none of that name, or it is no serializer; the hint lists the names.
+    """
+    if isinstance(serializer, str):
+        if serializer not in SERIALIZERS:
+            raise ConfigError(
+                "serializer", serializer, "there is no such serializer", f"the names are {', '.join(SERIALIZERS)}"
+            )
+        return SERIALIZERS[serializer]
+    given: object = serializer
+    # A class has the attributes too, and is a likely slip.
+    if isinstance(given, type) or not isinstance(given, Serializer):
+        raise ConfigError("serializer", given, "is no Serializer", "pass a name, or an object of such a class")
+    return serializer
