@@ -1,0 +1,1 @@
+"""The wire: bytes to messages and decisions, without I/O, clock or randomness."""

@@ -1,0 +1,140 @@
+"""A body on its way in: one buffer that the socket is read into directly, and that grows with what has arrived."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+
+__all__ = ["EAGER_ALLOCATION", "KEPT_BODIES", "KEPT_SIZE", "Assembly", "BodyPool"]
+
+#: Bytes that a body gets at most before any of it arrived, and no more than its first frame brings: a link reads one
+#: frame at a time, so nothing that is only announced adds up. A body grows to twice what has arrived of it, which costs
+#: at most one copy of the body in all.
+EAGER_ALLOCATION = 1024 * 1024
+
+_ZEROS = bytes(64 * 1024)
+
+
+#: How many bodies are kept to be used again, and how large one may be, bytes.
+KEPT_BODIES = 4
+KEPT_SIZE = 4 * 1024 * 1024
+
+
+class BodyPool:
+    """The memory of large bodies that were handed out, used again once nobody refers to them any more.
+
+    Fresh memory costs a page fault every 4 KiB, which is more than receiving into it. One pool is for one thread; it
+    keeps `KEPT_BODIES` bodies of at most `KEPT_SIZE` bytes, and lets go of the oldest first.
+    """
+
+    __slots__ = ("_kept",)
+
+    def __init__(self) -> None:
+        self._kept: deque[bytearray] = deque(maxlen=KEPT_BODIES)
+
+    def keep(self, buffer: bytearray) -> None:
+        """Note a body that is being handed out."""
+        if len(buffer) <= KEPT_SIZE and all(each is not buffer for each in self._kept):
+            self._kept.append(buffer)
+
+    def take(self, size: int) -> bytearray | None:
+        """A body of exactly `size` bytes that nobody refers to any more, its old contents in it."""
+        for buffer in self._kept:
+            # A view that is alive would be one more.
+            if len(buffer) == size and _references(buffer) == _OURS:
+                return buffer
+        return None
+
+
+# Without reference counts nothing is known to be free, and nothing is used again.
+_references = getattr(sys, "getrefcount", lambda _: 0)
+
+
+def _ours() -> int:
+    """How often an object counts as referred to that only a container, a loop and the call refer to: versions differ."""
+    count = 0
+    for buffer in deque((bytearray(1),)):
+        count = _references(buffer)
+    return count or -1
+
+
+_OURS = _ours()
+
+
+class Assembly:
+    """The body of one message while its bytes arrive, in one frame or in fragments.
+
+    Args:
+        first: Bytes of it that its first frame brings.
+        pool: Where memory of its size may be found.
+
+    Attributes:
+        total: Bytes that the body will have.
+        left: Seconds that its sender gives it to be begun, once all of it is there; None is no limit.
+        filled: Bytes that have arrived.
+        buffer: Where they are.
+        discarded: Whether the message was given up: its bytes are still counted, but no longer kept.
+    """
+
+    __slots__ = ("buffer", "discarded", "filled", "header", "identity", "kind", "left", "serial", "total")
+
+    def __init__(
+        self,
+        identity: bytes,
+        serial: int,
+        kind: int,
+        header: bytes,
+        total: int,
+        first: int,
+        left: float | None,
+        pool: BodyPool | None = None,
+    ) -> None:
+        self.identity = identity
+        self.serial = serial
+        self.kind = kind
+        self.header = header
+        self.left = left
+        self.total = total
+        self.filled = 0
+        self.discarded = False
+        kept = None if pool is None else pool.take(total)
+        self.buffer = bytearray(min(first, EAGER_ALLOCATION)) if kept is None else kept
+
+    @property
+    def complete(self) -> bool:
+        """Whether all has arrived."""
+        return self.filled == self.total
+
+    def room(self, wanted: int) -> memoryview:
+        """Return where the next bytes go: at least one, at most `wanted`, which must not reach beyond the body.
+
+        No view of the buffer may be alive: it may move.
+        """
+        buffer = self.buffer
+        if self.discarded:
+            return memoryview(buffer)[: min(wanted, len(buffer))]
+        if self.filled == len(buffer):
+            self._grow(min(self.total, max(2 * len(buffer), min(wanted, len(_ZEROS)))))
+        return memoryview(buffer)[self.filled : self.filled + wanted]
+
+    def append(self, data: memoryview) -> None:
+        """Copy bytes that arrived in another buffer; they must not reach beyond the body."""
+        size = len(data)
+        if not self.discarded:
+            while self.filled + size > len(self.buffer):
+                self._grow(min(self.total, max(2 * len(self.buffer), self.filled + size)))
+            self.buffer[self.filled : self.filled + size] = data
+        self.filled += size
+
+    def discard(self) -> None:
+        """Give the body up: keep a small buffer that what still comes is read into."""
+        self.discarded = True
+        self.buffer = bytearray(min(self.total, len(_ZEROS)))
+
+    def _grow(self, size: int) -> None:
+        buffer = self.buffer
+        missing = size - len(buffer)
+        while missing > 0:
+            step = min(missing, len(_ZEROS))
+            buffer += _ZEROS if step == len(_ZEROS) else bytes(step)
+            missing -= step

@@ -1,0 +1,748 @@
+"""One connection's state machine: bytes in, messages out; messages in, bytes out; one next deadline.
+
+No I/O happens here. The owner reads from the socket into `get_buffer()`, tells `received()`, takes `arrived` and
+`take_output()`, and calls `tick()` when `next_deadline()` has come. What belongs to a peer over all its links
+(queue, slots, requests) is in peer.py; reading frames is in reader.py, and a link is also its reader.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from enum import Enum, auto
+from struct import Struct
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from redpoll.address import Address
+from redpoll.errors import PeerLost, ProtocolError
+from redpoll.message import Message, identity_prefix
+from redpoll.wire.assembly import BodyPool
+from redpoll.wire.capabilities import MESSAGE_UNIT, WINDOW_UNIT, Announcement
+from redpoll.wire.frames import (
+    ACK_ANSWER,
+    ACK_REFUSAL,
+    PREAMBLE,
+    PREAMBLE_SIZE,
+    Control,
+    Goodbye,
+    Kind,
+    control_frame,
+    encode_refusal,
+    own_struct,
+)
+from redpoll.wire.handshake import Handshake
+from redpoll.wire.inbound import Inbound
+from redpoll.wire.liveness import Liveness
+from redpoll.wire.metadata import DEADLINE_BLOCK, Field, millis
+from redpoll.wire.outgoing import Body, Outgoing, Stage, Unawaited
+from redpoll.wire.reader import LARGE, Reader
+from redpoll.wire.settings import Settings
+from redpoll.wire.transfer import Transfer
+
+if TYPE_CHECKING:
+    from redpoll.wire.assembly import Assembly
+    from redpoll.wire.peer import Peer
+
+__all__ = ["DONE_BELOW", "NO_MESSAGE", "OUTPUT_LIMIT", "TRANSITIONS", "Event", "Link", "LinkState"]
+
+#: Bodies above this many bytes are written from where they are, not joined with their neighbours.
+_APART = 32 * 1024
+
+#: With this much output waiting to be taken, further messages wait in their peer's queue.
+OUTPUT_LIMIT = 256 * 1024
+
+#: Up to this size preamble and body of a message in a run are packed together, bytes; above, copying the body costs more.
+_PACKED = 512
+
+#: A preamble whose identity is one that this process made, in its two halves.
+_OWN = Struct("!8sQIIHB")
+#: An unacknowledged message is done as it joins this little output of a link that takes it, bytes; else when that is out.
+DONE_BELOW = 16 * 1024
+
+_CREDIT = Struct("!IQ4x")
+_TIMED = Struct("!16sIIHBHBHI")
+_TIMED_EXTRA = DEADLINE_BLOCK.size
+_REQ_ACK = int(Kind.REQ_ACK)
+_ENDED = int(Stage.ENDED)
+_RETRY = int(Kind.RETRY)
+_ANSWER = int(Kind.ANSWER)
+_TIMED_BIT = int(Kind.METADATA)
+_CONTINUED = int(Kind.CONTINUED)
+_ACK = int(Kind.ACK)
+
+
+#: What `Link.transmit_run` hands back for an item that is None.
+NO_MESSAGE: Any = object()
+
+
+class LinkState(Enum):
+    """What a link may carry. Acknowledgements, answers and control frames pass in all states but the outer two."""
+
+    #: The other end's 18 bytes are not here yet: nothing but our own goes out.
+    HANDSHAKE = auto()
+    OPEN = auto()
+    #: We said goodbye: no message is sent, and those that arrive are no longer taken unless we said so.
+    LEAVING = auto()
+    #: The other end said goodbye: no message is sent.
+    LEFT = auto()
+    #: Both said goodbye.
+    PARTING = auto()
+    CLOSED = auto()
+
+
+class Event(Enum):
+    """What moves a link from state to state."""
+
+    HANDSHAKE = auto()
+    GOODBYE_SENT = auto()
+    GOODBYE_RECEIVED = auto()
+    LOST = auto()
+
+
+#: Every legal step; a step that is not here is a `ProtocolError`.
+TRANSITIONS = MappingProxyType(
+    {
+        (LinkState.HANDSHAKE, Event.HANDSHAKE): LinkState.OPEN,
+        (LinkState.HANDSHAKE, Event.LOST): LinkState.CLOSED,
+        (LinkState.OPEN, Event.GOODBYE_SENT): LinkState.LEAVING,
+        (LinkState.OPEN, Event.GOODBYE_RECEIVED): LinkState.LEFT,
+        (LinkState.OPEN, Event.LOST): LinkState.CLOSED,
+        (LinkState.LEAVING, Event.GOODBYE_RECEIVED): LinkState.PARTING,
+        (LinkState.LEAVING, Event.LOST): LinkState.CLOSED,
+        (LinkState.LEFT, Event.GOODBYE_SENT): LinkState.PARTING,
+        (LinkState.LEFT, Event.LOST): LinkState.CLOSED,
+        (LinkState.PARTING, Event.LOST): LinkState.CLOSED,
+        (LinkState.CLOSED, Event.LOST): LinkState.CLOSED,
+    }
+)
+
+_SENDING = frozenset((LinkState.OPEN,))
+_TAKING = frozenset((LinkState.OPEN, LinkState.LEFT))
+_LEAVING = frozenset((LinkState.LEAVING, LinkState.PARTING))
+
+
+class Link:
+    """One connection to a peer. See the module's text for the contract with its owner.
+
+    Attributes:
+        dialled: Whether this end dialled.
+        peer: Whose link it is; None until the owner knows.
+        announced: The other end's last announcement; None means libchirp, or too early to know.
+        writable: Kept by the owner: False while the transport is above its high-water mark.
+        in_flight: Written and not yet confirmed, by serial, oldest first.
+        arrived: Messages for the owner to take.
+        held: How many messages that came over this link have not ended.
+    """
+
+    __slots__ = (
+        "announced",
+        "arrived",
+        "arrived_bytes",
+        "bodies",
+        "bytes_received",
+        "bytes_sent",
+        "credit_at",
+        "credit_bytes",
+        "credit_bytes_at",
+        "credit_messages",
+        "dialled",
+        "early_cancels",
+        "handshake",
+        "held",
+        "idle_at",
+        "in_flight",
+        "last_serial",
+        "liveness",
+        "make",
+        "out",
+        "out_bytes",
+        "out_large",
+        "owner",
+        "peer",
+        "reader",
+        "remote_identity",
+        "sending",
+        "session",
+        "settings",
+        "state",
+        "takes_all",
+        "taking",
+        "timed",
+        "transfers",
+        "window",
+        "window_bytes",
+        "window_bytes_used",
+        "window_used",
+        "writable",
+        "written",
+    )
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        dialled: bool,
+        now: float,
+        make: type[Inbound[Any]] = Inbound,
+        owner: Any = None,
+        bodies: BodyPool | None = None,
+    ) -> None:
+        self.settings = settings
+        self.dialled = dialled
+        self.make = make
+        #: Memory for large bodies, of all links of one event loop.
+        self.bodies = bodies
+        #: For the owner's own use: its transport.
+        self.owner = owner
+        self.state = LinkState.HANDSHAKE
+        #: Whether messages may be sent, and whether those that arrive are taken: what the state allows.
+        self.sending = False
+        self.taking = False
+        self.takes_all = False
+        self.peer: Peer | None = None
+        self.handshake: Handshake | None = None
+        self.remote_identity: bytes | None = None
+        self.announced: Announcement | None = None
+        self.liveness = Liveness(settings, now)
+        self.reader = Reader(self)
+        self.writable = True
+        self.in_flight: dict[int, Outgoing] = {}
+        self.arrived: list[Inbound[Any]] = []
+        #: Bytes that were read since the owner took `arrived`: at least what that has.
+        self.arrived_bytes = 0
+        #: Cancel frames that came before the link had a peer: serial, and whether the work is to be cancelled too.
+        self.early_cancels: list[tuple[int, bool]] = []
+        #: Whether any of `arrived` has a deadline.
+        self.timed = False
+        #: Bodies of session frames, for the owner to take: proofs that this link is who it claims to be.
+        self.session: list[bytes] = []
+        self.held = 0
+        #: The serial of the last message that was taken, one sent again aside; None while there is none.
+        self.last_serial: int | None = None
+        self.window = self.window_bytes = self.window_used = self.window_bytes_used = 0
+        self.credit_messages = self.credit_bytes = 0
+        self.credit_at = max(1, settings.window // 4)
+        # A quarter of what is announced, which is rounded: the other end reckons with that.
+        self.credit_bytes_at = max(1, settings.window_bytes // WINDOW_UNIT * WINDOW_UNIT // 4)
+        self.out: list[Body] = []
+        self.out_bytes = 0
+        self.out_large = False
+        self.transfers: deque[Transfer] | None = None
+        #: Unacknowledged sendings whose bytes were given out and that wait for the transport to take them.
+        self.written: list[Outgoing] = []
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self.idle_at = now + settings.reuse_time
+
+    # Life
+
+    def start(self, announcement: Announcement | None, port: int | None = None) -> None:
+        """Put the handshake, and the announcement behind it, into the output: one write, as libchirp demands.
+
+        Args:
+            announcement: None is none, as libchirp.
+            port: Announced instead of the settings' port.
+        """
+        frame = Handshake(self.settings.port if port is None else port, self.settings.identity).encode()
+        if announcement is not None:
+            frame += announcement.encode()
+        self._put(frame)
+
+    def step(self, event: Event) -> None:
+        """Move to the next state.
+
+        Raises:
+            ProtocolError: The table has no such step.
+        """
+        state = TRANSITIONS.get((self.state, event))
+        if state is None:
+            raise ProtocolError(f"{event.name.lower()} is not legal on a link that is {self.state.name.lower()}")
+        self.state = state
+        self.sending = state in _SENDING
+        self.taking = state in _TAKING or (self.takes_all and state in _LEAVING)
+
+    @property
+    def busy(self) -> bool:
+        """Whether anything on this link has not ended: closing it would lose or fail something."""
+        return self.held > 0 or self.unfinished
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether anything is on its way: sent and not confirmed, not written yet, or here in part."""
+        return bool(self.in_flight or self.transfers or self.written or self.out or self.reader.unfinished)
+
+    @property
+    def clear(self) -> bool:
+        """Whether all that was sent has ended at the other end, so that what goes over another link cannot overtake it."""
+        places = self.window_used if self.announced is not None else 0
+        return not (self.in_flight or self.transfers or places)
+
+    def hear(self, handshake: Handshake) -> None:
+        """Take the other end's handshake."""
+        self.step(Event.HANDSHAKE)
+        self.handshake = handshake
+        self.remote_identity = handshake.identity
+        self.liveness.open()
+
+    def announce(self, announcement: Announcement) -> None:
+        """Take the other end's announcement, the first or a later one: window and flags are replaced."""
+        first = self.announced is None
+        if announcement.max_message_size == 0:
+            # Less than the unit it is told in, so not nothing: what is above that the other end refuses by closing.
+            announcement = announcement._replace(max_message_size=MESSAGE_UNIT - 1)
+        self.announced = announcement
+        self.window = announcement.window
+        self.window_bytes = announcement.window_bytes
+        if first and self.state is LinkState.LEAVING:
+            self._say_goodbye()
+        if first and self.peer is not None:
+            self.peer.met(self)
+
+    def leave(self, *, take_all: bool = False) -> None:
+        """Say goodbye; nothing happens twice, nor before the handshake.
+
+        Args:
+            take_all: Whether what crosses the goodbye is handled, as long as the link is there: this node goes on, only
+                without the link. Else messages that are to be acknowledged are handled if they have arrived; what comes
+                later is not, and its sender is told by the last serial.
+        """
+        if (self.state, Event.GOODBYE_SENT) not in TRANSITIONS:
+            return
+        self.takes_all = take_all
+        if self.announced is not None:
+            self._say_goodbye()
+        self.step(Event.GOODBYE_SENT)
+        self._credit_at_once()
+
+    def _credit_at_once(self) -> None:
+        """Keep no credit back any more: the sender moves to another link when all that it sent here has ended."""
+        self.credit_at = self.credit_bytes_at = 1
+        self.credit(0, 0)
+
+    def _say_goodbye(self) -> None:
+        last = self.last_serial
+        said = Goodbye.ALL if self.takes_all else Goodbye.NONE if last is None else Goodbye.UP_TO
+        self._put(control_frame(Control.GOODBYE, last or 0, body=bytes((said,))))
+
+    def left(self, said: Goodbye, last: int) -> list[Outgoing]:
+        """Take the other end's goodbye; return what it will not handle and is safe to send again, in order.
+
+        Args:
+            said: What it said of messages that cross its goodbye.
+            last: The serial of the last message that it took.
+        """
+        self.step(Event.GOODBYE_RECEIVED)
+        self._credit_at_once()
+        late: list[Outgoing] = []
+        if said is not Goodbye.ALL:
+            crossing = self.in_flight.values()
+            late += [out for out in crossing if said is Goodbye.NONE or _is_later(out.serial, last)]
+        late += [transfer.out for transfer in self.transfers or () if not transfer.begun and not transfer.answer]
+        for out in late:
+            self.forget(out)
+        return late
+
+    def lost(self) -> None:
+        """The connection is gone. What was in flight is for the peer to settle."""
+        self.step(Event.LOST)
+        self.writable = False
+        self.out.clear()
+        self.out_bytes = 0
+
+    # Sending
+
+    def admits(self, out: Outgoing) -> bool:
+        """Whether a message may be written now: state, transport and the other end's window allow it."""
+        if not self.writable or self.out_bytes > OUTPUT_LIMIT or not self.sending:
+            return False
+        if self.announced is None:
+            # One unconfirmed message toward libchirp, which has one buffer for acknowledgements (chirp.md 1.6), and
+            # nothing that would overtake a large one.
+            return not self.transfers and not (out.kind & _REQ_ACK and self.peer is not None and self.peer.unconfirmed)
+        used = self.window_bytes_used
+        # The other end may keep back credit for less than a quarter of the window: what is used then is no obstacle.
+        limit = self.window_bytes
+        return self.window_used < self.window and (used + out.size <= limit or used * 4 <= limit)
+
+    def transmit(self, out: Outgoing, now: float) -> None:
+        """Write a message, which `admits()` allowed: to the output, or a large one to the transfers."""
+        kind = out.kind
+        body = out.body
+        size = len(body)
+        out.link = self
+        out.stage = 1
+        # libchirp has no window, but the other end may still announce itself, and then counts this too.
+        self.window_used += 1
+        self.window_bytes_used += out.size
+        if size > self.settings.fragment_size:
+            plain = self.announced is None
+            self._begin(Transfer(out, kind & _REQ_ACK if plain else kind, self.settings.fragment_size, whole=plain))
+            return
+        serial = self._number(out)
+        if self.announced is None:
+            self._transmit_plain(out)
+            return
+        header = out.header
+        deadline = out.deadline
+        output = self.out
+        if deadline is not None and kind & _REQ_ACK:
+            self.out_bytes += _TIMED.size + out.size
+            left = int((deadline - now) * 1000.0)
+            if not 0 <= left <= 0xFFFFFFFF:
+                left = millis(deadline - now)
+            output.append(
+                _TIMED.pack(out.identity, serial, size + _TIMED_EXTRA, len(header), kind | _TIMED_BIT, 7, 1, 4, left)
+            )
+        else:
+            self.out_bytes += PREAMBLE_SIZE + out.size
+            output.append(PREAMBLE.pack(out.identity, serial, size, len(header), kind))
+        if header:
+            output.append(header)
+        if size:
+            output.append(body)
+        if size > _APART:
+            self.out_large = True
+        if not kind & _REQ_ACK:
+            if self.out_bytes > DONE_BELOW:
+                self.written.append(out)
+            else:
+                out.stage = _ENDED
+                out.deadline = None
+                out.settle(None, None)
+
+    def transmit_run(
+        self, messages: Iterator[Message[Any]], address: Address, encode: Callable[[Any], Body], limit: int
+    ) -> tuple[Message[Any] | None, bool]:
+        """Write small unacknowledged messages in a row, without a sending for each.
+
+        Args:
+            messages: Asked for one more message only while another may be written.
+            address: Where they go; one for elsewhere ends the run.
+            encode: Makes bytes of the data.
+            limit: How many at most: the caller counted the places in the window.
+
+        Returns:
+            The message that ended the run because it cannot be part of one (`NO_MESSAGE` for an item that is None), or
+            None; and whether there are no more.
+        """
+        pack = _OWN.pack
+        packed_size, pack_whole = -1, pack
+        prefix = identity_prefix()
+        peer = self.peer
+        if peer is None:
+            return None, False
+        out = self.out
+        budget = self.window_bytes - self.window_bytes_used
+        largest = min(LARGE, self.settings.max_message_size)
+        if self.announced is not None:
+            largest = min(largest, self.announced.max_message_size)
+        count = total = 0
+        leftover: Message[Any] | None = None
+        ended = True
+        try:
+            for message in messages:
+                if (
+                    type(message) is not Message
+                    or (message._address is not address and message._address != address)
+                    or message._header
+                ):
+                    item: object = message
+                    leftover = NO_MESSAGE if item is None else message
+                    break
+                body = message._data
+                if type(body) is not bytes:
+                    try:
+                        body = encode(body)
+                    except Exception:  # noqa: BLE001  # it is raised again where the message is sent by itself
+                        leftover = message
+                        break
+                size = len(body)
+                if size > largest:
+                    leftover = message
+                    break
+                # Not kept in a local name: what makes the messages may itself send to this peer.
+                peer.serial = serial = (peer.serial + 1) & 0xFFFFFFFF
+                if size == packed_size:
+                    out.append(pack_whole(prefix, message._number, serial, size, 0, 0, body))
+                elif size <= _PACKED:
+                    packed_size, pack_whole = size, own_struct(size).pack
+                    out.append(pack_whole(prefix, message._number, serial, size, 0, 0, body))
+                else:
+                    out.append(pack(prefix, message._number, serial, size, 0, 0))
+                    out.append(body)
+                total += size
+                count += 1
+                if count >= limit or total >= budget:
+                    ended = False
+                    break
+        finally:
+            peer.counters.sent += count
+            self.window_used += count
+            self.window_bytes_used += total
+            self.out_bytes += total + PREAMBLE_SIZE * count
+        return leftover, ended and leftover is None
+
+    def _transmit_plain(self, out: Outgoing) -> None:
+        """Toward a node that did not announce itself: libchirp's bytes, and none of ours."""
+        kind = out.kind & _REQ_ACK
+        self._put(PREAMBLE.pack(out.identity, out.serial, len(out.body), len(out.header), kind) + out.header)
+        if len(out.body):
+            self._put_body(out.body)
+        if not kind:
+            self.written.append(out)
+
+    def _number(self, out: Outgoing) -> int:
+        """Give a message its serial as it is written: serials are in the order of the wire, which goodbyes rely on."""
+        if out.kind & _RETRY and self.announced is not None:
+            serial = out.serial
+        else:
+            peer = self.peer
+            peer.serial = out.serial = serial = (peer.serial + 1) & 0xFFFFFFFF  # type: ignore[union-attr]
+        if out.kind & _REQ_ACK:
+            self.in_flight[serial] = out
+        return serial
+
+    def _begin(self, transfer: Transfer) -> None:
+        if self.transfers is None:
+            self.transfers = deque()
+        self.transfers.append(transfer)
+
+    def forget(self, out: Outgoing) -> None:
+        """Take a sending off the link: its place in the window comes back, its fragments end."""
+        if self.in_flight.get(out.serial) is out:
+            del self.in_flight[out.serial]
+        self.window_used -= 1
+        self.window_bytes_used -= out.size
+        self._stop_transfer(out)
+
+    def recall(self, out: Outgoing, hard: bool) -> bool:
+        """Tell an announced node that a message is given up; True if it cannot have begun, as not all of it was written.
+
+        Args:
+            out: The message.
+            hard: Whether work that has begun is to be cancelled.
+        """
+        transfer = self._stop_transfer(out)
+        if transfer is not None and not transfer.begun:
+            self.forget(out)
+        elif transfer is not None or out.kind & _REQ_ACK:
+            self.control(Control.CANCEL, out.serial, b"\x01" if hard else b"")
+        return transfer is not None
+
+    def _stop_transfer(self, out: Outgoing) -> Transfer | None:
+        """Write no further fragment of a message."""
+        for transfer in self.transfers or ():
+            if transfer.out is out and not transfer.begun_whole:
+                self.transfers.remove(transfer)  # type: ignore[union-attr]
+                return transfer
+        return None
+
+    # Ends of received messages, and answers
+
+    def acknowledge(self, message: Inbound[Any]) -> None:
+        """Tell the sender that the work is done."""
+        if self.announced is None:
+            self._put(PREAMBLE.pack(message.identity, self._next_serial(), 0, 0, _ACK))
+        else:
+            self.out.append(PREAMBLE.pack(message.identity, message.serial, 0, 0, _ACK))
+            self.out_bytes += PREAMBLE_SIZE
+
+    def refuse(self, message: Inbound[Any] | Assembly, code: int, text: str) -> None:
+        """Tell an announced sender why the work was not done. libchirp cannot be told."""
+        if self.announced is not None:
+            body = encode_refusal(code, text)
+            self._put(PREAMBLE.pack(message.identity, message.serial, len(body), 0, ACK_REFUSAL) + body)
+
+    def answer(
+        self, message: Inbound[Any], body: Body, header: bytes = b"", *, ends: bool, out: Outgoing | None = None
+    ) -> None:
+        """Send an announced node the answer that it wanted; it waits for no place in the window.
+
+        Args:
+            message: What is answered.
+            body: The answer; never acknowledged.
+            header: The answer's header.
+            ends: Whether this is the acknowledgement as well.
+            out: Settled when the answer was written, if somebody waits for that.
+        """
+        kind = ACK_ANSWER if ends else _ANSWER
+        size = len(body)
+        if size > self.settings.fragment_size:
+            if out is None:
+                out = Unawaited()
+                out.prepare(message, body, 0, None, None)
+                out.header = header
+            out.link = self
+            out.stage = 1
+            out.serial = message.serial
+            self._begin(Transfer(out, kind, self.settings.fragment_size, answer=True))
+            return
+        self.out.append(PREAMBLE.pack(message.identity, message.serial, size, len(header), kind))
+        self.out_bytes += PREAMBLE_SIZE
+        if header:
+            self._put(header)
+        if size:
+            self._put_body(body)
+        if out is not None:
+            self.written.append(out)
+
+    def credit(self, messages: int, size: int) -> None:
+        """Give an announced sender back the places of unacknowledged messages: a frame for a quarter of the window."""
+        self.credit_messages += messages
+        self.credit_bytes += size
+        if (
+            self.credit_messages >= self.credit_at or self.credit_bytes >= self.credit_bytes_at
+        ) and self.announced is not None:
+            self._put(control_frame(Control.CREDIT, body=_CREDIT.pack(self.credit_messages, self.credit_bytes)))
+            self.credit_messages = self.credit_bytes = 0
+
+    def credited(self, body: bytes) -> None:
+        """Take places back that a credit frame returns."""
+        messages, size = _CREDIT.unpack(body)
+        if messages > self.window_used or size > self.window_bytes_used:
+            raise ProtocolError(f"credit for {messages} messages of {size} bytes, which is more than was sent")
+        self.window_used -= messages
+        self.window_bytes_used -= size
+
+    def control(self, control: Control, serial: int = 0, body: bytes = b"") -> None:
+        """Write a control frame; only announced nodes get any but the announcement."""
+        if self.announced is not None and self.state is not LinkState.CLOSED:
+            self._put(control_frame(control, serial, body=body))
+
+    def probe(self) -> None:
+        """Write libchirp's NOOP, which keeps an idle link alive at its end and asks for nothing."""
+        self._put(control_frame(Control.ANNOUNCE, self._next_serial()))
+
+    def reannounce(self, announcement: Announcement) -> None:
+        """Tell an announced node a new window; credit that was kept back for the former one goes along."""
+        if self.announced is not None:
+            self._put(announcement.encode())
+            if self.state is LinkState.OPEN:
+                self.credit_at = max(1, announcement.window // 4)
+            self.credit(0, 0)
+
+    # Output
+
+    def take_output(self) -> list[Body]:
+        """Return what is to be written now, small frames joined, each large body by itself."""
+        out = self.out
+        if self.transfers and self.transfers[0].begun_whole:
+            return []
+        if not out:
+            return []
+        self.out = []
+        self.bytes_sent += self.out_bytes
+        self.out_bytes = 0
+        if not self.out_large:
+            return [out[0] if len(out) == 1 else b"".join(out)]
+        self.out_large = False
+        return _join_small(out)
+
+    def take_fragment(self, now: float) -> list[Body]:
+        """Return the next piece of the next large body, in turn; to be called while the transport is writable."""
+        transfers = self.transfers
+        if not transfers:
+            return []
+        transfer = transfers[0]
+        out = transfer.out
+        if not transfer.begun:
+            if not transfer.answer:
+                self._number(out)
+            block = b""
+            if out.deadline is not None and out.kind & _REQ_ACK and not transfer.whole:
+                block = DEADLINE_BLOCK.pack(7, Field.DEADLINE, 4, millis(out.deadline - now))
+            transfer.begin(block)
+        pieces, done = transfer.take()
+        self.bytes_sent += sum(map(len, pieces))
+        if out.timeout is not None and out.deadline is not None:
+            out.deadline = max(out.deadline, now + out.timeout)
+        if not transfer.whole:
+            transfers.rotate(-1)
+        if done:
+            transfers.remove(transfer)
+            if not out.kind & _REQ_ACK:
+                self.written.append(out)
+        return pieces
+
+    def flushed(self) -> list[Outgoing]:
+        """The transport took the output and is below its high-water mark: return the sendings that end with that."""
+        written = self.written
+        if written:
+            self.written = []
+        return written
+
+    def _put(self, frame: bytes) -> None:
+        self.out.append(frame)
+        self.out_bytes += len(frame)
+
+    def _put_body(self, body: Body) -> None:
+        self.out.append(body)
+        self.out_bytes += len(body)
+        if len(body) > _APART:
+            self.out_large = True
+
+    def _next_serial(self) -> int:
+        peer = self.peer
+        if peer is None:
+            return 0
+        peer.serial = (peer.serial + 1) & 0xFFFFFFFF
+        return peer.serial
+
+    # Time
+
+    def next_deadline(self) -> float:
+        """When `tick()` has something to do."""
+        alive = self.liveness.next_deadline(self.announced is not None)
+        return self.idle_at if alive is None else min(alive, self.idle_at)
+
+    def tick(self, now: float) -> PeerLost | bool:
+        """Do what time demands.
+
+        Returns:
+            The error to close the link with if the other end is gone; else whether it has just become suspect.
+        """
+        if now >= self.idle_at:
+            if self.reader.unfinished and now - self.liveness.heard >= self.settings.reuse_time:
+                return PeerLost(self.peer.address if self.peer is not None else None, "a message stopped arriving")
+            self._look_idle(now)
+        verdict = self.liveness.tick(now, self.announced is not None)
+        if isinstance(verdict, str):
+            return PeerLost(self.peer.address if self.peer is not None else None, verdict)
+        if verdict is not None:
+            self.control(Control.PING)
+        return verdict is Liveness.SUSPECT
+
+    def _look_idle(self, now: float) -> None:
+        """Say goodbye on a link that carried nothing for `reuse_time` and on which nothing is open."""
+        peer = self.peer
+        reuse = self.settings.reuse_time
+        unused_at = self.liveness.used + reuse
+        if unused_at > now:
+            self.idle_at = unused_at
+            return
+        self.idle_at = now + reuse / 4
+        if not self.busy and (peer is None or not (peer.queued or peer.requests)):
+            self.leave(take_all=True)
+
+
+def _is_later(serial: int, than: int) -> bool:
+    """Whether a serial comes after another, which may be before the end of the 32 bits."""
+    return 0 < (serial - than) & 0xFFFFFFFF < 0x80000000
+
+
+def _join_small(parts: list[Body]) -> list[Body]:
+    """Join neighbours that are small; a join would copy a large body."""
+    joined: list[Body] = []
+    small: list[Body] = []
+    for part in parts:
+        if len(part) > _APART:
+            if small:
+                joined.append(b"".join(small))
+                small = []
+            joined.append(part)
+        else:
+            small.append(part)
+    if small:
+        joined.append(b"".join(small))
+    return joined

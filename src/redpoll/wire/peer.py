@@ -1,0 +1,669 @@
+"""The sending half of a peer, over all its links: queue, window, requests, and who fails when a link is lost.
+
+A peer outlives its links. What a session that resumes after a lost link will keep (unconfirmed messages in order, the
+receiver's last serial) has its place here: `detach()` decides what becomes of what was in flight.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any, Protocol
+
+from redpoll.address import Address
+from redpoll.errors import (
+    Cancelled,
+    ConfirmTimeout,
+    Expired,
+    MessageTooLarge,
+    NoAnswer,
+    NotConfirmed,
+    NotSent,
+    PeerLost,
+    QueueFull,
+    RedpollError,
+    SendError,
+    Withdrawn,
+)
+from redpoll.wire.capabilities import Announcement
+from redpoll.wire.deadlines import Deadlines
+from redpoll.wire.frames import Goodbye, Kind
+from redpoll.wire.inbound import Inbound
+from redpoll.wire.link import Link
+from redpoll.wire.outgoing import Outgoing, Stage
+from redpoll.wire.settings import Settings
+from redpoll.wire.slots import Counters, SlotPool, Slots
+
+__all__ = ["WITHDRAW_GRACE", "Owner", "Peer"]
+
+_REQ_ACK = int(Kind.REQ_ACK)
+_WANTED = int(Kind.WANTED)
+_RETRY = int(Kind.RETRY)
+_ACK = int(Kind.ACK)
+_ENDED = int(Stage.ENDED)
+
+#: libchirp's data length has 32 bits; its own limit is below that, and nobody tells it to us.
+_MAX_PLAIN = 0xFFFFFFFF
+
+#: Seconds that a redpoll peer has, past the deadline, to say whether it had begun: a send that it had not begun fails
+#: as not sent, which is worth a round trip.
+WITHDRAW_GRACE = 0.2
+
+
+#: Of requests to libchirp that were given up so many are remembered, to know their answers when they come after all.
+MAX_GIVEN_UP = 1024
+
+
+class Owner(Protocol):
+    """What a peer needs of the node that it belongs to. All are plain calls that return at once."""
+
+    def wake(self, link: Link) -> None:
+        """There is output on a link, made outside of `received()` and `tick()`."""
+
+    def need_link(self, peer: Peer) -> None:
+        """Something waits in the queue and there is no link."""
+
+    def arm(self, peer: Peer, deadline: float) -> None:
+        """Call `peer.expire()` at `deadline`, the next one."""
+
+    def close(self, link: Link, error: RedpollError) -> None:
+        """Close a link because of an error."""
+
+
+class Peer:
+    """One peer: an identity at an address. What is sent to it, in order.
+
+    Attributes:
+        address: Where it can be dialled; None for a node that does not listen.
+        identity: Its node identity, 16 bytes; None until its handshake was seen.
+        links: Its live links, oldest first.
+        link: The one that messages go to.
+        queue: What waits to be written, in order; entries may have ended since.
+        requests: Those whose work is done and whose answer has not come: by serial, and for libchirp by identity.
+        serial: The last serial that was used, 32 bits, over all links.
+        armed: When the owner's timer for this peer rings; kept by both.
+    """
+
+    __slots__ = (
+        "address",
+        "armed",
+        "counters",
+        "deadlines",
+        "epoch",
+        "given_up",
+        "held",
+        "identity",
+        "link",
+        "links",
+        "owner",
+        "queue",
+        "queued",
+        "queued_bytes",
+        "requests",
+        "serial",
+        "settings",
+        "slots",
+        "starved",
+        "state",
+        "trouble",
+        "unconfirmed",
+    )
+
+    def __init__(
+        self,
+        address: Address | None,
+        identity: bytes | None,
+        settings: Settings,
+        pool: SlotPool,
+        owner: Owner,
+        serial: int,
+    ) -> None:
+        self.address = address
+        self.identity = identity
+        self.settings = settings
+        self.owner = owner
+        self.serial = serial
+        self.counters = Counters()
+        self.slots = Slots(settings, pool, self.counters)
+        self.held = self.slots.held
+        self.links: list[Link] = []
+        self.link: Link | None = None
+        self.queue: deque[Outgoing] = deque()
+        self.queued = 0
+        self.queued_bytes = 0
+        self.requests: dict[int | bytes, list[Outgoing]] = {}
+        self.deadlines: Deadlines[Outgoing] = Deadlines()
+        self.armed: float | None = None
+        self.epoch: int | None = None
+        #: Identities of requests to libchirp that nobody waits for any more, the latest last.
+        self.given_up: dict[bytes, None] | None = None
+        #: How many acknowledged messages a libchirp peer has not acknowledged: one at the most.
+        self.unconfirmed = 0
+        #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
+        self.trouble: RedpollError | None = None
+        #: For the owner's own use: who waits for room in the window, and what it notes about the peer.
+        self.starved: list[Any] = []
+        self.state: Any = None
+
+    # Sending
+
+    def submit(self, out: Outgoing, now: float) -> None:
+        """Send a message: at once, or when those before it and the window allow; settles it with an error at a bound."""
+        link = self.link
+        if link is not None and not self.queued and link.admits(out):
+            self._transmit(link, out, now)
+            if out.deadline is not None:
+                self._watch(out.deadline, out)
+            return
+        if out.deadline is not None:
+            self._watch(out.deadline, out)
+        settings = self.settings
+        if self.queued >= settings.queue_messages:
+            self._fail_unsent(out, QueueFull(out.message, settings.queue_messages, "messages", self.address))
+        elif self.queued and self.queued_bytes + _weight(out) > settings.queue_bytes:
+            self._fail_unsent(out, QueueFull(out.message, settings.queue_bytes, "bytes", self.address))
+        else:
+            self.queue.append(out)
+            self.queued += 1
+            self.queued_bytes += _weight(out)
+            if link is None:
+                self.owner.need_link(self)
+            elif not link.sending:
+                self.pump(now)
+
+    def _watch(self, deadline: float, out: Outgoing) -> None:
+        self.deadlines.add(deadline, out)
+        armed = self.armed
+        if armed is None or deadline < armed:
+            self.owner.arm(self, deadline)
+
+    def pump(self, now: float) -> None:
+        """Write what waits in the queue, as far as link and window allow."""
+        link = self.link
+        if link is None or ((len(self.links) > 1 or not link.sending) and link.clear):
+            link = self.link = self._choose()
+        queue = self.queue
+        while queue:
+            out = queue[0]
+            if out.stage == _ENDED:
+                queue.popleft()
+                continue
+            if link is None:
+                self.owner.need_link(self)
+                return
+            if not link.admits(out):
+                return
+            queue.popleft()
+            self.queued -= 1
+            self.queued_bytes -= _weight(out)
+            self._transmit(link, out, now)
+            # What made room may have come over another link than the one that is written to.
+            self.owner.wake(link)
+
+    def _transmit(self, link: Link, out: Outgoing, now: float) -> None:
+        announced = link.announced
+        if announced is None:
+            if out.size > _MAX_PLAIN:
+                self.fail(out, MessageTooLarge("message", out.size, _MAX_PLAIN))
+                return
+            if out.kind & _WANTED and not self.settings.acknowledge:
+                # As libchirp's asynchronous nodes do: what tells the request to be done is its answer.
+                out.kind &= ~_REQ_ACK
+            if out.kind & _REQ_ACK:
+                self.unconfirmed += 1
+            if out.kind & _WANTED:
+                self.requests.setdefault(out.identity, []).append(out)
+            if now - link.liveness.used > 0.75 * self.settings.reuse_time:
+                # The other end may be about to close an idle link: let a probe meet that, not the message (chirp.md 1.7).
+                link.probe()
+        elif out.size > announced.max_message_size:
+            self.fail(out, MessageTooLarge("message", out.size, announced.max_message_size))
+            return
+        self.counters.sent += 1
+        link.liveness.used = now
+        link.transmit(out, now)
+
+    @property
+    def places(self) -> int:
+        """How many small messages could be written at once; 0 while others wait."""
+        link = self.link
+        if link is None or self.queued or link.announced is None or not link.writable or not link.sending:
+            return 0
+        if link.window_bytes_used >= link.window_bytes:
+            return 0
+        return link.window - link.window_used
+
+    @property
+    def ready(self) -> bool:
+        """Whether a small message would be written at once."""
+        link = self.link
+        if link is None or link.announced is not None:
+            return self.places > 0
+        return link.writable and link.sending and not self.queued and not self.unconfirmed
+
+    # How a sending ends
+
+    def fail(self, out: Outgoing, error: BaseException) -> None:
+        """End a sending with an error."""
+        out.stage = _ENDED
+        out.deadline = None
+        self.counters.errors += 1
+        # Whoever dropped its future is told of the failure when the last reference goes, and this may hold that one.
+        self.deadlines.next()
+        out.settle(None, error)
+
+    def confirmed(self, out: Outgoing) -> None:
+        """An announced peer released a message: its sending is done, or its answer is still to come."""
+        if out.stage == _ENDED:
+            out.deadline = None
+            return
+        if out.kind & _WANTED:
+            if out.stage == Stage.WITHDRAWING:
+                self.fail(out, NoAnswer(out.message, out.timeout, self.address))
+            else:
+                out.stage = Stage.DONE
+                self.requests[out.serial] = [out]
+            return
+        out.stage = _ENDED
+        out.deadline = None
+        out.settle(None, None)
+
+    def written(self, out: Outgoing) -> None:
+        """The transport took an unacknowledged message."""
+        if out.kind & _WANTED:
+            # A request to libchirp, which ends with its answer.
+            return
+        out.deadline = None
+        if out.stage != _ENDED:
+            out.stage = _ENDED
+            out.settle(None, None)
+
+    def refused(self, out: Outgoing, error: SendError) -> None:
+        """An announced peer refused a message."""
+        self.counters.refused_by_peer += 1
+        if out.stage == _ENDED:
+            return
+        if isinstance(error, Withdrawn):
+            # Its time was over there, or here; which of the two clocks was first is all the same.
+            expired = Expired(out.message, out.timeout, "waiting in the peer's inbox", self.address)
+            self._fail_unsent(out, expired, error if out.kind & _RETRY else None)
+        elif out.kind & _RETRY and not error.sent:
+            # This one was not handled; what went out before it may have been.
+            again = NotConfirmed(out.message, f"when it was sent again, {error}", self.address)
+            self.fail(out, _because(again, error))
+        elif isinstance(error, Cancelled) and out.stage == Stage.WITHDRAWING:
+            # The work was cancelled because the time was over: that is what failed.
+            self.fail(out, _because(ConfirmTimeout(out.message, out.timeout, self.address), error))
+        else:
+            self.fail(out, error)
+
+    def answered(self, message: Inbound[Any]) -> None:
+        """An answer came from an announced peer; with the ACK bit it is the acknowledgement too."""
+        serial = message.serial
+        link = message.link
+        message.phase = 1
+        waiting = self.requests.get(serial)
+        out = waiting[0] if waiting else link.in_flight.get(serial)
+        if out is None or out.identity != message.identity:
+            self.counters.late += 1
+            return
+        if message.kind & _ACK and link.in_flight.pop(serial, None) is not None:
+            link.window_used -= 1
+            link.window_bytes_used -= out.size
+        if out.stage == _ENDED or not out.kind & _WANTED:
+            self.counters.late += 1
+            if message.kind & _ACK:
+                self.confirmed(out)
+            return
+        if waiting:
+            del self.requests[serial]
+        self._answer(out, message)
+
+    def awaits(self, link: Link, serial: int) -> bool:
+        """Whether a request waits for an answer over a link of an announced peer."""
+        waiting = self.requests.get(serial)
+        out = waiting[0] if waiting else link.in_flight.get(serial)
+        return out is not None and out.stage != _ENDED and out.kind & _WANTED != 0
+
+    def _answer(self, out: Outgoing, message: Inbound[Any]) -> None:
+        out.stage = _ENDED
+        out.deadline = None
+        self.counters.received += 1
+        out.settle(message, None)
+
+    def withdraw(self, out: Outgoing, *, hard: bool = False) -> None:
+        """The caller gave up waiting: nothing is settled; what can still be stopped is stopped."""
+        stage = out.stage
+        if stage == _ENDED:
+            return
+        out.stage = _ENDED
+        link = out.link
+        if stage == Stage.SENT and link is not None and link.announced is None:
+            # libchirp cannot be asked back: until its deadline the message still stands between us and the next one.
+            self._drop_request(out)
+            return
+        out.deadline = None
+        if stage == Stage.QUEUED:
+            self._unqueue(out)
+        elif stage == Stage.DONE:
+            self._drop_request(out)
+        else:
+            self._ask_back(out, hard)
+
+    def _unqueue(self, out: Outgoing) -> None:
+        self.queued -= 1
+        self.queued_bytes -= _weight(out)
+        queue = self.queue
+        while queue and queue[0].stage == _ENDED:
+            queue.popleft()
+        if len(queue) > 64 and len(queue) > 2 * self.queued:
+            self.queue = deque(entry for entry in queue if entry.stage != _ENDED)
+
+    def _drop_request(self, out: Outgoing) -> None:
+        if out.link is not None and out.link.announced is None and out.kind & _WANTED:
+            given_up = self.given_up
+            if given_up is None:
+                given_up = self.given_up = {}
+            given_up[out.identity] = None
+            if len(given_up) > MAX_GIVEN_UP:
+                del given_up[next(iter(given_up))]
+        for key in (out.serial, out.identity):
+            waiting = self.requests.get(key)
+            if waiting is not None and out in waiting:
+                waiting.remove(out)
+                if not waiting:
+                    del self.requests[key]
+
+    def _ask_back(self, out: Outgoing, hard: bool) -> bool:
+        """Tell an announced peer that a message is given up; True if it cannot have begun, as not all of it was written."""
+        link = out.link
+        if link is None or link not in self.links or link.announced is None:
+            return False
+        cut = link.recall(out, hard)
+        self.owner.wake(link)
+        return cut
+
+    # libchirp, which names a message by its identity alone, on any of the peer's links
+
+    def confirmed_plain(self, identity: bytes) -> None:
+        """A peer that did not announce itself acknowledged a message."""
+        for link in self.links:
+            for serial, out in link.in_flight.items():
+                if out.identity == identity:
+                    del link.in_flight[serial]
+                    link.window_used -= 1
+                    link.window_bytes_used -= out.size
+                    self.unconfirmed -= link.announced is None
+                    if out.kind & _WANTED and out.stage != _ENDED:
+                        out.stage = Stage.DONE
+                    else:
+                        self.confirmed(out)
+                    return
+        self.counters.late += 1
+
+    def answered_plain(self, message: Inbound[Any]) -> bool:
+        """Whether a message of a peer that did not announce itself is an answer; it is acknowledged if it asks for it."""
+        waiting = self.requests.get(message.identity)
+        if not waiting:
+            if not self.given_up or message.identity not in self.given_up:
+                return False
+            # An answer that comes too late is no message for the handler.
+            del self.given_up[message.identity]
+            self.counters.late += 1
+            message.phase = 1
+            if message.kind & _REQ_ACK:
+                message.link.acknowledge(message)
+            return True
+        out = waiting.pop(0)
+        if not waiting:
+            del self.requests[message.identity]
+        message.phase = 1
+        if message.kind & _REQ_ACK:
+            message.link.acknowledge(message)
+        # A link whose answer overtook its acknowledgement still waits for that one, as libchirp's window is one.
+        self._answer(out, message)
+        return True
+
+    # What arrives
+
+    def resent(self, message: Inbound[Any]) -> bool:
+        """See `Slots.resent()`."""
+        return self.slots.resent(message)
+
+    def cancelled(self, link: Link, serial: int, *, hard: bool) -> None:
+        """The peer gave up waiting for one of its messages."""
+        part = link.reader.abandon(serial)
+        if part is None:
+            self.slots.withdraw(serial, hard)
+        elif not part.discarded:
+            if part.kind & _REQ_ACK:
+                link.refuse(part, Withdrawn.code, "withdrawn by its sender before all of it was there")
+            else:
+                link.credit(1, part.total + len(part.header))
+
+    def carried_over_ended(self) -> None:
+        """A message that came over a lost link ended, or came again: the window over present links grows by its place."""
+        self.slots.carried -= 1
+        for link in self.links:
+            if link.announced is not None:
+                link.reannounce(self.announcement())
+                self.owner.wake(link)
+
+    def announcement(self) -> Announcement:
+        """What this node announces to the peer now."""
+        settings = self.settings
+        return Announcement(
+            slots=settings.slots,
+            window=max(0, settings.window - self.slots.carried),
+            window_bytes=settings.window_bytes,
+            max_message_size=settings.max_message_size,
+            epoch=settings.epoch,
+        )
+
+    # Links come and go
+
+    def attach(self, link: Link, now: float) -> None:
+        """A link was found to be this peer's."""
+        link.peer = self
+        self.links.append(link)
+        self.trouble = None
+        if link.announced is not None:
+            self.met(link)
+        self.pump(now)
+
+    def met(self, link: Link) -> None:
+        """The other end of a link of this peer announced itself: in its first bytes, or late, behind some messages."""
+        epoch = link.announced.epoch if link.announced is not None else None
+        if self.epoch is not None and self.epoch != epoch:
+            self.slots.forget_all()
+        self.epoch = epoch
+        # What went out before the announcement was confirmed one at a time; from now on the window counts it.
+        self.unconfirmed -= len(link.in_flight)
+        self.unconfirmed -= sum(1 for each in link.transfers or () if not each.begun and each.out.kind & _REQ_ACK)
+        link.arrived[:] = [message for message in link.arrived if not self._is_known(message)]
+        for serial, hard in link.early_cancels:
+            self.cancelled(link, serial, hard=hard)
+        link.early_cancels.clear()
+        if self.slots.carried:
+            link.reannounce(self.announcement())
+        if len(self.links) > 1:
+            self._settle_double()
+
+    def _is_known(self, message: Inbound[Any]) -> bool:
+        """Whether a message that came before its link had a peer was here before; if not, it is noted."""
+        if message.kind & _REQ_ACK:
+            if message.kind & _RETRY and self.slots.resent(message):
+                return True
+            self.held[message.serial] = message
+        return False
+
+    def _settle_double(self) -> None:
+        """Of two links between redpoll nodes the one dialled by the smaller identity stays, of the same dialler's the newer.
+
+        A node dials only while it has no link: to whoever dialled again the older one is gone.
+        """
+        redpoll = [each for each in self.links if each.announced is not None and each.sending]
+        if len(redpoll) < 2 or self.identity is None:
+            return
+        ours_stays = self.settings.identity < self.identity
+        keep = next((each for each in reversed(redpoll) if each.dialled == ours_stays), redpoll[-1])
+        for each in redpoll:
+            if each is not keep:
+                each.leave(take_all=True)
+                self.owner.wake(each)
+
+    def _choose(self) -> Link | None:
+        usable = [link for link in self.links if link.sending]
+        if not usable:
+            return None
+        # libchirp writes to the newest of two; for us any that is open will do, and staying keeps the order.
+        return self.link if self.link in usable else usable[-1]
+
+    def left(self, link: Link, said: Goodbye, last: int) -> None:
+        """The peer said goodbye on a link: what it will not handle is sent again, first, over another one."""
+        late = [out for out in link.left(said, last) if out.stage != _ENDED]
+        for out in reversed(late):
+            self._requeue(out)
+
+    def _requeue(self, out: Outgoing) -> None:
+        if out.stage == Stage.WITHDRAWING:
+            self._fail_unsent(out, Expired(out.message, out.timeout, "waiting to be sent again", self.address))
+            return
+        out.stage = Stage.QUEUED
+        out.link = None
+        self.queue.appendleft(out)
+        self.queued += 1
+        self.queued_bytes += _weight(out)
+
+    def detach(self, link: Link, error: RedpollError, now: float) -> None:
+        """A link is lost: what was in flight on it fails as not confirmed, or is sent again if that was asked for."""
+        link.lost()
+        if link not in self.links:
+            return
+        self.links.remove(link)
+        if self.link is link:
+            self.link = self._choose()
+        self.slots.carried += link.held
+        self.counters.bytes_sent += link.bytes_sent
+        self.counters.bytes_received += link.bytes_received
+        for message in link.arrived:
+            # It came before the bytes that broke the link, and nobody took it: as if it had not come.
+            if self.held.get(message.serial) is message:
+                del self.held[message.serial]
+        link.arrived.clear()
+        for out in reversed(self._open_on(link, error)):
+            self._drop_request(out)
+            self._requeue(out)
+        for waiting in list(self.requests.values()):
+            for out in list(waiting):
+                if out.link is link and out.stage != _ENDED:
+                    self._drop_request(out)
+                    self.fail(out, _because(NoAnswer(out.message, out.timeout, self.address), error))
+        if not self.links:
+            for out in [entry for entry in self.queue if entry.pinned and entry.stage != _ENDED]:
+                self._fail_waiting(out, NotSent(out.message, str(error), self.address), error)
+        self.pump(now)
+
+    def _open_on(self, link: Link, error: RedpollError) -> list[Outgoing]:
+        """Take everything off a lost link and fail it, but for what is to be sent again or was not begun: that, in order."""
+        transfers = link.transfers or ()
+        unbegun = [each.out for each in transfers if not each.begun and not each.answer]
+        in_flight = dict.fromkeys(link.in_flight.values())
+        in_flight.update(dict.fromkeys(link.written))
+        in_flight.update(dict.fromkeys(each.out for each in transfers if each.out not in unbegun))
+        link.in_flight.clear()
+        link.written.clear()
+        if link.transfers:
+            link.transfers.clear()
+        if link.announced is None:
+            self.unconfirmed -= sum(1 for out in (*in_flight, *unbegun) if out.kind & _REQ_ACK)
+        again = []
+        for out in in_flight:
+            if out.stage == Stage.SENT and out.retry > 0 and out.kind & _REQ_ACK:
+                out.retry -= 1
+                out.kind |= _RETRY
+                again.append(out)
+            elif out.stage != _ENDED:
+                self._drop_request(out)
+                self.fail(out, _because(NotConfirmed(out.message, str(error), self.address), error))
+        return again + [out for out in unbegun if out.stage != _ENDED]
+
+    def _fail_waiting(self, out: Outgoing, error: NotSent, cause: BaseException | None) -> None:
+        """End a sending that waits in the queue."""
+        out.stage = _ENDED
+        self._unqueue(out)
+        self._fail_unsent(out, error, cause)
+
+    def _fail_unsent(self, out: Outgoing, error: NotSent, cause: BaseException | None = None) -> None:
+        """End a sending that is not with the peer; one that went out before may have been handled then."""
+        ends: SendError = error
+        if out.kind & _RETRY:
+            if isinstance(error, Expired):
+                ends = ConfirmTimeout(out.message, out.timeout, self.address)
+            else:
+                ends = NotConfirmed(out.message, error.reason, self.address)
+        self.fail(out, ends if cause is None else _because(ends, cause))
+
+    def fail_queue(self, error: RedpollError, *, once: bool = False) -> None:
+        """Nothing that waits can be sent any more; with `once` only what was not to wait for another dialling."""
+        for out in [entry for entry in self.queue if entry.stage != _ENDED and (entry.once or not once)]:
+            self._fail_waiting(out, NotSent(out.message, str(error), self.address), error)
+
+    def take_queue(self) -> list[Outgoing]:
+        """Hand over what waits and is for whoever is at the address, in order: to the peer that is there now."""
+        moved = [out for out in self.queue if out.stage != _ENDED and not out.pinned]
+        self.deadlines.remove(moved)
+        self.queue = deque(out for out in self.queue if out.stage != _ENDED and out.pinned)
+        self.queued = len(self.queue)
+        self.queued_bytes = sum(map(_weight, self.queue))
+        return moved
+
+    # Time
+
+    def expire(self, now: float) -> None:
+        """End what is past its deadline; then `deadlines.next()` says when to call again."""
+        for out in self.deadlines.expire(now):
+            stage = out.stage
+            link = out.link
+            if stage == Stage.QUEUED:
+                out.deadline = None
+                expired = Expired(out.message, out.timeout, "waiting to be sent", self.address)
+                self._fail_waiting(out, expired, self.trouble)
+            elif stage == Stage.DONE:
+                out.deadline = None
+                self._drop_request(out)
+                self.fail(out, NoAnswer(out.message, out.timeout, self.address))
+            elif stage == Stage.SENT and self._ask_back(out, out.hard):
+                self._fail_unsent(out, Expired(out.message, out.timeout, "being written", self.address))
+            elif stage == Stage.SENT and link is not None and link.announced is not None and out.kind & _REQ_ACK:
+                out.stage = Stage.WITHDRAWING
+                out.deadline = now + WITHDRAW_GRACE
+                self.deadlines.add(out.deadline, out)
+            else:
+                out.deadline = None
+                self._drop_request(out)
+                error = ConfirmTimeout(out.message, out.timeout, self.address)
+                if stage != _ENDED:
+                    self.fail(out, error)
+                if link is not None and link.announced is None and link in self.links and out.kind & _REQ_ACK:
+                    # As libchirp does: an acknowledgement that is still to come could not be told from the next one's.
+                    late = PeerLost(self.address, "a message was not acknowledged in time")
+                    self.owner.close(link, _because(late, error))
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is kept for this peer."""
+        slots = self.slots
+        return not (self.queued or self.links or self.requests or self.starved or slots.inbox or slots.running)
+
+
+def _weight(out: Outgoing) -> int:
+    """Bytes that the library holds of a waiting message: not a buffer that is the caller's, and only referred to."""
+    body = out.body
+    if type(body) is bytes or (type(body) is bytearray and body is not out.message.data):
+        return out.size
+    return len(out.header)
+
+
+def _because(error: Any, cause: BaseException) -> Any:
+    error.__cause__ = cause
+    return error

@@ -1,0 +1,39 @@
+"""What a node gives its links and peers to work by: plain values, fixed for its lifetime."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Settings"]
+
+KIB = 1024
+MIB = 1024 * KIB
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Sizes are bytes, times are seconds. The defaults are those of `redpoll.Config`, which documents them."""
+
+    #: The node's identity, 16 bytes.
+    identity: bytes
+    #: The port that the handshake announces, 0 for none.
+    port: int = 0
+    #: Random for each start of the node, 32 bits.
+    epoch: int = 0
+    #: Whether requests to libchirp ask for an acknowledgement: the node's mode.
+    acknowledge: bool = True
+    slots: int = 1
+    window: int = 64
+    window_bytes: int = 4 * MIB
+    lookahead: int = 1 * MIB
+    max_message_size: int = 100 * MIB
+    fragment_size: int = 1 * MIB
+    handshake_timeout: float | None = 10.0
+    keepalive: float | None = 5.0
+    reuse_time: float = 30.0
+    queue_messages: int = 100_000
+    queue_bytes: int = 64 * MIB
+    #: Whether a large body is handed over as bytes, which costs a copy, instead of as the memory it was received into.
+    flat: bool = False
+    #: How many outcomes are remembered for resent messages, at least, for each peer.
+    remembered: int = 4096

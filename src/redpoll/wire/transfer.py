@@ -1,0 +1,67 @@
+"""A large body on its way out: piece after piece, so that other frames pass between them."""
+
+from __future__ import annotations
+
+from redpoll.wire.frames import PREAMBLE, TOTAL, Control, Kind
+from redpoll.wire.outgoing import Body, Outgoing
+
+__all__ = ["Transfer"]
+
+
+class Transfer:
+    """What is still to be written of one message or answer.
+
+    Attributes:
+        out: The sending.
+        answer: Whether it is an answer, which has the serial of its request; a message has none before `begin`.
+        whole: Whether it is one frame of libchirp's, between whose pieces nothing may be written.
+    """
+
+    __slots__ = ("_first", "_kind", "_offset", "_piece", "_view", "answer", "out", "whole")
+
+    def __init__(self, out: Outgoing, kind: int, piece: int, *, whole: bool = False, answer: bool = False) -> None:
+        self.out = out
+        self.whole = whole
+        self.answer = answer
+        self._kind = kind
+        self._first = b""
+        self._view = memoryview(out.body).cast("B")
+        self._piece = piece
+        self._offset = 0
+
+    @property
+    def begun(self) -> bool:
+        """Whether any of it was written."""
+        return self._offset > 0
+
+    @property
+    def begun_whole(self) -> bool:
+        """Whether other output has to wait because this frame is half written."""
+        return self.whole and self._offset > 0
+
+    def begin(self, metadata: bytes) -> None:
+        """Make what stands before the first piece, once the sending has its serial."""
+        out = self.out
+        header = out.header
+        total = len(self._view)
+        if self.whole:
+            self._first = PREAMBLE.pack(out.identity, out.serial, total, len(header), self._kind) + header
+            return
+        kind = self._kind | Kind.CONTINUED | (Kind.METADATA if metadata else 0)
+        size = len(metadata) + TOTAL.size + min(self._piece, total)
+        preamble = PREAMBLE.pack(out.identity, out.serial, size, len(header), kind)
+        self._first = preamble + metadata + header + TOTAL.pack(total)
+
+    def take(self) -> tuple[list[Body], bool]:
+        """Return the next piece to write and whether it is the last one."""
+        offset = self._offset
+        self._offset = stop = min(offset + self._piece, len(self._view))
+        body = self._view[offset:stop]
+        done = stop == len(self._view)
+        if offset == 0:
+            return [self._first, body], done
+        if self.whole:
+            return [body], done
+        out = self.out
+        frame = PREAMBLE.pack(out.identity, out.serial, stop - offset, 0, Control.FRAGMENT)
+        return [frame, body], done

@@ -1,0 +1,349 @@
+"""Two nodes in miniature, joined by pipes in memory, in virtual time: what transport and node do for the core."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from redpoll.errors import PeerLost, RedpollError
+from redpoll.wire.frames import PREAMBLE_SIZE
+from redpoll.wire.handshake import HANDSHAKE_SIZE
+from redpoll.wire.inbound import Inbound
+from redpoll.wire.link import Link, LinkState
+from redpoll.wire.peer import Peer
+from redpoll.wire.settings import Settings
+from redpoll.wire.slots import SlotPool
+from tests.wire.support import REQ_ACK, SHARED, THERE, WANTED, Sent
+
+TAG_SIZE = 8
+
+
+@dataclass
+class Clock:
+    """The time of both nodes."""
+
+    now: float = 0.0
+
+
+class Tracked(Sent):
+    """A sending that knows its number, its size and whether its caller gave it up."""
+
+    __slots__ = ("cancelled", "tag")
+
+    def __init__(self, tag: int, size: int, kind: int, timeout: float | None, now: float, retry: int) -> None:
+        body = tag.to_bytes(TAG_SIZE, "big") + bytes(max(0, size - TAG_SIZE))
+        super().__init__(body, kind, timeout=timeout, now=now, retry=retry)
+        self.tag = tag
+        self.cancelled = False
+
+    @property
+    def over(self) -> bool:
+        return self.settled or self.cancelled
+
+    def __repr__(self) -> str:
+        return f"<{self.tag} kind {self.kind:#x} of {self.size}, stage {self.stage}, {self.ends or 'open'}>"
+
+
+class Job(Inbound[Any]):
+    """A received message, and what its sender said of it since."""
+
+    __slots__ = ("hard",)
+
+    @property
+    def tag(self) -> int:
+        return int.from_bytes(bytes(self.data[:TAG_SIZE]), "big")
+
+    def withdrawn(self, hard: bool) -> None:
+        self.hard = hard
+
+
+class Port:
+    """One end of a connection: it reads and writes for a link, as redpoll.transport.connection does."""
+
+    def __init__(self, end: End, link: Link, high_water: int) -> None:
+        link.owner = self
+        self.end = end
+        self.link = link
+        self.other: Port
+        #: Written here and not yet read there.
+        self.wire = bytearray()
+        self.written = bytearray()
+        self.high_water = high_water
+        self.finished = False
+        self.paused = False
+        link.start(end.peer.announcement() if end.announces else None)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what there is, as far as the pipe takes it."""
+        link = self.link
+        now = self.end.clock.now
+        while not self.finished:
+            self._write(link.take_output())
+            while link.writable and link.transfers:
+                self._write(link.take_fragment(now))
+            if not link.writable:
+                return
+            if link.out:
+                continue
+            peer = link.peer
+            if peer is None:
+                return
+            for out in link.flushed():
+                peer.written(out)
+            if peer.queued:
+                peer.pump(now)
+            if not (link.out or link.transfers):
+                return
+
+    def _write(self, pieces: list[Any]) -> None:
+        for piece in pieces:
+            self.wire += piece
+            self.written += piece
+        if len(self.wire) > self.high_water:
+            self.link.writable = False
+
+    def read(self, count: int) -> None:
+        """Read up to `count` bytes that the other end wrote, and act on them."""
+        other = self.other
+        link = self.link
+        while count > 0 and not self.finished and not self.paused and other.wire:
+            room = link.reader.get_buffer(SHARED)
+            size = min(len(room), count, len(other.wire))
+            room[:size] = other.wire[:size]
+            del other.wire[:size]
+            link.reader.received(SHARED, size, self.end.clock.now)
+            del room
+            count -= size
+            self._act()
+        if not other.link.writable and not other.finished and len(other.wire) <= self.high_water // 2:
+            other.link.writable = True
+            other.flush()
+        if other.finished and not other.wire and not self.finished:
+            self.lose(PeerLost(THERE, "the other end closed"))
+
+    def _act(self) -> None:
+        link = self.link
+        now = self.end.clock.now
+        if link.peer is None:
+            expected = self.end.patient and self.end.announces and self.other.end.announces
+            if link.handshake is None or (expected and link.announced is None):
+                return
+            self.end.peer.attach(link, now)
+            if link.reader.stalled:
+                link.reader.resume(SHARED, now)
+        if link.arrived and self.end.peer.slots.arrived(link):
+            self.paused = True
+        self.end.work_on()
+        if self.end.peer.queued:
+            self.end.peer.pump(now)
+
+    def part(self) -> None:
+        """As a connection does: answer a goodbye with one, close when nothing is left to end."""
+        link = self.link
+        if self.finished:
+            return
+        if self.paused and self.end.peer.slots.resumable:
+            self.paused = False
+        if link.state is LinkState.LEFT and not link.in_flight and not link.transfers:
+            link.leave()
+            self.flush()
+        peer = link.peer
+        if link.state in (LinkState.LEFT, LinkState.PARTING) and peer is not None and peer.link is link:
+            peer.pump(self.end.clock.now)
+        parting = link.state is LinkState.PARTING or (link.state is LinkState.LEAVING and link.announced is None)
+        if parting and not link.busy:
+            self.lose(PeerLost(THERE, "goodbye"))
+
+    def lose(self, error: RedpollError) -> None:
+        """This end is gone; what it wrote before can still be read."""
+        if self.finished:
+            return
+        self.finished = True
+        self.end.ports.remove(self)
+        self.end.losses += 1
+        peer = self.link.peer
+        if peer is None:
+            self.link.lost()
+        else:
+            peer.trouble = error
+            peer.detach(self.link, error, self.end.clock.now)
+
+    def cut(self) -> None:
+        """The connection breaks: what is under way is lost."""
+        self.wire.clear()
+        self.other.wire.clear()
+
+
+class End:
+    """One node: a peer, its ports, its handlers' work; the owner of the peer."""
+
+    def __init__(self, clock: Clock, settings: Settings, other_identity: bytes, serial: int = 0) -> None:
+        self.clock = clock
+        self.settings = settings
+        self.pool = SlotPool(1024)
+        self.peer = Peer(THERE, other_identity, settings, self.pool, self, serial)
+        self.ports: list[Port] = []
+        self.working: list[Job] = []
+        #: Tags in the order in which their handlers began, and how each ended.
+        self.begun: list[int] = []
+        self.ended: dict[int, str] = {}
+        self.sendings: dict[int, Tracked] = {}
+        self.losses = 0
+        self.wants_link = False
+        self.announces = True
+        #: Whether it waits for an announcement behind a handshake, however long that takes.
+        self.patient = True
+
+    # What the peer asks for
+
+    def wake(self, link: Link) -> None:
+        """Output is looked for after each step anyhow."""
+
+    def need_link(self, peer: Peer) -> None:
+        self.wants_link = True
+
+    def arm(self, peer: Peer, deadline: float) -> None:
+        peer.armed = deadline
+
+    def close(self, link: Link, error: RedpollError) -> None:
+        port: Port = link.owner
+        port.lose(error)
+
+    # What a caller does
+
+    def send(self, out: Tracked) -> None:
+        self.sendings[out.tag] = out
+        self.peer.submit(out, self.clock.now)
+
+    def cancel(self, out: Tracked) -> None:
+        out.cancelled = True
+        self.peer.withdraw(out)
+
+    # What handlers do
+
+    def work_on(self) -> None:
+        """Begin what may be begun."""
+        while (message := self.peer.slots.begin(self.clock.now)) is not None:
+            assert isinstance(message, Job)
+            self.working.append(message)
+            self.begun.append(message.tag)
+
+    def finish(self, job: Job, how: str) -> None:
+        """End one message: released, refused, or answered."""
+        self.working.remove(job)
+        self.ended[job.tag] = how
+        slots = self.peer.slots
+        if how == "refused":
+            assert slots.refuse(job, 1, "no")
+        elif how == "answered" and job.kind & WANTED:
+            self._answer(job)
+        else:
+            assert slots.release(job)
+
+    def _answer(self, job: Job) -> None:
+        body = b"answer to " + job.tag.to_bytes(TAG_SIZE, "big")
+        if job.link.state is LinkState.CLOSED:
+            link = self.peer.link
+            if link is not None and link.announced is not None:
+                link.answer(job, body, ends=False)
+            self.peer.slots.release(job)
+        else:
+            self.peer.slots.release_with_answer(job, body)
+
+    def reply_plain(self, job: Job) -> None:
+        """Answer as libchirp does: a message with the same identity, before the acknowledgement."""
+        body = b"answer to " + job.tag.to_bytes(TAG_SIZE, "big")
+        out = Sent(body, REQ_ACK, message=job.reply(body))
+        self.peer.submit(out, self.clock.now)
+
+    def serve_all(self) -> None:
+        """Begin and release all that waits, one after another in one slot, as a plain function's messages are."""
+        now = self.clock.now
+        slots = self.peer.slots
+        message = slots.begin(now)
+        while message is not None:
+            assert isinstance(message, Job)
+            self.begun.append(message.tag)
+            self.ended[message.tag] = "released"
+            slots.finish(message)
+            message = slots.next(now)
+
+    def release_all(self) -> None:
+        """Release everything in one go."""
+        jobs, self.working = self.working, []
+        for job in jobs:
+            self.ended[job.tag] = "released"
+        self.peer.slots.release_many(jobs)
+
+    # Time, and what follows from anything
+
+    def tick(self) -> None:
+        """What a timer does when it rings."""
+        now = self.clock.now
+        peer = self.peer
+        if peer.armed is not None and peer.armed <= now:
+            peer.armed = None
+            peer.expire(now)
+            peer.armed = peer.deadlines.next()
+            if peer.queued:
+                peer.pump(now)
+        for port in list(self.ports):
+            if port.link.next_deadline() <= now:
+                verdict = port.link.tick(now)
+                if isinstance(verdict, PeerLost):
+                    port.lose(verdict)
+
+    def run(self) -> None:
+        """What happens in the same turn of a loop."""
+        self.work_on()
+        for port in list(self.ports):
+            port.flush()
+            port.part()
+
+    @property
+    def open_sendings(self) -> list[Tracked]:
+        return [out for out in self.sendings.values() if not out.over]
+
+
+def join(dialler: End, listener: End, *, high_water: int = 1 << 20) -> tuple[Port, Port]:
+    """Connect two ends with a pipe. One that does not announce itself ignores that the other does, as libchirp does."""
+    ports = []
+    for end in (dialler, listener):
+        link = Link(end.settings, dialled=end is dialler, now=end.clock.now, make=Job)
+        ports.append(Port(end, link, high_water))
+        end.ports.append(ports[-1])
+    near, far = ports
+    near.other, far.other = far, near
+    for port in ports:
+        if not port.end.announces:
+            del port.other.wire[HANDSHAKE_SIZE : HANDSHAKE_SIZE + PREAMBLE_SIZE]
+    return near, far
+
+
+def two_ends(serials: tuple[int, int] = (0, 0), **options: Any) -> tuple[End, End]:
+    """Two ends that know each other and have no link yet; the first has the smaller identity."""
+    clock = Clock()
+    first, second = b"\x01" * 16, b"\x02" * 16
+    return (
+        End(clock, Settings(identity=first, epoch=1, **options), second, serials[0]),
+        End(clock, Settings(identity=second, epoch=2, **options), first, serials[1]),
+    )
+
+
+def exchange(*ends: End) -> None:
+    """Let everything that is under way arrive, again and again, until nothing more comes of it."""
+    for _ in range(200):
+        for end in ends:
+            end.run()
+        ports = [port for end in ends for port in end.ports if not port.paused]
+        if not any(port.other.wire or port.other.finished for port in ports):
+            break
+        for end in ends:
+            for port in list(end.ports):
+                port.read(1 << 30)
+    else:
+        raise AssertionError("the two never come to rest")
+
+
+__all__ = ["REQ_ACK", "WANTED", "Clock", "End", "Job", "Port", "Tracked", "exchange", "join", "two_ends"]

@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redpoll.errors import ProtocolError
+from redpoll.wire.assembly import EAGER_ALLOCATION, KEPT_BODIES, KEPT_SIZE, Assembly, BodyPool
+from tests.wire.support import (
+    ACK,
+    ANSWER,
+    CANCEL,
+    CONTINUED,
+    FRAGMENT,
+    NAME,
+    REQ_ACK,
+    WANTED,
+    Sent,
+    add_link,
+    arrived,
+    feed,
+    frame,
+    linked,
+    make_peer,
+    peer_of,
+)
+
+MIB = 1024 * 1024
+
+
+def assembly(total: int, first: int | None = None) -> Assembly:
+    return Assembly(NAME, 1, 0, b"", total, total if first is None else first, None)
+
+
+@given(st.data(), st.binary(min_size=1, max_size=5000))
+def test_any_pieces(data: st.DataObject, body: bytes) -> None:
+    """A body comes together from any mixture of copied pieces and pieces read into its own memory."""
+    first = data.draw(st.integers(0, len(body)))
+    whole = assembly(len(body), first)
+    while not whole.complete:
+        size = data.draw(st.integers(1, len(body) - whole.filled))
+        piece = body[whole.filled : whole.filled + size]
+        if data.draw(st.booleans()):
+            whole.append(memoryview(piece))
+        else:
+            room = whole.room(size)
+            count = min(len(room), size)
+            assert count > 0
+            room[:count] = piece[:count]
+            del room
+            whole.filled += count
+    assert bytes(whole.buffer) == body
+
+
+@given(st.integers(1, 2**62), st.integers(0, 2**62))
+def test_announced_bytes_cost_nothing(total: int, first: int) -> None:
+    """Whatever a frame says of its length, at most `EAGER_ALLOCATION` is allocated before a byte of it arrives."""
+    assert len(assembly(total, min(first, total)).buffer) == min(total, first, EAGER_ALLOCATION)
+
+
+def test_grows_with_what_arrived() -> None:
+    """A body of 64 MiB never has more than twice the memory of what arrived, beyond the first allocation."""
+    total = 64 * MIB
+    whole = assembly(total)
+    piece = memoryview(bytes(256 * 1024))
+    while not whole.complete:
+        room = whole.room(total - whole.filled)
+        count = min(len(room), len(piece))
+        del room
+        whole.filled += count
+        assert len(whole.buffer) <= max(EAGER_ALLOCATION, 2 * whole.filled)
+    assert len(whole.buffer) == total
+
+
+def test_room_is_never_empty() -> None:
+    """There is room for the next byte even where the first frame brought none, or almost none."""
+    for first in (0, 1):
+        whole = assembly(10 * MIB, first)
+        whole.filled = first
+        assert len(whole.room(10 * MIB - first)) > 0
+
+
+def test_discarded_keeps_nothing() -> None:
+    """A body that was given up is counted to its end in a small buffer."""
+    whole = assembly(10 * MIB)
+    whole.discard()
+    while not whole.complete:
+        room = whole.room(whole.total - whole.filled)
+        whole.filled += len(room)
+        assert len(whole.buffer) <= 64 * 1024
+    whole = assembly(1000)
+    whole.discard()
+    whole.append(memoryview(bytes(1000)))
+    assert whole.complete
+
+
+# In a link
+
+
+@pytest.mark.parametrize("size", [65_537, EAGER_ALLOCATION - 1, EAGER_ALLOCATION + 1, 3 * MIB])
+@pytest.mark.parametrize("here", [27, 28, 60_000])
+def test_large_body(size: int, here: int) -> None:
+    """A large body arrives whole, whatever part of it came with its preamble, and the next frame after it."""
+    link = linked()
+    body = bytes(range(256)) * (size // 256 + 1)
+    body = body[:size]
+    feed(link, frame(REQ_ACK, 1, body, header=b"h") + frame(0, 2, b"next"), (here, size))
+    assert arrived(link) == [(REQ_ACK, 1, NAME, b"h", body), (0, 2, NAME, b"", b"next")]
+
+
+def test_large_body_is_not_copied() -> None:
+    """What the handler gets of a large body is the memory that the socket was read into."""
+    link = linked()
+    body = bytes(300_000)
+    feed(link, frame(REQ_ACK, 1, body)[: 27 + 1000])
+    room = link.reader.get_buffer(memoryview(bytearray(1)))
+    owner = room.obj
+    room[:] = bytes(len(room))
+    link.reader.received(memoryview(bytearray(1)), len(room), 0.0)
+    assert isinstance(link.arrived[0].data, memoryview)
+    assert link.arrived[0].data.obj is owner
+    assert not link.arrived[0].data.readonly
+
+
+def test_large_body_as_bytes() -> None:
+    """Where bytes are wanted, a large body arrives as bytes."""
+    link = linked(flat=True)
+    feed(link, frame(REQ_ACK, 1, bytes(100_000)))
+    assert type(link.arrived[0].data) is bytes
+
+
+def test_preambles_allocate_little() -> None:
+    """A hundred links that were each promised 100 MB hold a hundred first allocations and no more."""
+    tracemalloc.start()
+    try:
+        links = [linked() for _ in range(100)]
+        before = tracemalloc.get_traced_memory()[0]
+        for link in links:
+            feed(link, frame(REQ_ACK, 1, size=100_000_000) + bytes(10))
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert grown < 100 * (EAGER_ALLOCATION + 10_000)
+
+
+def test_begun_messages_allocate_what_came() -> None:
+    """Ten thousand fragmented messages of 100 MB, begun on one link with a byte each, cost kilobytes each at most."""
+    link = add_link(make_peer(window=100_000, window_bytes=2**50))
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        begin = b"".join(
+            frame(REQ_ACK | CONTINUED, serial, (100_000_000).to_bytes(8, "big") + b"x") for serial in range(10_000)
+        )
+        feed(link, begin)
+        grown = tracemalloc.get_traced_memory()[0] - before - len(begin)
+    finally:
+        tracemalloc.stop()
+    assert grown < 10_000 * 1024
+    assert link.reader.held_bytes < 10_000 * 1024
+
+
+def test_begun_messages_keep_to_the_window() -> None:
+    """More than a window of bytes cannot be begun, beyond one message of any size; what ends makes room."""
+    link = linked(window_bytes=100_000, max_message_size=50_000)
+    total = (50_000).to_bytes(8, "big")
+    for serial in (1, 2, 3):
+        feed(link, frame(REQ_ACK | CONTINUED, serial, total))
+    feed(link, frame(CANCEL, 1) + frame(REQ_ACK | CONTINUED, 4, total))
+    feed(link, frame(FRAGMENT, 2, bytes(50_000)) + frame(REQ_ACK | CONTINUED, 5, total))
+    with pytest.raises(ProtocolError, match="messages of 200000 bytes were begun, more than the window allows"):
+        feed(link, frame(REQ_ACK | CONTINUED, 6, total))
+
+
+def test_answers_that_are_waited_for_are_not_limited() -> None:
+    """Answers take no place in a window: as many may arrive side by side as were asked for, and no others are kept."""
+    link = linked(window_bytes=1, max_message_size=50_000)
+    sendings = [Sent(b"?", REQ_ACK | WANTED) for _ in range(40)]
+    total = (50_000).to_bytes(8, "big")
+    for out in sendings:
+        peer_of(link).submit(out, 0.0)
+    for out in sendings:
+        feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, total + b"x", identity=out.identity))
+    for serial in range(1000, 1040):
+        feed(link, frame(ANSWER | CONTINUED, serial, total) + frame(FRAGMENT, serial, bytes(40_000)))
+    assert link.reader.held_bytes < 80 * 50_000
+    for out in sendings:
+        feed(link, frame(FRAGMENT, out.serial, bytes(49_999), identity=out.identity))
+    assert all(out.answer is not None for out in sendings)
+    feed(link, frame(FRAGMENT, 1000, bytes(10_000)))
+    assert peer_of(link).counters.late == 1
+
+
+def test_interleaved() -> None:
+    """Fragmented messages come together side by side, small ones pass between them."""
+    link = linked()
+    total = (6).to_bytes(8, "big")
+    feed(
+        link,
+        frame(REQ_ACK | CONTINUED, 1, total + b"ab")
+        + frame(REQ_ACK | CONTINUED, 2, total + b"AB")
+        + frame(0, 3, b"small")
+        + frame(FRAGMENT, 2, b"CDEF")
+        + frame(FRAGMENT, 1, b"cd")
+        + frame(FRAGMENT, 1, b"ef"),
+    )
+    assert [(serial, data) for _, serial, _, _, data in arrived(link)] == [
+        (3, b"small"),
+        (2, b"ABCDEF"),
+        (1, b"abcdef"),
+    ]
+    assert not link.reader.unfinished
+
+
+# Memory that is used again
+
+
+def test_memory_is_used_again_when_nobody_has_it() -> None:
+    """The memory of a body is used for the next of its size once nobody refers to it, and not before."""
+    pool = BodyPool()
+    first = Assembly(NAME, 1, 0, b"", 1000, 1000, None, pool)
+    pool.keep(first.buffer)
+    data = memoryview(first.buffer)
+    place = id(first.buffer)
+    del first
+    assert pool.take(1000) is None
+    part = data[10:20]
+    del data
+    assert pool.take(1000) is None
+    del part
+    assert (id(pool.take(1000)), pool.take(999)) == (place, None)
+
+
+def test_memory_is_not_used_twice_at_a_time() -> None:
+    """Two bodies that arrive side by side never share memory."""
+    pool = BodyPool()
+    pool.keep(bytearray(1000))
+    first, second = (Assembly(NAME, serial, 0, b"", 1000, 1000, None, pool) for serial in (1, 2))
+    assert first.buffer is not second.buffer
+
+
+def test_memory_kept_is_bounded() -> None:
+    """A pool keeps few bodies, and none that is very large."""
+    pool = BodyPool()
+    for _ in range(3 * KEPT_BODIES):
+        pool.keep(bytearray(1000))
+    pool.keep(bytearray(KEPT_SIZE + 1))
+    taken = []
+    while (buffer := pool.take(1000)) is not None:
+        taken.append(buffer)
+    assert len(taken) == KEPT_BODIES
+    assert pool.take(KEPT_SIZE + 1) is None
+
+
+def test_a_body_in_used_memory_is_its_own() -> None:
+    """A body that arrives in memory that was used before shows nothing of what was there."""
+    pool = BodyPool()
+    link = linked()
+    link.bodies = pool
+    bodies = [bytes([number]) * 100_000 for number in range(1, 7)]
+    for serial, body in enumerate(bodies):
+        feed(link, frame(0, serial, body), (60_000,))
+        assert arrived(link)[0][4] == body
+    kept = []
+    for serial, body in enumerate(bodies):
+        feed(link, frame(0, serial, body), (60_000,))
+        kept.append(link.arrived.pop().data)
+    assert [bytes(data) for data in kept] == bodies

@@ -1,0 +1,121 @@
+from __future__ import annotations
+
+from redpoll.wire.liveness import Liveness
+from tests.wire.support import settings
+
+
+def alive(*, opened: bool = True, keepalive: float | None = 5.0, handshake_timeout: float | None = 10.0) -> Liveness:
+    clock = Liveness(settings(keepalive=keepalive, handshake_timeout=handshake_timeout), 0.0)
+    if opened:
+        clock.open()
+    return clock
+
+
+def test_no_handshake() -> None:
+    """A link without a handshake is closed when its time is over, in both roles."""
+    clock = alive(opened=False)
+    assert clock.next_deadline(False) == 10.0
+    assert clock.tick(9.9, False) is None
+    assert clock.tick(10.0, False) == "no handshake within 10 s"
+
+
+def test_no_handshake_timeout() -> None:
+    """Without a limit nothing has to be looked for."""
+    clock = alive(opened=False, handshake_timeout=None)
+    assert clock.next_deadline(False) is None
+    assert clock.tick(1e9, False) is None
+
+
+def test_libchirp_is_not_pinged() -> None:
+    """A node that did not announce itself would not answer: nothing is asked of it."""
+    clock = alive()
+    assert clock.next_deadline(False) is None
+    assert clock.tick(1e6, False) is None
+    assert not clock.suspect
+
+
+def test_keepalive_none() -> None:
+    """Without keepalive nobody is asked."""
+    clock = alive(keepalive=None)
+    assert clock.next_deadline(True) is None
+    assert clock.tick(1e6, True) is None
+
+
+def test_silence_is_pinged() -> None:
+    """A peer that was silent for `keepalive` is pinged once; an answer sets the clock anew."""
+    clock = alive()
+    assert clock.next_deadline(True) == 5.0
+    assert clock.tick(4.9, True) is None
+    assert clock.tick(5.0, True) is Liveness.PING
+    assert clock.tick(6.0, True) is None
+    clock.heard = 6.0
+    assert clock.tick(10.0, True) is None
+    assert clock.next_deadline(True) == 11.0
+    assert clock.tick(11.0, True) is Liveness.PING
+
+
+def test_an_answer_in_the_same_moment() -> None:
+    """On a clock of milliseconds, an answer may have the very time of its ping: it counts."""
+    clock = alive()
+    assert clock.tick(5.0, True) is Liveness.PING
+    clock.heard = 5.0
+    assert clock.tick(10.0, True) is Liveness.PING
+    assert not clock.suspect
+
+
+def test_who_talks_is_not_pinged() -> None:
+    """Any byte counts as life: no ping goes where something comes."""
+    clock = alive()
+    for now in range(1, 60):
+        assert clock.tick(float(now), True) is None
+        clock.heard = now + 0.5
+
+
+def test_suspect_then_lost() -> None:
+    """Unanswered for `keepalive` it is suspect, for three times that it is lost, with the reason."""
+    clock = alive()
+    assert clock.tick(5.0, True) is Liveness.PING
+    assert clock.next_deadline(True) == 10.0
+    assert clock.tick(10.0, True) is Liveness.SUSPECT
+    assert clock.suspect
+    assert clock.next_deadline(True) == 20.0
+    assert clock.tick(20.0, True) == "no sign of life for 15.0 s, pings unanswered"
+
+
+def test_suspect_that_answers() -> None:
+    """A suspect that is heard again is trusted again."""
+    clock = alive()
+    clock.tick(5.0, True)
+    clock.tick(10.0, True)
+    clock.heard = 12.0
+    assert clock.tick(20.0, True) is Liveness.PING
+    assert not clock.suspect
+
+
+def test_own_lag_is_no_fault_of_the_peer() -> None:
+    """A timer that rings late says that this process was busy: it reads first, and judges a moment later."""
+    clock = alive()
+    assert clock.tick(5.0, True) is Liveness.PING
+    assert clock.tick(60.0, True) is None
+    assert not clock.suspect
+    again = clock.next_deadline(True)
+    assert again is not None
+    assert 60.0 < again < 61.0
+    clock.heard = 60.05
+    assert clock.tick(again, True) is None
+    assert not clock.suspect
+    assert clock.next_deadline(True) == 65.05
+
+
+def test_lag_with_nothing_to_read() -> None:
+    """A busy process that finds nothing to read suspects all the same, and at last gives up."""
+    clock = alive()
+    now, verdicts = 5.0, []
+    for _ in range(8):
+        verdict = clock.tick(now, True)
+        verdicts.append(verdict)
+        if isinstance(verdict, str):
+            break
+        now = (clock.next_deadline(True) or now) + 0.2
+    assert clock.suspect
+    assert isinstance(verdicts[-1], str)

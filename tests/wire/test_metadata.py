@@ -1,0 +1,177 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redpoll.errors import MessageTooLarge, ProtocolError
+from redpoll.wire.metadata import (
+    DEADLINE_BLOCK,
+    DEADLINE_PREFIX,
+    MAX_METADATA,
+    Field,
+    decode_metadata,
+    encode_metadata,
+    millis,
+)
+from tests.wire.support import (
+    CONTINUED,
+    METADATA,
+    NAME,
+    REQ_ACK,
+    Feeding,
+    arrived,
+    deadline,
+    error_of,
+    feed_as,
+    frame,
+    linked,
+    message,
+    metadata,
+)
+
+FIELDS = st.dictionaries(st.integers(0, 255), st.binary(max_size=60), max_size=20)
+
+
+def test_golden_bytes() -> None:
+    """A block is its length and a row of fields: key, length, value."""
+    encoded = encode_metadata({Field.DEADLINE: struct.pack("!I", 1500), Field.LAYER: b"nq"})
+    assert encoded.hex() == "000c010004000005dc0500026e71"
+
+
+def test_keys() -> None:
+    """The keys of version 1."""
+    assert {field.name: int(field) for field in Field} == {
+        "DEADLINE": 1,
+        "TRACE": 2,
+        "CONTENT_TYPE": 3,
+        "SEQUENCE": 4,
+        "LAYER": 5,
+    }
+
+
+@given(FIELDS)
+def test_round_trip(fields: dict[int, bytes]) -> None:
+    """Fields come back, those with keys that nobody knows too."""
+    encoded = encode_metadata(fields)
+    assert int.from_bytes(encoded[:2], "big") == len(encoded) - 2
+    assert decode_metadata(encoded[2:]) == fields
+    assert decode_metadata(memoryview(encoded)[2:]) == fields
+
+
+def test_deadline_block_is_such_a_block() -> None:
+    """The one struct for a deadline alone packs what the general way packs."""
+    block = DEADLINE_BLOCK.pack(7, Field.DEADLINE, 4, 250)
+    assert block == encode_metadata({Field.DEADLINE: struct.pack("!I", 250)}) == deadline(250)
+    assert block.startswith(DEADLINE_PREFIX)
+
+
+@pytest.mark.parametrize("fields", [{1: bytes(65_533)}, {1: bytes(40_000), 2: bytes(40_000)}, {1: bytes(70_000)}])
+def test_too_large(fields: dict[int, bytes]) -> None:
+    """A block above 65,535 bytes is not made."""
+    with pytest.raises(MessageTooLarge, match=r"^metadata of \d+ bytes is over the limit of 65535$"):
+        encode_metadata(fields)
+
+
+def test_largest() -> None:
+    """A block of exactly 65,535 bytes is."""
+    encoded = encode_metadata({9: bytes(MAX_METADATA - 3)})
+    assert decode_metadata(encoded[2:]) == {9: bytes(MAX_METADATA - 3)}
+
+
+@given(st.binary(max_size=200))
+def test_any_block_is_read_or_refused(block: bytes) -> None:
+    """A block decodes, or raises `ProtocolError`; never more comes out of it than went in."""
+    try:
+        fields = decode_metadata(block)
+    except ProtocolError:
+        return
+    assert sum(3 + len(value) for value in fields.values()) <= len(block)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(0.0, 0), (-3.0, 0), (0.0019, 1), (5.0, 5000), (1e9, 0xFFFFFFFF), (4294967.295, 0xFFFFFFFF)],
+)
+def test_millis(seconds: float, expected: int) -> None:
+    """Seconds become whole milliseconds within 32 bits."""
+    assert millis(seconds) == expected
+
+
+# Received
+
+
+def test_header_and_body_stay_the_users(feeding: Feeding) -> None:
+    """A metadata block is taken off: header and body arrive as they were sent."""
+    link = linked()
+    block = metadata((Field.LAYER, b"nq"), (200, b"unknown"))
+    feed_as(link, frame(REQ_ACK | METADATA, 3, block), feeding)
+    assert arrived(link) == [(REQ_ACK | METADATA, 3, NAME, b"", b"")]
+
+
+@pytest.mark.parametrize("body", [b"", b"body", bytes(70_000)], ids=len)
+@pytest.mark.parametrize("header", [b"", b"head", bytes(0xFFFF)], ids=len)
+@pytest.mark.parametrize(
+    "block",
+    [deadline(1000), metadata((200, b"unknown")), metadata(), metadata((1, b"\x05"), (9, bytes(65_000)))],
+    ids=len,
+)
+def test_all_shapes(block: bytes, header: bytes, body: bytes) -> None:
+    """Any block before any header before any body is told apart."""
+    link = linked()
+    data = message(REQ_ACK, 3, body, header=header, block=block)
+    feed_as(link, data, Feeding.MORE)
+    assert arrived(link) == [(REQ_ACK | METADATA, 3, NAME, header, body)]
+
+
+def test_deadline(feeding: Feeding) -> None:
+    """A deadline counts from the arrival, on the receiver's clock; in a block alone and among other fields."""
+    link = linked()
+    alone = frame(REQ_ACK | METADATA, 3, deadline(1500) + b"body")
+    among = frame(REQ_ACK | METADATA, 4, metadata((5, b"nq"), (1, struct.pack("!I", 250))) + b"body")
+    none = frame(REQ_ACK | METADATA, 5, metadata((5, b"nq")) + b"body")
+    feed_as(link, alone + among + none, feeding, now=100.0)
+    assert [each.deadline for each in link.arrived] == [101.5, 100.25, None]
+    assert arrived(link) == [(REQ_ACK | METADATA, serial, NAME, b"", b"body") for serial in (3, 4, 5)]
+
+
+def test_body_size_is_the_users(feeding: Feeding) -> None:
+    """Windows count header and body; metadata is the library's own."""
+    link = linked()
+    with_header = message(REQ_ACK, 3, b"cde", header=b"ab", block=deadline(9))
+    feed_as(link, with_header + message(REQ_ACK, 4, b"cde", block=deadline(9)), feeding)
+    assert [each.body_size for each in link.arrived] == [5, 3]
+
+
+def test_block_longer_than_its_frame(feeding: Feeding) -> None:
+    """A block that reaches beyond its frame is illegal."""
+    text = error_of(linked(), frame(METADATA, 3, struct.pack("!H", 50) + b"only this"), feeding)
+    assert text == "a metadata block is longer than its frame"
+
+
+def test_no_room_for_its_length(feeding: Feeding) -> None:
+    """A frame whose data is too short for a block's length is illegal."""
+    assert error_of(linked(), frame(METADATA, 3, b"x"), feeding) == "a frame with metadata is too short for its length"
+
+
+@pytest.mark.parametrize(
+    ("block", "text"),
+    [
+        (struct.pack("!HB", 1, 1), "a metadata block ends inside a field"),
+        (struct.pack("!HBH", 3, 1, 4), "a metadata field reaches beyond its block"),
+    ],
+)
+def test_broken_block(block: bytes, text: str, feeding: Feeding) -> None:
+    """A block whose fields do not fit it is illegal."""
+    assert error_of(linked(), frame(METADATA, 3, block + bytes(9)), feeding) == text
+
+
+def test_continued(feeding: Feeding) -> None:
+    """A continued message has its metadata in its first frame, before its whole length."""
+    link = linked()
+    first = frame(REQ_ACK | METADATA | CONTINUED, 3, deadline(500) + struct.pack("!Q", 6) + b"abc")
+    feed_as(link, first + frame(0x34, 3, b"def", identity=NAME), feeding, now=2.0)
+    assert link.arrived[0].deadline == 2.5
+    assert arrived(link) == [(REQ_ACK | METADATA | CONTINUED, 3, NAME, b"", b"abcdef")]

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import pytest
+
+from redpoll.message import Message
+from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing, Stage, Unawaited
+from tests.wire.support import REQ_ACK, THERE, WANTED, Sent
+
+
+def test_prepared() -> None:
+    """A prepared sending has not begun: queued, without link and serial, its fields as given."""
+    message = Message(b"x", THERE, header=b"head")
+    out = Sent(b"body", REQ_ACK | WANTED, message=message, timeout=3.0, now=1.0, retry=2, pinned=True, once=True)
+    assert (out.message, out.identity, out.header, out.body) == (message, message.identity, b"head", b"body")
+    assert (out.kind, out.timeout, out.deadline, out.retry) == (REQ_ACK | WANTED, 3.0, 4.0, 2)
+    assert (out.pinned, out.once) == (True, True)
+    assert (out.stage, out.link, out.serial) == (Stage.QUEUED, None, 0)
+    assert out.address == THERE
+
+
+def test_size_is_header_and_body() -> None:
+    """Windows and queues count header and body."""
+    assert Sent(b"body", header=b"head!").size == 9
+    assert Sent(b"").size == 0
+
+
+def test_wanted() -> None:
+    """Whether an answer is wanted is a bit of its kind."""
+    assert Sent(b"", WANTED).wanted
+    assert not Sent(b"").wanted
+
+
+def test_one_message_many_sendings() -> None:
+    """A message may be sent many times: what belongs to one sending is not in the message."""
+    message = Message(b"x", THERE)
+    first, second = Sent(message=message), Sent(message=message)
+    first.serial, first.stage = 7, Stage.SENT
+    assert (second.serial, second.stage) == (0, Stage.QUEUED)
+
+
+def test_fields_are_all() -> None:
+    """The fields that a subclass is told to have are those that the core uses."""
+    assert set(OUTGOING_FIELDS) == set(Outgoing.__annotations__)
+
+
+def test_settle_is_the_owners() -> None:
+    """The core does not know what an end means to the caller."""
+
+    class Bare(Outgoing):
+        __slots__ = OUTGOING_FIELDS
+
+    with pytest.raises(NotImplementedError):
+        Bare().settle(None, None)
+
+
+def test_unawaited() -> None:
+    """The end of an answer that a handler returned is nobody's news."""
+    out = Unawaited()
+    out.prepare(Message(b"", THERE), b"body", 0, None, None)
+    out.settle(None, None)
+    assert out.body == b"body"

@@ -1,0 +1,517 @@
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import pytest
+
+from redpoll.errors import PeerLost, Withdrawn
+from redpoll.wire.inbound import Phase
+from redpoll.wire.link import Link, LinkState
+from redpoll.wire.peer import Peer
+from redpoll.wire.slots import OVERHEAD, SlotPool
+from tests.wire.support import (
+    ACK,
+    ANSWER,
+    CANCEL,
+    CREDIT,
+    GOODBYE,
+    METADATA,
+    NAME,
+    NOOP,
+    REQ_ACK,
+    RETRY,
+    THEIRS,
+    THERE,
+    WANTED,
+    Owned,
+    Work,
+    add_link,
+    announcement,
+    begin_all,
+    deadline,
+    feed,
+    frame,
+    linked,
+    make_peer,
+    peer_of,
+    plain_link,
+    sent,
+    settings,
+    taken,
+)
+
+WITHDRAWN = bytes((Withdrawn.code,))
+
+
+def receive(link: Link, *serials: int, kind: int = REQ_ACK) -> None:
+    """Let messages of four bytes arrive and wait."""
+    feed(link, b"".join(frame(kind, serial, b"work") for serial in serials))
+    peer_of(link).slots.arrived(link)
+
+
+def begin(link: Link, *, now: float = 0.0) -> Work:
+    message = peer_of(link).slots.begin(now)
+    assert isinstance(message, Work)
+    return message
+
+
+# Beginning
+
+
+@pytest.mark.parametrize("kind", [REQ_ACK, 0])
+def test_slots(kind: int) -> None:
+    """No more messages are begun than there are slots, in the order of arrival; an end frees a slot."""
+    link = linked(slots=2)
+    receive(link, 1, 2, 3, 4, kind=kind)
+    slots = peer_of(link).slots
+    first, second = begin(link), begin(link)
+    assert (first.serial, second.serial, slots.begin(0.0), slots.running) == (1, 2, None, 2)
+    slots.release(second)
+    third = begin(link)
+    assert (third.serial, slots.begin(0.0)) == (3, None)
+    slots.refuse(first, 1, "no")
+    assert begin(link).serial == 4
+
+
+def test_slots_are_of_the_peer() -> None:
+    """The slots of one peer are shared by all its links, and survive them."""
+    peer = make_peer(slots=1)
+    first = add_link(peer)
+    receive(first, 1)
+    second = add_link(peer)
+    receive(second, 2)
+    running = begin(first)
+    assert peer.slots.begin(0.0) is None
+    peer.detach(first, PeerLost(THERE, "cut"), 0.0)
+    assert peer.slots.begin(0.0) is None
+    peer.slots.release(running)
+    assert begin(second).serial == 2
+
+
+def test_slots_of_the_node() -> None:
+    """Peers share the slots of their node: one may not begin what another's messages occupy."""
+    pool = SlotPool(2)
+    peers = [Peer(THERE, THEIRS, settings(slots=2), pool, Owned(), 0) for _ in range(2)]
+    links = [add_link(peer) for peer in peers]
+    for link in links:
+        receive(link, 1, 2)
+    begin(links[0])
+    last = begin(links[1])
+    assert (pool.free, peers[0].slots.begin(0.0), peers[1].slots.begin_many(0.0, 5)) == (0, None, [])
+    peers[1].slots.release(last)
+    assert pool.free == 1
+    assert begin(links[0]).serial == 2
+
+
+def test_begin_many() -> None:
+    """A batch has what is there and has slots, at most as many as asked for."""
+    link = linked(slots=3)
+    slots = peer_of(link).slots
+    receive(link, 1, 2, 3, 4)
+    assert [message.serial for message in slots.begin_many(0.0, 2)] == [1, 2]
+    assert [message.serial for message in slots.begin_many(0.0, 9)] == [3]
+    assert slots.begin_many(0.0, 9) == []
+    assert (slots.running, slots.pool.used) == (3, 3)
+
+
+def test_next_in_the_same_slot() -> None:
+    """A message that was finished hands its slot on; with nothing more to begin it is free."""
+    link = linked(slots=1)
+    slots = peer_of(link).slots
+    receive(link, 1, 2)
+    message = begin(link)
+    slots.finish(message)
+    following = slots.next(0.0)
+    assert following is not None
+    assert (following.serial, slots.running) == (2, 1)
+    slots.finish(following)
+    assert (slots.next(0.0), slots.running, slots.pool.used) == (None, 0, 0)
+    assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK, 1), (ACK, 2)]
+
+
+# Ends
+
+
+def test_acknowledged_when_released() -> None:
+    """Nothing is acknowledged before it is released, and then once, however often that is called."""
+    link = linked()
+    receive(link, 7)
+    message = begin(link)
+    assert taken(link) == b""
+    assert peer_of(link).slots.release(message)
+    assert not peer_of(link).slots.release(message)
+    assert not peer_of(link).slots.refuse(message, 1, "late")
+    assert taken(link) == frame(ACK, 7, identity=NAME)
+    assert (message.phase, peer_of(link).slots.running, peer_of(link).held) == (Phase.ENDED, 0, {})
+
+
+def test_refused() -> None:
+    """A refused message frees its slot and tells its sender why; it is never acknowledged."""
+    link = linked()
+    receive(link, 7)
+    message = begin(link)
+    assert peer_of(link).slots.refuse(message, 1, "ValueError: no")
+    assert not peer_of(link).slots.release(message)
+    assert taken(link) == frame(ACK | RETRY, 7, b"\x01ValueError: no", identity=NAME)
+    assert (peer_of(link).slots.running, peer_of(link).counters.refused) == (0, 1)
+
+
+def test_refused_toward_libchirp() -> None:
+    """Libchirp cannot be told: a message that it sent and that failed is not acknowledged, and its slot is free."""
+    link = plain_link()
+    receive(link, 7)
+    peer_of(link).slots.refuse(begin(link), 1, "no")
+    assert (taken(link), peer_of(link).slots.running, link.held) == (b"", 0, 0)
+
+
+def test_unacknowledged_places_come_back() -> None:
+    """An unacknowledged message gives its place back however it ended: released, refused, or in a batch."""
+    for how in ("release", "refuse", "batch"):
+        link = linked(window=4, slots=4)
+        receive(link, 1, 2, kind=0)
+        slots = peer_of(link).slots
+        batch = slots.begin_many(0.0, 9)
+        if how == "batch":
+            slots.release_many(batch)
+        for message in batch:
+            if how == "release":
+                slots.release(message)
+            elif how == "refuse":
+                slots.refuse(message, 1, "no")
+        credit = [struct.unpack("!IQ4x", data) for kind, _, _, _, data in sent(link) if kind == CREDIT]
+        assert tuple(map(sum, zip(*credit, strict=True))) == (2, 8)
+        assert (slots.running, link.held) == (0, 0)
+
+
+def test_batches_of_all_kinds() -> None:
+    """A batch may hold messages of several links and kinds, some ended: each ends once, as its kind asks."""
+    peer = make_peer(slots=20, window=4)
+    links = []
+    for number in range(3):
+        links.append(add_link(peer, plain=number == 2))
+        receive(links[-1], 10 * number, 10 * number + 1, kind=0)
+        receive(links[-1], 10 * number + 2)
+    batch = peer.slots.begin_many(0.0, 20)
+    peer.slots.release(batch[0])
+    peer.slots.release_many(batch)
+    peer.slots.release_many(batch)
+    assert (peer.slots.running, peer.slots.pool.used, peer.held) == (0, 0, {})
+    for link in links:
+        found = [frame for frame in sent(link) if frame[0] in {ACK, CREDIT}]
+        assert [kind for kind, *_ in found].count(ACK) == 1
+        places = sum(struct.unpack("!IQ4x", data)[0] for kind, _, _, _, data in found if kind == CREDIT)
+        assert places == (0 if link is links[2] else 2)
+        assert link.held == 0
+
+
+def test_answer_that_ends() -> None:
+    """An answer that ends its message is one frame; the slot is free and the message remembered as done."""
+    link = linked()
+    receive(link, 7, kind=REQ_ACK | WANTED)
+    message = begin(link)
+    peer_of(link).slots.release_with_answer(message, b"answer")
+    assert sent(link) == [(ACK | ANSWER, 7, NAME, b"", b"answer")]
+    assert (message.phase, peer_of(link).slots.running, link.held, peer_of(link).held) == (Phase.ENDED, 0, 0, {})
+
+
+def test_all_that_waits_is_refused() -> None:
+    """What waits can be refused at once; what has begun goes on."""
+    link = linked()
+    receive(link, 1, 2, 3)
+    running = begin(link)
+    peer_of(link).slots.refuse_all_waiting(7, "stopping")
+    assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK | RETRY, 2), (ACK | RETRY, 3)]
+    assert (link.held, list(peer_of(link).slots.inbox)) == (1, [])
+    assert peer_of(link).slots.release(running)
+
+
+def test_turned_away() -> None:
+    """What a link brings to a node that stops is refused, but for acknowledged messages that its goodbye promised."""
+    link = linked()
+    slots = peer_of(link).slots
+    feed(link, frame(REQ_ACK, 1) + frame(0, 2))
+    link.leave()
+    slots.turn_away(link, 7, "stopping", promised=False)
+    assert [message.serial for message in link.arrived] == [1]
+    assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(GOODBYE, 2), (CREDIT, 0)]
+    slots.turn_away(link, 7, "stopping", promised=True)
+    assert link.arrived == []
+    assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK | RETRY, 1)]
+    assert (link.held, peer_of(link).held, slots.running) == (0, {}, 0)
+
+
+# Deadlines and withdrawals
+
+
+def test_past_its_deadline() -> None:
+    """A message whose deadline passes while it waits is not begun: its sender is told that it was not."""
+    link = linked()
+    feed(link, frame(REQ_ACK, 1) + frame(REQ_ACK | METADATA, 2, deadline(1000)) + frame(REQ_ACK, 3), now=5.0)
+    slots = peer_of(link).slots
+    slots.arrived(link)
+    slots.release(begin(link, now=5.5))
+    assert begin(link, now=6.0).serial == 3
+    assert [(kind, serial, data[:1]) for kind, serial, _, _, data in sent(link)] == [
+        (ACK, 1, b""),
+        (ACK | RETRY, 2, WITHDRAWN),
+    ]
+
+
+@pytest.mark.parametrize("how", ["begin_many", "next"])
+def test_past_its_deadline_in_a_batch(how: str) -> None:
+    """Neither a batch nor a slot that is handed on begins what is past its deadline."""
+    link = linked(slots=9)
+    feed(link, frame(REQ_ACK, 1) + frame(REQ_ACK | METADATA, 2, deadline(1000)) + frame(REQ_ACK, 3))
+    slots = peer_of(link).slots
+    slots.arrived(link)
+    if how == "begin_many":
+        assert [message.serial for message in slots.begin_many(1.0, 9)] == [1, 3]
+    else:
+        slots.finish(begin(link))
+        following = slots.next(1.0)
+        assert following is not None
+        assert following.serial == 3
+
+
+def test_withdrawn_while_it_waits() -> None:
+    """A message that its sender withdraws while it waits is refused as not begun, and never begins."""
+    link = linked()
+    receive(link, 1, 2, 3)
+    running = begin(link)
+    feed(link, frame(CANCEL, 2))
+    assert [(kind, serial, data[:1]) for kind, serial, _, _, data in sent(link)] == [(ACK | RETRY, 2, WITHDRAWN)]
+    peer_of(link).slots.release(running)
+    assert begin(link).serial == 3
+
+
+def test_withdrawn_in_the_read_that_brought_it() -> None:
+    """A cancel in the same read as its message withdraws it before it ever waits; batches pass it over too."""
+    link = linked(slots=9)
+    feed(link, frame(REQ_ACK, 1) + frame(REQ_ACK, 2) + frame(CANCEL, 1))
+    slots = peer_of(link).slots
+    slots.arrived(link)
+    assert [message.serial for message in slots.begin_many(0.0, 9)] == [2]
+    assert link.held == 1
+
+
+@pytest.mark.parametrize(("body", "hard"), [(b"", False), (b"\x01", True)])
+def test_withdrawn_while_it_is_handled(body: bytes, hard: bool) -> None:
+    """A message that is being handled goes on; its handler is told, and whether it is to be cancelled."""
+    link = linked()
+    receive(link, 1)
+    message = begin(link)
+    told = [message.told]
+    feed(link, frame(CANCEL, 1, body))
+    assert [*told, message.told] == [None, hard]
+    assert taken(link) == b""
+    assert peer_of(link).slots.release(message)
+
+
+def test_cancel_of_nothing() -> None:
+    """A cancel of what has ended, or never came, does nothing."""
+    link = linked()
+    receive(link, 1)
+    peer_of(link).slots.release(begin(link))
+    taken(link)
+    feed(link, frame(CANCEL, 1) + frame(CANCEL, 99))
+    assert taken(link) == b""
+
+
+# Overrun
+
+
+def test_redpoll_is_never_stopped() -> None:
+    """A redpoll node within its window is never stopped from sending, however large its messages are."""
+    link = linked(lookahead=10, window=64)
+    feed(link, b"".join(frame(0, serial, bytes(1000)) for serial in range(64)))
+    assert not peer_of(link).slots.arrived(link)
+
+
+@pytest.mark.parametrize("make", [linked, plain_link])
+def test_overrun(make: Callable[..., Link]) -> None:
+    """Who sends more than it may, libchirp at once, is not read from while more than `lookahead` waits."""
+    link = make(lookahead=50 * OVERHEAD, window=8, slots=100)
+    slots = peer_of(link).slots
+    receive(link, *range(49), kind=0)
+    assert not slots.overrun
+    feed(link, frame(0, 51) * 51)
+    assert slots.arrived(link)
+    resumable = [slots.resumable]
+    while len(slots.inbox) > 50:
+        begin(link)
+    assert [*resumable, slots.resumable, slots.resumable] == [False, True, False]
+
+
+# Messages that outlive their link
+
+
+def lose(link: Link) -> None:
+    peer_of(link).detach(link, PeerLost(THERE, "cut"), 0.0)
+
+
+def window_told(link: Link) -> list[int]:
+    """The windows that were announced over a link since its output was taken last."""
+    return [struct.unpack_from("!I", identity, 6)[0] for kind, _, identity, _, _ in sent(link) if kind == NOOP]
+
+
+def test_window_is_smaller_by_what_is_carried_over() -> None:
+    """After a reconnect the window is smaller by what lost links left open, and grows as that ends."""
+    peer = make_peer(window=8, slots=4)
+    first = add_link(peer)
+    receive(first, 1, 2, 3, 4, 5)
+    jobs = begin_all(first)
+    lose(first)
+    assert peer.slots.carried == 5
+    second = add_link(peer)
+    assert window_told(second) == [3]
+    peer.slots.release(jobs[0])
+    peer.slots.refuse(jobs[1], 1, "no")
+    peer.slots.release_many(jobs[2:])
+    assert window_told(second) == [4, 5, 6, 7]
+    peer.slots.release(begin(second))
+    assert window_told(second) == [8]
+    assert (peer.slots.carried, second.held, peer.slots.running) == (0, 0, 0)
+
+
+@pytest.mark.parametrize("how", ["one by one", "batch"])
+def test_unacknowledged_messages_are_carried_over_too(how: str) -> None:
+    """Unacknowledged messages of a lost link count until they end, in a batch or not, and give credit to nobody."""
+    peer = make_peer(window=8, slots=4)
+    first = add_link(peer)
+    receive(first, 1, 2, kind=0)
+    jobs = peer.slots.begin_many(0.0, 4)
+    lose(first)
+    second = add_link(peer)
+    assert window_told(second) == [6]
+    if how == "batch":
+        peer.slots.release_many(jobs)
+    else:
+        for job in jobs:
+            peer.slots.release(job)
+    assert [kind for kind, *_ in sent(second)] == [NOOP, NOOP]
+    assert peer.slots.carried == 0
+
+
+def test_sent_again_while_it_is_handled() -> None:
+    """A message that comes again while it is handled is not begun again, and is acknowledged over the new link."""
+    peer = make_peer(slots=4, window=8)
+    first = add_link(peer)
+    receive(first, 5)
+    job = begin(first)
+    lose(first)
+    second = add_link(peer)
+    assert window_told(second) == [7]
+    receive(second, 5, kind=REQ_ACK | RETRY)
+    assert window_told(second) == [8]
+    assert (list(peer.slots.inbox), second.held, peer.slots.carried) == ([], 1, 0)
+    peer.slots.release(job)
+    assert [(kind, serial) for kind, serial, *_ in sent(second)] == [(ACK, 5)]
+    assert second.held == 0
+
+
+@pytest.mark.parametrize(("code", "expected"), [(None, (ACK, b"")), (1, (ACK | RETRY, b"\x01no"))])
+def test_sent_again_after_its_end(code: int | None, expected: tuple[int, bytes]) -> None:
+    """A message that comes again after its end is answered again, as it was, and not begun."""
+    peer = make_peer()
+    first = add_link(peer)
+    receive(first, 5)
+    job = begin(first)
+    lose(first)
+    if code is None:
+        peer.slots.release(job)
+    else:
+        peer.slots.refuse(job, code, "no")
+    second = add_link(peer)
+    taken(second)
+    receive(second, 5, kind=REQ_ACK | RETRY)
+    assert [(kind, data) for kind, _, _, _, data in sent(second)] == [expected]
+    assert list(peer.slots.inbox) == []
+
+
+def test_sent_again_and_not_known() -> None:
+    """A resend of what never arrived is handled."""
+    link = linked()
+    receive(link, 5, kind=REQ_ACK | RETRY)
+    assert begin(link).serial == 5
+
+
+def test_without_the_bit_nothing_is_a_duplicate() -> None:
+    """The same serial or identity without the retry bit is another message."""
+    link = linked(slots=9)
+    receive(link, 5, 5, 6)
+    peer_of(link).slots.release(begin(link))
+    receive(link, 5)
+    assert len(begin_all(link)) == 3
+
+
+def test_sent_again_in_the_first_read() -> None:
+    """A resend that comes in the same read as the handshake is known all the same."""
+    peer = make_peer()
+    first = add_link(peer)
+    receive(first, 5)
+    peer.slots.release(begin(first))
+    lose(first)
+    second = add_link(peer, announced=announcement() + frame(REQ_ACK | RETRY, 5) + frame(REQ_ACK, 6))
+    peer.slots.arrived(second)
+    assert [(kind, serial) for kind, serial, *_ in sent(second)] == [(ACK, 5)]
+    assert [message.serial for message in peer.slots.inbox] == [6]
+    assert second.held == 1
+
+
+def test_a_peer_that_started_anew() -> None:
+    """After a restart its serials mean other messages: nothing is taken for sent again, the old ones end unanswered."""
+    peer = make_peer(slots=4)
+    first = add_link(peer, announced=announcement(epoch=1))
+    receive(first, 5, 6)
+    old = begin_all(first)
+    peer.slots.release(old[1])
+    lose(first)
+    second = add_link(peer, announced=announcement(epoch=2))
+    taken(second)
+    receive(second, 5, 6, kind=REQ_ACK | RETRY)
+    new = begin_all(second)
+    assert [message.serial for message in new] == [5, 6]
+    peer.slots.release(old[0])
+    assert sorted(peer.held) == [5, 6]
+    feed(second, frame(CANCEL, 5))
+    assert [message.told for message in new] == [False, None]
+
+
+def test_a_late_announcement_tells_of_the_restart() -> None:
+    """An announcement that comes in a read of its own is as good as one that came with the handshake."""
+    peer = make_peer()
+    first = add_link(peer, announced=announcement(epoch=1))
+    receive(first, 5)
+    peer.slots.release(begin(first))
+    lose(first)
+    second = add_link(peer, plain=True)
+    feed(second, announcement(epoch=2))
+    receive(second, 5, kind=REQ_ACK | RETRY)
+    assert begin(second).serial == 5
+    assert peer.epoch == 2
+
+
+def test_acknowledgement_for_libchirp_finds_its_way() -> None:
+    """A message of a lost link to libchirp is acknowledged over the present one: libchirp matches it there."""
+    peer = make_peer()
+    first = add_link(peer, plain=True)
+    receive(first, 5)
+    job = begin(first)
+    lose(first)
+    second = add_link(peer, plain=True)
+    peer.slots.release(job)
+    assert first.state is LinkState.CLOSED
+    assert sent(second) == [(ACK, 1, NAME, b"", b"")]
+
+
+def test_what_nobody_took_is_as_if_it_had_not_come() -> None:
+    """Messages of the read whose later bytes broke the link are not known when they come again."""
+    peer = make_peer()
+    first = add_link(peer)
+    feed(first, frame(REQ_ACK, 5))
+    lose(first)
+    assert peer.held == {}
+    second = add_link(peer)
+    receive(second, 5, kind=REQ_ACK | RETRY)
+    assert begin(second).serial == 5

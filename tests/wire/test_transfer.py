@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redpoll.wire.outgoing import Body
+from redpoll.wire.transfer import Transfer
+from tests.wire.support import (
+    CONTINUED,
+    FRAGMENT,
+    METADATA,
+    NAME,
+    REQ_ACK,
+    Sent,
+    add_link,
+    arrived,
+    deadline,
+    feed,
+    frame,
+    frames,
+    linked,
+    make_peer,
+)
+
+
+def pieces_of(transfer: Transfer) -> list[list[Body]]:
+    """All pieces of a transfer, to the last."""
+    found = []
+    done = False
+    while not done:
+        pieces, done = transfer.take()
+        found.append(pieces)
+    return found
+
+
+def fragments(body: Body, piece: int, *, header: bytes = b"", metadata: bytes = b"", kind: int = REQ_ACK) -> Transfer:
+    out = Sent(body, kind, header=header)
+    out.identity = NAME
+    out.serial = 9
+    transfer = Transfer(out, kind, piece)
+    transfer.begin(metadata)
+    return transfer
+
+
+def test_golden_bytes() -> None:
+    """A continued frame says the whole length in 64 bits before its piece; fragments name its serial."""
+    pieces = pieces_of(fragments(b"abcde", 3, header=b"H"))
+    assert [b"".join(each).hex() for each in pieces] == [
+        ("000102030405060708090a0b0c0d0e0f000000090000000b000181480000000000000005616263"),
+        ("000102030405060708090a0b0c0d0e0f00000009000000020000346465"),
+    ]
+
+
+@given(st.binary(min_size=1, max_size=400), st.integers(1, 100), st.binary(max_size=5), st.booleans())
+def test_round_trip(body: bytes, piece: int, header: bytes, timed: bool) -> None:
+    """What goes in fragments comes together again, with header and metadata."""
+    link = linked()
+    whole = b"".join(
+        b"".join(pieces)
+        for pieces in pieces_of(fragments(body, piece, header=header, metadata=deadline(5) if timed else b""))
+    )
+    kinds = [kind for kind, *_ in frames(whole)]
+    assert kinds[1:] == [FRAGMENT] * ((len(body) - 1) // piece)
+    feed(link, whole)
+    kind = REQ_ACK | CONTINUED | (METADATA if timed else 0)
+    assert arrived(link) == [(kind, 9, NAME, header, body)]
+
+
+@pytest.mark.parametrize(
+    "body", [b"abcdef", bytearray(b"abcdef"), memoryview(b"abcdef"), memoryview(b"abcdef").cast("H")]
+)
+def test_any_buffer(body: Body) -> None:
+    """Any buffer goes by its bytes, and is not copied."""
+    transfer = fragments(memoryview(body).cast("B"), 4)
+    (_, first), ((_, second)) = pieces_of(transfer)
+    assert bytes(first) + bytes(second) == b"abcdef"
+    assert isinstance(first, memoryview)
+    assert first.obj is memoryview(body).obj
+
+
+def test_whole() -> None:
+    """For libchirp a large body is one frame, and while it is half written nothing may come between."""
+    out = Sent(b"abcdefgh")
+    out.identity, out.serial = NAME, 9
+    transfer = Transfer(out, REQ_ACK, 3, whole=True)
+    transfer.begin(b"")
+    seen = [(transfer.begun, transfer.begun_whole)]
+    written = []
+    done = False
+    while not done:
+        pieces, done = transfer.take()
+        written.append(b"".join(pieces))
+        seen.append((transfer.begun, transfer.begun_whole))
+    assert written == [frame(REQ_ACK, 9, b"abc", size=8), b"def", b"gh"]
+    assert seen == [(False, False), (True, True), (True, True), (True, True)]
+
+
+def test_fragments_let_others_pass() -> None:
+    """A transfer in fragments is never in the way of other output."""
+    transfer = fragments(b"abcdef", 2)
+    transfer.take()
+    assert (transfer.begun, transfer.begun_whole) == (True, False)
+
+
+def test_two_take_turns() -> None:
+    """Two large messages on one link go fragment by fragment in turn, and control frames between them."""
+    peer = make_peer(fragment_size=4)
+    link = add_link(peer)
+    first, second = Sent(b"a" * 8), Sent(b"b" * 8)
+    peer.submit(first, 0.0)
+    peer.submit(second, 0.0)
+    written = b""
+    while link.transfers:
+        written += b"".join(link.take_fragment(0.0))
+    assert [serial for _, serial, *_ in frames(written)] == [1, 2, 1, 2]
+
+
+def test_progress_moves_the_deadline() -> None:
+    """While pieces of a body go out its deadline counts from the last of them."""
+    peer = make_peer(fragment_size=4)
+    link = add_link(peer)
+    out = Sent(b"a" * 12, timeout=5.0)
+    peer.submit(out, 0.0)
+    for now in (3.0, 6.0, 9.0):
+        peer.expire(now)
+        assert not out.settled
+        link.take_fragment(now)
+    assert out.deadline == 14.0
+    assert not link.transfers
