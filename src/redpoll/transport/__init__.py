@@ -1,0 +1,1 @@
+"""Between asyncio and the wire: one protocol for all links, listening, dialling."""

@@ -1,0 +1,398 @@
+"""The only protocol: it reads for a link, writes for it, and keeps its one timer. It decides nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from typing import Any, Protocol
+
+from redpoll.address import Address
+from redpoll.errors import LinkError, PeerLost, ProtocolError, RedpollError
+from redpoll.wire.link import Link, LinkState
+from redpoll.wire.outgoing import Body
+from redpoll.wire.peer import Peer
+
+__all__ = [
+    "ANNOUNCEMENT_GRACE",
+    "BACKED_UP",
+    "EARLY_FLUSH",
+    "SHARED_BUFFER_SIZE",
+    "UNREAD_LIMIT",
+    "WRITE_HIGH_WATER",
+    "Connection",
+    "Keeper",
+]
+
+#: One read brings at most this many bytes. The unfinished tail of a frame, at most 197 KiB, stands at its beginning.
+SHARED_BUFFER_SIZE = 264 * 1024
+
+#: Before 3.12 asyncio's writelines joins what it is given, copying large bodies.
+_VECTORED = sys.version_info >= (3, 12)
+
+#: Bytes in the transport above which a link is not writable.
+WRITE_HIGH_WATER = 256 * 1024
+
+
+def _high_water(loop: asyncio.AbstractEventLoop) -> int:
+    # uvloop hands a write to the system at once only if it is above the mark, else a turn of the loop later.
+    return 0 if type(loop).__module__.startswith("uvloop") else WRITE_HIGH_WATER
+
+
+#: With this many pieces of output the turn's end is not waited for: the other end works on them meanwhile.
+EARLY_FLUSH = 32
+
+#: Bytes in the transport above which no message of the peer is begun, since its answer would be one more.
+BACKED_UP = 4 * 1024 * 1024
+
+#: Bytes in the transport above which a link is closed: acknowledgements and the like, which nothing else holds up.
+UNREAD_LIMIT = 64 * 1024 * 1024
+
+#: Seconds after a handshake in which the announcement behind it may still be on its way.
+ANNOUNCEMENT_GRACE = 0.02
+
+_buffers = threading.local()
+
+
+def _shared_buffer() -> memoryview:
+    """The receive buffer of this thread's event loop: all its links read into it, one after another."""
+    buffer: memoryview | None = getattr(_buffers, "buffer", None)
+    if buffer is None:
+        buffer = _buffers.buffer = memoryview(bytearray(SHARED_BUFFER_SIZE))
+    return buffer
+
+
+class Keeper(Protocol):
+    """Who owns connections: the node."""
+
+    def opened(self, connection: Connection) -> None:
+        """The socket is there; the handshake is not."""
+
+    def identified(self, connection: Connection, now: float) -> None:
+        """The handshake is there and the link has no peer yet: find whose it is."""
+
+    def session(self, connection: Connection, now: float) -> None:
+        """Session frames arrived, in `link.session`."""
+
+    def arrived(self, connection: Connection, now: float) -> None:
+        """Messages arrived; everything was copied out of the shared buffer."""
+
+    def drained(self, peer: Peer) -> None:
+        """A peer whose messages wait has taken what was written to it."""
+
+    def room(self, peer: Peer) -> None:
+        """There is room in a peer's window, and somebody waits for it."""
+
+    def suspect(self, connection: Connection) -> None:
+        """A ping was not answered in time."""
+
+    def parting(self, connection: Connection) -> None:
+        """A goodbye was said on it."""
+
+    def lost(self, connection: Connection, error: RedpollError) -> None:
+        """The connection is gone."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """One link on one asyncio transport.
+
+    Attributes:
+        link: The state machine.
+        remote: The other end's address as the socket knows it.
+        target: Whom this end dialled for; the keeper's own use.
+    """
+
+    __slots__ = (
+        "_awaiting", "_closing", "_loop", "_reader", "_reading", "_shared", "_single", "_time", "_timer",
+        "error", "keeper", "link", "ready", "remote", "scheduled", "target", "transport",
+    )  # fmt: skip
+
+    def __init__(
+        self, keeper: Keeper, link: Link, remote: Address, loop: asyncio.AbstractEventLoop, target: Any = None
+    ) -> None:
+        link.owner = self
+        self.link = link
+        self.remote = remote
+        self.target = target
+        self.error: RedpollError | None = None
+        #: For who dialled: done when the link has its peer, or with the error that ended it before.
+        self.ready: asyncio.Future[None] | None = None
+        self.transport: asyncio.Transport | None = None
+        self._reader = link.reader
+        self._shared = _shared_buffer()
+        self.keeper = keeper
+        self._loop = loop
+        self._time = loop.time
+        self.scheduled = False
+        self._reading = False
+        self._single = True
+        self._awaiting = False
+        self._closing = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    # What asyncio calls
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected: handshake and announcement go out in one write."""
+        self.transport = transport  # type: ignore[assignment]
+        if self.error is not None:
+            # It was given up before it was there.
+            transport.abort()  # type: ignore[attr-defined]
+            return
+        transport.set_write_buffer_limits(high=_high_water(self._loop))  # type: ignore[attr-defined]
+        self.keeper.opened(self)
+        self.flush()
+        self.arm()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # asyncio's signature
+        """Where the next bytes go."""
+        return self._reader.get_buffer(self._shared)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Read, let the keeper act on it, write what follows from it."""
+        now = self._time()
+        self._reading = True
+        try:
+            self._reader.received(self._shared, nbytes, now)
+            self._act(now)
+        except ProtocolError as error:
+            if self.link.peer is not None:
+                error.address = self.link.peer.address
+            self.fail(error)
+            return
+        finally:
+            self._reading = False
+        link = self.link
+        if link.out or link.transfers:
+            self.flush()
+        peer = link.peer
+        if peer is not None and peer.starved and peer.ready:
+            self.keeper.room(peer)
+        if link.state is not LinkState.OPEN:
+            self.part()
+
+    def _act(self, now: float) -> None:
+        link = self.link
+        if link.session:
+            self.keeper.session(self, now)
+        if link.peer is None:
+            if link.handshake is None:
+                return
+            if link.announced is None and not self._reader.stalled:
+                # An announcement stands in the same write as the handshake; without one it is libchirp, soon.
+                if not self._awaiting:
+                    self._awaiting = True
+                    self._loop.call_later(ANNOUNCEMENT_GRACE, self._identify)
+                return
+            self.keeper.identified(self, now)
+            if self._reader.stalled and link.peer is not None:
+                self._reader.resume(self._shared, now)  # type: ignore[unreachable]  # the keeper gave it its peer
+        self.after_binding(now)
+
+    def _identify(self) -> None:
+        if self.link.peer is None and self.transport is not None:
+            now = self._time()
+            self.keeper.identified(self, now)
+            self.after_binding(now)
+            self.wake()
+
+    def after_binding(self, now: float) -> None:
+        """Pass on what arrived, if the link has its peer, and write what waits."""
+        link = self.link
+        peer = link.peer
+        if peer is None:
+            return
+        if link.arrived:
+            self.keeper.arrived(self, now)
+        if peer.queued:
+            peer.pump(now)
+
+    def eof_received(self) -> bool:
+        """The other end closed; so does this one."""
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone: everything on the link is settled."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.transport = None
+        error = self.error
+        if error is None:
+            reason = "the connection was closed by the other end" if exc is None else str(exc) or type(exc).__name__
+            error = PeerLost(self.name, reason)
+            error.__cause__ = exc
+        self.keeper.lost(self, error)
+        if self.ready is not None and not self.ready.done():
+            self.ready.set_exception(error)
+        self.link.writable = False
+
+    def pause_writing(self) -> None:
+        """The transport is above its high-water mark."""
+        self.link.writable = False
+
+    def resume_writing(self) -> None:
+        """The transport drained: go on with fragments and the queue."""
+        if self.error is None:
+            self.link.writable = True
+            self.flush()
+            if self.link.peer is not None and self.link.peer.slots.inbox:
+                self.keeper.drained(self.link.peer)
+
+    # What the keeper calls
+
+    @property
+    def backed_up(self) -> bool:
+        """Whether the other end has not taken so much that no more is to be made for it."""
+        transport = self.transport
+        return not self.link.writable and transport is not None and transport.get_write_buffer_size() > BACKED_UP
+
+    @property
+    def name(self) -> Address:
+        """The peer's address, or the socket's while there is no peer."""
+        peer = self.link.peer
+        return self.remote if peer is None or peer.address is None else peer.address
+
+    @property
+    def local_port(self) -> int:
+        """This end's own port, 0 where it has none."""
+        name = self.transport.get_extra_info("sockname") if self.transport is not None else None
+        return int(name[1]) if isinstance(name, tuple) else 0
+
+    def wake(self) -> None:
+        """There is output: write it once this turn of the loop is over, all in one."""
+        if not self.scheduled and not self._reading:
+            self.scheduled = True
+            self._loop.call_soon(self._flush_scheduled)
+
+    def submitted(self) -> None:
+        """A message was put into the output: write it at once if the last turn had but one, else with those to come."""
+        if len(self.link.out) >= EARLY_FLUSH or (self._single and not self.scheduled):
+            self.flush()
+        if not self.scheduled and not self._reading:
+            self.scheduled = True
+            self._loop.call_soon(self._flush_scheduled)
+
+    def _flush_scheduled(self) -> None:
+        self.scheduled = False
+        self._single = len(self.link.out) <= 2
+        self.flush()
+        if self.link.state is not LinkState.OPEN:
+            self.part()
+
+    def flush(self) -> None:
+        """Write what there is, as far as the transport takes it without growing above its mark."""
+        link = self.link
+        transport = self.transport
+        if transport is None:
+            return
+        if link.out:
+            self._write(transport, link.take_output(), _VECTORED)
+        if link.transfers:
+            while link.writable and link.transfers:
+                self._write(transport, link.take_fragment(self._time()), False)
+            if link.writable and link.out:
+                self.wake()
+        if not link.writable:
+            if transport.get_write_buffer_size() > UNREAD_LIMIT:
+                self.fail(PeerLost(self.name, f"it does not read: {UNREAD_LIMIT} bytes wait for it"))
+            return
+        if link.written:
+            peer = link.peer
+            for out in link.flushed():
+                if peer is not None:
+                    peer.written(out)
+        peer = link.peer
+        if peer is not None and peer.queued:
+            peer.pump(self._time())
+            if link.out or link.transfers:
+                self.wake()
+        if peer is not None and peer.starved and peer.ready:
+            self.keeper.room(peer)
+
+    def _write(self, transport: asyncio.Transport, parts: list[Body], vectored: bool) -> None:
+        try:
+            if len(parts) < 2 or not vectored:
+                for part in parts:
+                    transport.write(part)
+                return
+            transport.writelines(parts)
+            if self.link.writable and transport.get_write_buffer_size() > WRITE_HIGH_WATER:
+                # Some versions of CPython's writelines forget to pause the writer; setting the mark looks again.
+                transport.set_write_buffer_limits(high=_high_water(self._loop))
+        except RuntimeError:
+            # uvloop's word for a transport that has closed and not told of it yet: `connection_lost` is to come.
+            self.link.writable = False
+
+    def fail(self, error: RedpollError) -> None:
+        """Close at once because of an error; what is in flight fails with it."""
+        self.link.writable = False
+        if self.error is None:
+            self.error = error
+        if self.transport is not None:
+            self.transport.abort()
+
+    def give_up(self, error: RedpollError) -> None:
+        """Fail and be lost at once: uvloop says nothing more of a connection whose making was cancelled."""
+        self.fail(error)
+        if self.transport is not None:
+            self.connection_lost(None)
+
+    def wind_down(self, error: RedpollError) -> None:
+        """Write no message and no further piece of one, until it is closed; `error` is what they will fail with."""
+        self.flush()
+        self.link.writable = False
+        if self.error is None:
+            self.error = error
+
+    def close(self, error: RedpollError | None = None) -> None:
+        """Write what was given to the transport, then close."""
+        if self._closing:
+            return
+        self._closing = True
+        self.wind_down(error or LinkError("the link is closed"))
+        if self.transport is not None:
+            self.transport.close()
+
+    def part(self) -> None:
+        """One end said goodbye: say it too, and close once nothing is left to end."""
+        link = self.link
+        self.keeper.parting(self)
+        if link.state is LinkState.LEFT and not link.in_flight and not link.transfers:
+            link.leave()
+            self.flush()
+        peer = link.peer
+        if link.state in (LinkState.LEFT, LinkState.PARTING) and peer is not None and peer.link is link:
+            peer.pump(self._time())
+        if (
+            link.state is LinkState.PARTING or (link.state is LinkState.LEAVING and link.announced is None)
+        ) and not link.busy:
+            self.close(PeerLost(self.name, "the link ended with a goodbye"))
+
+    # Time
+
+    def arm(self) -> None:
+        """Set the timer to what is due next, which may be earlier than what it was set to."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self.transport is not None:
+            self._timer = self._loop.call_at(self.link.next_deadline(), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        link = self.link
+        if self.transport is None:
+            return
+        now = self._time()
+        verdict = link.tick(now)
+        if isinstance(verdict, PeerLost):
+            self.fail(verdict)
+            return
+        if verdict:
+            self.keeper.suspect(self)
+        if link.out:
+            self.flush()
+        if link.state is not LinkState.OPEN:
+            self.part()
+        self.arm()

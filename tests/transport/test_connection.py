@@ -1,0 +1,564 @@
+"""One link on one transport: its opening, what breaks it, how it ends, and whether the other end is there."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import struct
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any, cast
+
+import pytest
+
+from redpoll import Message, Node, NotConfirmed, PeerLost, ProtocolError, Received, RedpollError
+from redpoll.node.hooks import PeerInfo
+from redpoll.transport.connection import ANNOUNCEMENT_GRACE, Connection, Keeper
+from tests.interop.raw import ACK, NOOP, REQ_ACK, Frame, RawLink, handshake, raw_listener
+from tests.node.support import (
+    Inbox,
+    announcement,
+    make,
+    raw_accepting,
+    raw_dialling,
+    to,
+    turns,
+    until,
+    within,
+)
+from tests.wire.support import THERE, bare_link
+
+PING, PONG, GOODBYE = 0x0C, 0x14, 0x1C
+#: What a node writes first: a handshake of 18 bytes and an announcement of 27.
+OPENING = 45
+
+
+class Lost:
+    """Keeps what the hooks of a node tell of links that end or may end."""
+
+    def __init__(self, node: Node[Any]) -> None:
+        self.errors: list[RedpollError] = []
+        self.suspect: list[PeerInfo] = []
+        node.events.peer_lost = lambda peer, error: self.errors.append(error)
+        node.events.peer_suspect = self.suspect.append
+
+    async def error(self) -> RedpollError:
+        """Why the next link was lost."""
+        await until(lambda: self.errors, "the loss of a link")
+        return self.errors.pop(0)
+
+
+async def serves(node: Node[Any]) -> None:
+    """The node works: another one can send to it."""
+    async with make(listen=False) as client:
+        await within(client.send(to(node)))
+
+
+# Opening
+
+
+@pytest.mark.asyncio
+async def test_opening_is_one_write() -> None:
+    """Whoever dials, a node opens with its handshake and its announcement, in one write."""
+    async with make(identity=b"0123456789abcdef") as node, raw_listener() as listener:
+        port = node.address.port
+        came_in = await RawLink.dial("127.0.0.1", port)
+        opening = await came_in.read_available()
+        assert opening[:18] == struct.pack("!H16s", port, b"0123456789abcdef")
+        assert (opening[18:20], len(opening), opening[-1]) == (b"\xf2r", OPENING, NOOP)
+        came_in.close()
+        future = node.send(Message(b"x", f"127.0.0.1:{listener.port}"))
+        dialled = await listener.accept()
+        assert await dialled.read_available() == opening
+        future.cancel()
+        dialled.close()
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_sent_before_the_handshake() -> None:
+    """A node that dialled waits for the handshake before it sends a message."""
+    async with make() as node, raw_listener() as listener:
+        future = node.send(Message(b"x", f"127.0.0.1:{listener.port}"))
+        link = await listener.accept()
+        await link.read(OPENING)
+        assert await link.silent(0.05)
+        link.write(handshake(listener.port, b"I" * 16) + announcement().encode())
+        frame = await link.read_frame()
+        link.send(Frame(frame.identity, frame.serial, ACK))
+        await within(future)
+        link.close()
+
+
+@pytest.mark.asyncio
+async def test_libchirp_is_told_by_its_silence() -> None:
+    """A handshake alone is libchirp's, as soon as no announcement came in the time for it."""
+    inbox = Inbox()
+    async with make(inbox) as node:
+        link = await RawLink.dial("127.0.0.1", node.address.port)
+        begin = asyncio.get_running_loop().time()
+        link.write(handshake(4000, b"I" * 16))
+        await until(lambda: node.peers, "the peer")
+        assert asyncio.get_running_loop().time() - begin >= ANNOUNCEMENT_GRACE * 0.9
+        assert not node.peers[0].redpoll
+        link.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("said", [0, 1, 17])
+async def test_handshake_timeout_of_who_comes_in(said: int) -> None:
+    """A stranger that does not complete its handshake in time is closed; nobody else notices."""
+    async with make(Inbox(), handshake_timeout=0.1) as node:
+        lost = Lost(node)
+        link = await RawLink.dial("127.0.0.1", node.address.port)
+        if said:
+            link.write(handshake(4000, b"I" * 16)[:said])
+        await serves(node)
+        assert len(await link.read_all()) == OPENING
+        await lost.error()  # of the client that was served
+        assert not lost.errors
+        link.close()
+        await until(lambda: node.stats().connections == 0, "its end")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("said", [0, 1, 17])
+async def test_stranger_that_goes_before_its_handshake(said: int) -> None:
+    """A stranger that leaves before its handshake was never a peer."""
+    async with make(Inbox()) as node:
+        lost = Lost(node)
+        link = await RawLink.dial("127.0.0.1", node.address.port)
+        if said:
+            link.write(handshake(4000, b"I" * 16)[:said])
+        await until(lambda: node.stats().connections == 1, "the stranger")
+        link.close()
+        await until(lambda: node.stats().connections == 0, "its end")
+        assert not lost.errors
+        assert not node.peers
+        await serves(node)
+
+
+@pytest.mark.asyncio
+async def test_byte_by_byte() -> None:
+    """A link whose bytes come one at a time works like any other."""
+    inbox = Inbox()
+    async with make(inbox) as node:
+        link = await RawLink.dial("127.0.0.1", node.address.port)
+        message = link.message(b"data", header=b"header")
+        for byte in handshake(4000, b"I" * 16) + announcement().encode() + message.encode():
+            link.write(bytes([byte]))
+            await turns(2)
+        await link.read(OPENING)
+        frame = await link.read_frame()
+        assert (frame.kind, frame.serial, frame.identity) == (ACK, message.serial, message.identity)
+        assert (inbox.messages[0].data, inbox.messages[0].header) == (b"data", b"header")
+        link.close()
+
+
+# What breaks a link
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("redpoll", [True, False])
+async def test_garbage(*, redpoll: bool) -> None:
+    """Whatever bytes a stranger sends behind its handshake, its link ends or waits, and the node goes on."""
+    async with make(Inbox(), max_message_size=10_000) as node:
+        for seed in range(40):
+            async with raw_dialling(node, port=4000, redpoll=redpoll) as link:
+                try:
+                    await link.write_all(random.Random(seed).randbytes(500))
+                except ConnectionError:
+                    pass
+        await until(lambda: node.stats().connections == 0, "their end")
+        await serves(node)
+
+
+@pytest.mark.asyncio
+async def test_garbage_from_the_first_byte() -> None:
+    """Any 18 bytes are a handshake; what follows is what breaks the link."""
+    async with make(Inbox(), max_message_size=10_000) as node:
+        for seed in range(40):
+            link = await RawLink.dial("127.0.0.1", node.address.port)
+            link.write(random.Random(seed).randbytes(200))
+            await link.read(OPENING)
+            link.close()
+        await until(lambda: node.stats().connections == 0, "their end")
+        await serves(node)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("redpoll", [True, False])
+@pytest.mark.parametrize(("header", "size"), [(0, 1001), (500, 501), (0, 0xFFFFFFFF)])
+async def test_a_message_that_is_too_large(header: int, size: int, *, redpoll: bool) -> None:
+    """A link on which a message above max_message_size is announced is closed at once, and why is told."""
+    async with make(Inbox(), max_message_size=1000) as node:
+        lost = Lost(node)
+        async with raw_dialling(node, port=4000, redpoll=redpoll) as link:
+            await until(lambda: node.peers, "the peer")
+            link.write(struct.pack("!16sIIHB", b"i" * 16, 7, size, header, REQ_ACK) + bytes(header))
+            assert await link.read_all() == b""
+        error = await lost.error()
+        assert isinstance(error, ProtocolError)
+        assert str(error) == (
+            f"protocol error with 127.0.0.1:4000: a message of {header + size} bytes is above max_message_size, 1000 bytes"
+        )
+        await serves(node)
+
+
+@pytest.mark.asyncio
+async def test_a_small_limit_is_no_limit_of_nothing() -> None:
+    """A node that takes less than a kibibyte is sent what it takes, and closes the link for what it does not."""
+    inbox = Inbox()
+    async with make(inbox, max_message_size=500) as node, make() as client:
+        await within(client.send(to(node, bytes(500))))
+        with pytest.raises(NotConfirmed):
+            await within(client.send(to(node, bytes(501))))
+    assert [len(data) for data in inbox.begun] == [500]
+
+
+@pytest.mark.asyncio
+async def test_a_message_that_is_just_not_too_large() -> None:
+    """A message of max_message_size, header and data together, is taken."""
+    inbox = Inbox()
+    async with make(inbox, max_message_size=1000) as node, raw_dialling(node, port=4000) as link:
+        link.send(link.message(bytes(600), header=bytes(400)))
+        assert (await link.read_frame()).kind == ACK
+        assert len(inbox.messages[0].data) == 600
+
+
+@pytest.mark.asyncio
+async def test_in_flight_fails_with_what_broke_the_link() -> None:
+    """What was sent on a link that the other end broke is not confirmed, and the cause is how it broke it."""
+    async with make() as node, raw_listener() as listener:
+        future = node.send(Message(b"x", f"127.0.0.1:{listener.port}"))
+        async with raw_accepting(listener) as link:
+            await link.read_frame()
+            link.write(struct.pack("!16sIIHB", bytes(16), 0, 0, 0, NOOP | REQ_ACK))
+            with pytest.raises(NotConfirmed, match="a control frame with a header, or one that") as caught:
+                await within(future)
+        assert isinstance(caught.value.__cause__, ProtocolError)
+
+
+@pytest.mark.asyncio
+async def test_the_other_end_closes() -> None:
+    """A link that the other end closed says so, and what was sent on it is not confirmed."""
+    async with make() as node, raw_listener() as listener:
+        lost = Lost(node)
+        address = f"127.0.0.1:{listener.port}"
+        future = node.send(Message(b"x", address))
+        async with raw_accepting(listener) as link:
+            await link.read_frame()
+        with pytest.raises(NotConfirmed) as caught:
+            await within(future)
+        error = await lost.error()
+        assert caught.value.__cause__ is error
+        assert isinstance(error, PeerLost)
+        assert str(error) == f"lost the peer {address}: the connection was closed by the other end"
+
+
+# Writing
+
+
+@pytest.mark.asyncio
+async def test_what_is_sent_in_one_turn_is_written_together() -> None:
+    """Many small messages of one turn of the loop leave in very few writes, in order."""
+    async with make(acknowledge=False) as node, raw_listener() as listener:
+        address = f"127.0.0.1:{listener.port}"
+        first = node.send(Message(b"first", address))
+        async with raw_accepting(listener) as link:
+            await link.read_frame()
+            await within(first)
+            futures = [node.send(Message(bytes([n]), address)) for n in range(50)]
+            await within(asyncio.gather(*futures))
+            data, reads = b"", 0
+            while len(data) < 50 * 28:
+                data += await link.read_available()
+                reads += 1
+            assert [data[position + 27] for position in range(0, len(data), 28)] == list(range(50))
+            assert reads <= 3
+
+
+def connection(loop: asyncio.AbstractEventLoop) -> Connection:
+    """A connection that nobody keeps."""
+    return Connection(cast("Keeper", None), bare_link(), THERE, loop)
+
+
+@pytest.mark.asyncio
+async def test_links_of_one_thread_share_their_buffer() -> None:
+    """Idle links cost no receive buffer each: all of a thread read into one, and another thread has its own."""
+    loop = asyncio.get_running_loop()
+    one, two = connection(loop), connection(loop)
+    assert one.get_buffer(-1).obj is two.get_buffer(-1).obj
+    others: list[Connection] = []
+    thread = threading.Thread(target=lambda: others.append(connection(loop)))
+    thread.start()
+    thread.join()
+    assert others[0].get_buffer(-1).obj is not one.get_buffer(-1).obj
+
+
+class Line(asyncio.Transport):
+    """A transport that notes what is asked of it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[str] = []
+
+    def abort(self) -> None:
+        self.asked.append("abort")
+
+
+@pytest.mark.asyncio
+async def test_who_was_given_up_hangs_up() -> None:
+    """A connection that was given up before it was there hangs up when it comes, and introduces nobody."""
+    abandoned = connection(asyncio.get_running_loop())
+    abandoned.give_up(PeerLost(THERE, "given up"))
+    line = Line()
+    abandoned.connection_made(line)
+    assert line.asked == ["abort"]
+    assert not abandoned.link.out
+
+
+class Gone(asyncio.Transport):
+    """A transport that has closed and not told of it yet, as one of uvloop's is for a turn of the loop."""
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        raise RuntimeError("the handler is closed")
+
+    def writelines(self, list_of_data: Any) -> None:
+        raise RuntimeError("the handler is closed")
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [10, 100_000, 3_000_000])
+async def test_a_transport_that_closed_meanwhile(size: int) -> None:
+    """What is written to a transport that has closed and not told of it yet raises nothing, and is not confirmed."""
+    async with make(Inbox()) as server, make(listen=False) as client:
+        await within(client.send(to(server)))
+        (line,) = client._peers.connections
+        transport, line.transport = line.transport, Gone()
+        sending = client.send(to(server, bytes(size)))
+        await turns()
+        line.transport = transport
+        assert not line.link.writable
+        assert not sending.done()
+        line.fail(PeerLost(THERE, "it is gone"))
+        with pytest.raises(NotConfirmed, match="it is gone"):
+            await within(sending)
+
+
+# Idle links
+
+
+#: A timeout of None lets reuse_time be as short as a test needs.
+IDLE: dict[str, Any] = {"timeout": None, "reuse_time": 0.05}
+
+
+@pytest.mark.asyncio
+async def test_an_idle_link_is_closed_and_made_again() -> None:
+    """A link that carried nothing for reuse_time ends with a goodbye, at both ends; the next send makes a new one."""
+    inbox = Inbox()
+    async with make(inbox) as server, make(**IDLE) as client:
+        lost = Lost(server)
+        for count in range(1, 4):
+            await within(client.send(to(server)))
+            await until(lambda: client.stats().connections == 0 == server.stats().connections, "idle collection")
+            assert "the link ended with a goodbye" in str(await lost.error())
+            assert len(inbox.messages) == count
+        assert client.stats().errors == server.stats().errors == 0
+
+
+@pytest.mark.asyncio
+async def test_goodbye_names_the_last_message() -> None:
+    """The goodbye on an idle link says which message was the last, and the link is closed when it was answered."""
+    async with make(Inbox(), **IDLE) as node, raw_dialling(node, port=4000) as link:
+        message = link.message(b"x")
+        link.send(message)
+        assert (await link.read_frame()).kind == ACK
+        goodbye = await link.read_frame()
+        assert (goodbye.kind, goodbye.serial) == (GOODBYE, message.serial)
+        assert await link.silent(0.05)
+        link.send(Frame(bytes(16), 0, GOODBYE))
+        assert await link.read_all() == b""
+
+
+@pytest.mark.asyncio
+async def test_libchirp_gets_no_goodbye() -> None:
+    """An idle link to libchirp is closed without a word, as libchirp does it."""
+    async with make(Inbox(), **IDLE) as node, raw_dialling(node, port=4000, redpoll=False) as link:
+        assert await link.read_all() == b""
+
+
+@pytest.mark.asyncio
+async def test_a_busy_link_is_not_idle() -> None:
+    """A link is not closed while a handler works on what came over it, nor while an answer is awaited."""
+    inbox = Inbox(hold=True, answer=b"answer")
+    async with make(inbox, **IDLE) as server, make(**IDLE) as client:
+        request = client.request(to(server))
+        await inbox.holds(1)
+        end = asyncio.get_running_loop().time() + 0.3
+        await until(lambda: asyncio.get_running_loop().time() > end, "some time")
+        inbox.gate.set()
+        assert (await within(request)).data == b"answer"
+        assert client.stats().reconnects == 0
+
+
+@pytest.mark.asyncio
+async def test_a_link_in_use_is_not_idle() -> None:
+    """A link that carries a message now and then stays."""
+    async with make(Inbox(), timeout=None, reuse_time=0.2) as server, make(timeout=None, reuse_time=0.2) as client:
+        loop = asyncio.get_running_loop()
+        end = loop.time() + 0.6
+        while loop.time() < end:
+            await within(client.send(to(server)))
+            await asyncio.sleep(0.02)
+        assert client.stats().reconnects == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("acknowledge", [True, False])
+async def test_nothing_is_lost_as_a_link_goes_idle(*, acknowledge: bool) -> None:
+    """Messages that cross a goodbye, acknowledged or not, arrive once, over that link or the next."""
+    inboxes = Inbox(), Inbox()
+    options = {"timeout": None, "reuse_time": 0.012, "acknowledge": acknowledge}
+    async with make(inboxes[0], **options) as one, make(inboxes[1], **options) as two:
+        pauses = random.Random(5)
+        futures = []
+        for number in range(60):
+            data = number.to_bytes(2, "big")
+            futures += [one.send(to(two, data)), two.send(to(one, data))][:: pauses.choice((1, -1))]
+            await asyncio.sleep(pauses.uniform(0.009, 0.016))
+        await within(asyncio.gather(*futures))
+        for inbox in inboxes:
+            await inbox.holds(60)
+            assert sorted(inbox.begun) == [number.to_bytes(2, "big") for number in range(60)]
+        assert one.stats().reconnects + two.stats().reconnects > 3
+
+
+# Whether the other end is there
+
+
+@pytest.mark.asyncio
+async def test_a_frozen_peer_is_suspect_and_then_lost() -> None:
+    """A peer that announced itself and answers no ping is suspect after keepalive, and lost after three times that."""
+    async with make(Inbox(), keepalive=0.05) as node:
+        lost = Lost(node)
+        loop = asyncio.get_running_loop()
+        async with raw_dialling(node, port=4000) as link:
+            begin = loop.time()
+            assert (await link.read_frame()).kind == PING
+            await until(lambda: lost.suspect, "suspicion")
+            assert not lost.errors
+            assert loop.time() - begin >= 0.09
+            assert lost.suspect == [node.peers[0]]
+            future = node.send(Message(b"still queues", "127.0.0.1:4000"))
+            error = await lost.error()
+            assert loop.time() - begin >= 0.19
+            assert isinstance(error, PeerLost)
+            assert "no sign of life for 0." in str(error)
+            assert len(lost.suspect) == 1
+            with pytest.raises(NotConfirmed):
+                await within(future)
+
+
+@pytest.mark.asyncio
+async def test_a_peer_that_answers_is_kept() -> None:
+    """A peer that answers each ping is never suspect."""
+    async with make(Inbox(), keepalive=0.15) as node:
+        lost = Lost(node)
+        async with raw_dialling(node, port=4000) as link:
+            for _ in range(4):
+                ping = await link.read_frame()
+                assert ping.kind == PING
+                link.send(Frame(bytes(16), ping.serial, PONG))
+        await lost.error()
+        assert not lost.suspect
+
+
+@pytest.mark.asyncio
+async def test_a_suspect_that_answers_is_trusted_again() -> None:
+    """A suspect from which anything comes is trusted again, and suspected anew when it falls silent."""
+    async with make(Inbox(), keepalive=0.05) as node:
+        lost = Lost(node)
+        async with raw_dialling(node, port=4000) as link:
+            for count in range(1, 4):
+                await until(lambda count=count: len(lost.suspect) == count, "suspicion")  # type: ignore[misc]
+                link.send(Frame(bytes(16), 0, PONG))
+            assert not lost.errors
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("options", [{"keepalive": None}, {}])
+async def test_who_is_not_pinged(options: dict[str, Any]) -> None:
+    """Without keepalive nobody is pinged; libchirp never is."""
+    async with make(Inbox(), **{"keepalive": 0.02, **options}) as node:
+        async with raw_dialling(node, port=4000, redpoll=bool(options)) as link:
+            assert await link.silent(0.2)
+
+
+@pytest.mark.asyncio
+async def test_pings_are_answered() -> None:
+    """A node answers a ping with its number, whatever else it does."""
+    inbox = Inbox(hold=True)
+    async with make(inbox) as node, raw_dialling(node, port=4000) as link:
+        link.send(link.message(b"x"))
+        await inbox.holds(1)
+        link.send(Frame(bytes(16), 77, PING))
+        pong = await link.read_frame()
+        assert (pong.kind, pong.serial) == (PONG, 77)
+        inbox.gate.set()
+
+
+def block(message: Received[bytes]) -> None:
+    """Keep the loop from everything else for half a second."""
+    end = time.perf_counter() + 0.5
+    while time.perf_counter() < end:
+        pass
+
+
+@pytest.mark.asyncio
+async def test_a_blocked_loop_closes_no_link() -> None:
+    """A handler that blocks the loop for longer than three times keepalive costs neither end its link."""
+    async with make(block, keepalive=0.1) as server, make(keepalive=0.1) as client:
+        ours, theirs = Lost(client), Lost(server)
+        await within(client.send(to(server)))
+        await within(client.send(to(server)))
+        assert client.stats().connections == server.stats().connections == 1
+        assert client.stats().reconnects == 0
+        for lost in (ours, theirs):
+            assert (lost.suspect, lost.errors) == ([], [])
+
+
+@pytest.fixture
+def other_loop() -> Iterator[asyncio.AbstractEventLoop]:
+    """An event loop that runs in a thread."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+    yield loop
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+@pytest.mark.asyncio
+async def test_a_blocked_loop_does_not_judge(other_loop: asyncio.AbstractEventLoop) -> None:
+    """A node that did not run for a while reads first and judges then: its lively peer is not suspect."""
+
+    async def start() -> Node[bytes]:
+        node: Node[bytes] = make(Inbox(), keepalive=30)
+        await node.start()
+        return node
+
+    peer = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(start(), other_loop))
+    async with make(block, keepalive=0.1) as node, make(listen=False) as trigger:
+        lost = Lost(node)
+        await within(node.send(to(peer)))
+        for _ in range(2):
+            await within(trigger.send(to(node)))
+        await within(node.send(to(peer)))
+        assert node.stats().reconnects == 0
+        assert (lost.suspect, lost.errors) == ([], [])
+    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(peer.stop(), other_loop))
