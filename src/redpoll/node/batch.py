@@ -1,0 +1,147 @@
+"""`send_many`: a stream of messages with at most a window of them open."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from redpoll.errors import BatchError, RedpollError, UsageError
+from redpoll.message import Message
+from redpoll.node.sending import Unset
+from redpoll.wire.link import NO_MESSAGE
+
+if TYPE_CHECKING:
+    from redpoll.node.node import Node
+    from redpoll.node.peers import Peers
+
+__all__ = ["send_all"]
+
+#: Open sends toward a peer whose window is not known yet.
+_OPEN_AT_FIRST = 64
+
+#: Messages that are written in a row before the loop gets its turn.
+_RUN = 4096
+
+#: What stands for the end of an iterable, whatever is in it.
+_END: Any = object()
+
+_Messages = Iterable[Message[Any]] | AsyncIterable[Message[Any]]
+
+
+class _Stream:
+    """One call of `send_many`."""
+
+    def __init__(
+        self, node: Node[Any], peers: Peers, timeout: float | Unset | None, retry: int, acknowledge: bool
+    ) -> None:
+        self._node = node
+        self._peers = peers
+        self._timeout = timeout
+        self._seconds = node.config.timeout if isinstance(timeout, Unset) else timeout
+        self._retry = retry
+        self._acknowledge = acknowledge
+        self._open: deque[asyncio.Future[None]] = deque()
+        self._completed = 0
+
+    async def run(self, messages: _Messages) -> int:
+        """Send them all."""
+        if not isinstance(messages, (AsyncIterable, Iterable)):
+            raise UsageError(f"send_many takes an iterable of messages, not {type(messages).__name__}")
+        try:
+            if isinstance(messages, AsyncIterable):
+                async for message in messages:
+                    await self._send(message)
+            else:
+                await self._send_iterable(iter(messages))
+            while self._open:
+                await self._oldest()
+        except BaseException:
+            for future in self._open:
+                future.cancel()
+            raise
+        return self._completed
+
+    async def _send_iterable(self, messages: Iterator[Message[Any]]) -> None:
+        message = next(messages, _END)
+        while message is not _END:
+            await self._send(message)
+            # A message that does not fit a run goes by itself; the next run begins behind it.
+            leftover = _END if self._acknowledge else await self._run_of_small(message, messages)
+            message = leftover if leftover is not _END else next(messages, _END)
+
+    async def _run_of_small(self, like: Message[Any], messages: Iterator[Message[Any]]) -> Any:
+        """Write small unacknowledged messages to one peer without a future for each; return the first that is other."""
+        address = like.address
+        if address is None or type(like) is not Message:
+            return _END
+        while self._open:
+            await self._oldest()
+        peer = self._peers.at(address)
+        while True:
+            link = peer.link
+            if link is None or link.announced is None:
+                return _END
+            places = peer.places
+            if places <= 0:
+                # Room is waited for only by a message that needs it: the last one is done once it is written.
+                waiting = next(messages, _END)
+                if waiting is not _END:
+                    await self._peers.wait_room(peer, self._seconds)
+                return waiting
+            before = peer.counters.sent
+            leftover, ended = link.transmit_run(messages, address, self._peers.encode_small, min(places, _RUN))
+            written = peer.counters.sent - before
+            self._completed += written
+            link.owner.flush()
+            if leftover is not None:
+                return None if leftover is NO_MESSAGE else leftover
+            if ended:
+                return _END
+            if link.writable:
+                await asyncio.sleep(0)
+
+    async def _send(self, message: Message[Any]) -> None:
+        try:
+            future = self._node.send(message, timeout=self._timeout, retry=self._retry, acknowledge=self._acknowledge)
+        except Exception as error:
+            # Those before it may fail as well, and were first.
+            while self._open:
+                await self._oldest()
+            raise BatchError(self._completed, self._completed, error) from error
+        self._open.append(future)
+        link = future.peer.link  # type: ignore[attr-defined]
+        limit = link.window if link is not None and link.announced is not None else _OPEN_AT_FIRST
+        while len(self._open) >= max(1, limit):
+            await self._oldest()
+
+    async def _oldest(self) -> None:
+        future = self._open[0]
+        try:
+            await future
+        except RedpollError as error:
+            self._open.popleft()
+            await self._fail(error)
+        else:
+            self._open.popleft()
+            self._completed += 1
+
+    async def _fail(self, error: RedpollError) -> None:
+        index = self._completed
+        rest = await asyncio.gather(*self._open, return_exceptions=True)
+        self._open.clear()
+        completed = self._completed + sum(1 for result in rest if not isinstance(result, BaseException))
+        raise BatchError(index, completed, error) from error
+
+
+async def send_all(
+    node: Node[Any],
+    peers: Peers,
+    messages: _Messages,
+    timeout: float | Unset | None,
+    retry: int,
+    acknowledge: bool,
+) -> int:
+    """See `Node.send_many`."""
+    return await _Stream(node, peers, timeout, retry, acknowledge).run(messages)

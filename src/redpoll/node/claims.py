@@ -1,0 +1,132 @@
+"""Proof that a link comes from the node that another link already belongs to.
+
+An identity is only a claim. When a link comes in that claims the identity of a peer with a live link, this node sends a
+random number over the link that it trusts; whoever is there returns it over the new one, if that is a link that it
+dialled itself. So two nodes that dial each other at the same time find that they are one peer with two links, and a
+stranger stays a stranger. (Wire format, section 5.6.)
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from redpoll.wire.frames import Control
+from redpoll.wire.link import Link
+from redpoll.wire.peer import Peer
+
+if TYPE_CHECKING:
+    from redpoll.transport.connection import Connection
+
+__all__ = ["CLAIM_TIMEOUT", "Claims", "OpenClaim"]
+
+#: Seconds that a link has to prove its claim; after that it is a peer of its own.
+CLAIM_TIMEOUT = 1.0
+
+_NUMBER_SIZE = 16
+_PROVE = b"\x01"
+_PROOF = b"\x02"
+
+
+class OpenClaim(NamedTuple):
+    """A claim that waits for its proof.
+
+    Attributes:
+        connection: Who claims.
+        peer: Whose identity.
+        received: How many bytes each link of that peer had brought when it was asked.
+    """
+
+    connection: Connection
+    peer: Peer
+    received: dict[Link, int]
+
+    @property
+    def holder_lives(self) -> bool:
+        """Whether the peer was heard since it was asked: its link is not one that is dead and looks alive."""
+        return any(link.bytes_received > self.received.get(link, 0) for link in self.peer.links)
+
+
+class Claims:
+    """The links of one node whose claim is not proven yet, and the proofs that it owes for its own."""
+
+    def __init__(self) -> None:
+        self._open: dict[bytes, OpenClaim] = {}
+        self._owed: dict[Connection, bytes] = {}
+
+    def of_connection(self, connection: Connection) -> bytes | None:
+        """The number of the claim that is open for a connection."""
+        return next((number for number, claim in self._open.items() if claim.connection is connection), None)
+
+    def of_peer(self, peer: Peer) -> list[bytes]:
+        """The numbers of the claims that are open for a peer."""
+        return [number for number, claim in self._open.items() if claim.peer is peer]
+
+    def ask(self, connection: Connection, peer: Peer) -> bytes:
+        """Ask a peer, over its own link, to prove that a new connection is its own too; return the number.
+
+        A ping goes along, which whoever lives answers, also if there is nothing to prove.
+        """
+        number = os.urandom(_NUMBER_SIZE)
+        self._open[number] = OpenClaim(connection, peer, {link: link.bytes_received for link in peer.links})
+        if peer.link is not None:
+            peer.link.control(Control.SESSION, body=_PROVE + number)
+            peer.link.control(Control.PING)
+        return number
+
+    def drop(self, number: bytes) -> OpenClaim | None:
+        """Stop waiting for a proof; return the claim if it was still open."""
+        return self._open.pop(number, None)
+
+    def take(self, connection: Connection, body: bytes, dialled: Iterable[Connection]) -> bytes | None:
+        """Take a session frame that came over a connection.
+
+        Args:
+            connection: Where it came in.
+            body: What it says.
+            dialled: The connections that this node dialled.
+
+        Returns:
+            The number of a claim that is proven by it, or None.
+        """
+        kind, number = body[:1], body[1:]
+        if len(number) != _NUMBER_SIZE:
+            return None
+        if kind == _PROOF:
+            claim = self._open.get(number)
+            return number if claim is not None and claim.connection is connection else None
+        if kind == _PROVE:
+            for other in dialled:
+                if other is not connection and _same_node(other, connection.link):
+                    if other.link.announced is not None:
+                        self._prove(other, number)
+                    else:
+                        self._owed[other] = number
+        return None
+
+    def settle(self, connection: Connection) -> None:
+        """A connection heard its other end's announcement: pay what is owed there."""
+        number = self._owed.pop(connection, None)
+        if number is not None:
+            self._prove(connection, number)
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._owed.pop(connection, None)
+        number = self.of_connection(connection)
+        if number is not None:
+            del self._open[number]
+
+    @staticmethod
+    def _prove(connection: Connection, number: bytes) -> None:
+        connection.link.control(Control.SESSION, body=_PROOF + number)
+        connection.wake()
+
+
+def _same_node(dialled: Connection, link: Link) -> bool:
+    """Whether a dialled connection leads to the node at the other end of a link, or may: its handshake is not here."""
+    identity = dialled.link.remote_identity
+    if identity is not None:
+        return identity == link.remote_identity
+    return link.peer is not None and dialled.remote == link.peer.address

@@ -1,0 +1,107 @@
+"""What a node tells those who want to know: hooks, called on the loop as things happen."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from redpoll.address import Address
+from redpoll.errors import RedpollError
+
+if TYPE_CHECKING:
+    from redpoll.message import Message
+    from redpoll.node.received import Received
+
+__all__ = ["NodeEvents", "PeerInfo"]
+
+_logger = logging.getLogger("redpoll.node")
+
+
+class PeerInfo(NamedTuple):
+    """Who a peer is.
+
+    Attributes:
+        address: Where it can be dialled, or None if it does not listen.
+        identity: Its node identity, 16 bytes; None before its first handshake.
+        connected: Whether a link to it is up.
+        redpoll: Whether it announced itself as a redpoll node; False is libchirp, or too early to know.
+    """
+
+    address: Address | None
+    identity: bytes | None
+    connected: bool
+    redpoll: bool
+
+
+class NodeEvents:
+    """The hooks of a node: assign a function to one, or several with `add`.
+
+    Hooks are plain functions, called on the event loop; they must return soon. One that raises is logged and does no
+    harm. What each is called with:
+
+    - `peer_connected(peer)`: the first link to a peer is up.
+    - `peer_suspect(peer)`: a ping was not answered for `Config.keepalive` seconds.
+    - `peer_lost(peer, error)`: the last link to a peer is gone, and why.
+    - `identity_conflict(peer)`: a link claims the identity of a peer that another link holds; it is a peer of its own.
+    - `handler_failed(message, error)`: a handler raised; the message was refused.
+    - `send_failed(message, error)`: a send failed and nobody awaited its future.
+    """
+
+    NAMES = (
+        "peer_connected",
+        "peer_suspect",
+        "peer_lost",
+        "identity_conflict",
+        "handler_failed",
+        "send_failed",
+    )
+
+    peer_connected: Callable[[PeerInfo], object] | None
+    peer_suspect: Callable[[PeerInfo], object] | None
+    peer_lost: Callable[[PeerInfo, RedpollError], object] | None
+    identity_conflict: Callable[[PeerInfo], object] | None
+    handler_failed: Callable[[Received[Any], BaseException], object] | None
+    send_failed: Callable[[Message[Any], BaseException], object] | None
+
+    def __init__(self) -> None:
+        self.peer_connected = None
+        self.peer_suspect = None
+        self.peer_lost = None
+        self.identity_conflict = None
+        self.handler_failed = None
+        self.send_failed = None
+
+    def add(self, name: str, hook: Callable[..., object]) -> None:
+        """Call `hook` as well as what is there already.
+
+        Raises:
+            AttributeError: There is no hook of that name.
+        """
+        if name not in self.NAMES:
+            raise AttributeError(f"no hook is called {name!r}; there are {', '.join(self.NAMES)}")
+        first = getattr(self, name)
+        if first is None:
+            setattr(self, name, hook)
+            return
+
+        def both(*args: Any) -> None:
+            _call(name, first, args)
+            _call(name, hook, args)
+
+        setattr(self, name, both)
+
+    def tell(self, name: str, *args: Any) -> bool:
+        """Call a hook; True if there is one."""
+        hook = getattr(self, name)
+        if hook is None:
+            return False
+        _call(name, hook, args)
+        return True
+
+
+def _call(name: str, hook: Callable[..., object], args: tuple[Any, ...]) -> None:
+    try:
+        hook(*args)
+    except Exception:
+        _logger.exception("the hook %s raised", name)

@@ -1,0 +1,781 @@
+"""Who a node is linked with: tells peers apart, gives each its links and timer, and passes on what arrives.
+
+The decisions are in `redpoll.wire`; here they meet the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from redpoll.address import Address
+from redpoll.config import Config
+from redpoll.errors import (
+    Closed,
+    ConfigError,
+    DecodeError,
+    Expired,
+    LinkError,
+    MessageTooLarge,
+    PeerLost,
+    RedpollError,
+    ShuttingDown,
+    Undecodable,
+    UsageError,
+)
+from redpoll.message import Message
+from redpoll.node.absent import REMEMBERED_FOR, Absent
+from redpoll.node.claims import CLAIM_TIMEOUT, Claims
+from redpoll.node.hooks import PeerInfo
+from redpoll.node.received import Received, raised
+from redpoll.node.routes import Claim, Routes
+from redpoll.node.sending import Sending
+from redpoll.serializers.base import Serializer
+from redpoll.serializers.raw import RawSerializer
+from redpoll.stats import NodeStats, PeerStats
+from redpoll.transport.connection import Connection
+from redpoll.wire.assembly import BodyPool
+from redpoll.wire.capabilities import NOT_LISTENING, Announcement
+from redpoll.wire.frames import PREAMBLE_SIZE, Kind
+from redpoll.wire.link import Link, LinkState
+from redpoll.wire.outgoing import Body
+from redpoll.wire.peer import Peer
+from redpoll.wire.settings import Settings
+from redpoll.wire.slots import SlotPool
+
+if TYPE_CHECKING:
+    from redpoll.node.dialler import Dialler
+    from redpoll.node.dispatch import Dispatcher
+    from redpoll.node.node import Node
+    from redpoll.node.pulling import Consumers
+
+__all__ = ["Peers"]
+
+_logger = logging.getLogger("redpoll.node")
+
+_REQ_ACK = int(Kind.REQ_ACK)
+_WANTED = int(Kind.WANTED)
+
+#: A timer that rings this much late, seconds, says that this process was busy: what it waits for may be there unread.
+_LAG = 0.05
+
+
+class Peers:
+    """The peers of one node and their connections: keeper of connections, owner of peers.
+
+    Attributes:
+        node: Whose they are.
+        settings: What its links work by.
+        pool: The slots of the node.
+        raw: Whether small bodies need no decoding.
+        stopping: Whether the node is stopping.
+    """
+
+    def __init__(self, node: Node[Any], config: Config, serializer: Serializer[Any], identity: bytes) -> None:
+        self.node = node
+        self.config = config
+        self.serializer = serializer
+        self.raw = type(serializer) is RawSerializer
+        self.loop = asyncio.get_running_loop()
+        self.settings = Settings(
+            identity=identity,
+            epoch=int.from_bytes(os.urandom(4), "big"),
+            acknowledge=config.acknowledge,
+            slots=config.effective_slots,
+            window=config.effective_window,
+            window_bytes=config.window_bytes,
+            lookahead=config.lookahead,
+            max_message_size=config.max_message_size,
+            fragment_size=config.fragment_size,
+            handshake_timeout=config.handshake_timeout,
+            keepalive=config.keepalive,
+            reuse_time=config.effective_reuse_time,
+            queue_messages=config.send_queue_limit,
+            queue_bytes=config.send_queue_bytes,
+            flat=not serializer.wants_buffer,
+        )
+        self.pool = SlotPool(config.node_slots)
+        self._bodies = BodyPool()
+        self.routes = Routes(identity)
+        self.claims = Claims()
+        self.absent = Absent(self.loop, REMEMBERED_FOR, self.forget_if_idle)
+        self.connections: set[Connection] = set()
+        self._hosts: Counter[str] = Counter()
+        self.turned_away = 0
+        self.gone = PeerStats()
+        self.stopping = False
+        self.dialler: Dialler
+        #: Exactly one of the two is there.
+        self.dispatcher: Dispatcher | None = None
+        self.consumers: Consumers | None = None
+        #: Why nothing is begun or dialled any more, once the node closes.
+        self.closing: RedpollError | None = None
+        self.encode_small = serializer.encode
+        self._timers: dict[Peer, asyncio.TimerHandle] = {}
+
+    def listen_at(self, port: int) -> None:
+        """Fix the port that handshakes announce, before any link is made."""
+        self.settings = replace(self.settings, port=port)
+
+    # Connections
+
+    def admits(self, remote: Address) -> bool:
+        """Whether a stranger may come in."""
+        config = self.config
+        if (
+            self.stopping
+            or len(self.connections) >= config.max_connections
+            or self._hosts[remote.host] >= config.max_connections_per_host
+        ):
+            self.turned_away += 1
+            return False
+        return True
+
+    def accepted(self, remote: Address) -> Connection:
+        """A stranger came in."""
+        link = Link(self.settings, dialled=False, now=self.loop.time(), make=Received, bodies=self._bodies)
+        connection = Connection(self, link, remote, self.loop)
+        self.connections.add(connection)
+        self._hosts[remote.host] += 1
+        return connection
+
+    def dialled(self, remote: Address, peer: Peer) -> Connection:
+        """A connection that this node dialled for a peer."""
+        link = Link(self.settings, dialled=True, now=self.loop.time(), make=Received, bodies=self._bodies)
+        return Connection(self, link, remote, self.loop, peer)
+
+    def opened(self, connection: Connection) -> None:
+        """Introduce this node."""
+        self.connections.add(connection)
+        settings = self.settings
+        port, flags = settings.port, 0
+        if not port:
+            # libchirp tells nodes of one host apart by their ports alone: a link's own is as good as none, and unique.
+            port, flags = connection.local_port, NOT_LISTENING
+        connection.link.start(
+            Announcement(
+                settings.slots,
+                settings.window,
+                settings.window_bytes,
+                settings.max_message_size,
+                settings.epoch,
+                flags,
+            ),
+            port,
+        )
+
+    def identified(self, connection: Connection, now: float) -> None:
+        """Find the peer whose handshake came, and give it the link, once its claim is beyond doubt."""
+        link = connection.link
+        number = self.claims.of_connection(connection)
+        if number is not None:
+            if self._is_overrun(link):
+                self._unproven(number)
+            return
+        self.claims.settle(connection)
+        peer, claim = self.routes.identify(link, connection.remote, connection.target, self._new_peer)
+        if claim is Claim.TO_PROVE:
+            number = self.claims.ask(connection, peer)
+            self._wake_links(peer)
+            # Twice: what came while this process did not run is read in between.
+            self.loop.call_later(CLAIM_TIMEOUT, self.loop.call_later, _LAG / 5, self._unproven, number)
+            return
+        self._bind(connection, peer, claim, now)
+
+    def _is_overrun(self, link: Link) -> bool:
+        """Whether a link that waits for its peer brought more than an honest one may send ahead."""
+        settings = self.settings
+        frames = PREAMBLE_SIZE * settings.window
+        return (
+            len(link.arrived) > settings.window
+            or link.bytes_received > settings.window_bytes + settings.max_message_size + frames + settings.lookahead
+        )
+
+    def session(self, connection: Connection, now: float) -> None:
+        """Session frames came: links are to be proven, or are."""
+        bodies, connection.link.session = connection.link.session, []
+        for body in bodies:
+            number = self.claims.take(connection, body, [each for each in self.connections if each.link.dialled])
+            if number is not None:
+                proven = self.claims.drop(number)
+                if proven is not None:
+                    self._bind(connection, proven.peer, Claim.PLAIN, now)
+
+    def _unproven(self, number: bytes) -> None:
+        """A claim was not proven in time: the link is a peer of its own, unless who held the identity is gone."""
+        claimed = self.claims.drop(number)
+        if claimed is None or claimed.connection.transport is None:
+            return
+        connection, peer, claim = claimed.connection, claimed.peer, Claim.PLAIN
+        if any(link.state is not LinkState.PARTING for link in peer.links):
+            take_over = not claimed.holder_lives
+            peer = self.routes.accept_new(connection.link, connection.remote, self._new_peer, take_over=take_over)
+            claim = Claim.CONFLICT
+        now = self.loop.time()
+        self._bind(connection, peer, claim, now)
+        connection.after_binding(now)
+
+    def _bind(self, connection: Connection, peer: Peer, claim: Claim, now: float) -> None:
+        if claim is Claim.CONFLICT:
+            peer.counters.conflicts += 1
+            self.node.events.tell("identity_conflict", self.info(peer))
+        first = not peer.links
+        self.absent.remove(peer)
+        if peer.state == "was linked":
+            peer.counters.reconnects += 1
+        peer.attach(connection.link, now)
+        # It was set for the handshake; now pings may be due earlier.
+        connection.arm()
+        peer.state = "was linked"
+        if connection.ready is not None and not connection.ready.done():
+            connection.ready.set_result(None)
+        self.room(peer)
+        if connection.target is not None:
+            self._replaced(connection.target, peer, now)
+        if first:
+            self.node.events.tell("peer_connected", self.info(peer))
+
+    def arrived(self, connection: Connection, now: float) -> None:
+        """Messages came over a connection."""
+        link = connection.link
+        peer = link.peer
+        if peer is None:
+            return
+        if self.stopping:
+            # What came after our goodbye or before we could say it; at last also what that had promised.
+            peer.slots.turn_away(link, ShuttingDown.code, "the node is stopping", promised=self.closing is not None)
+        link.liveness.used = now
+        if peer.slots.arrived(link):
+            for each in peer.links:
+                self._pause(each.owner)
+        if self.dispatcher is not None:
+            self.dispatcher.arrived(peer, now)
+            self.begun(peer)
+        elif self.consumers is not None:
+            self.consumers.arrived(peer, now)
+
+    def suspect(self, connection: Connection) -> None:
+        """A ping was not answered in time: tell whoever wants to know."""
+        peer = connection.link.peer
+        if peer is not None:
+            self.node.events.tell("peer_suspect", self.info(peer))
+
+    def parting(self, connection: Connection) -> None:  # noqa: ARG002  # see Keeper
+        """A goodbye was said: a stop may have waited for it."""
+        if self.stopping:
+            self.node.changed()
+
+    def lost(self, connection: Connection, error: RedpollError) -> None:
+        """A connection is gone."""
+        if connection not in self.connections:
+            return
+        self.connections.discard(connection)
+        if self.stopping:
+            self.node.changed()
+        link = connection.link
+        if not link.dialled:
+            host = connection.remote.host
+            self._hosts[host] -= 1
+            if self._hosts[host] <= 0:
+                del self._hosts[host]
+        self.claims.forget(connection)
+        peer = link.peer
+        if peer is None:
+            link.lost()
+            return
+        parted = link.state is LinkState.PARTING
+        if parted:
+            # The node left it in good order, maybe for one whose claim is open: its peer is then never without a link.
+            for number in self.claims.of_peer(peer):
+                self._unproven(number)
+        now = self.loop.time()
+        peer.trouble = error
+        peer.detach(link, error, now)
+        self.room(peer)
+        if self.dispatcher is not None:
+            # What waited until this link takes more output has nothing to wait for now.
+            self.dispatcher.freed(peer)
+        if self.closing is not None:
+            peer.fail_queue(self.closing)
+        if not peer.links:
+            self.node.events.tell("peer_lost", self.info(peer), error)
+            for number in self.claims.of_peer(peer):
+                self._unproven(number)
+        if not peer.links:
+            if not parted:
+                self.absent.add(peer)
+            self.forget_if_idle(peer)
+
+    @staticmethod
+    def _pause(connection: Connection) -> None:
+        if connection.transport is not None:
+            connection.transport.pause_reading()
+
+    def begun(self, peer: Peer) -> None:
+        """Messages of a peer were begun: read on if that was stopped."""
+        if peer.slots.resumable:
+            for link in peer.links:
+                if link.owner.transport is not None:
+                    link.owner.transport.resume_reading()
+
+    def drained(self, peer: Peer) -> None:
+        """A peer took what was written to it: more of its messages may be begun."""
+        if self.dispatcher is not None:
+            self.dispatcher.freed(peer)
+
+    def _new_peer(self, address: Address | None, identity: bytes | None) -> Peer:
+        return Peer(address, identity, self.settings, self.pool, self, random.getrandbits(31))
+
+    def forget_if_idle(self, peer: Peer) -> None:
+        """Know a peer no longer if nothing is kept for it and nobody waits for it; what it counted stays in the sums."""
+        if not peer.idle or peer in self.absent or peer in self.dialler:
+            return
+        self.gone = NodeStats.of({}, gone=(self.gone, self._record(peer)))
+        peer.counters.reset()
+        self.routes.forget(peer)
+        self.dialler.forget(peer)
+        if self.consumers is not None:
+            self.consumers.forget(peer)
+        timer = self._timers.pop(peer, None)
+        if timer is not None:
+            timer.cancel()
+
+    def at(self, address: Address) -> Peer:
+        """The peer that an address means now; one to be dialled if it means none.
+
+        Raises:
+            UsageError: The address cannot be dialled.
+        """
+        peer = self.routes.get(address)
+        if peer is None:
+            if address.kind == "tcp" and address.port == 0:
+                hint = "a peer that does not listen is answered by its messages"
+                raise UsageError(f"{address} cannot be dialled", hint)
+            peer = self._new_peer(address, None)
+            self.routes.add(peer)
+        return peer
+
+    def bound_to(self, peer: Peer) -> Peer:
+        """Whom a message goes to that is only for the node of a peer, which may have been forgotten and be back."""
+        known = self.routes.same_node(peer)
+        if known is None:
+            self.routes.add(peer, quietly=True)
+            return peer
+        return known
+
+    def adopt(self, peer: Peer, known: Peer) -> None:
+        """A peer that was to be dialled turns out to be one that has a link: what waits goes there."""
+        self.routes.replace(peer, known)
+        self._replaced(peer, known, self.loop.time())
+        self._wake_links(known)
+
+    def _replaced(self, target: Peer, peer: Peer, now: float) -> None:
+        """What waits for whoever is where a peer was dialled goes to the one that is; what is for it alone fails."""
+        if target is peer:
+            return
+        self._move_queue(target, peer, now)
+        target.fail_queue(PeerLost(target.address, "another node is there now"))
+        self.room(target)
+        self.forget_if_idle(target)
+
+    def _move_queue(self, source: Peer, peer: Peer, now: float) -> None:
+        for out in source.take_queue():
+            if isinstance(out, Sending):
+                out.peer = peer
+            peer.submit(out, now)
+
+    # What waits for room
+
+    async def wait_room(self, peer: Peer, timeout: float | None) -> bool:
+        """Wait until a small message could be written at once, or the link is gone; False when the time is over."""
+        waiter: asyncio.Future[None] = self.loop.create_future()
+        peer.starved.append(waiter)
+        try:
+            async with asyncio.timeout(timeout):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            if waiter in peer.starved:
+                peer.starved.remove(waiter)
+            if not peer.starved:
+                self.dialler.unwant(peer)
+        return True
+
+    def room(self, peer: Peer) -> None:
+        """There is room: whoever waits for it looks again."""
+        waiters, peer.starved = peer.starved, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    async def wait_ready(self, peer: Peer, timeout: float | None) -> None:
+        """See `Node.ready`."""
+        deadline = None if timeout is None else self.loop.time() + timeout
+        while not peer.ready:
+            if self.stopping:
+                raise Closed("node")
+            left = None if deadline is None else deadline - self.loop.time()
+            if peer.link is None:
+                self.dialler.want(peer)
+            if (left is not None and left <= 0) or not await self.wait_room(peer, left):
+                nothing = Message(b"", peer.address)
+                error = Expired(nothing, timeout, "waiting for the peer to be ready", peer.address)
+                raise error from peer.trouble
+            if peer.link is None and isinstance(peer.trouble, ConfigError):
+                raise peer.trouble
+            peer = self.routes.get(peer.address) or peer if peer.address is not None else peer
+
+    async def check(self, address: Address, timeout: float | None) -> bool:
+        """See `Node.check`."""
+        peer = self.at(address)
+        if peer.links:
+            return True
+        try:
+            async with asyncio.timeout(timeout):
+                await self.dialler.attempt(peer, address)
+        except (LinkError, TimeoutError):
+            return False
+        return True
+
+    # What peers ask for
+
+    def wake(self, link: Link) -> None:
+        """There is output on a link."""
+        link.owner.wake()
+
+    def need_link(self, peer: Peer) -> None:
+        """Something waits and there is no link."""
+        self.dialler.need(peer)
+        self.forget_if_idle(peer)
+
+    def arm(self, peer: Peer, deadline: float) -> None:
+        """Ring at a deadline."""
+        timer = self._timers.get(peer)
+        if timer is not None:
+            timer.cancel()
+        peer.armed = deadline
+        self._timers[peer] = self.loop.call_at(deadline, self._ring, peer, False)
+
+    def _ring(self, peer: Peer, waited: bool) -> None:
+        now = self.loop.time()
+        if not waited and peer.armed is not None and now - peer.armed > _LAG:
+            # This process did not run when it should have: read what came meanwhile before anything is called late.
+            self._timers[peer] = self.loop.call_later(_LAG / 5, self._ring, peer, True)
+            return
+        peer.armed = None
+        peer.expire(now)
+        following = peer.deadlines.next()
+        if following is not None:
+            self.arm(peer, following)
+        if peer.queued:
+            peer.pump(now)
+        self._wake_links(peer)
+        if not peer.links:
+            self.forget_if_idle(peer)
+
+    def close(self, link: Link, error: RedpollError) -> None:
+        """Close a link because of an error."""
+        link.owner.fail(error)
+
+    # How messages end
+
+    def release(self, message: Received[Any]) -> None:
+        """Release a message outside of the dispatcher's turn."""
+        if message.link.peer is not None and message.link.peer.slots.release(message):
+            self._freed(message)
+
+    def refuse(self, message: Received[Any], code: int, text: str) -> None:
+        """Refuse a message."""
+        if message.link.peer is not None and message.link.peer.slots.refuse(message, code, text):
+            self._freed(message)
+
+    def release_many(self, messages: list[Received[Any]]) -> None:
+        """Release a batch."""
+        peer = messages[0].link.peer
+        if peer is not None:
+            used = self.pool.used
+            peer.slots.release_many(messages)
+            self._freed(messages[0], used - self.pool.used)
+
+    def refuse_waiting(self, message: Received[Any], code: int, text: str) -> bool:
+        """Refuse a message that is still in its inbox; False if it is not."""
+        peer = message.link.peer
+        if peer is None or not peer.slots.refuse_waiting(message, code, text):
+            return False
+        self.begun(peer)
+        self._freed(message)
+        return True
+
+    def handled(self, message: Received[Any]) -> None:
+        """The handler returned nothing."""
+        if self.config.auto_release is not False:
+            self.release(message)
+
+    def _freed(self, message: Received[Any], count: int = 1) -> None:
+        link = message.link
+        peer = link.peer
+        if peer is None:
+            return
+        if link.out:
+            link.owner.wake()
+        elif link not in peer.links:
+            self._wake_links(peer)
+        if link.held == 0 and link.state.name in ("LEAVING", "LEFT", "PARTING"):
+            link.owner.wake()
+        if peer.slots.inbox or self.pool.used + count >= self.pool.limit:
+            if self.dispatcher is not None:
+                self.dispatcher.freed(peer)
+            elif self.consumers is not None:
+                self.consumers.freed(peer)
+        if self.stopping:
+            self.node.changed()
+        if not peer.links:
+            self.ended_late(peer)
+
+    def ended_late(self, peer: Peer) -> None:
+        """Messages may have ended after their peer's last link: it is remembered for a time, as who has just gone is."""
+        if not peer.links and peer.idle and peer in self.routes and self.closing is None:
+            self.absent.add(peer)
+            self.forget_if_idle(peer)
+
+    def after_dispatch(self, peer: Peer) -> None:
+        """The dispatcher, or a consumer, had a turn outside of reading: write what came of it."""
+        self.begun(peer)
+        self._wake_links(peer)
+        self.ended_late(peer)
+
+    @staticmethod
+    def _wake_links(peer: Peer) -> None:
+        for link in peer.links:
+            if link.out or link.transfers or link.written:
+                link.owner.wake()
+
+    def handler_failed(self, message: Received[Any], error: BaseException) -> None:
+        """Log a handler's exception with the message's identity, and tell the hook."""
+        _logger.error(
+            "the handler failed on message %s from %s", message.identity.hex(), message.address, exc_info=error
+        )
+        self.node.events.tell("handler_failed", message, error)
+
+    def unheard(self, out: Sending) -> None:
+        """A send failed and nobody awaited it."""
+        error = getattr(out, "_exception", None)
+        if error is not None:
+            self.node.events.tell("send_failed", out.message, error)
+
+    # Answers
+
+    def decode(self, message: Any) -> None:
+        """Put what the serializer makes of a message's bytes in their place.
+
+        Raises:
+            DecodeError: It cannot read them.
+        """
+        data = message.data
+        message.replace_data(self.serializer.decode(data))
+
+    def readable(self, message: Any) -> bool:
+        """Decode a message that was begun; one that the serializer cannot read is refused: False."""
+        try:
+            self.decode(message)
+        except Exception as error:  # noqa: BLE001  # a serializer may be anybody's
+            text = str(error) if isinstance(error, DecodeError) else raised(error)
+            self.refuse(message, Undecodable.code, text)
+            self.handler_failed(message, error)
+            return False
+        return True
+
+    def answer(self, message: Received[Any], result: Any) -> None:
+        """Send back what a handler returned, if that is wanted, and release the message.
+
+        Raises:
+            EncodeError: The serializer cannot carry it.
+            MessageTooLarge: It is above what this node may send or the other takes.
+        """
+        link = message.link
+        if link.announced is None:
+            if self.config.answer_libchirp:
+                self._reply_plain(message, result, b"")
+            self.handled(message)
+            return
+        if not message.kind & _WANTED:
+            self.handled(message)
+            return
+        body = self._encode_answer(link, result)
+        peer = link.peer
+        if peer is None:
+            return
+        if link.state is LinkState.CLOSED:
+            # The same node, over a newer link; if there is none, nobody waits for the answer any more.
+            if peer.link is not None and peer.link.announced is not None:
+                peer.link.answer(message, body, ends=False)
+                self._wake_links(peer)
+            self.handled(message)
+        elif message.phase or not message.kind & _REQ_ACK or self.config.auto_release is False:
+            link.answer(message, body, ends=False)
+            self.handled(message)
+            link.owner.wake()
+        else:
+            peer.slots.release_with_answer(message, body)
+            self._freed(message)
+
+    async def respond(self, message: Received[Any], data: Any, header: bytes) -> None:
+        """Send an answer while the message goes on."""
+        link = message.link
+        peer = link.peer
+        if peer is None:
+            raise Closed("message")
+        if link.announced is None or not message.kind & _WANTED:
+            await self.node.send(message.reply(data, header=header))
+            return
+        if link not in peer.links:
+            if peer.link is None or peer.link.announced is None:
+                raise PeerLost(peer.address, "the link that the message came over is gone")
+            link = peer.link
+        body = self._encode_answer(link, data, len(header))
+        out = Sending(loop=self.loop)
+        out.peer = peer
+        out.prepare(message.reply(data, header=header), body, 0, None, None, pinned=True)
+        link.answer(message, body, header, ends=False, out=out)
+        link.owner.wake()
+        # It goes out all the same when this is cancelled: half an answer would be none.
+        await asyncio.shield(out)
+
+    def _encode_answer(self, link: Link, data: Any, header_size: int = 0) -> Body:
+        body = self.serializer.encode(data)
+        size = len(body) + header_size
+        announced = link.announced
+        if size > self.settings.max_message_size or (announced is not None and size > announced.max_message_size):
+            limits = (self.settings.max_message_size, announced.max_message_size if announced is not None else size)
+            raise MessageTooLarge("message", size, min(limits))
+        return body
+
+    def _reply_plain(self, message: Received[Any], result: Any, header: bytes) -> None:
+        self.node.send(message.reply(result, header=header))
+
+    # Looking
+
+    def info(self, peer: Peer) -> PeerInfo:
+        """Who a peer is, for hooks and `Node.peers`."""
+        return PeerInfo(peer.address, peer.identity, bool(peer.links), peer.epoch is not None)
+
+    def stats(self) -> NodeStats:
+        """The counters of all peers."""
+        records: dict[str, PeerStats] = {}
+        for peer in self.routes:
+            label = name = self._label(peer)
+            number = 1
+            while label in records:
+                # A stranger that claims its identity and address.
+                number += 1
+                label = f"{name} ({number})"
+            records[label] = self._record(peer)
+        return NodeStats.of(records, connections=len(self.connections), gone=(self.gone,))
+
+    @staticmethod
+    def _label(peer: Peer) -> str:
+        identity = peer.identity.hex() if peer.identity else "unknown"
+        return f"{peer.address or 'not listening'} {identity}"
+
+    @staticmethod
+    def _record(peer: Peer) -> PeerStats:
+        counters = peer.counters
+        return PeerStats(
+            sent=counters.sent,
+            received=counters.received,
+            bytes_sent=counters.bytes_sent + sum(link.bytes_sent for link in peer.links),
+            bytes_received=counters.bytes_received + sum(link.bytes_received for link in peer.links),
+            in_flight=sum(len(link.in_flight) for link in peer.links),
+            queued=peer.queued,
+            slots_used=peer.slots.running,
+            refused=counters.refused,
+            refused_by_peer=counters.refused_by_peer,
+            late=counters.late,
+            reconnects=counters.reconnects,
+            errors=counters.errors,
+            conflicts=counters.conflicts,
+        )
+
+    # Stopping
+
+    def leave(self) -> None:
+        """Say goodbye on each link that has nothing more to send; to be called again for the others."""
+        for connection in list(self.connections):
+            link = connection.link
+            if link.taking and not link.transfers and not (link.peer is not None and link.peer.queued):
+                link.leave()
+                connection.wake()
+        for peer in self.routes:
+            self.room(peer)
+        if self.consumers is not None and not self.consumers.claiming:
+            # Nobody will begin what waits: there is nothing to drain.
+            self._refuse_inboxes()
+
+    def busy(self, stoppers: Collection[asyncio.Task[Any] | None]) -> bool:
+        """Whether anything that was begun has not ended, beside messages whose handlers stop the node themselves."""
+        own: list[Link] = []
+        if self.dispatcher is not None:
+            if any(task not in stoppers for task in self.dispatcher.tasks):
+                return True
+            own = [message.link for message in self.dispatcher.tasks.values() if not message.phase]
+        return any(self._unfinished(peer, own) for peer in self.routes)
+
+    @staticmethod
+    def _unfinished(peer: Peer, own: list[Link]) -> bool:
+        if peer.queued or peer.requests or peer.slots.running > sum(link.peer is peer for link in own):
+            return True
+        return any(not message.phase for message in peer.slots.inbox) or any(
+            link.unfinished or _awaits_goodbye(link) for link in peer.links
+        )
+
+    def abort(self, error: RedpollError) -> None:
+        """Refuse what waits, fail what was not sent, say goodbye. From now on nothing is begun or dialled."""
+        self.closing = error
+        if self.consumers is not None:
+            self.consumers.close()
+        self._refuse_inboxes()
+        for peer in self.routes:
+            peer.fail_queue(error)
+            self.room(peer)
+        for connection in list(self.connections):
+            connection.link.leave()
+            connection.wind_down(error)
+
+    def _refuse_inboxes(self) -> None:
+        for peer in self.routes:
+            peer.slots.refuse_all_waiting(ShuttingDown.code, "the node stopped before it was begun")
+            self._wake_links(peer)
+
+    @property
+    def parted(self) -> bool:
+        """Whether no goodbye waits for an answer."""
+        return not any(_awaits_goodbye(each.link) for each in self.connections)
+
+    def close_all(self) -> None:
+        """Close every connection, once what was written is gone; what is not confirmed by then fails."""
+        for connection in list(self.connections):
+            connection.close(self.closing)
+
+    def end_all(self) -> None:
+        """End what is left of connections and timers."""
+        for connection in list(self.connections):
+            connection.give_up(self.closing or Closed("node"))
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self.absent.clear()
+
+
+def _awaits_goodbye(link: Link) -> bool:
+    """Whether a redpoll peer will answer our goodbye; it does when all that it sent has ended.
+
+    Closing with something unread would reset the connection, and lose the acknowledgements on their way.
+    """
+    return link.state is LinkState.LEAVING and link.announced is not None and not link.held

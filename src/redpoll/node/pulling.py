@@ -1,0 +1,347 @@
+"""Taking messages from a node without a handler: one at a time, in batches, or with `async for`."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections import deque
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from redpoll.errors import Abandoned, Closed
+from redpoll.node.unclaimed import Unclaimed
+from redpoll.wire.peer import Peer
+
+if TYPE_CHECKING:
+    from redpoll.node.node import Node
+    from redpoll.node.peers import Peers
+    from redpoll.node.received import Received
+
+__all__ = ["Batches", "Consumers", "Messages", "Take"]
+
+DataT = TypeVar("DataT")
+
+
+class Consumers:
+    """Who pulls from a node, and what waits for them.
+
+    Peers take turns, a message each; batches take all of one peer.
+    """
+
+    def __init__(self, peers: Peers, loop: asyncio.AbstractEventLoop, unclaimed_timeout: float) -> None:
+        self._peers = peers
+        self._loop = loop
+        self._raw = peers.raw
+        #: Peers whose messages wait, in the order of their turns.
+        self._ready: dict[Peer, None] = {}
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        #: Iterators that are alive: while one is, somebody claims what arrives, also between two steps.
+        self.iterators = 0
+        self._unclaimed = Unclaimed(self, peers, loop, unclaimed_timeout)
+        self._closed = False
+
+    # What the node tells
+
+    def arrived(self, peer: Peer, now: float) -> None:
+        """Messages of a peer wait."""
+        self._ready[peer] = None
+        if self._waiters:
+            self._wake()
+        if not self.iterators:
+            self._unclaimed.note(peer, now)
+
+    def freed(self, peer: Peer) -> None:
+        """A slot came free."""
+        if peer.slots.inbox:
+            self._ready[peer] = None
+        if self._ready and self._waiters:
+            self._wake()
+
+    @property
+    def claiming(self) -> bool:
+        """Whether somebody pulls, or is about to."""
+        return bool(self.iterators or self._waiters)
+
+    def close(self) -> None:
+        """The node stopped: nobody waits any longer."""
+        self._closed = True
+        self._unclaimed.close()
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def forget(self, peer: Peer) -> None:
+        """A peer is known no longer: nothing of it waits."""
+        self._ready.pop(peer, None)
+
+    def _wake(self) -> None:
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+                return
+
+    # Taking
+
+    def take_nowait(self) -> Received[Any] | None:
+        """The next message, in a slot; None if none waits or no slot is free."""
+        ready = self._ready
+        now = self._unclaimed.taken = self._loop.time()
+        while ready:
+            peer = next(iter(ready))
+            message = peer.slots.begin(now)
+            if message is None:
+                if self._peers.pool.free <= 0:
+                    # It keeps its turn: a slot of the node may come free at another peer.
+                    return None
+                del ready[peer]
+                self._peers.after_dispatch(peer)
+                continue
+            if len(ready) > 1:
+                del ready[peer]
+                if peer.slots.inbox:
+                    ready[peer] = None
+            elif not peer.slots.inbox:
+                del ready[peer]
+            if peer.slots.overrun:
+                self._peers.begun(peer)
+            if self._raw or self._peers.readable(message):
+                return message  # type: ignore[return-value]
+        return None
+
+    def step(self, last: Received[Any]) -> Received[Any] | None:
+        """Release a message and take the next one, in its slot where both are unacknowledged and of the only peer."""
+        link = last.link
+        slots = link.peer.slots  # type: ignore[union-attr]
+        inbox = slots.inbox
+        unusual = slots.irregular or slots.overrun or slots.carried
+        frame = last.frame
+        if frame[4] or not inbox or unusual or not self._raw or len(self._ready) > 1:
+            self._peers.release(last)
+            return self.take_nowait()
+        message: Any = inbox.popleft()
+        if not inbox:
+            self._ready.pop(link.peer, None)  # type: ignore[arg-type]
+        last.phase = 1
+        link.held -= 1
+        link.credit_messages += 1
+        link.credit_bytes += frame[2]
+        if link.credit_messages >= link.credit_at or link.credit_bytes >= link.credit_bytes_at:
+            link.credit(0, 0)
+            link.owner.wake()
+        return message  # type: ignore[no-any-return]
+
+    def take_batch_nowait(self, limit: int) -> list[Received[Any]]:
+        """The next messages of one peer, each in a slot; empty if none waits or no slot is free."""
+        ready = self._ready
+        pool = self._peers.pool
+        while ready and pool.free > 0:
+            peer = next(iter(ready))
+            batch: list[Any] = peer.slots.begin_many(self._loop.time(), limit)
+            del ready[peer]
+            if peer.slots.inbox and batch:
+                ready[peer] = None
+            self._peers.begun(peer)
+            if not self._raw:
+                batch = [message for message in batch if self._peers.readable(message)]
+            if batch:
+                return batch
+            self._peers.ended_late(peer)
+        return []
+
+    async def wait(self, timeout: float | None) -> bool:
+        """Wait until something may be there; False when the time is over.
+
+        Raises:
+            Closed: The node stopped.
+        """
+        if self._closed:
+            raise Closed("node")
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiters.append(waiter)
+        try:
+            if timeout is None:
+                await waiter
+            else:
+                async with asyncio.timeout(timeout):
+                    await waiter
+        except TimeoutError:
+            return False
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                # The news was for whoever is next.
+                self._waiters.remove(waiter)
+                self._wake()
+                self._waiters.appendleft(waiter)
+            raise
+        finally:
+            self._waiters.remove(waiter)
+            self._unclaimed.taken = self._loop.time()
+        if self._closed:
+            raise Closed("node")
+        return True
+
+    async def take(self, timeout: float | None) -> Received[Any]:
+        """Wait for the next message.
+
+        Raises:
+            TimeoutError: None came in time.
+            Closed: The node stopped.
+        """
+        message = self.take_nowait()
+        if message is not None:
+            return message
+        deadline = None if timeout is None else self._loop.time() + timeout
+        while True:
+            left = None if deadline is None else deadline - self._loop.time()
+            if (left is not None and left <= 0) or not await self.wait(left):
+                message = self.take_nowait()
+                if message is None:
+                    raise TimeoutError(f"no message came within {timeout:g} s")
+                return message
+            message = self.take_nowait()
+            if message is not None:
+                if self._ready and self._waiters:
+                    self._wake()
+                return message
+
+
+class Messages:
+    """One `async for` over a node: each message is released when the next is asked for."""
+
+    __slots__ = ("_consumers", "_counted", "_message", "_peers", "_releasing")
+
+    def __init__(self, consumers: Consumers, peers: Peers, auto_release: bool | str) -> None:
+        self._consumers = consumers
+        self._peers = peers
+        self._releasing = auto_release
+        self._message: Received[Any] | None = None
+        self._counted = True
+        consumers.iterators += 1
+
+    def __aiter__(self) -> Messages:
+        return self
+
+    async def __anext__(self) -> Received[Any]:
+        """Release the message before, and wait for the next.
+
+        Raises:
+            StopAsyncIteration: The node stopped.
+        """
+        last = self._message
+        message: Received[Any] | None = None
+        if last is not None:
+            self._message = None
+            if not last.phase:
+                message = self._consumers.step(last)
+        if message is None:
+            try:
+                message = await self._consumers.take(None)
+            except Closed:
+                self._uncount()
+                raise StopAsyncIteration from None
+        if self._releasing is True:
+            self._message = message
+        elif self._releasing == "get":
+            self._peers.release(message)
+        return message
+
+    def _uncount(self) -> None:
+        if self._counted:
+            self._counted = False
+            self._consumers.iterators -= 1
+
+    def __del__(self) -> None:
+        self._uncount()
+        last = self._message
+        if last is not None and not last.phase:
+            # First: a warning may be made an exception, which ends here.
+            self._peers.refuse(last, Abandoned.code, "its consumer left the loop without ending it")
+            warnings.warn(
+                f"a loop over a node was left before its last message ended; {last!r} was refused as Abandoned:"
+                " release or refuse it before the break",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+class Batches:
+    """One `async for` over lists of messages: a list is released when the next is asked for."""
+
+    __slots__ = ("_batch", "_consumers", "_counted", "_limit", "_peers", "_releasing")
+
+    def __init__(self, consumers: Consumers, peers: Peers, limit: int, auto_release: bool | str) -> None:
+        self._consumers = consumers
+        self._peers = peers
+        self._limit = limit
+        self._releasing = auto_release
+        self._batch: list[Received[Any]] = []
+        self._counted = True
+        consumers.iterators += 1
+
+    def __aiter__(self) -> Batches:
+        return self
+
+    async def __anext__(self) -> list[Received[Any]]:
+        """Release the batch before, and wait for messages: as many of one peer as are there, at least one.
+
+        Raises:
+            StopAsyncIteration: The node stopped.
+        """
+        if self._batch:
+            batch, self._batch = self._batch, []
+            self._peers.release_many(batch)
+        consumers = self._consumers
+        batch = consumers.take_batch_nowait(self._limit)
+        while not batch:
+            try:
+                await consumers.wait(None)
+            except Closed:
+                self._uncount()
+                raise StopAsyncIteration from None
+            batch = consumers.take_batch_nowait(self._limit)
+        if self._releasing is True:
+            self._batch = batch
+        elif self._releasing == "get":
+            self._peers.release_many(batch)
+        return batch
+
+    def _uncount(self) -> None:
+        if self._counted:
+            self._counted = False
+            self._consumers.iterators -= 1
+
+    def __del__(self) -> None:
+        self._uncount()
+        left = [message for message in self._batch if not message.phase]
+        if left:
+            for message in left:
+                self._peers.refuse(message, Abandoned.code, "its consumer left the loop without ending it")
+            warnings.warn(
+                f"a loop over batches was left before its last one ended; {len(left)} messages were refused as"
+                " Abandoned: release or refuse them before the break",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+class Take(Generic[DataT]):
+    """The block of `Node.take`."""
+
+    __slots__ = ("_message", "_node", "_timeout")
+
+    def __init__(self, node: Node[DataT], timeout: float | None) -> None:
+        self._node = node
+        self._timeout = timeout
+        self._message: Received[DataT] | None = None
+
+    async def __aenter__(self) -> Received[DataT]:
+        self._message = await self._node.receive(self._timeout)
+        return self._message
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        message = self._message
+        if message is None or self._node.config.auto_release is False:
+            return
+        await message.__aexit__(kind, error, traceback)

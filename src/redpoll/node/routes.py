@@ -1,0 +1,225 @@
+"""Who is who: which peer a link belongs to, and which one an address means. Plain decisions, no I/O."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from enum import Enum, auto
+from typing import TYPE_CHECKING, TypeGuard
+
+from redpoll.address import Address
+from redpoll.wire.capabilities import NOT_LISTENING
+from redpoll.wire.peer import Peer
+
+if TYPE_CHECKING:
+    from redpoll.wire.link import Link
+
+__all__ = ["Claim", "Routes"]
+
+NewPeer = Callable[[Address | None, bytes | None], Peer]
+
+
+class Claim(Enum):
+    """What a link claims by the identity in its handshake."""
+
+    #: One that nobody else holds, or its own.
+    PLAIN = auto()
+    #: One that a live link from the same place holds: it has to prove that both are one node's.
+    TO_PROVE = auto()
+    #: One that a link from elsewhere holds, or that something is kept for: it is a peer of its own.
+    CONFLICT = auto()
+
+
+class Routes:
+    """The peers that a node knows.
+
+    A peer is an identity at a place: two nodes behind one address are two. An address without more means the newest
+    live node there; several may mean one peer, as a name and what it stands for do.
+    """
+
+    def __init__(self, identity: bytes) -> None:
+        self._own = identity
+        self._by_address: dict[Address, Peer] = {}
+        self._by_identity: dict[bytes, list[Peer]] = {}
+        #: All peers, each with the addresses that mean it.
+        self._names: dict[Peer, list[Address]] = {}
+
+    @property
+    def table(self) -> dict[Address, Peer]:
+        """Address to the peer that it means, for the send path to look into."""
+        return self._by_address
+
+    def __iter__(self) -> Iterator[Peer]:
+        return iter(list(self._names))
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def __contains__(self, peer: object) -> bool:
+        return peer in self._names
+
+    def get(self, address: Address) -> Peer | None:
+        """The peer that an address means now."""
+        return self._by_address.get(address)
+
+    def add(self, peer: Peer, *, quietly: bool = False) -> None:
+        """Know a peer; its address, if it can be dialled, now means it; `quietly`: unless it means another."""
+        self._know(peer)
+        if not quietly or peer.address not in self._by_address:
+            self._mean(peer.address, peer)
+
+    def _know(self, peer: Peer) -> None:
+        self._names[peer] = []
+        if peer.identity is not None:
+            self._by_identity.setdefault(peer.identity, []).append(peer)
+
+    def forget(self, peer: Peer) -> None:
+        """Know a peer no longer."""
+        for address in self._names.pop(peer, ()):
+            del self._by_address[address]
+        if peer.identity is not None:
+            same = self._by_identity.get(peer.identity, [])
+            if peer in same:
+                same.remove(peer)
+            if not same:
+                self._by_identity.pop(peer.identity, None)
+
+    def same_node(self, peer: Peer) -> Peer | None:
+        """The peer that is known for the node of one that may have been forgotten: its identity at its address."""
+        if peer in self._names:
+            return peer
+        known = self._by_identity.get(peer.identity, ()) if peer.identity is not None else ()
+        return next((each for each in known if each.address == peer.address), None)
+
+    def replace(self, target: Peer, peer: Peer) -> None:
+        """What meant one peer means another from now on, which can be dialled where that one could."""
+        for address in list(self._names.get(target, ())):
+            self._mean(address, peer)
+        if not _can_be_dialled(peer.address):
+            peer.address = target.address
+
+    def _mean(self, address: Address | None, peer: Peer) -> None:
+        if not _can_be_dialled(address):
+            return
+        before = self._by_address.get(address)
+        if before is not None:
+            self._names[before].remove(address)
+        self._by_address[address] = peer
+        self._names[peer].append(address)
+
+    def _identify(self, peer: Peer, identity: bytes) -> Peer:
+        """Note whom a peer that was only an address turned out to be."""
+        peer.identity = identity
+        self._by_identity.setdefault(identity, []).append(peer)
+        return peer
+
+    # Links
+
+    def identify(self, link: Link, remote: Address, target: Peer | None, new_peer: NewPeer) -> tuple[Peer, Claim]:
+        """Find the peer that a link belongs to, by its handshake.
+
+        Args:
+            link: It has its handshake and no peer.
+            remote: The other end's address as the socket knows it.
+            target: The peer that it was dialled for, or None if it was accepted.
+            new_peer: Makes a peer.
+
+        Returns:
+            The peer, and what the link claims by naming its identity.
+        """
+        if target is None:
+            return self._identify_accepted(link, remote, new_peer)
+        peer = self._identify_dialled(link, remote, target, new_peer)
+        known = self._by_address.get(remote)
+        if known is None or not known.links:
+            # What was dialled by a name stands for this address: a link that comes in from there is no stranger's.
+            self._mean(remote, peer)
+        return peer, Claim.PLAIN
+
+    def _identify_dialled(self, link: Link, remote: Address, target: Peer, new_peer: NewPeer) -> Peer:
+        identity = _identity(link)
+        if target.identity == identity:
+            return target
+        place = remote if remote.kind == "tcp" else None
+        for peer in self._by_identity.get(identity, ()) if identity != self._own else ():
+            if peer.address == target.address or self._is_at(peer, place, link):
+                # It dialled us meanwhile, or it is known by another name of its host.
+                self.replace(target, peer)
+                return peer
+        if target.identity is None:
+            return self._identify(target, identity)
+        peer = new_peer(target.address, identity)
+        self.add(peer)
+        self.replace(target, peer)
+        return peer
+
+    def _identify_accepted(self, link: Link, remote: Address, new_peer: NewPeer) -> tuple[Peer, Claim]:
+        identity = _identity(link)
+        place = _place(link, remote)
+        claim = Claim.PLAIN
+        if identity == self._own:
+            return self._itself(link, remote, new_peer), claim
+        for peer in self._by_identity.get(identity, ()):
+            if self._is_at(peer, place, link):
+                if not peer.links or (peer.epoch is None and link.announced is None):
+                    # Nobody holds the identity; or libchirp, which keeps two links and cannot prove anything.
+                    return peer, Claim.PLAIN
+                if link.announced is not None and peer.epoch is not None and _can_be_dialled(peer.address):
+                    return peer, Claim.TO_PROVE
+            if not peer.idle:
+                claim = Claim.CONFLICT
+        return self.accept_new(link, remote, new_peer), claim
+
+    def _itself(self, link: Link, remote: Address, new_peer: NewPeer) -> Peer:
+        """The peer of the end that came in of a link of this node to itself."""
+        for peer in self._by_identity.get(self._own, ()):
+            if not self._names[peer] and not peer.links:
+                return peer
+        return self.accept_new(link, remote, new_peer)
+
+    def accept_new(self, link: Link, remote: Address, new_peer: NewPeer, *, take_over: bool = True) -> Peer:
+        """The peer of a link that came in and is no other's: one that is being dialled there, or a new one.
+
+        Args:
+            link: It has its handshake and no peer.
+            remote: The other end's address as the socket knows it.
+            new_peer: Makes a peer.
+            take_over: Whether its address means it from now on, as it does with the newest node there; not so while
+                a peer lives whose identity it claims and cannot prove.
+        """
+        identity = _identity(link)
+        place = _place(link, remote)
+        if identity == self._own:
+            # Of a link of this node to itself the end that dialled is the one to send to.
+            take_over = False
+        dialling = self._by_address.get(place) if place is not None and take_over else None
+        if dialling is not None and dialling.identity is None:
+            return self._identify(dialling, identity)
+        peer = new_peer(place, identity)
+        self._know(peer)
+        if take_over:
+            self._mean(place, peer)
+        return peer
+
+    def _is_at(self, peer: Peer, place: Address | None, link: Link) -> bool:
+        """Whether a peer is where a link comes from; where nobody can be dialled back, it has to be in the same run."""
+        known = peer.address
+        if _can_be_dialled(place):
+            return known == place or self._by_address.get(place) is peer
+        here = known == place if place is not None else known is None or known.kind != "tcp"
+        return here and link.announced is not None and peer.epoch == link.announced.epoch
+
+
+def _identity(link: Link) -> bytes:
+    return link.handshake.identity if link.handshake is not None else b""
+
+
+def _place(link: Link, remote: Address) -> Address | None:
+    """Where the other end of a link that came in would be dialled; port 0: nowhere, None: where nodes have no port."""
+    if remote.kind != "tcp" or link.handshake is None:
+        return None
+    listens = link.announced is None or not link.announced.flags & NOT_LISTENING
+    return Address("tcp", remote.host, link.handshake.port if listens else 0)
+
+
+def _can_be_dialled(address: Address | None) -> TypeGuard[Address]:
+    return address is not None and (address.kind != "tcp" or address.port != 0)

@@ -1,0 +1,194 @@
+"""What a node tells through its hooks."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import logging
+
+import pytest
+
+from redpoll import HandlerFailed, Message, Node, NotSent, PeerLost, Received, Refused
+from redpoll.node.hooks import NodeEvents, PeerInfo
+from tests.node.support import make, raw_dialling, settle, to, until, within
+
+
+def test_both_hooks_of_one_name_are_called() -> None:
+    """`add` keeps what was there, and calls both in order."""
+    events = NodeEvents()
+    seen: list[str] = []
+    events.peer_connected = lambda peer: seen.append("first")
+    events.add("peer_connected", lambda peer: seen.append("second"))
+    assert events.tell("peer_connected", PeerInfo(None, None, connected=True, redpoll=True))
+    assert seen == ["first", "second"]
+
+
+def test_an_unknown_hook_is_an_error_that_lists_the_known() -> None:
+    """A misspelt name is refused, with those that there are."""
+    with pytest.raises(AttributeError, match=r"no hook is called 'peer_conected'.*peer_connected"):
+        NodeEvents().add("peer_conected", print)
+
+
+def test_nobody_listens_unless_told() -> None:
+    """`tell` says whether there was anybody to tell."""
+    assert not NodeEvents().tell("peer_connected", PeerInfo(None, None, connected=True, redpoll=True))
+
+
+def test_a_hook_that_raises_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+    """What a hook raises is logged with the hook's name, and goes no further."""
+    events = NodeEvents()
+
+    def broken(peer: PeerInfo) -> None:
+        raise RuntimeError("oops")
+
+    events.peer_connected = broken
+    with caplog.at_level(logging.ERROR, "redpoll.node"):
+        assert events.tell("peer_connected", PeerInfo(None, None, connected=True, redpoll=True))
+    assert "the hook peer_connected raised" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_connections_and_losses_are_told() -> None:
+    """`peer_connected` is called with the first link to a peer, `peer_lost` with the last one's error."""
+    connected: list[PeerInfo] = []
+    lost: list[tuple[PeerInfo, BaseException]] = []
+    async with make() as client:
+        client.events.peer_connected = connected.append
+        client.events.peer_lost = lambda peer, error: lost.append((peer, error))
+        async with make(lambda message: None) as server:
+            await within(client.send(to(server)))
+            await within(client.send(to(server)))
+            assert [peer.identity for peer in connected] == [server.identity]
+            identity = server.identity
+        await until(lambda: lost, "the loss")
+        ((peer, error),) = lost
+        assert (peer.identity, peer.connected) == (identity, False)
+        assert isinstance(error, PeerLost)
+
+
+@pytest.mark.asyncio
+async def test_a_failed_handler_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """`handler_failed` gets the message and what was raised, which is logged with the message's identity as well."""
+    failures: list[tuple[bytes, BaseException]] = []
+    error = ValueError("no good")
+
+    def handler(message: Message[bytes]) -> None:
+        raise error
+
+    async with make(handler) as server, make() as client:
+        server.events.handler_failed = lambda message, raised: failures.append((message.identity, raised))
+        message = to(server)
+        await settle(client.send(message))
+    assert failures == [(message.identity, error)]
+    assert message.identity.hex() in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_failure_that_nobody_awaited_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    """`send_failed` is told of a send whose future was dropped; the loop's log is not."""
+    failed: list[Message[bytes]] = []
+    async with make(dial="once") as client:
+        client.events.send_failed = lambda message, error: failed.append(message)
+        async with make(lambda message: None) as gone:
+            address = gone.address
+        message = Message(b"lost", address)
+        client.send(message)
+        await until(lambda: failed, "the news")
+        assert failed == [message]
+    assert "never retrieved" not in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_failure_that_was_awaited_is_not_told() -> None:
+    """`send_failed` is for failures that nobody saw: not for those that were awaited, gathered or cancelled."""
+    failed: list[BaseException] = []
+    async with make(dial="once") as client:
+        client.events.send_failed = lambda message, error: failed.append(error)
+        async with make() as gone:
+            address = gone.address
+        with pytest.raises(NotSent):
+            await within(client.send(Message(b"", address)))
+        results = await within(asyncio.gather(client.send(Message(b"", address)), return_exceptions=True))
+        assert isinstance(results[0], NotSent)
+        client.send(Message(b"", address)).cancel()
+        gc.collect()
+        assert client.stats().errors == 2
+        client.send(Message(b"", address))
+        await until(lambda: len(failed) == 1, "the one that nobody awaited")
+        assert client.stats().errors == 3
+        assert isinstance(failed[0], NotSent)
+
+
+@pytest.mark.asyncio
+async def test_a_request_that_nobody_awaited_is_told() -> None:
+    """A refusal of a request whose future was dropped reaches `send_failed`, with the message."""
+    failed: list[tuple[Message[bytes], BaseException]] = []
+
+    def handler(message: Received[bytes]) -> None:
+        message.refuse("no")
+
+    async with make(handler) as server, make() as client:
+        client.events.send_failed = lambda message, error: failed.append((message, error))
+        message = to(server)
+        client.request(message)
+        await until(lambda: failed, "the news")
+        ((told, error),) = failed
+        assert told is message
+        assert isinstance(error, Refused)
+        assert client.stats().refused_by_peer == 1
+
+
+@pytest.mark.asyncio
+async def test_what_nobody_listens_to_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Without a hook a failure that nobody awaited is counted, and nothing is logged of it."""
+    async with make(dial="once") as client:
+        async with make() as gone:
+            address = gone.address
+        for _ in range(3):
+            client.send(Message(b"", address))
+        await until(lambda: client.stats().errors == 3, "the failures")
+        gc.collect()
+    assert not caplog.records
+
+
+@pytest.mark.asyncio
+async def test_an_answer_to_libchirp_that_fails_is_told() -> None:
+    """What a handler returns to a libchirp node is a send that nobody awaits: its failure reaches `send_failed`."""
+    failed: list[BaseException] = []
+    async with make(lambda message: b"answer", timeout=0.05) as server:
+        server.events.send_failed = lambda message, error: failed.append(error)
+        async with raw_dialling(server, port=0, redpoll=False) as link:
+            link.send(link.message(b"question"))
+            await until(lambda: failed, "the answer that is not acknowledged")
+        assert isinstance(failed[0], TimeoutError)
+
+
+@pytest.mark.asyncio
+async def test_a_hook_that_raises_ends_no_message(caplog: pytest.LogCaptureFixture) -> None:
+    """Hooks that raise are logged, and messages, links and handlers go on."""
+
+    def broken(*args: object) -> None:
+        raise RuntimeError("oops")
+
+    def handler(message: Received[bytes]) -> bytes:
+        if message.data == b"fail":
+            raise ValueError
+        return b"answer"
+
+    async with make(handler) as server, make() as client:
+        for node in (server, client):
+            for name in NodeEvents.NAMES:
+                setattr(node.events, name, broken)
+        with pytest.raises(HandlerFailed):
+            await within(client.send(to(server, b"fail")))
+        assert (await within(client.request(to(server)))).data == b"answer"
+    for name in ("peer_connected", "handler_failed", "peer_lost"):
+        assert f"the hook {name} raised" in caplog.text
+
+
+def test_events_belong_to_their_node() -> None:
+    """Each node has hooks of its own."""
+    first: Node[bytes] = Node()
+    second: Node[bytes] = Node()
+    first.events.peer_connected = print
+    assert second.events.peer_connected is None

@@ -1,0 +1,485 @@
+"""A received message: what it says, and the ways it ends."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from redpoll import (
+    Abandoned,
+    Cancelled,
+    EncodeError,
+    HandlerFailed,
+    Message,
+    MessageTooLarge,
+    NoAnswer,
+    PeerLost,
+    Received,
+    Refused,
+    SendError,
+    UsageError,
+)
+from tests.interop.raw import ACK, REQ_ACK, raw_listener
+from tests.node.support import Inbox, Proxy, make, raw_dialling, settle, to, turns, until, within
+
+
+@pytest.mark.asyncio
+async def test_it_says_where_it_came_from() -> None:
+    """Address, identities, header, data, node and deadline are those of the sending."""
+    async with make() as server, make() as client:
+        message = to(server, b"data", header=b"header")
+        sending = client.send(message, timeout=5)
+        received = await within(server.receive())
+        assert (received.data, received.header, received.identity) == (b"data", b"header", message.identity)
+        assert (received.remote_identity, received.address) == (client.identity, client.address)
+        assert received.node is server
+        assert received.deadline is not None
+        assert not received.wanted
+        assert not received.redelivered
+        received.release()
+        await within(sending)
+
+
+@pytest.mark.asyncio
+async def test_it_ends_once() -> None:
+    """Release and refuse are idempotent: the first one counts, and the data stay."""
+    async with make() as server, make() as client:
+        sending = client.send(to(server, b"kept"))
+        received = await within(server.receive())
+        before = received.ended
+        received.release()
+        received.refuse("too late")
+        received.release()
+        await within(sending)
+        assert (before, received.ended) == (False, True)
+        assert received.data == b"kept"
+        assert server.stats().refused == 0
+
+
+@pytest.mark.asyncio
+async def test_a_refusal_tells_why() -> None:
+    """`refuse` gives its reason to the sender."""
+    async with make() as server, make() as client:
+        sending = client.send(to(server))
+        (await within(server.receive())).refuse("not today")
+        with pytest.raises(Refused, match="not today") as caught:
+            await within(sending)
+        assert caught.value.sent
+
+
+@pytest.mark.asyncio
+async def test_with_releases_and_refuses() -> None:
+    """As a context manager it releases, or refuses with what the block raised; plain or async."""
+    async with make() as server, make() as client:
+        sending = client.send(to(server))
+        with await within(server.receive()):
+            pass
+        await within(sending)
+        sending = client.send(to(server))
+        with pytest.raises(KeyError):
+            async with await within(server.receive()):
+                raise KeyError("x")
+        with pytest.raises(HandlerFailed, match="KeyError"):
+            await within(sending)
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_block_refuses_as_cancelled() -> None:
+    """A block whose task is cancelled refuses its message as Cancelled."""
+    async with make() as server, make() as client:
+        sending = client.send(to(server))
+
+        async def work() -> None:
+            async with await server.receive():
+                await asyncio.Event().wait()
+
+        working = asyncio.ensure_future(work())
+        await until(lambda: server.stats().slots_used == 1, "the message in a slot")
+        working.cancel()
+        await settle(working)
+        with pytest.raises(Cancelled):
+            await within(sending)
+
+
+@pytest.mark.asyncio
+async def test_it_can_be_answered_while_it_goes_on() -> None:
+    """`respond` answers a request before its message ends."""
+    async with make() as server, make() as client:
+        asking = client.request(to(server, b"?"))
+        received = await within(server.receive())
+        assert received.wanted
+        await within(received.respond(b"!", header=b"h"))
+        answer = await within(asking)
+        assert (answer.data, answer.header) == (b"!", b"h")
+        assert not received.ended
+        received.release()
+
+
+@pytest.mark.asyncio
+async def test_released_without_an_answer() -> None:
+    """A request whose message was released, and that nobody answers, ends with NoAnswer at its deadline."""
+    async with make(lambda message: None) as server, make() as client:
+        with pytest.raises(NoAnswer):
+            await within(client.request(to(server), timeout=0.05))
+
+
+@pytest.mark.asyncio
+async def test_a_plain_message_is_answered_by_a_message() -> None:
+    """Sent back, or replied to, a received message goes to the node that sent it, with its identity."""
+    replies: list[Received[bytes]] = []
+    async with make() as server, make(replies.append, port=0) as client:
+        message = to(server, b"x")
+        sending = client.send(message)
+        async with server.take(timeout=5) as received:
+            await within(server.send(received))
+            await within(server.send(received.reply(b"y")))
+        await within(sending)
+        assert [(reply.data, reply.identity) for reply in replies] == [
+            (b"x", message.identity),
+            (b"y", message.identity),
+        ]
+
+
+@pytest.mark.asyncio
+async def test_it_sees_that_its_sender_gave_up() -> None:
+    """`cancelled` is set when the sender's await is cancelled."""
+    async with make() as server, make() as client:
+        asking = client.request(to(server))
+        received = await within(server.receive())
+        assert not received.cancelled.is_set()
+        asking.cancel()
+        await within(received.cancelled.wait())
+        received.release()
+
+
+@pytest.mark.asyncio
+async def test_forwarding_keeps_identity_and_header() -> None:
+    """A forwarded message has the data, header and identity of the received one."""
+    async with make() as last, make() as middle, make() as client:
+        message = Message(b"data", middle.address, header=b"header")
+        sending = client.send(message)
+        async with middle.take(timeout=5) as received:
+            onward = middle.send(received.forward(last.address))
+            async with last.take(timeout=5) as arrived:
+                assert (arrived.data, arrived.header, arrived.identity) == (b"data", b"header", message.identity)
+            await within(onward)
+        await within(sending)
+
+
+# Ends
+
+
+@pytest.mark.asyncio
+async def test_each_end_gives_its_slot_back_once() -> None:
+    """Ending a message again, in any order and way, frees no second slot and sends no second word."""
+    async with make(slots=2) as server, make() as client:
+        sends = [client.send(to(server)) for _ in range(4)]
+        first, second = await within(server.receive()), await within(server.receive())
+        for _ in range(3):
+            first.refuse("once")
+            first.release()
+            second.release()
+            second.refuse("never")
+        assert server.stats().slots_used == 0
+        third, fourth = await within(server.receive()), await within(server.receive())
+        assert server.stats().slots_used == 2
+        third.release()
+        fourth.release()
+        results = await within(asyncio.gather(*sends, return_exceptions=True))
+        assert [type(result).__name__ for result in results] == ["Refused", "NoneType", "NoneType", "NoneType"]
+        assert client.stats().late == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("reason", [7, None, b"bytes", ValueError("no")])
+async def test_a_reason_is_text(reason: Any) -> None:
+    """A reason of another type is a UsageError that names it, and the message goes on."""
+    async with make() as server, make() as client:
+        sending = client.send(to(server))
+        received = await within(server.receive())
+        with pytest.raises(UsageError) as caught:
+            received.refuse(reason)
+        assert str(caught.value) == f"a reason is text, not {type(reason).__name__}"
+        assert not received.ended
+        received.release()
+        await within(sending)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("reason", "text"),
+    [
+        ("", ""),
+        ("out of p\u00e4per", "out of p\u00e4per"),
+        ("x" * 5000, "x" * 1024),
+        ("lone \ud800", "lone ?"),
+    ],
+)
+async def test_a_reason_travels_as_a_short_text(reason: str, text: str) -> None:
+    """A reason arrives as it is, cut to what a refusal has room for; without one the error has none."""
+    async with make() as server, make() as client:
+        sending = client.send(to(server))
+        (await within(server.receive())).refuse(reason)
+        with pytest.raises(Refused) as caught:
+            await within(sending)
+        assert caught.value.text == text
+
+
+@pytest.mark.asyncio
+async def test_terminal_codes_in_a_reason_do_no_harm() -> None:
+    """What a peer wrote is shown without line breaks and control characters."""
+    async with make() as server, make() as client:
+        sending = client.send(to(server))
+        (await within(server.receive())).refuse("\x1b[31mred\nline")
+        with pytest.raises(Refused) as caught:
+            await within(sending)
+        assert str(caught.value).endswith("was refused: \\x1b[31mred\\nline")
+
+
+class UnspeakableError(Exception):
+    """An exception that cannot be shown."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.asyncio
+async def test_an_exception_without_text_refuses_too(caplog: pytest.LogCaptureFixture) -> None:
+    """A handler's exception that cannot be shown refuses its message with its type alone."""
+
+    def handler(message: Received[bytes]) -> None:
+        raise UnspeakableError
+
+    async with make(handler) as server, make() as client:
+        with pytest.raises(HandlerFailed) as caught:
+            await within(client.send(to(server)))
+        assert caught.value.text == "UnspeakableError"
+
+
+@pytest.mark.asyncio
+async def test_a_generator_that_is_closed_abandons() -> None:
+    """A generator that works on a message and is closed in the middle refuses it as Abandoned."""
+    async with make() as server, make() as client:
+        sending = client.send(to(server))
+        received = await within(server.receive())
+
+        def working() -> Any:
+            with received:
+                yield
+
+        generator = working()
+        next(generator)
+        generator.close()
+        with pytest.raises(Abandoned):
+            await within(sending)
+
+
+@pytest.mark.asyncio
+async def test_an_end_after_the_link_was_lost_is_quiet() -> None:
+    """A message whose sender is gone may be ended; its slot is free again and nothing is raised."""
+    async with make(slots=2) as server:
+        async with make() as client:
+            sends = [client.send(to(server)) for _ in range(2)]
+            first, second = await within(server.receive()), await within(server.receive())
+            await client.stop(drain=0)
+            await settle(*sends)
+        await until(lambda: not server.stats().connections, "the end of the link")
+        assert server.stats().slots_used == 2
+        first.release()
+        second.refuse("to nobody")
+        assert server.stats().slots_used == 0
+
+
+@pytest.mark.asyncio
+async def test_an_end_after_the_stop_is_quiet() -> None:
+    """A message may be ended after its node was stopped."""
+    async with make() as client:
+        async with make() as server:
+            sending = client.send(to(server))
+            received = await within(server.receive())
+            await within(server.stop(drain=0))
+        received.release()
+        received.refuse()
+        assert received.ended
+        with pytest.raises(SendError):
+            await within(sending)
+
+
+# Answers
+
+
+@pytest.mark.asyncio
+async def test_a_request_may_be_answered_after_its_release() -> None:
+    """Released first, a request can still be answered: work that is done and the answer are two things."""
+    async with make() as server, make() as client:
+        asking = client.request(to(server))
+        received = await within(server.receive())
+        received.release()
+        await until(lambda: client.stats().in_flight == 0, "the acknowledgement")
+        assert not asking.done()
+        await within(received.respond(b"later"))
+        assert (await within(asking)).data == b"later"
+
+
+@pytest.mark.asyncio
+async def test_only_the_first_answer_counts() -> None:
+    """A second answer to one request is counted as late, and changes nothing."""
+
+    async def handler(message: Received[bytes]) -> bytes:
+        await message.respond(b"first")
+        await message.respond(b"second")
+        return b"third"
+
+    async with make(handler) as server, make() as client:
+        assert (await within(client.request(to(server)))).data == b"first"
+        await until(lambda: client.stats().late == 2, "the late answers")
+        assert client.stats().in_flight == 0
+
+
+@pytest.mark.asyncio
+async def test_responding_to_a_plain_message_is_a_message() -> None:
+    """`respond` to a message that wants no answer sends one of its own, done when that is released."""
+    replies = Inbox(hold=True)
+    async with make() as server, make(replies) as client:
+        message = to(server)
+        sending = client.send(message)
+        received = await within(server.receive())
+        assert not received.wanted
+        responding = asyncio.create_task(received.respond(b"reply", header=b"h"))
+        await replies.holds(1)
+        await turns()
+        assert not responding.done()
+        (reply,) = replies.messages
+        assert (reply.data, reply.header, reply.identity) == (b"reply", b"h", message.identity)
+        replies.gate.set()
+        await within(responding)
+        received.release()
+        await within(sending)
+
+
+@pytest.mark.asyncio
+async def test_an_answer_may_be_large() -> None:
+    """An answer of many fragments arrives whole, with its header."""
+    data = bytes(range(256)) * 20_000
+
+    async def handler(message: Received[bytes]) -> None:
+        await message.respond(data, header=b"h")
+
+    async with make(handler) as server, make() as client:
+        answer = await within(client.request(to(server)))
+        assert (answer.data, answer.header) == (data, b"h")
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_response_harms_nothing() -> None:
+    """Cancelling `respond` in the middle of a large answer leaves the answer, and all other messages, as they are."""
+    data = bytes(40_000_000)
+    inbox = Inbox()
+    async with make(fragment_size=65_536) as server, make(inbox) as client:
+        asking = client.request(to(server), timeout=None)
+        received = await within(server.receive())
+        own = [server.send(to(client, b"%d" % number)) for number in range(5)]
+        responding = asyncio.create_task(received.respond(data))
+        await asyncio.sleep(0)
+        responding.cancel()
+        await settle(responding)
+        assert responding.cancelled()
+        received.release()
+        assert len((await within(asking)).data) == len(data)
+        await within(asyncio.gather(*own))
+        await within(server.send(to(client, b"5")))
+        assert server.stats().in_flight == 0
+    assert inbox.begun == [b"0", b"1", b"2", b"3", b"4", b"5"]
+
+
+@pytest.mark.asyncio
+async def test_what_cannot_be_an_answer_is_refused_at_once() -> None:
+    """Data that cannot be carried, is too large, or a bad header raises from `respond`; the message goes on."""
+    async with make(max_message_size=100_000) as server, make() as client:
+        asking = client.request(to(server))
+        received = await within(server.receive())
+        with pytest.raises(EncodeError):
+            await received.respond("text")
+        with pytest.raises(MessageTooLarge):
+            await received.respond(bytes(100_001))
+        with pytest.raises(UsageError, match="a header is bytes, not str"):
+            await received.respond(b"", header="text")  # type: ignore[arg-type]
+        await received.respond(b"fine")
+        assert (await within(asking)).data == b"fine"
+        received.release()
+
+
+@pytest.mark.asyncio
+async def test_an_answer_to_a_lost_node_is_peer_lost() -> None:
+    """With the asking node gone `respond` raises PeerLost; what a handler returns then is dropped quietly."""
+    async with make() as server:
+        async with make() as client:
+            asking = client.request(to(server))
+            received = await within(server.receive())
+            await client.stop(drain=0)
+            await settle(asking)
+        await until(lambda: not server.stats().connections, "the end of the link")
+        with pytest.raises(PeerLost) as caught:
+            await received.respond(b"to nobody")
+        assert str(caught.value).endswith(": the link that the message came over is gone")
+        received.release()
+
+
+@pytest.mark.asyncio
+async def test_an_answer_goes_over_a_newer_link_of_the_same_node() -> None:
+    """When the asking node has another link by then, answers and replies go over that."""
+    replies = Inbox()
+    async with make(slots=4) as server, Proxy(server.address) as proxy, make(replies) as client:
+        asking = client.request(Message(b"question", proxy.address), timeout=None)
+        received = await within(server.receive())
+        await proxy.cut()
+        await settle(asking)
+        again = client.send(Message(b"again", proxy.address))
+        async with server.take(timeout=5) as message:
+            assert message.data == b"again"
+        await within(again)
+        await within(received.respond(b"answer"))
+        await until(lambda: client.stats().late == 1, "the answer that nobody waits for any more")
+        await within(server.send(received.reply(b"reply")))
+        assert replies.begun == [b"reply"]
+        received.release()
+
+
+# libchirp
+
+
+@pytest.mark.asyncio
+async def test_a_libchirp_message_says_little() -> None:
+    """A message of a libchirp node wants nothing it could say, has no deadline, and is acknowledged by its release."""
+    async with make() as server, raw_listener() as listener:
+        async with raw_dialling(server, port=listener.port, redpoll=False, identity=b"L" * 16) as link:
+            frame = link.message(b"data", header=b"h")
+            link.send(frame)
+            received = await within(server.receive())
+            assert (received.data, received.header, received.identity) == (b"data", b"h", frame.identity)
+            assert (received.wanted, received.redelivered, received.deadline) == (False, False, None)
+            assert (str(received.address), received.remote_identity) == (f"127.0.0.1:{listener.port}", b"L" * 16)
+            assert await link.silent(0.02)
+            received.release()
+            acknowledgement = await link.read_frame()
+            assert (acknowledgement.kind, acknowledgement.identity) == (ACK, frame.identity)
+
+
+@pytest.mark.asyncio
+async def test_responding_to_libchirp_is_a_message() -> None:
+    """`respond` toward libchirp sends a message with the same identity, done when it is acknowledged."""
+    async with make() as server, raw_listener() as listener:
+        async with raw_dialling(server, port=listener.port, redpoll=False) as link:
+            frame = link.message(b"question")
+            link.send(frame)
+            received = await within(server.receive())
+            responding = asyncio.create_task(received.respond(b"answer"))
+            answer = await link.read_frame()
+            assert (answer.kind, answer.identity, answer.data) == (REQ_ACK, frame.identity, b"answer")
+            await turns()
+            assert not responding.done()
+            link.acknowledge(answer)
+            await within(responding)
+            received.release()

@@ -1,0 +1,371 @@
+"""Which peer a link belongs to, and which one an address means."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NoReturn
+
+import pytest
+
+from redpoll.address import Address
+from redpoll.node.routes import Claim, Routes
+from redpoll.wire.capabilities import NOT_LISTENING
+from redpoll.wire.link import Link
+from redpoll.wire.peer import Peer
+from redpoll.wire.slots import SlotPool
+from tests.wire.support import NOOP, Owned, bare_link, feed, frame, handshake, settings
+
+OWN = b"O" * 16
+ONE = b"1" * 16
+TWO = b"2" * 16
+THERE = Address("tcp", "127.0.0.1", 4000)
+ELSEWHERE = Address("tcp", "127.0.0.1", 5000)
+NAME = Address("tcp", "localhost", 4000)
+#: Where the other end of a connection that came in is, as its socket says.
+FROM_THERE = Address("tcp", "127.0.0.1", 40_123)
+UNIX = Address("unix", "/run/there")
+FROM_UNIX = Address("unix", "")
+
+
+def new_peer(address: Address | None, identity: bytes | None) -> Peer:
+    return Peer(address, identity, settings(), SlotPool(10), Owned(), 0)
+
+
+def link(
+    identity: bytes, port: int = 4000, *, dialled: bool = False, epoch: int | None = 7, listens: bool = True
+) -> Link:
+    """A link whose other end said who it is; without an epoch it is libchirp."""
+    made = bare_link(dialled=dialled)
+    feed(made, handshake(port, identity))
+    if epoch is not None:
+        flags = 0 if listens else NOT_LISTENING
+        feed(made, frame(NOOP, epoch, identity=struct.pack("!2sBBHIHI", b"\xf2r", 1, flags, 1, 64, 64, 102_400)))
+    return made
+
+
+class Book(Routes):
+    """Routes, and short ways to ask them."""
+
+    def __init__(self) -> None:
+        super().__init__(OWN)
+
+    def accept(self, made: Link, remote: Address = FROM_THERE) -> tuple[Peer, Claim]:
+        """Let a link in, and give it to its peer unless that is to be proven."""
+        peer, claim = self.identify(made, remote, None, new_peer)
+        if claim is not Claim.TO_PROVE:
+            peer.attach(made, 0.0)
+        return peer, claim
+
+    def dial(self, made: Link, target: Peer, remote: Address = THERE) -> Peer:
+        """Give a dialled link to its peer."""
+        peer, claim = self.identify(made, remote, target, new_peer)
+        assert claim is Claim.PLAIN
+        peer.attach(made, 0.0)
+        return peer
+
+    def known(self, address: Address | None, identity: bytes | None = None) -> Peer:
+        """A peer that is known and has no link."""
+        peer = new_peer(address, identity)
+        self.add(peer)
+        return peer
+
+
+@pytest.fixture
+def routes() -> Book:
+    return Book()
+
+
+def lose(peer: Peer) -> None:
+    """All links of a peer are gone."""
+    for made in list(peer.links):
+        peer.detach(made, ConnectionError("gone"), 0.0)  # type: ignore[arg-type]
+
+
+def held(peer: Peer) -> None:
+    """Something is kept for a peer."""
+    peer.slots.running += 1
+
+
+# Knowing
+
+
+def test_an_address_means_who_was_added_last(routes: Book) -> None:
+    """A plain address means the newest peer there; the other is known as well."""
+    one, two = routes.known(THERE, ONE), routes.known(THERE, TWO)
+    assert routes.get(THERE) is two
+    assert list(routes) == [one, two]
+    assert len(routes) == 2
+
+
+def test_quiet_adding_takes_no_address_over(routes: Book) -> None:
+    """A peer that is known again does not take its address from who is there now, but has it if nobody is."""
+    two = routes.known(THERE, TWO)
+    routes.add(new_peer(THERE, ONE), quietly=True)
+    assert routes.get(THERE) is two
+    back = new_peer(ELSEWHERE, ONE)
+    routes.add(back, quietly=True)
+    assert routes.get(ELSEWHERE) is back
+
+
+def test_peers_that_cannot_be_dialled_have_no_address(routes: Book) -> None:
+    """Port 0 and no address at all mean nobody."""
+    routes.known(Address("tcp", "127.0.0.1", 0), ONE)
+    routes.known(None, TWO)
+    assert routes.get(Address("tcp", "127.0.0.1", 0)) is None
+    assert not routes.table
+
+
+def test_forgetting_leaves_nothing(routes: Book) -> None:
+    """A forgotten peer is known by no name and no identity; the next claim of that identity is plain."""
+    target = routes.known(NAME)
+    peer = routes.dial(link(ONE, dialled=True), target)
+    assert set(routes.table) == {NAME, THERE}
+    routes.forget(peer)
+    assert not routes.table
+    assert (len(routes), peer in routes) == (0, False)
+    other, claim = routes.accept(link(ONE, 5000))
+    assert (claim, other is peer) == (Claim.PLAIN, False)
+    routes.forget(peer)
+
+
+def test_forgetting_leaves_others_alone(routes: Book) -> None:
+    """Forgetting who was at an address before does not take it from who is there now."""
+    one, two = routes.known(THERE, ONE), routes.known(THERE, TWO)
+    routes.forget(one)
+    assert routes.get(THERE) is two
+
+
+class Unseen(dict[Address, Peer]):
+    """A table that nobody may look through."""
+
+    def __iter__(self) -> Iterator[Address]:
+        raise AssertionError
+
+    def items(self) -> NoReturn:
+        raise AssertionError
+
+
+def test_forgetting_looks_at_no_other(routes: Book) -> None:
+    """Forgetting one of many peers costs no look at the others."""
+    one, two = routes.known(THERE, ONE), routes.known(ELSEWHERE, TWO)
+    routes._by_address = Unseen(routes._by_address)
+    routes.forget(one)
+    assert routes.get(THERE) is None
+    assert routes.get(ELSEWHERE) is two
+
+
+def test_the_same_node_is_found_again(routes: Book) -> None:
+    """Who was forgotten and is back is found by identity and address together."""
+    peer = routes.known(THERE, ONE)
+    assert routes.same_node(peer) is peer
+    routes.forget(peer)
+    assert routes.same_node(peer) is None
+    routes.known(THERE, TWO)
+    routes.known(ELSEWHERE, ONE)
+    assert routes.same_node(peer) is None
+    back = routes.known(THERE, ONE)
+    assert routes.same_node(peer) is back
+
+
+# Links that were dialled
+
+
+def test_who_is_dialled_gets_its_identity(routes: Book) -> None:
+    """The first handshake says who an address is."""
+    target = routes.known(THERE)
+    assert routes.dial(link(ONE, dialled=True), target) is target
+    assert target.identity == ONE
+    assert routes.dial(link(ONE, dialled=True), target) is target
+
+
+def test_another_node_at_the_address(routes: Book) -> None:
+    """Where another node answers it is another peer and has all the names; the old one keeps its identity."""
+    target = routes.known(NAME)
+    routes.dial(link(ONE, dialled=True), target)
+    lose(target)
+    other = routes.dial(link(TWO, dialled=True), target)
+    assert other is not target
+    assert (target.identity, other.identity) == (ONE, TWO)
+    assert routes.get(NAME) is routes.get(THERE) is other
+    assert target in routes
+
+
+def test_what_a_name_stands_for_means_its_peer(routes: Book) -> None:
+    """A peer that was dialled by a name is meant by the address behind it, and its own links from there are its own."""
+    target = routes.known(NAME)
+    routes.dial(link(ONE, dialled=True), target)
+    assert routes.get(THERE) is target
+    assert routes.accept(link(ONE)) == (target, Claim.TO_PROVE)
+
+
+def test_a_name_takes_no_address_from_who_lives_there(routes: Book) -> None:
+    """An address that means a peer with a link keeps meaning it."""
+    living, _ = routes.accept(link(ONE))
+    target = routes.known(NAME)
+    routes.dial(link(TWO, dialled=True), target)
+    assert routes.get(THERE) is living
+
+
+def test_a_name_of_who_dialled_meanwhile(routes: Book) -> None:
+    """Who dialled this node while it dialled them by a name is one peer, known by both."""
+    target = routes.known(NAME)
+    peer, _ = routes.accept(link(ONE))
+    assert peer is not target
+    assert routes.dial(link(ONE, dialled=True), target) is peer
+    assert routes.get(NAME) is routes.get(THERE) is peer
+
+
+def test_both_ways_through_unix_sockets(routes: Book) -> None:
+    """Behind unix sockets, where nobody has a port, the run that is announced says that it is one node."""
+    came_in, _ = routes.accept(link(ONE, 0), FROM_UNIX)
+    assert str(came_in.address) == "None"
+    target = routes.known(UNIX)
+    assert routes.dial(link(ONE, 0, dialled=True), target, UNIX) is came_in
+    assert came_in.address == UNIX
+    assert routes.get(UNIX) is came_in
+
+
+def test_another_run_behind_a_unix_socket(routes: Book) -> None:
+    """The same identity in another run is another peer there."""
+    came_in, _ = routes.accept(link(ONE, 0, epoch=1), FROM_UNIX)
+    target = routes.known(UNIX)
+    assert routes.dial(link(ONE, 0, dialled=True, epoch=2), target, UNIX) is target
+    assert came_in.address is None
+
+
+# Links that came in
+
+
+def test_a_stranger_is_a_new_peer(routes: Book) -> None:
+    """Who is at an address that means nobody is a new peer, and the address means it."""
+    peer, claim = routes.accept(link(ONE))
+    assert claim is Claim.PLAIN
+    assert (peer.address, peer.identity) == (THERE, ONE)
+    assert routes.get(THERE) is peer
+
+
+def test_who_is_being_dialled(routes: Book) -> None:
+    """Who comes in from an address that is being dialled is the one that was to be reached there."""
+    target = routes.known(THERE)
+    assert routes.accept(link(ONE)) == (target, Claim.PLAIN)
+    assert target.identity == ONE
+
+
+def test_two_nodes_behind_one_address(routes: Book) -> None:
+    """Two identities at one address are two peers; the address means the newer."""
+    one, _ = routes.accept(link(ONE))
+    two, claim = routes.accept(link(TWO))
+    assert one is not two
+    assert claim is Claim.PLAIN
+    assert routes.get(THERE) is two
+
+
+def test_a_second_link_has_to_be_proven(routes: Book) -> None:
+    """A link that claims the identity of a peer with a link, at its address, has to prove it."""
+    peer, _ = routes.accept(link(ONE))
+    assert routes.accept(link(ONE)) == (peer, Claim.TO_PROVE)
+
+
+def test_libchirp_may_have_two_links(routes: Book) -> None:
+    """Between nodes that cannot prove anything, a second link is the same peer's, as libchirp has it."""
+    peer, _ = routes.accept(link(ONE, epoch=None))
+    assert routes.accept(link(ONE, epoch=None)) == (peer, Claim.PLAIN)
+
+
+@pytest.mark.parametrize(("first", "second"), [(7, None), (None, 7)])
+def test_libchirp_and_redpoll_are_not_one_node(routes: Book, first: int | None, second: int | None) -> None:
+    """A node does not change what it is: who claims the identity and announces otherwise is a peer of its own."""
+    peer, _ = routes.accept(link(ONE, epoch=first))
+    other, claim = routes.accept(link(ONE, epoch=second))
+    assert other is not peer
+    assert claim is Claim.CONFLICT
+
+
+def test_an_identity_without_a_link_is_free_at_its_address(routes: Book) -> None:
+    """Who comes back to where it was is the same peer, whatever run it is in."""
+    peer, _ = routes.accept(link(ONE))
+    held(peer)
+    lose(peer)
+    assert routes.accept(link(ONE, epoch=8)) == (peer, Claim.PLAIN)
+
+
+def test_an_identity_from_elsewhere_is_a_conflict(routes: Book) -> None:
+    """Who claims the identity of a live peer from another address is a peer of its own, and a conflict."""
+    peer, _ = routes.accept(link(ONE))
+    other, claim = routes.accept(link(ONE, 5000))
+    assert claim is Claim.CONFLICT
+    assert (peer.address, other.address) == (THERE, ELSEWHERE)
+    assert routes.get(THERE) is peer
+
+
+def test_an_identity_for_which_something_is_kept_is_a_conflict(routes: Book) -> None:
+    """The claim is a conflict as long as anything is kept for the old one, and none when nothing is."""
+    peer, _ = routes.accept(link(ONE))
+    lose(peer)
+    held(peer)
+    assert routes.accept(link(ONE, 5000))[1] is Claim.CONFLICT
+    other = Book()
+    peer, _ = other.accept(link(ONE))
+    lose(peer)
+    assert other.accept(link(ONE, 5000))[1] is Claim.PLAIN
+
+
+def test_who_does_not_listen_comes_back_in_its_run(routes: Book) -> None:
+    """A node that does not listen is known again by its identity, its host and its run; no address means it."""
+    peer, _ = routes.accept(link(ONE, 41_000, listens=False))
+    assert peer.address == Address("tcp", "127.0.0.1", 0)
+    assert not routes.table
+    held(peer)
+    lose(peer)
+    assert routes.accept(link(ONE, 41_001, listens=False)) == (peer, Claim.PLAIN)
+    lose(peer)
+    other, claim = routes.accept(link(ONE, 41_002, listens=False, epoch=8))
+    assert other is not peer
+    assert claim is Claim.CONFLICT
+
+
+def test_who_does_not_listen_cannot_have_two_links(routes: Book) -> None:
+    """Such a node dials only when it has no link: a second one at the same time is somebody else's."""
+    peer, _ = routes.accept(link(ONE, 41_000, listens=False))
+    other, claim = routes.accept(link(ONE, 41_001, listens=False))
+    assert other is not peer
+    assert claim is Claim.CONFLICT
+
+
+def test_who_comes_back_through_a_unix_socket(routes: Book) -> None:
+    """Behind a unix socket, too, a node is known again in its run."""
+    peer, _ = routes.accept(link(ONE, 0), FROM_UNIX)
+    held(peer)
+    lose(peer)
+    assert routes.accept(link(ONE, 0), FROM_UNIX) == (peer, Claim.PLAIN)
+
+
+def test_who_was_dialled_through_a_unix_socket_dials_back(routes: Book) -> None:
+    """Who was dialled through a unix socket and dials back has two links, and has to prove it."""
+    target = routes.known(UNIX)
+    routes.dial(link(ONE, 0, dialled=True), target, UNIX)
+    assert routes.accept(link(ONE, 0), FROM_UNIX) == (target, Claim.TO_PROVE)
+
+
+def test_unproven_strangers_do_not_take_the_address(routes: Book) -> None:
+    """Who could not prove its claim is a new peer, and the address goes on meaning the one that lives there."""
+    peer, _ = routes.accept(link(ONE))
+    stranger = routes.accept_new(link(ONE), FROM_THERE, new_peer, take_over=False)
+    assert stranger is not peer
+    assert stranger in routes
+    assert routes.get(THERE) is peer
+
+
+def test_a_link_of_the_node_to_itself(routes: Book) -> None:
+    """A node may send to itself: the end that dialled is meant by the address, the other is a peer of its own."""
+    target = routes.known(THERE)
+    came_in, claim = routes.accept(link(OWN))
+    assert claim is Claim.PLAIN
+    assert came_in is not target
+    assert routes.dial(link(OWN, dialled=True), target) is target
+    assert routes.get(THERE) is target
+    lose(came_in)
+    assert routes.accept(link(OWN)) == (came_in, Claim.PLAIN)
+    routes.forget(came_in)
+    assert routes.get(THERE) is target
