@@ -1,0 +1,146 @@
+"""A `redpoll` command in a second process."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import sys
+from asyncio.subprocess import PIPE, Process
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import redpoll
+from redpoll.errors import RedpollError
+
+__all__ = ["Child", "ChildError"]
+
+#: Seconds for starting an interpreter and listening, and for draining.
+_PATIENCE = 30.0
+
+
+class ChildError(RedpollError):
+    """The second process did not do what it was started for.
+
+    Attributes:
+        command: What it was to run.
+        problem: What it did instead.
+    """
+
+    def __init__(self, command: str, problem: str) -> None:
+        super().__init__(command, problem)
+        self.command = command
+        self.problem = problem
+
+    def _text(self) -> str:
+        return f"redpoll {self.command} in a second process {self.problem}"
+
+
+class Child:
+    """A command that listens, in a second process, with `async with`.
+
+    It listens on entering and has ended on leaving; if this process dies, it ends too, because its standard input does.
+
+    Args:
+        arguments: The command and its options; `--json` and `--until-eof` are added.
+
+    Attributes:
+        address: Where it listens, once entered.
+        slots: How many messages it works on at a time.
+
+    Raises:
+        ChildError: It did not come up.
+    """
+
+    def __init__(self, *arguments: str) -> None:
+        self._arguments = arguments
+        self._process: Process | None = None
+        self.address = ""
+        self.slots = 0
+
+    async def __aenter__(self) -> Self:
+        """Start it and wait until it listens."""
+        source = str(Path(redpoll.__file__).parent.parent)
+        path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
+        self._process = await asyncio.create_subprocess_exec(
+            # -P: what lies in the current directory is not the package that this process runs.
+            *(sys.executable, "-P", "-m", "redpoll", *self._arguments, "--json", "--until-eof"),
+            stdin=PIPE,
+            stdout=PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            # Ctrl-C at the terminal is for the first process, which ends this one in its turn.
+            start_new_session=True,
+        )
+        try:
+            event = await self._event("listening")
+        except BaseException:
+            await self._end(signal.SIGKILL)
+            raise
+        self.address = str(event["address"])
+        self.slots = int(event["slots"])
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """End it: drained unless that takes too long."""
+        await self._end(signal.SIGTERM)
+
+    async def finish(self) -> dict[str, Any]:
+        """Ask it to drain and wait until it has ended.
+
+        Returns:
+            Its last event, with what it counted.
+
+        Raises:
+            ChildError: It ended with an error.
+        """
+        process = self._running()
+        _signal(process, signal.SIGTERM)
+        event = await self._event("done")
+        if await process.wait() != 0:
+            raise ChildError(self._arguments[0], f"ended with exit code {process.returncode}")
+        return event
+
+    async def _event(self, name: str) -> dict[str, Any]:
+        process = self._running()
+        if process.stdout is None:
+            raise ChildError(self._arguments[0], "has no standard output")
+        try:
+            async with asyncio.timeout(_PATIENCE):
+                line = await process.stdout.readline()
+                if not line:
+                    raise ChildError(self._arguments[0], f"ended with exit code {await process.wait()}")
+        except TimeoutError:
+            raise ChildError(self._arguments[0], f'did not say "{name}" within {_PATIENCE:g} s') from None
+        event: dict[str, Any] = json.loads(line)
+        if event.get("event") != name:
+            raise ChildError(self._arguments[0], str(event.get("error") or event))
+        return event
+
+    async def _end(self, number: signal.Signals) -> None:
+        process = self._running()
+        if process.stdin is not None:
+            process.stdin.close()
+        if process.returncode is None:
+            _signal(process, number)
+            try:
+                async with asyncio.timeout(_PATIENCE):
+                    await process.wait()
+            except TimeoutError:
+                _signal(process, signal.SIGKILL)
+                await process.wait()
+
+    def _running(self) -> Process:
+        if self._process is None:
+            raise ChildError(self._arguments[0], "was not started")
+        return self._process
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    # It may have ended without having been waited for yet.
+    with contextlib.suppress(ProcessLookupError):
+        process.send_signal(number)

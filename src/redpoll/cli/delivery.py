@@ -1,0 +1,53 @@
+"""Whether a file of lines arrived as it was sent."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["Delivery", "check_delivery"]
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """What became of lines that were sent.
+
+    Attributes:
+        sent: How many there were.
+        received: How many were written at the other end.
+        first_difference: Number, from 1, of the first line that is missing, different or too many; None if none is.
+    """
+
+    sent: int
+    received: int
+    first_difference: int | None
+
+    @property
+    def exact(self) -> bool:
+        """Whether every line arrived once and in order."""
+        return self.first_difference is None
+
+
+def check_delivery(lines: Sequence[bytes], repeats: int, written: Path) -> Delivery:
+    """Compare the lines of a file with those that were sent.
+
+    Args:
+        lines: What was sent, without newlines.
+        repeats: How many times, one after the other.
+        written: The file that the receiver wrote.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    sent = len(lines) * repeats
+    received = 0
+    difference: int | None = None
+    with written.open("rb") as file:
+        for number, line in enumerate(file):
+            received += 1
+            if difference is None and (number >= sent or line != lines[number % len(lines)] + b"\n"):
+                difference = number + 1
+    if difference is None and received < sent:
+        difference = received + 1
+    return Delivery(sent, received, difference)

@@ -1,0 +1,170 @@
+"""`redpoll demo`: two processes, a real file, and what it took."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import tempfile
+import time
+from contextlib import AsyncExitStack
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+import redpoll
+from redpoll.address import Address
+from redpoll.errors import BatchError, UsageError
+from redpoll.message import Message
+from redpoll.node import Node
+
+from . import runtime
+from .child import Child
+from .codes import ExitCode
+from .delivery import Delivery, check_delivery
+from .measure import Measurement, measure
+from .options import JsonOption, QuietOption
+from .output import Output, counted, printable, reason
+from .report import table
+from .runtime import Stop
+
+__all__ = ["demo"]
+
+#: Sends and requests that are open at the same time, where they are not one by one.
+_AT_ONCE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What one run of the command has to do."""
+
+    file: Path
+    messages: int
+    output: Output
+
+
+def demo(
+    file: Annotated[
+        Path | None,
+        typer.Option(
+            "--file", "-f", metavar="PATH", help="Send the lines of this file; default is a source file of redpoll."
+        ),
+    ] = None,
+    messages: Annotated[
+        int,
+        typer.Option("--messages", "-n", min=1, max=1_000_000, help="How much work: messages in the larger steps."),
+    ] = 20_000,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> NoReturn:
+    """Send the lines of a real file to a second process, then requests, and show what it took.
+
+    Checks that every line arrived once and in order. Exits with 1 if anything was lost.
+    """
+    job = _Job(file or _largest_source(), messages, Output(json=json, quiet=quiet))
+    runtime.run(lambda stop: _until_stopped(job, stop), job.output)
+
+
+async def _until_stopped(job: _Job, stop: Stop) -> ExitCode:
+    code = await stop.unless(_demonstrate(job))
+    return stop.code if code is None else code
+
+
+async def _demonstrate(job: _Job) -> ExitCode:
+    lines = _read_lines(job.file)
+    repeats = -(-job.messages // len(lines))
+    with tempfile.TemporaryDirectory(prefix="redpoll-demo-") as folder:
+        received = Path(folder, "received")
+        async with AsyncExitStack() as stack:
+            with job.output.status("starting a second and a third process"):
+                listener = await stack.enter_async_context(Child("listen", "127.0.0.1:0", "--output", str(received)))
+                echo = await stack.enter_async_context(Child("echo", "127.0.0.1:0"))
+            node: Node[bytes] = await stack.enter_async_context(Node(listen=False, dial="once"))
+            with job.output.status(f"sending {counted(len(lines) * repeats, 'line')}"):
+                steps = [await _send_lines(node, listener, lines * repeats)]
+                await listener.finish()
+            with job.output.status("sending and asking"):
+                steps += await _measure_echo(node, echo, job.messages)
+                await echo.finish()
+        delivery = check_delivery(lines, repeats, received)
+    return _report(job, repeats, delivery, steps)
+
+
+async def _send_lines(node: Node[bytes], listener: Child, lines: list[bytes]) -> Measurement:
+    address = Address.parse(listener.address)
+    started = time.perf_counter()
+    try:
+        confirmed = await node.send_many(Message(line, address) for line in lines)
+    except BatchError as error:
+        confirmed = error.completed
+    elapsed = time.perf_counter() - started
+    return Measurement("lines in order", confirmed, elapsed, (), listener.slots, len(lines) - confirmed)
+
+
+async def _measure_echo(node: Node[bytes], echo: Child, messages: int) -> list[Measurement]:
+    address = Address.parse(echo.address)
+    data = b"x" * 100
+
+    async def send(_: int) -> bool:
+        await node.send(Message(data, address))
+        return True
+
+    async def ask(number: int) -> bool:
+        question = number.to_bytes(100, "big")
+        return bytes((await node.request(Message(question, address))).data) == question
+
+    few = max(1, messages // 10)
+    slots = echo.slots
+    return [
+        await measure("send, 1 open", send, messages=few, at_once=1, slots=slots),
+        await measure(f"send, {_AT_ONCE} open", send, messages=messages, at_once=_AT_ONCE, slots=slots),
+        await measure("request, 1 open", ask, messages=few, at_once=1, slots=slots),
+        await measure(f"request, {_AT_ONCE} open", ask, messages=messages, at_once=_AT_ONCE, slots=slots),
+    ]
+
+
+def _report(job: _Job, repeats: int, delivery: Delivery, steps: list[Measurement]) -> ExitCode:
+    whole = delivery.exact and not any(step.errors for step in steps)
+    times = f", {repeats:,} times" if repeats > 1 else ""
+    if job.output.json:
+        facts = {"file": str(job.file), "repeats": repeats, "lines": asdict(delivery), "exact": delivery.exact}
+        job.output.event("demo", {**facts, "steps": [step.record() for step in steps]})
+    else:
+        console = Console(highlight=False)
+        console.print(table(_title(), steps, console))
+        if delivery.exact:
+            name = printable(job.file.name)
+            lines = counted(delivery.sent // repeats, "line")
+            console.print(f"\nThe {lines} of {name}{times}: each arrived once and in order.", markup=False)
+    if not delivery.exact:
+        job.output.error(
+            f"line {delivery.first_difference:,} of {delivery.sent:,} is not what arrived in its place; "
+            f"{delivery.received:,} arrived"
+        )
+    elif not whole:
+        job.output.error(f"{counted(sum(step.errors for step in steps), 'message')} failed")
+    return ExitCode.DONE if whole else ExitCode.NOT_DELIVERED
+
+
+def _title() -> str:
+    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"redpoll {redpoll.__version__} on Python {python} with {loop}: processes on 127.0.0.1"
+
+
+def _read_lines(file: Path) -> list[bytes]:
+    try:
+        data = file.read_bytes()
+    except OSError as error:
+        raise UsageError(f"cannot read {file}: {reason(error)}") from error
+    lines = data.removesuffix(b"\n").split(b"\n")
+    if not data:
+        raise UsageError(f"cannot send the lines of {file}: it has none")
+    return lines
+
+
+def _largest_source() -> Path:
+    # A file that is there on every machine.
+    return max(Path(redpoll.__file__).parent.rglob("*.py"), key=lambda path: path.stat().st_size)

@@ -1,0 +1,67 @@
+"""`redpoll echo`: answer requests with what they carry."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from redpoll.address import Address
+from redpoll.config import Config
+from redpoll.message import Message
+from redpoll.node import Node
+
+from . import runtime
+from .codes import ExitCode
+from .options import (
+    JsonOption,
+    ListenArgument,
+    PlainOption,
+    QuietOption,
+    SlotsOption,
+    UntilEofOption,
+    encryption,
+    listen_address,
+    listen_options,
+)
+from .output import Output, counted, size
+from .runtime import Stop
+from .serving import announce, serving
+
+__all__ = ["echo"]
+
+
+def echo(
+    address: ListenArgument = "2998",
+    slots: SlotsOption = 64,
+    until_eof: UntilEofOption = False,
+    plain: PlainOption = False,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> NoReturn:
+    """Answer every request with the data that it carries.
+
+    What is sent without asking for an answer is confirmed and dropped. Ctrl-C answers what is begun
+    and ends with exit code 0.
+    """
+    where = listen_address(address)
+    config = Config(**listen_options(where), slots=slots, encryption=encryption(plain=plain))
+    output = Output(json=json, quiet=quiet)
+    runtime.run(lambda stop: _answer(where, config, output, stop, until_eof=until_eof), output)
+
+
+async def _answer(address: Address, config: Config, output: Output, stop: Stop, *, until_eof: bool) -> ExitCode:
+    messages = 0
+    octets = 0
+
+    def handler(message: Message[bytes]) -> bytes:
+        nonlocal messages, octets
+        messages += 1
+        octets += len(message.data)
+        return message.data
+
+    node = Node(handler, config=config)
+    async with serving(node, address, stop, until_eof=until_eof):
+        announce(node, config.effective_slots, output)
+        await node.serve_forever()
+    output.notice(f"{counted(messages, 'message')} ({size(octets)}) answered")
+    output.event("done", {"messages": messages, "bytes": octets})
+    return ExitCode.DONE

@@ -1,0 +1,55 @@
+"""Where the command begins: before anything that needs the extra is imported."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from redpoll.errors import UsageError
+
+from .codes import ExitCode
+
+__all__ = ["main"]
+
+#: What the extra `cli` installs.
+_EXTRA = ("typer", "rich")
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command and exit with one of `redpoll.cli.codes.ExitCode`.
+
+    Args:
+        arguments: What follows the command's name; None (the default) takes `sys.argv`.
+
+    Raises:
+        SystemExit: Always; without the extra `cli` its code is 2, after an error that names the extra.
+    """
+    _fill_closed_descriptors()
+    try:
+        from .app import app
+        from .output import Output
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] not in _EXTRA:
+            raise
+        sys.stderr.write("redpoll: error: the command needs the extra `cli`: pip install 'redpoll[cli]'\n")
+        sys.exit(ExitCode.USAGE)
+    try:
+        app(args=None if arguments is None else list(arguments), prog_name="redpoll")
+    except UsageError as error:
+        Output().error(error)
+        sys.exit(ExitCode.USAGE)
+    except KeyboardInterrupt:
+        sys.exit(ExitCode.INTERRUPTED)
+    sys.exit(ExitCode.DONE)
+
+
+def _fill_closed_descriptors() -> None:
+    # A process that starts without 0, 1 or 2 would get a socket there, and print into it.
+    for descriptor in range(3):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest free number is the one that was missing: those below it are there by now.
+            os.open(os.devnull, os.O_RDWR)

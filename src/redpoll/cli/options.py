@@ -1,0 +1,105 @@
+"""Options and arguments that several commands share."""
+
+from __future__ import annotations
+
+import math
+from typing import Annotated, Any, Literal
+
+import typer
+
+from redpoll.address import Address
+from redpoll.errors import UsageError
+
+__all__ = [
+    "JsonOption",
+    "ListenArgument",
+    "PeerArgument",
+    "PlainOption",
+    "QuietOption",
+    "SlotsOption",
+    "TimeoutOption",
+    "UntilEofOption",
+    "encryption",
+    "listen_address",
+    "listen_options",
+    "peer_address",
+    "seconds",
+]
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON objects, one a line, on standard output.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
+PlainOption = Annotated[
+    bool, typer.Option("--plain", help="Allow unencrypted traffic with an address that is not of this machine.")
+]
+PeerArgument = Annotated[
+    str, typer.Argument(metavar="HOST:PORT", help="Where to send: HOST:PORT, [IPV6]:PORT or unix:PATH.")
+]
+ListenArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="HOST:PORT|PORT", help="Where to listen; port 0 is any free one, and a PORT alone is on 127.0.0.1."
+    ),
+]
+TimeoutOption = Annotated[
+    str,
+    typer.Option("--timeout", "-t", metavar="SECONDS", help='How long one message may take; "none" is without end.'),
+]
+SlotsOption = Annotated[
+    int, typer.Option("--slots", min=1, max=65_535, help="Messages of one sender in hand at the same time.")
+]
+UntilEofOption = Annotated[bool, typer.Option("--until-eof", help="End when standard input ends, as after Ctrl-C.")]
+
+
+def listen_options(address: Address) -> dict[str, Any]:
+    """Return the options of a node that listens there."""
+    if address.kind == "unix":
+        return {"host": str(address)}
+    return {"host": address.host, "port": address.port}
+
+
+def encryption(*, plain: bool) -> Literal["auto", False]:
+    """Return the node's `encryption` option: plaintext off loopback only where it is meant."""
+    return False if plain else "auto"
+
+
+def peer_address(text: str) -> Address:
+    """Read the address of a peer.
+
+    Raises:
+        UsageError: It cannot be read, or is one that another process cannot have.
+    """
+    address = Address.parse(text)
+    if address.kind == "inproc":
+        raise UsageError("an inproc: address is for nodes of one process")
+    if address.kind == "tcp" and address.port == 0:
+        raise UsageError("port 0 is no port to send to")
+    return address
+
+
+def listen_address(text: str) -> Address:
+    """Read the address to listen on: a port alone is on 127.0.0.1.
+
+    Raises:
+        UsageError: It cannot be read, or is one that another process cannot reach.
+    """
+    address = Address.parse(f"127.0.0.1:{text}" if text.isascii() and text.isdigit() else text)
+    if address.kind == "inproc":
+        raise UsageError("an inproc: address is for nodes of one process")
+    return address
+
+
+def seconds(text: str) -> float | None:
+    """Read a time: a positive number of seconds, or "none" for no limit.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    if text.strip().lower() == "none":
+        return None
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise UsageError(f'--timeout: {text!r} is neither a positive number of seconds nor "none"')
+    return value

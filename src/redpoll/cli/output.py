@@ -1,0 +1,157 @@
+"""What every command prints, and how: results on standard output, notices and errors on standard error."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+from rich.console import Console
+from rich.filesize import decimal
+from rich.text import Text
+
+from redpoll.errors import ConfigError, RedpollError, SendError, UsageError
+
+__all__ = ["Output", "beginning", "counted", "payload", "printable", "reason", "remedy", "size"]
+
+#: Characters of a message that an error quotes.
+_QUOTED = 60
+
+
+class Output:
+    """Prints for one command.
+
+    Args:
+        json: Results and errors are JSON objects on standard output, one a line, and notices are left out.
+        quiet: Notices are left out; errors and results stay.
+
+    Raises:
+        UsageError: `json`, and standard output is closed.
+    """
+
+    def __init__(self, *, json: bool = False, quiet: bool = False) -> None:
+        if json and sys.stdout is None:
+            raise UsageError("standard output is closed", hint="leave out --json")
+        self.json = json
+        self._quiet = quiet or json
+        self.console = Console(stderr=True, highlight=False)
+        # Lines are broken for people only: a script searches whole ones.
+        self.console.soft_wrap = not self.console.is_terminal
+
+    @property
+    def live(self) -> bool:
+        """Whether something that moves, such as a progress bar, may be drawn on standard error."""
+        return self.console.is_terminal and not self._quiet
+
+    def notice(self, text: str) -> None:
+        """Tell a person something on standard error."""
+        if not self._quiet:
+            self.console.print(Text.assemble(("redpoll: ", "dim"), text))
+
+    def status(self, text: str) -> AbstractContextManager[object]:
+        """Show that something is going on, on standard error where that is a terminal, until the context is left."""
+        return self.console.status(text) if self.live else nullcontext()
+
+    def event(self, name: str, fields: Mapping[str, object]) -> None:
+        """Write a JSON object `{"event": name, ...}` with `--json`, at once; nothing without."""
+        if self.json:
+            sys.stdout.write(json.dumps({"event": name, **fields}) + "\n")
+            sys.stdout.flush()
+
+    def error(
+        self, error: BaseException | str, *, hint: str | None = None, fields: Mapping[str, object] | None = None
+    ) -> None:
+        """Tell what went wrong: on standard error, and with `--json` as the event "failed" as well.
+
+        Args:
+            error: What happened.
+            hint: The remedy; None is that of `remedy`.
+            fields: More for the JSON object.
+        """
+        text = reason(error)
+        hint = hint or remedy(error)
+        self.console.print(Text.assemble(("redpoll: ", "dim"), ("error: ", "bold red"), printable(text)))
+        if hint:
+            self.console.print(Text.assemble(("redpoll: ", "dim"), ("hint: ", "cyan"), printable(hint)))
+        kind = {} if isinstance(error, str) else {"kind": type(error).__name__}
+        sent = {"sent": error.sent} if isinstance(error, SendError) else {}
+        self.event("failed", {"error": text, "hint": hint, **kind, **sent, **(fields or {})})
+
+
+def reason(error: BaseException | str) -> str:
+    """Return the text of an error and of its cause, without their hints, which speak of the library."""
+    if isinstance(error, str):
+        return error
+    cause = error.__cause__
+    if isinstance(error, RedpollError):
+        text = _without_hint(_without_hint(str(error), error), cause)
+    elif isinstance(error, OSError) and error.strerror:
+        text = error.strerror
+    else:
+        text = str(error) or type(error).__name__
+    behind = reason(cause) if cause is not None else ""
+    return text if behind in text else f"{text} ({behind})"
+
+
+def remedy(error: BaseException | str) -> str | None:
+    """Return what to do about an error, in terms of the command, or None.
+
+    What errors other than a `UsageError` say of it is in terms of the library and of no use here.
+    """
+    for each in (error, getattr(error, "__cause__", None)):
+        if isinstance(each, ConfigError) and each.field == "encryption":
+            return "add --plain if everybody on the way may read and change the messages"
+    return error.hint if isinstance(error, UsageError) else None
+
+
+def _without_hint(text: str, error: BaseException | None) -> str:
+    hint = error.hint if isinstance(error, RedpollError) else None
+    return text.replace(f" ({hint})", "") if hint else text
+
+
+def counted(number: int, noun: str) -> str:
+    """Return "1 line", "2,000 lines"."""
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def size(number: int) -> str:
+    """Return a number of bytes as people read it: "17 bytes", "1.2 MB"."""
+    return "1 byte" if number == 1 else decimal(number)
+
+
+def payload(data: bytes) -> dict[str, str]:
+    """Return the JSON field for bytes: `text` where they are UTF-8, else `base64`."""
+    try:
+        return {"text": data.decode()}
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+def printable(text: str) -> str:
+    r"""Return the text without what a terminal would act upon: `"\x1b"` becomes the four characters `\x1b`."""
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() or char == "\t" else _escaped(char) for char in text)
+
+
+def beginning(data: bytes) -> str:
+    """Return the first characters of a message, safe to print, in quotes, with "..." if there are more."""
+    # A character has at most four bytes, and one that is cut in half must not be shown as an escape.
+    head = data[: 4 * _QUOTED]
+    text = head.decode(errors="ignore" if len(head) < len(data) and _is_text(head) else "backslashreplace")
+    more = "..." if len(text) > _QUOTED or len(head) < len(data) else ""
+    return f'"{printable(text[:_QUOTED])}{more}"'
+
+
+def _is_text(head: bytes) -> bool:
+    try:
+        head.decode()
+    except UnicodeDecodeError as error:
+        return error.end == len(head) and error.reason == "unexpected end of data"
+    return True
+
+
+def _escaped(char: str) -> str:
+    return char.encode("unicode_escape").decode()

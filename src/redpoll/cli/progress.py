@@ -1,0 +1,60 @@
+"""The progress bar of `send`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from rich.progress import BarColumn, Progress, TaskID, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from .output import Output, size
+from .source import Source
+
+__all__ = ["progress"]
+
+#: Seconds between two pictures.
+_PERIOD = 0.1
+
+
+@asynccontextmanager
+async def progress(source: Source, output: Output, noun: str) -> AsyncIterator[None]:
+    """Show on standard error, where it is a terminal, how far `source` has been handed out.
+
+    Args:
+        source: What is being sent.
+        output: Says whether anything may move on the screen.
+        noun: What its messages are called: "line".
+    """
+    if not output.live:
+        yield
+        return
+    bar = Progress(
+        TextColumn("sending"),
+        BarColumn(bar_width=24),
+        TaskProgressColumn(),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+        console=output.console,
+        transient=True,
+        auto_refresh=False,
+    )
+    task = bar.add_task("", total=source.total, count="")
+
+    async def draw() -> None:
+        while True:
+            _update(bar, task, source, noun)
+            await asyncio.sleep(_PERIOD)
+
+    with bar:
+        drawing = asyncio.create_task(draw())
+        try:
+            yield
+        finally:
+            drawing.cancel()
+            await asyncio.gather(drawing, return_exceptions=True)
+
+
+def _update(bar: Progress, task: TaskID, source: Source, noun: str) -> None:
+    count = f"{source.messages:,} {noun}s, {size(source.bytes)}"
+    bar.update(task, completed=source.bytes, count=count, refresh=True)

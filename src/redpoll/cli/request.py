@@ -1,0 +1,103 @@
+"""`redpoll request`: ask, and print the answer."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Annotated, NoReturn
+
+import typer
+
+from redpoll.address import Address
+from redpoll.config import Config
+from redpoll.errors import NoAnswer, NotConfirmed, SendError, UsageError
+from redpoll.node import Node
+
+from . import runtime
+from .codes import ExitCode, code_of
+from .options import (
+    JsonOption,
+    PeerArgument,
+    PlainOption,
+    TimeoutOption,
+    encryption,
+    peer_address,
+    seconds,
+)
+from .output import Output, payload
+from .records import Form, Records, is_screen
+from .runtime import Stop
+from .sink import Sink
+from .source import Source
+
+__all__ = ["request"]
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What one run of the command has to do."""
+
+    address: Address
+    words: list[str]
+    files: list[str]
+    config: Config
+    form: Form
+    output: Output
+
+
+def request(
+    address: PeerArgument,
+    message: Annotated[str | None, typer.Argument(metavar="MESSAGE", help="The request.")] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="PATH", help="Take the request from a file; - is standard input."),
+    ] = None,
+    timeout: TimeoutOption = "5",
+    raw: Annotated[bool, typer.Option("--raw", help="Print the answer with no newline added.")] = False,
+    plain: PlainOption = False,
+    json: JsonOption = False,
+) -> NoReturn:
+    """Send a request and print the answer.
+
+    Exits with 3 when there is none in time, with 1 when the request was refused or did not get there.
+    """
+    if (message is None) == (file is None):
+        raise UsageError("a request is one message", hint="give either a message or --file PATH")
+    job = _Job(
+        peer_address(address),
+        [] if message is None else [message],
+        [] if file is None else [file],
+        Config(listen=False, timeout=seconds(timeout), encryption=encryption(plain=plain)),
+        Form.RAW if raw else Form.SCREEN if is_screen() else Form.LINES,
+        Output(json=json),
+    )
+    runtime.run(lambda stop: _ask(job, stop), job.output)
+
+
+async def _ask(job: _Job, stop: Stop) -> ExitCode:
+    source = Source(job.words, job.files, lines=False, limit=job.config.max_message_size, stop=stop)
+    question = await anext(source.read(job.address), None)
+    if question is None:
+        if source.error is None:
+            return stop.code
+        job.output.error(source.error)
+        return ExitCode.NOT_DELIVERED
+    node: Node[bytes] = Node(config=job.config)
+    async with Sink(None) as sink, node:
+        started = time.perf_counter()
+        try:
+            answer = await stop.unless(node.request(question))
+        except (SendError, NoAnswer) as error:
+            job.output.error(error)
+            # Its time was over after it had left: that the answer is missing is all that is known.
+            late = isinstance(error, NotConfirmed) and isinstance(error, TimeoutError)
+            return ExitCode.NO_ANSWER if late else code_of(error)
+        if answer is None:
+            return stop.code
+        elapsed = time.perf_counter() - started
+        if job.output.json:
+            facts = {"address": str(answer.address), "seconds": round(elapsed, 6)}
+            job.output.event("answer", {**payload(answer.data), **facts})
+        else:
+            await sink.write(Records(job.form).encode([answer]))
+    return ExitCode.DONE

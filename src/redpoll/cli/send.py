@@ -1,0 +1,186 @@
+"""`redpoll send`: messages from the command line, files, or lines."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Annotated, NoReturn
+
+import typer
+
+from redpoll.address import Address
+from redpoll.config import Config
+from redpoll.errors import BatchError, MessageTooLarge, NotConfirmed, UsageError
+from redpoll.message import Message
+from redpoll.node import Node
+
+from . import runtime
+from .codes import ExitCode, code_of
+from .options import (
+    JsonOption,
+    PeerArgument,
+    PlainOption,
+    QuietOption,
+    TimeoutOption,
+    encryption,
+    peer_address,
+    seconds,
+)
+from .output import Output, beginning, counted, reason, remedy, size
+from .progress import progress
+from .runtime import Stop
+from .source import STANDARD_INPUT, Source
+
+__all__ = ["send"]
+
+#: More than a message may have.
+_WHOLE = 1 << 30
+
+_RETRY_HINT = (
+    "it may have been handled; --retry N sends it again, and a redpoll listener that still runs then handles it once"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What one run of the command has to do."""
+
+    address: Address
+    words: list[str]
+    files: list[str]
+    lines: bool
+    retry: int
+    config: Config
+    output: Output
+
+    @property
+    def noun(self) -> str:
+        return "line" if self.lines else "message"
+
+    @property
+    def verb(self) -> str:
+        return "confirmed" if self.config.acknowledge else "sent"
+
+
+def send(
+    address: PeerArgument,
+    messages: Annotated[list[str] | None, typer.Argument(metavar="MESSAGE", help="Messages, one a word.")] = None,
+    file: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--file", "-f", metavar="PATH", help="Send a file as one message; - is standard input. Repeatable."
+        ),
+    ] = None,
+    lines: Annotated[
+        bool, typer.Option("--lines", "-l", help="Send each line of standard input, or of the files, as one message.")
+    ] = False,
+    timeout: TimeoutOption = "5",
+    retry: Annotated[
+        int, typer.Option("--retry", min=0, help="Send again what was not confirmed, so many times at most.")
+    ] = 0,
+    no_acknowledge: Annotated[
+        bool, typer.Option("--no-acknowledge", help="Do not wait for confirmations: faster, and loss is silent.")
+    ] = False,
+    plain: PlainOption = False,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> NoReturn:
+    """Send messages in order and wait until each is done.
+
+    Exits with 0 when every message was confirmed. Otherwise with 1, naming the first that was not:
+    what comes before it is done, it and what follows may be or not. Ctrl-C takes no more input and
+    waits for what is open.
+    """
+    words, files = messages or [], file or []
+    if lines and not files:
+        files = [STANDARD_INPUT]
+    if lines and words:
+        raise UsageError("a message is either an argument or a line", hint="leave out --lines, or the messages")
+    if not words and not files:
+        raise UsageError("there is nothing to send", hint="give messages, --file PATH or --lines")
+    output = Output(json=json, quiet=quiet)
+    config = Config(
+        listen=False,
+        acknowledge=not no_acknowledge,
+        timeout=seconds(timeout),
+        encryption=encryption(plain=plain),
+        # In one piece: between the pieces of a large message those behind it would arrive before it.
+        fragment_size=_WHOLE,
+    )
+    job = _Job(peer_address(address), words, files, lines, retry, config, output)
+    runtime.run(lambda stop: _deliver(job, stop), output)
+
+
+async def _deliver(job: _Job, stop: Stop) -> ExitCode:
+    source = Source(job.words, job.files, lines=job.lines, limit=job.config.max_message_size, stop=stop)
+    failure: BatchError | None = None
+    started = time.perf_counter()
+    node: Node[bytes] = Node(config=job.config)
+    async with node, progress(source, job.output, job.noun):
+        try:
+            confirmed = await node.send_many(source.read(job.address), retry=job.retry)
+        except BatchError as error:
+            failure, confirmed = error, error.completed
+    return _report(job, _Result(source, confirmed, time.perf_counter() - started, failure), stop)
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    """What came of it."""
+
+    source: Source
+    confirmed: int
+    seconds: float
+    failure: BatchError | None
+
+    def done(self, job: _Job) -> str:
+        """Say how many were confirmed."""
+        return f"{counted(self.confirmed, job.noun)} {job.verb}"
+
+    def facts(self, job: _Job) -> dict[str, object]:
+        """Return the same for JSON."""
+        return {job.verb: self.confirmed, "seconds": round(self.seconds, 6)}
+
+
+def _report(job: _Job, result: _Result, stop: Stop) -> ExitCode:
+    source = result.source
+    if result.failure is not None:
+        _report_failure(job, result, result.failure)
+        return code_of(result.failure.error)
+    if source.error is not None:
+        _report_unread(job, result, source.error)
+        return ExitCode.NOT_DELIVERED
+    if not source.finished:
+        place = str(source.place(source.messages))
+        job.output.error(f"stopped before {place}; {result.done(job)}", fields={"place": place, **result.facts(job)})
+        return stop.code
+    rate = result.confirmed / result.seconds
+    job.output.notice(f"{result.done(job)} ({size(source.bytes)}) in {result.seconds:.2f} s, {rate:,.0f} per second")
+    job.output.event("done", {**result.facts(job), "bytes": source.bytes})
+    return ExitCode.DONE
+
+
+def _report_failure(job: _Job, result: _Result, failure: BatchError) -> None:
+    error = failure.error
+    place = str(result.source.place(failure.index))
+    data = failure.message.data if isinstance(failure.message, Message) else None
+    quoted = f" {beginning(data)}" if isinstance(data, bytes) else ""
+    before = f"{counted(failure.index, job.noun)} before it {job.verb}"
+    after = failure.completed - failure.index
+    job.output.error(
+        f"{place}{quoted} is not {job.verb}: {reason(error)}; {before}" + (f", {after:,} after it" if after else ""),
+        hint=_RETRY_HINT if isinstance(error, NotConfirmed) and not job.retry else remedy(error),
+        fields={
+            "kind": type(error).__name__,
+            "sent": failure.sent,
+            "place": place,
+            "index": failure.index,
+            **result.facts(job),
+        },
+    )
+
+
+def _report_unread(job: _Job, result: _Result, error: Exception) -> None:
+    place = str(result.source.place(result.source.messages))
+    what = f"{place}: {reason(error)}" if isinstance(error, MessageTooLarge) else reason(error)
+    job.output.error(f"{what}; {result.done(job)} before", fields={"place": place, **result.facts(job)})

@@ -1,0 +1,87 @@
+"""What `listen` and `echo` share: a node that says where it listens, and ends when it is asked to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+from collections.abc import AsyncIterator
+from functools import partial
+
+from redpoll.address import Address
+from redpoll.errors import ConfigError, UsageError
+from redpoll.node import Node
+
+from .codes import CannotListenError
+from .output import Output, reason
+from .runtime import DRAIN, Stop
+from .worker import Worker
+
+__all__ = ["announce", "serving"]
+
+
+@contextlib.asynccontextmanager
+async def serving(node: Node[bytes], address: Address, stop: Stop, *, until_eof: bool) -> AsyncIterator[None]:
+    """Run a node that listens, from entering to leaving.
+
+    A stop drains it meanwhile: it takes no more messages and ends when those that it has are done, or after `DRAIN`
+    seconds. Left before a stop it drains too, and refuses what nobody pulls any more.
+
+    Args:
+        node: Not started yet.
+        address: Where it is to listen, for errors.
+        stop: Ends the node; set when standard input ends, if `until_eof`.
+        until_eof: Whether the end of standard input ends the command.
+
+    Raises:
+        CannotListenError: The address is in use or not one of this machine.
+        UsageError: `until_eof`, and standard input is closed.
+    """
+    if until_eof and sys.stdin is None:
+        raise UsageError("standard input is closed", hint="leave out --until-eof")
+    try:
+        await node.start()
+    except ConfigError as error:
+        # Options that contradict each other have no cause; what the system does not allow has.
+        if isinstance(error.__cause__, OSError):
+            raise CannotListenError(address, reason(error.__cause__)) from error
+        raise
+    draining = asyncio.create_task(_drain(node, stop))
+    watching = [asyncio.create_task(_stop_at_eof(stop))] if until_eof else []
+    try:
+        yield
+    finally:
+        if not stop.is_set():
+            draining.cancel()
+        for task in watching:
+            task.cancel()
+        await asyncio.gather(draining, *watching, return_exceptions=True)
+        await node.stop(drain=DRAIN)
+
+
+async def _drain(node: Node[bytes], stop: Stop) -> None:
+    await stop.wait()
+    await node.stop(drain=DRAIN)
+
+
+def announce(node: Node[bytes], slots: int, output: Output) -> None:
+    """Tell where a node listens: a notice on standard error, or with `--json` the event "listening".
+
+    Scripts wait for it: from here on the node takes messages.
+    """
+    output.notice(f"listening on {node.address}")
+    output.event("listening", {"address": str(node.address), "slots": slots})
+
+
+async def _stop_at_eof(stop: Stop) -> None:
+    worker = Worker("redpoll-until-eof")
+    read = partial(os.read, sys.stdin.fileno(), 1 << 16)
+    try:
+        # An error is an end too: nothing can be read any more.
+        with contextlib.suppress(OSError):
+            while await worker.call(read):
+                pass
+    finally:
+        worker.close()
+    stop.set()

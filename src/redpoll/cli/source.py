@@ -1,0 +1,204 @@
+"""What `send` sends: words of the command line, files, or their lines, read as they are needed."""
+
+from __future__ import annotations
+
+import os
+import stat
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from redpoll.address import Address
+from redpoll.errors import MessageTooLarge, UsageError
+from redpoll.message import Message
+
+from .output import printable
+from .runtime import Stop
+from .splitter import NO_NEWLINE, LineSplitter
+from .worker import Worker
+
+__all__ = ["STANDARD_INPUT", "InputError", "Place", "Source"]
+
+#: The name that stands for standard input where a file is named.
+STANDARD_INPUT = "-"
+
+#: Bytes asked for at once.
+_CHUNK = 1 << 16
+
+
+class InputError(Exception):
+    """An input that could not be read to its end."""
+
+
+class _StopError(Exception):
+    """A stop came while an input was waited for."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a message comes from.
+
+    Attributes:
+        kind: "message", "file" or "line".
+        number: Which one, from 1; of a line, in its file.
+        file: The file's name; None on the command line and for standard input.
+    """
+
+    kind: str
+    number: int
+    file: str | None = None
+
+    def __str__(self) -> str:
+        """What an error calls it: "line 17 of some.log"."""
+        if self.kind == "file":
+            return f"file {printable(self.file)}" if self.file else "standard input"
+        return f"{self.kind} {self.number:,}" + (f" of {printable(self.file)}" if self.file else "")
+
+
+class Source:
+    """The messages to send, in order: first the words, then the files.
+
+    One pass only. Files are read as the messages are asked for: at most 64 KiB ahead with `lines`.
+
+    Args:
+        words: Messages from the command line.
+        files: Paths; `STANDARD_INPUT` is standard input.
+        lines: Each line of the files is a message, without its newline; otherwise each file is one.
+        limit: Bytes that a message may have.
+        stop: Ends the messages early.
+
+    Attributes:
+        total: Bytes in all, or None while that cannot be known.
+        bytes: Bytes handed out so far, newlines included.
+        messages: Messages handed out so far.
+        finished: Whether all there was has been handed out.
+        error: What ended the messages before their end, apart from a stop.
+
+    Raises:
+        UsageError: A file cannot be opened for reading, or standard input is closed.
+    """
+
+    def __init__(self, words: Sequence[str], files: Sequence[str], *, lines: bool, limit: int, stop: Stop) -> None:
+        self._words = [os.fsencode(word) for word in words]
+        self._files = list(files)
+        self._lines = lines
+        self._limit = limit
+        self._stop = stop
+        # The number of the first line and the name of each file begun; what comes before it are whole messages.
+        self._begun: list[tuple[int, str | None]] = []
+        self.total = self._measure()
+        self.bytes = 0
+        self.messages = 0
+        self.finished = False
+        self.error: Exception | None = None
+
+    def place(self, index: int) -> Place:
+        """Return where the message with this index (from 0) came from."""
+        if index < len(self._words):
+            return Place("message", index + 1)
+        first, name = next(
+            (begun for begun in reversed(self._begun) if begun[0] <= index),
+            (len(self._words), None if self._files[0] == STANDARD_INPUT else self._files[0]),
+        )
+        return Place("line", index - first + 1, name) if self._lines else Place("file", index + 1, name)
+
+    async def read(self, address: Address) -> AsyncGenerator[Message[bytes], None]:
+        """Yield the messages, addressed; ends at a stop, and at an error, which is then in `error`."""
+        try:
+            async with aclosing(self._parts()) as parts:
+                async for data, header in parts:
+                    newline = 1 if self._lines and not header else 0
+                    for each in data:
+                        if self._stop.is_set():
+                            return
+                        self.messages += 1
+                        self.bytes += len(each) + newline
+                        yield Message(each, address, header=header)
+            self.finished = True
+        except (InputError, MessageTooLarge) as error:
+            self.error = error
+        except _StopError:
+            pass
+
+    async def _parts(self) -> AsyncGenerator[tuple[list[bytes], bytes], None]:
+        # Messages, many at a time, and the header of all of them.
+        yield self._words, b""
+        for name in self._files:
+            self._begun.append((self.messages, None if name == STANDARD_INPUT else name))
+            async with aclosing(self._read_lines(name) if self._lines else self._read_whole(name)) as parts:
+                async for part in parts:
+                    yield part
+
+    async def _read_lines(self, name: str) -> AsyncGenerator[tuple[list[bytes], bytes], None]:
+        splitter = LineSplitter()
+        async with aclosing(self._chunks(name)) as chunks:
+            async for chunk in chunks:
+                yield splitter.feed(chunk), b""
+                if splitter.held > self._limit:
+                    raise MessageTooLarge("line", splitter.held, self._limit)
+        if (rest := splitter.end()) is not None:
+            yield [rest], NO_NEWLINE
+
+    async def _read_whole(self, name: str) -> AsyncGenerator[tuple[list[bytes], bytes], None]:
+        parts: list[bytes] = []
+        held = 0
+        async with aclosing(self._chunks(name)) as chunks:
+            async for chunk in chunks:
+                parts.append(chunk)
+                held += len(chunk)
+                if held > self._limit:
+                    raise MessageTooLarge("file", held, self._limit)
+        yield [b"".join(parts)], b""
+
+    async def _chunks(self, name: str) -> AsyncGenerator[bytes, None]:
+        # Ends at the end of the file; a stop before it raises, so that what it cut off is not taken for the end.
+        try:
+            descriptor = sys.stdin.fileno() if name == STANDARD_INPUT else os.open(name, os.O_RDONLY)
+        except OSError as error:
+            raise InputError(f"cannot read {printable(name)}: {error.strerror}") from error
+        worker = None if stat.S_ISREG(os.fstat(descriptor).st_mode) else Worker("redpoll-input")
+        read = partial(os.read, descriptor, _CHUNK)
+        try:
+            while chunk := read() if worker is None else await self._stop.unless(worker.call(read)):
+                yield chunk
+            if chunk is None:
+                raise _StopError
+        except OSError as error:
+            raise InputError(f"cannot read {printable(name)}: {error.strerror}") from error
+        finally:
+            if worker is not None:
+                worker.close()
+            if name != STANDARD_INPUT:
+                os.close(descriptor)
+
+    def _measure(self) -> int | None:
+        total = sum(map(len, self._words))
+        known = True
+        for name in self._files:
+            if name == STANDARD_INPUT:
+                if sys.stdin is None:
+                    raise UsageError("standard input is closed")
+                status = os.fstat(sys.stdin.fileno())
+                done = os.lseek(sys.stdin.fileno(), 0, os.SEEK_CUR) if stat.S_ISREG(status.st_mode) else 0
+            else:
+                status, done = _status(name), 0
+            known = known and stat.S_ISREG(status.st_mode)
+            total += max(0, status.st_size - done)
+        return total if known else None
+
+
+def _status(name: str) -> os.stat_result:
+    try:
+        status = Path(name).stat()
+    except OSError as error:
+        raise UsageError(f"cannot read {printable(name)}: {error.strerror}") from error
+    except ValueError as error:
+        raise UsageError(f"cannot read {printable(name)}: {error}") from error
+    if stat.S_ISDIR(status.st_mode):
+        raise UsageError(f"cannot read {printable(name)}: it is a directory")
+    if not os.access(name, os.R_OK):
+        raise UsageError(f"cannot read {printable(name)}: permission denied")
+    return status
