@@ -1,0 +1,1 @@
+"""Benchmarks of redpoll beside its peers: ``python -m benchmarks`` lists them."""

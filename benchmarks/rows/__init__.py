@@ -1,0 +1,30 @@
+"""The benchmarks by name."""
+
+from benchmarks.model import Row
+from benchmarks.rows import (
+    acked_1,
+    acked_64,
+    idle_memory,
+    large,
+    request_1,
+    request_64,
+    stream,
+    stream_64k,
+    stream_asyncio,
+    unacked_64,
+)
+
+_MODULES = (
+    acked_64,
+    acked_1,
+    unacked_64,
+    request_64,
+    request_1,
+    stream,
+    stream_64k,
+    stream_asyncio,
+    large,
+    idle_memory,
+)
+
+ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}
