@@ -1,0 +1,78 @@
+"""redpoll: messages between processes with one `await node.send(message)`, and no broker."""
+
+from redpoll.address import Address
+from redpoll.config import Config
+from redpoll.errors import (
+    Abandoned,
+    BatchError,
+    Busy,
+    Cancelled,
+    Closed,
+    ConfigError,
+    DecodeError,
+    DialFailed,
+    EncodeError,
+    Expired,
+    HandlerFailed,
+    LinkError,
+    MessageTooLarge,
+    NoAnswer,
+    NoHandler,
+    NotConfirmed,
+    NotSent,
+    PeerLost,
+    ProtocolError,
+    QueueFull,
+    RedpollError,
+    Refused,
+    SendError,
+    ShuttingDown,
+    TLSError,
+    Undecodable,
+    UsageError,
+)
+from redpoll.message import Message
+from redpoll.node import Node, Received
+from redpoll.runner import run
+from redpoll.stats import NodeStats, PeerStats
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Abandoned",
+    "Address",
+    "BatchError",
+    "Busy",
+    "Cancelled",
+    "Closed",
+    "Config",
+    "ConfigError",
+    "DecodeError",
+    "DialFailed",
+    "EncodeError",
+    "Expired",
+    "HandlerFailed",
+    "LinkError",
+    "Message",
+    "MessageTooLarge",
+    "NoAnswer",
+    "NoHandler",
+    "Node",
+    "NodeStats",
+    "NotConfirmed",
+    "NotSent",
+    "PeerLost",
+    "PeerStats",
+    "ProtocolError",
+    "QueueFull",
+    "Received",
+    "RedpollError",
+    "Refused",
+    "SendError",
+    "ShuttingDown",
+    "TLSError",
+    "Undecodable",
+    "UsageError",
+    "__version__",
+    "run",
+]

@@ -1,0 +1,158 @@
+"""The fenced blocks of README and the documentation, and a program that runs those of one page as a reader would.
+
+Python blocks of a page share their names, like one session of `python -m asyncio`: `await` may stand at the top. Shell
+blocks run one after another in an empty folder. A block titled Output is what the block before it prints.
+
+`python tests/doc_pages.py FILE` runs one page and reports what differs.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import inspect
+import io
+import logging
+import os
+import re
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import traceback
+from dataclasses import dataclass
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+ROOT = Path(__file__).parent.parent
+
+# The ports that the pages name. Each run puts free ones in their place, so that pages can be run side by side.
+PORTS = ("2998", "2999")
+
+_FENCE = re.compile(
+    r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A fenced block: its language, what else its first line says, its text, and the line where that begins."""
+
+    language: str
+    info: str
+    text: str
+    line: int
+
+    @property
+    def is_output(self) -> bool:
+        """Whether it shows what the block before it prints."""
+        return 'title="Output"' in self.info
+
+
+def pages() -> list[Path]:
+    """Return README and every page of the documentation."""
+    return [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path) -> list[Block]:
+    """Return the fenced blocks of a page in order."""
+    text = page.read_text()
+    found = []
+    for match in _FENCE.finditer(text):
+        indent = len(match["indent"])
+        inner = "".join(line[indent:] if line.strip() else line for line in match["text"].splitlines(keepends=True))
+        line = text.count("\n", 0, match.start("text")) + 1
+        found.append(Block(match["language"], match["info"].strip(), inner, line))
+    return found
+
+
+def installs(block: Block) -> bool:
+    """Whether a shell block sets up an environment: .ci/run runs README's, and a test says that it does."""
+    return block.language == "sh" and "pip install" in block.text
+
+
+def run(page: Path) -> list[str]:
+    """Run the blocks of one page; return what went wrong, nothing if all is as it says."""
+    problems = []
+    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as commands, asyncio.Runner() as runner:
+        session = _Session(Path(folder), Path(commands), runner)
+        found = blocks(page)
+        for block, following in zip(found, [*found[1:], None], strict=True):
+            if block.language not in {"python", "sh"} or installs(block):
+                continue
+            where = f"{page.relative_to(ROOT)}:{block.line}"
+            try:
+                printed = session.run(block, where)
+            except Exception:  # noqa: BLE001 - whatever a page raises is what this reports
+                problems.append(f"{where} failed:\n{traceback.format_exc()}")
+                continue
+            if following is not None and following.is_output and session.put_ports(following.text) != printed:
+                problems.append(f"{where} prints\n{printed}but the page shows\n{session.put_ports(following.text)}")
+    return problems
+
+
+class _Session:
+    def __init__(self, folder: Path, commands: Path, runner: asyncio.Runner) -> None:
+        self._folder = folder
+        self._commands = commands
+        self._runner = runner
+        # The command of this interpreter, whether or not its folder is on the path.
+        command = commands / "redpoll"
+        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m redpoll "$@"\n')
+        command.chmod(0o755)
+        self._names: dict[str, Any] = {"__name__": "__main__"}
+        self._ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
+
+    def put_ports(self, text: str) -> str:
+        for port, free in self._ports.items():
+            text = re.sub(rf"\b{port}\b", free, text)
+        return text
+
+    def run(self, block: Block, where: str) -> str:
+        text = self.put_ports(block.text)
+        return self._python(text, where) if block.language == "python" else self._shell(text)
+
+    def _python(self, text: str, where: str) -> str:
+        code = compile(text, where, "exec", flags=ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+        printed = io.StringIO()
+        with contextlib.redirect_stdout(printed), contextlib.chdir(self._folder):
+            if code.co_flags & inspect.CO_COROUTINE:
+                self._runner.run(self._awaiting(code))
+            else:
+                exec(code, self._names)
+        return printed.getvalue()
+
+    async def _awaiting(self, code: CodeType) -> None:
+        await eval(code, self._names)
+
+    def _shell(self, text: str) -> str:
+        bash = shutil.which("bash") or "/bin/bash"
+        done = subprocess.run(
+            [bash, "-euo", "pipefail", "-c", text],
+            cwd=self._folder,
+            env={**os.environ, "COLUMNS": "100", "PATH": f"{self._commands}{os.pathsep}{os.environ['PATH']}"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=50,
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"exit code {done.returncode}\n{done.stdout}{done.stderr}")
+        return done.stdout
+
+
+def _free_ports(count: int) -> list[str]:
+    with contextlib.ExitStack() as open_sockets:
+        found = [open_sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [str(each.getsockname()[1]) for each in found]
+
+
+if __name__ == "__main__":
+    # Some pages show handlers that raise; their tracebacks are for a log, not for the reader.
+    logging.getLogger("redpoll").addHandler(logging.NullHandler())
+    failures = run(Path(sys.argv[1]).resolve())
+    print("\n".join(failures), end="")
+    sys.exit(1 if failures else 0)

@@ -1,0 +1,196 @@
+"""The benchmarks run, and what they make of their figures is right; no test here looks at a time."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.__main__ import main
+from benchmarks.latency import percentile
+from benchmarks.model import REDPOLL, SOCKETS, Comparison, Contender, Figure, Job, Peer, Row, message_rate
+from benchmarks.processes import BenchmarkError, End
+from benchmarks.rounds import Result, Settings, chosen, compare, interpreter, run_row
+from benchmarks.rows import ROWS
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+JOB = Job("job", 10, {}, warm_up=1)
+
+
+def make_row(contenders: list[Contender], comparisons: list[Comparison]) -> Row:
+    return Row("row", "a row", (), contenders, [JOB], {"rate": Figure("rate", 2.0)}, comparisons, message_rate)
+
+
+def make_result(group: str, rates: list[float], setting: str = "") -> Result:
+    peer = REDPOLL if group == "ours" else SOCKETS
+    return Result(Contender(peer, setting, group, "sockets"), JOB, [{"rate": rate} for rate in rates])
+
+
+@pytest.mark.parametrize("name", list(ROWS))
+def test_benchmark_runs_and_reports_every_contender(name: str, tmp_path: Path) -> None:
+    """Each benchmark completes with redpoll alone and writes a positive figure for each contender and job."""
+    file = tmp_path / "results.json"
+
+    options = ["--only", "redpoll", "--loop", "asyncio", "--rounds", "1", "--count", "20", "--json", str(file)]
+    assert main([name, *options]) == 0
+
+    (row,) = json.loads(file.read_text())["rows"]
+    expected = {
+        (contender.name, job.name)
+        for contender in ROWS[name].contenders
+        if contender.peer is REDPOLL and contender.loop == "asyncio"
+        for job in ROWS[name].jobs
+    }
+    assert expected
+    assert {(result["contender"], result["job"]) for result in row["results"]} == expected
+    for result in row["results"]:
+        assert len(result["rounds"]) == 1
+        for figure in ROWS[name].figures:
+            # Memory grows by whole pages: for a few connections it may not grow at all.
+            assert result["rounds"][0][figure] > 0 or name == "idle_memory"
+
+
+def test_sockets_run_against_themselves(capsys: pytest.CaptureFixture[str]) -> None:
+    """A row whose both sides run prints each contender, each round's ratio and the machine."""
+    assert main(["large", "--only", "sockets", "--rounds", "2", "--count", "5"]) == 0
+
+    printed = capsys.readouterr().out
+    assert "load average" in printed
+    assert "sockets blocking" in printed
+    assert "medians of 2 rounds" in printed
+
+
+def test_list_names_every_benchmark(capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a name the command lists all benchmarks and runs none."""
+    assert main([]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == list(ROWS)
+
+
+def test_unknown_name_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    """A name that no benchmark has is an error that lists those there are."""
+    assert main(["nothing"]) == 1
+    assert "no benchmark is called nothing" in capsys.readouterr().err
+
+
+def test_every_comparison_names_contenders_jobs_and_figures_of_its_row() -> None:
+    """No comparison can be silently left out because it names something that its row does not have."""
+    for row in ROWS.values():
+        groups = {contender.group for contender in row.contenders}
+        for comparison in row.comparisons:
+            assert comparison.ours in groups
+            assert comparison.theirs is None or comparison.theirs in groups
+            assert comparison.job in {job.name for job in row.jobs}
+            assert comparison.figure in row.figures
+
+
+def test_every_contender_has_a_name_of_its_own() -> None:
+    """Results are kept by the contender's name, so no two of a row share one."""
+    for row in ROWS.values():
+        names = [contender.name for contender in row.contenders]
+        assert len(names) == len(set(names))
+
+
+def test_missing_library_names_the_install_command() -> None:
+    """A library that is not installed is an error that says how to install it."""
+    peer = Peer("absent", "redpoll_no_such_package", "pip install absent")
+    row = make_row([Contender(peer, "", "absent", "sockets")], [])
+    with pytest.raises(BenchmarkError, match=r"absent is not installed for .*; pip install absent"):
+        run_row(row, Settings(), lambda text: None)
+
+
+def test_interpreter_that_cannot_run_is_an_error(tmp_path: Path) -> None:
+    """An interpreter that does not exist is an error that names it."""
+    row = make_row([Contender(Peer("lib", "lib", "", "libchirp_python"), "", "lib", "sockets")], [])
+    with pytest.raises(BenchmarkError, match="cannot run"):
+        run_row(row, Settings(libchirp_python=str(tmp_path / "python")), lambda text: None)
+
+
+def test_libchirp_runs_on_the_interpreter_given_for_it() -> None:
+    """Only a library that has an interpreter of its own is run by the one given."""
+    settings = Settings(libchirp_python="/a/python")
+    assert interpreter(Peer("lib", "lib", "", "libchirp_python"), settings) == "/a/python"
+    assert interpreter(REDPOLL, settings) == sys.executable
+
+
+def test_only_and_loop_choose_contenders() -> None:
+    """The settings leave the contenders of the libraries and loops asked for."""
+    row = ROWS["request_1"]
+    left = chosen(row, Settings(loops=["asyncio"], only=["redpoll"]))
+    assert {(each.peer.name, each.loop) for each in left} == {("redpoll", "asyncio")}
+
+
+def test_dead_end_is_an_error_that_names_it() -> None:
+    """An end that dies is reported with its name and exit code, and does not hang the run."""
+    with (
+        pytest.raises(BenchmarkError, match=r"broken \(server\) ended with exit code [1-9]"),
+        End("broken", "no_such_module", "server", {}, sys.executable) as end,
+    ):
+        end.read()
+
+
+def test_silent_end_is_an_error() -> None:
+    """An end that gives no answer in time is reported, and ended."""
+
+    def read_twice() -> None:
+        with End("silent", "sockets", "server", {}, sys.executable) as end:
+            end.read()
+            end.read(timeout=0.1)
+
+    with pytest.raises(BenchmarkError, match=r"silent \(server\) gave no answer within 0.1 s"):
+        read_twice()
+
+
+def test_ratio_is_the_median_of_the_rounds_ratios() -> None:
+    """Each round's figures are divided, and the median of the ratios counts."""
+    row = make_row([], [Comparison("ours", "theirs", "job", bar=2.0)])
+    (ratio,) = compare(row, [make_result("ours", [10, 30, 20]), make_result("theirs", [10, 10, 5])])
+    assert ratio.rounds == [1, 3, 4]
+    assert ratio.value == 3
+    assert ratio.met is True
+
+
+def test_best_contender_of_a_group_counts() -> None:
+    """Of several settings the better median counts, for redpoll and for the peer alike."""
+    row = make_row([], [Comparison("ours", "theirs", "job", bar=2.0)])
+    results = [
+        make_result("ours", [10, 10, 10], "slow"),
+        make_result("ours", [30, 30, 30], "fast"),
+        make_result("theirs", [20, 20, 20], "fast"),
+        make_result("theirs", [5, 5, 50], "slow"),
+    ]
+    (ratio,) = compare(row, results)
+    assert ratio.theirs is not None
+    assert (ratio.ours.contender.setting, ratio.theirs.contender.setting) == ("fast", "fast")
+    assert ratio.value == 1.5
+    assert ratio.met is False
+
+
+def test_less_is_better_where_the_comparison_says_so() -> None:
+    """Where less is better the smaller median counts, and the bar is an upper one."""
+    row = make_row([], [Comparison("ours", "theirs", "job", higher=False, bar=0.5)])
+    results = [make_result("ours", [1.0], "low"), make_result("ours", [3.0], "high"), make_result("theirs", [4.0])]
+    (ratio,) = compare(row, results)
+    assert ratio.value == 0.25
+    assert ratio.met is True
+
+
+def test_figure_without_a_peer_is_compared_as_shown() -> None:
+    """A comparison without a peer holds the scaled figure against the bar."""
+    row = make_row([], [Comparison("ours", None, "job", higher=False, bar=5)])
+    (ratio,) = compare(row, [make_result("ours", [3.0])])
+    assert ratio.value == 6.0
+    assert ratio.met is False
+
+
+def test_percentile_is_the_nearest_rank() -> None:
+    """A percentile is a value that was measured: the smallest that enough of them do not exceed."""
+    ordered = list(range(1, 1001))
+    assert percentile(ordered, 50) == 500
+    assert percentile(ordered, 99) == 990
+    assert percentile(ordered, 99.9) == 999
+    assert percentile(ordered, 100) == 1000
+    assert percentile([7], 99.9) == 7

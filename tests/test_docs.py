@@ -1,0 +1,139 @@
+"""README and the documentation do what they say."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+import redpoll
+from redpoll import Config
+from tests.doc_pages import ROOT, blocks, installs, pages
+
+RUNNER = ROOT / "tests" / "doc_pages.py"
+README = ROOT / "README.md"
+WITH_CODE = [page for page in pages() if any(block.language in {"python", "sh"} for block in blocks(page))]
+
+
+def name(page: Path) -> str:
+    """Return a page's path as a test shows it."""
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+def test_page_runs(page: Path) -> None:
+    """Every Python and shell block of a page runs, without a warning, and prints what the page shows."""
+    command = [sys.executable, "-W", "error", str(RUNNER), str(page)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=55, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert not done.stderr
+
+
+@pytest.mark.parametrize("page", pages(), ids=name)
+def test_every_block_has_a_language(page: Path) -> None:
+    """No block escapes the tests by not saying what it is."""
+    known = {"python", "sh", "text", "toml"}
+    assert [f"line {block.line}: {block.language!r}" for block in blocks(page) if block.language not in known] == []
+
+
+def test_readme_has_the_two_commands() -> None:
+    """README opens with one command that does the main job and one that passes the tests."""
+    commands = [block.text.strip() for block in blocks(README) if installs(block)]
+    assert commands == [
+        "python3 -m venv .venv && .venv/bin/pip install '.[all]' && .venv/bin/redpoll demo",
+        "python3 -m venv .venv && .venv/bin/pip install nox && .venv/bin/nox",
+    ]
+
+
+def test_ci_runs_readmes_commands() -> None:
+    """What CI runs are README's own lines, found by words that only they have."""
+    script = (ROOT / ".ci" / "run").read_text()
+    words = re.findall(r"^readme '(.+)'$", script, re.MULTILINE)
+    lines = README.read_text().splitlines()
+    run = [line for word in words for line in lines if word in line]
+    assert sorted(run) == sorted(block.text.strip() for block in blocks(README) if installs(block))
+
+
+def test_only_readme_installs() -> None:
+    """No other page has a block that only CI could run."""
+    others = [name(page) for page in pages() if page != README and any(installs(block) for block in blocks(page))]
+    assert not others
+
+
+def test_figures_come_from_results() -> None:
+    """A rate in README or the documentation stands in benchmarks/results as well."""
+    results = "\n".join(path.read_text() for path in (ROOT / "benchmarks" / "results").rglob("*") if path.is_file())
+    rate = re.compile(
+        r"\b(\d[\d,.]*) ?(?:k|M)?(?: messages| msg| requests| sends)?(?:/s\b| (?:a|per) second)", re.IGNORECASE
+    )
+    unbacked = [
+        f"{name(page)}: {match[0]}"
+        for page in pages()
+        for match in rate.finditer(page.read_text())
+        if match[1] not in results
+    ]
+    assert not unbacked
+
+
+def shown(value: object) -> str:
+    """Return a default as the page of bounds writes it."""
+    if isinstance(value, float):
+        return f"{value:g} s"
+    assert isinstance(value, int)
+    for unit, size in (("GiB", 2**30), ("MiB", 2**20)):
+        if value >= size and value % size == 0:
+            return f"{value // size} {unit}"
+    return f"{value:,}"
+
+
+def test_bounds_are_the_defaults() -> None:
+    """The page of bounds names real options, with the defaults that they have."""
+    page = (ROOT / "docs" / "explanation" / "bounds.md").read_text()
+    rows = re.findall(r"^\|[^|]+\| `(\w+)` \| ([^|]+) \|", page, re.MULTILINE)
+    default = Config()
+    derived = {
+        "slots": f"{default.effective_slots} acknowledging, {Config(acknowledge=False).effective_slots} not",
+        "window": f"{default.effective_window}, or `slots` where that is more",
+        "connect_timeout": "twice `timeout`, at most 60 s",
+    }
+    expected = {option: derived.get(option) or shown(getattr(default, option)) for option, _ in rows}
+    expected["max_message_size"] = "100 MiB"
+    assert len(rows) >= 14
+    assert dict(rows) == expected
+
+
+def test_command_page_is_complete() -> None:
+    """The page of the command names every command and every option there is."""
+    page = (ROOT / "docs" / "reference" / "command.md").read_text()
+    sources = sorted((ROOT / "src" / "redpoll" / "cli").glob("*.py"))
+    texts = {
+        node.value
+        for path in sources
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    options = {word for text in texts for word in text.split("/") if re.fullmatch(r"--[a-z][a-z-]+", word)}
+    hidden = {"--help", "--version"}
+    assert options >= {"--lines", "--json", "--timeout"}
+    assert sorted(option for option in options - hidden if f"`{option}`" not in page) == []
+
+
+@pytest.mark.parametrize("page", [README, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"], ids=name)
+def test_links_lead_somewhere(page: Path) -> None:
+    """A relative link outside the built documentation leads to a file; mkdocs checks those inside."""
+    links = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
+    assert links
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_one_version() -> None:
+    """The package, its metadata, the citation and the change log name the same version."""
+    current = redpoll.__version__
+    assert tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"] == current
+    assert f"version: {current}\n" in (ROOT / "CITATION.cff").read_text()
+    assert f"## {current}" in (ROOT / "CHANGELOG.md").read_text()

@@ -1,0 +1,74 @@
+"""Imports point down the layers, and the core knows neither loop nor clock."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.source_tree import Imported, Module, imports, modules
+
+# From the bottom up; a module may import from its own line and from those above it here.
+LAYERS = (
+    ("errors", "address", "message", "config", "stats", "runner"),
+    ("serializers",),
+    ("wire",),
+    ("transport",),
+    ("node",),
+    ("",),  # the package root, which hands names on
+    ("testing", "cli"),
+    ("__main__",),
+)
+RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
+
+# What would make the core's decisions depend on something other than its arguments.
+OUTSIDE = {"asyncio", "os", "random", "secrets", "select", "socket", "ssl", "threading", "time", "uuid"}
+
+
+def layer(name: str) -> str:
+    """Return the first part below redpoll, "" for the root itself."""
+    return f"{name}.".split(".")[1]
+
+
+def inside(module: Module) -> list[Imported]:
+    """Return the imports of a module that stay in the package."""
+    return [found for found in imports(module) if found.module.split(".")[0] == "redpoll"]
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_layer_is_drawn(module: Module) -> None:
+    """Every module belongs to a layer."""
+    assert layer(module.name) in RANK, f"{module.name}: give {layer(module.name)!r} its place in LAYERS"
+
+
+@pytest.mark.parametrize("module", modules(), ids=lambda module: module.name)
+def test_imports_point_down(module: Module) -> None:
+    """A module imports from its own layer and from those below; a plain value may name a serializer as a type."""
+    own = RANK[layer(module.name)]
+    reach = {True: max(own, RANK["serializers"]), False: own}
+    upward = [
+        f"{module.path.name}:{found.line} imports {found.module}"
+        for found in inside(module)
+        if RANK[layer(found.module)] > reach[found.typing_only]
+    ]
+    assert not upward
+
+
+def test_no_cycle() -> None:
+    """No two modules need each other to be imported."""
+    needs = {
+        module.name: {found.module for found in inside(module) if not found.typing_only} - {module.name}
+        for module in modules()
+        if not module.is_package
+    }
+    while True:
+        free = {name for name, wanted in needs.items() if not wanted & needs.keys()}
+        if not free:
+            break
+        needs = {name: wanted for name, wanted in needs.items() if name not in free}
+    assert not needs, f"these import one another in a circle: {sorted(needs)}"
+
+
+@pytest.mark.parametrize("module", [m for m in modules() if layer(m.name) == "wire"], ids=lambda module: module.name)
+def test_core_is_sans_io(module: Module) -> None:
+    """Nothing in wire/ imports a loop, a socket, a clock, randomness or threads."""
+    outside = {found.module for found in imports(module) if found.module.split(".")[0] in OUTSIDE}
+    assert not outside
