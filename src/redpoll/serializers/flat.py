@@ -40,5 +40,17 @@ def flatten(serializer: str, obj: Any) -> Buffer:
         raise EncodeError(
             serializer, f"{type(obj).__name__} is not in one piece (C-contiguous)", "send bytes(obj), which is a copy"
         )
-    # Not view.cast("B"): that refuses a view of several dimensions with a zero among them.
-    return PickleBuffer(view).raw()
+    if not view.nbytes:
+        return b""
+    try:
+        return view.cast("B")
+    except TypeError:  # items of a form that memoryview does not know: records, other byte orders
+        return _recast(view)
+
+
+def _recast(view: memoryview) -> Buffer:
+    """The bytes of a view that cannot be cast; copied if it shows only a part of what it was taken of."""
+    # PickleBuffer is given the object itself, never the view: CPython 3.11 crashes when the garbage collector finds a
+    # memoryview taken by way of another.
+    whole = PickleBuffer(view.obj).raw()
+    return whole if whole.nbytes == view.nbytes else view.tobytes()
