@@ -20,6 +20,7 @@ PYTHONS = sorted({"3.11", "3.12", "3.13", RUNNING})
 nox.options.sessions = ["lint", "types", "docs", f"tests-{RUNNING}"]
 
 ON_A_LOOP = "asyncio and not interop and not nightly"
+PARALLEL = ["-n", "auto"]
 
 LIBCHIRP = "libchirp==1.2.1b3"
 LIBCHIRP_PYTHON = "3.11"
@@ -31,13 +32,14 @@ DEBIAN = ["gcc", "libffi-dev", "libssl-dev", "libuv1-dev"]
 def tests(session: nox.Session) -> None:
     """Run the tests on asyncio and uvloop; once more in debug mode on this Python, with eager tasks on the newest."""
     session.install("-e", ".[cli,test]")
-    session.run("pytest", *session.posargs)
     if session.posargs:
+        session.run("pytest", *session.posargs)
         return
+    session.run("pytest", *PARALLEL)
     if session.python == RUNNING:
-        session.run("pytest", "-q", "--asyncio-debug", "-m", ON_A_LOOP)
+        session.run("pytest", "-q", *PARALLEL, "--asyncio-debug", "-m", ON_A_LOOP)
     if session.python == PYTHONS[-1]:
-        session.run("pytest", "-q", "-m", ON_A_LOOP, env={"REDPOLL_TEST_EAGER": "1"})
+        session.run("pytest", "-q", *PARALLEL, "-m", ON_A_LOOP, env={"REDPOLL_TEST_EAGER": "1"})
 
 
 @nox.session(python=False)

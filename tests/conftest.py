@@ -64,8 +64,9 @@ def pytest_asyncio_loop_factories(config: pytest.Config, item: pytest.Item) -> M
     return LOOPS
 
 
-def pytest_collection_finish() -> None:
-    """Put everything imported and collected out of the garbage collector's sight: it runs after each test."""
+@pytest.fixture(scope="module", autouse=True)
+def little_to_collect() -> None:
+    """Put all that is there before a module's tests out of the garbage collector's sight: it runs after each test."""
     gc.collect()
     gc.freeze()
 
