@@ -387,7 +387,7 @@ async def test_error_in_the_block_stops_at_once() -> None:
 
         with pytest.raises(LookupError, match="on purpose"):
             await fail()
-        assert loop.time() - begin < 2
+        assert loop.time() - begin < 4
         with pytest.raises(NotConfirmed):
             await futures[0]
         inbox.gate.set()
@@ -465,7 +465,7 @@ async def test_stop_while_dialling() -> None:
     future = client.send(Message(b"x", f"127.0.0.1:{port}"), timeout=None)
     await turns()
     took = await stop_with(client, 0.1, 5)
-    assert took >= 0.1
+    assert took > 0.09
     with pytest.raises(NotSent, match="the node is not running") as caught:
         await within(future)
     assert isinstance(caught.value.__cause__, Closed)
@@ -563,7 +563,7 @@ async def test_time_over_refuses_and_cancels() -> None:
         await inbox.holds(1)
         await until(lambda: server.stats().received == 2, "both messages")
         took = await stop_with(server, 0.05, 5)
-        assert took >= 0.05
+        assert took > 0.045
         assert inbox.cancelled == 1
         with pytest.raises(Refused, match="the node stopped while it was handled") as begun:
             await within(first)
@@ -723,7 +723,7 @@ async def test_stop_from_a_handler(through: str) -> None:
         await within(stopped.wait())
         await within(asyncio.gather(*stops))
         await within(server.stop())
-        assert loop.time() - begin < 2
+        assert loop.time() - begin < 4
         await settle(other, future)
         if through != "wait_for":  # there the node cannot know that it is its handler that waits
             assert other.exception() is None
