@@ -742,6 +742,20 @@ def test_late_announcement_with_a_large_message() -> None:
     assert (large.error, link.window_used) == (None, 0)
 
 
+def test_what_is_sent_again_waits_for_a_late_announcement() -> None:
+    """To a node that announced itself before, a retry goes only with its bit: never as libchirp's, to be done again."""
+    peer = make_peer()
+    submit(peer, out := Sent(retry=1))
+    link = add_link(peer)
+    serial = out.serial
+    lose(link)
+    second = add_link(peer, plain=True)
+    assert (out.stage, taken(second)) == (Stage.QUEUED, b"")
+    feed(second, announcement())
+    peer.pump(0.0)
+    assert kinds(second) == [(REQ_ACK | RETRY, serial)]
+
+
 def test_idle() -> None:
     """A peer is kept while it has links, or anything waits or runs."""
     peer = make_peer()

@@ -27,6 +27,9 @@ __all__ = ["MAX_HANDLERS_PER_TURN", "MAX_SECONDS_PER_TURN", "Dispatcher"]
 MAX_HANDLERS_PER_TURN = 256
 MAX_SECONDS_PER_TURN = 0.001
 
+#: After so many the output and the clock are looked at.
+_LOOK_EVERY = 16
+
 _EAGER = sys.version_info >= (3, 12)
 
 _logger = logging.getLogger("redpoll.node")
@@ -120,7 +123,7 @@ class Dispatcher:
                     self.failed(message, error)
                 else:
                     self._start(message, coroutine, self._new_context())
-            if number & 15 == 15 and self._loop.time() - now > MAX_SECONDS_PER_TURN:
+            if number % _LOOK_EVERY == _LOOK_EVERY - 1 and self._loop.time() - now > MAX_SECONDS_PER_TURN:
                 return False
         return False
 
@@ -128,14 +131,18 @@ class Dispatcher:
         """Call a plain function on message after message, all in one slot as long as each has ended when it returns."""
         handler = self._handler
         new_context = self._new_context
-        raw = self._raw
+        readable = None if self._raw else self._peers.readable
         releasing = self._releasing
+        inbox = slots.inbox
         message: Any = slots.begin(now)
+        # Places of unacknowledged messages of one link, which come back in one go.
         link = None
-        count = size = number = 0
+        count = size = 0
+        number = 0
+        look = min(most, _LOOK_EVERY)
         while message is not None:
             number += 1
-            if not raw and not self._peers.readable(message):
+            if readable is not None and not readable(message):
                 message = slots.begin(now)
                 continue
             context = new_context()
@@ -145,30 +152,37 @@ class Dispatcher:
                 self.failed(message, error)
                 message = slots.begin(now)
                 continue
-            if result is not None or message.phase or not releasing:
+            frame = message.frame
+            own_slot = result is not None or message.phase or not releasing
+            if own_slot:
                 link_of = message.link
                 self._returned(message, result, context)
-                if self._over(link_of, number, most, now):
-                    break
-                message = slots.begin(now)
-                continue
-            frame = message.frame
-            if frame[4] or message.link is not link:
-                if frame[4] or message.link.state is not LinkState.OPEN:
+            elif frame[4] or message.link is not link:
+                link_of = message.link
+                if frame[4] or link_of.state is not LinkState.OPEN:
                     slots.finish(message)
                 else:
                     slots.credit(link, count, size)
-                    link = message.link
+                    link = link_of
                     message.phase = 1
                     count, size = 1, frame[2]
             else:
+                link_of = link
                 message.phase = 1
                 count += 1
                 size += frame[2]
-            if self._over(message.link, number, most, now):
-                slots.leave()
-                break
-            message = slots.next(now)
+            if number >= look:
+                look = min(most, number + _LOOK_EVERY)
+                if self._over(link_of, number, most, now):
+                    if not own_slot:
+                        slots.leave()
+                    break
+            if own_slot:
+                message = slots.begin(now)
+            elif inbox and not slots.irregular:
+                message = inbox.popleft()
+            else:
+                message = slots.next(now)
         slots.credit(link, count, size)
         return message is None
 
@@ -178,7 +192,7 @@ class Dispatcher:
             link.owner.flush()
             if link.owner.backed_up:
                 return True
-        return number >= most or (number & 15 == 15 and self._loop.time() - now > MAX_SECONDS_PER_TURN)
+        return number >= most or self._loop.time() - now > MAX_SECONDS_PER_TURN
 
     def _returned(self, message: Received[Any], result: Any, context: Context) -> None:
         """A plain function returned something, or ended its message itself, or is not to have it ended."""

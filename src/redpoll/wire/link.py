@@ -358,8 +358,12 @@ class Link:
             return False
         if self.announced is None:
             # One unconfirmed message toward libchirp, which has one buffer for acknowledgements (chirp.md 1.6), and
-            # nothing that would overtake a large one.
-            return not self.transfers and not (out.kind & _REQ_ACK and self.peer is not None and self.peer.unconfirmed)
+            # nothing that would overtake a large one. What is sent again to a node that announced itself before waits
+            # until it does so here: without the retry bit it would be done again.
+            peer = self.peer
+            if self.transfers or (peer is not None and out.kind & _RETRY and peer.epoch is not None):
+                return False
+            return not (out.kind & _REQ_ACK and peer is not None and peer.unconfirmed)
         used = self.window_bytes_used
         # The other end may keep back credit for less than a quarter of the window: what is used then is no obstacle.
         limit = self.window_bytes
