@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import struct
 import threading
@@ -14,6 +15,7 @@ import pytest
 
 from redpoll import Message, Node, NotConfirmed, PeerLost, ProtocolError, Received, RedpollError
 from redpoll.node.hooks import PeerInfo
+from redpoll.transport import connection as connection_module
 from redpoll.transport.connection import ANNOUNCEMENT_GRACE, Connection, Keeper
 from tests.interop.raw import ACK, NOOP, REQ_ACK, Frame, RawLink, handshake, raw_listener
 from tests.node.support import (
@@ -30,6 +32,7 @@ from tests.node.support import (
 from tests.wire.support import THERE, bare_link
 
 PING, PONG, GOODBYE = 0x0C, 0x14, 0x1C
+RETRY = 0x08
 #: What a node writes first: a handshake of 18 bytes and an announcement of 27.
 OPENING = 45
 
@@ -347,6 +350,76 @@ async def test_a_transport_that_closed_meanwhile(size: int) -> None:
         line.fail(PeerLost(THERE, "it is gone"))
         with pytest.raises(NotConfirmed, match="it is gone"):
             await within(sending)
+
+
+# What the other end does not take
+
+
+@pytest.mark.asyncio
+async def test_who_does_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acknowledgements that heap up for a peer that asks again and again and does not read end its link."""
+    monkeypatch.setattr(connection_module, "UNREAD_LIMIT", 100_000)
+    async with make(Inbox()) as server, raw_dialling(server, port=0) as peer:
+        lost = Lost(server)
+        peer.shrink_receive_buffer()
+        message = peer.message(b"x")
+        peer.send(message)
+        assert (await peer.read_frame()).kind == ACK
+        again = Frame(message.identity, message.serial, REQ_ACK | RETRY, b"", b"x").encode() * 10_000
+        with pytest.raises(ConnectionError):
+            for _ in range(200):
+                await peer.write_all(again)
+        error = await lost.error()
+        assert isinstance(error, PeerLost)
+        assert "it does not read" in str(error)
+
+
+@pytest.mark.asyncio
+async def test_a_piece_above_the_limit_is_no_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One large write is taken for what it is, not for a peer that does not read."""
+    monkeypatch.setattr(connection_module, "UNREAD_LIMIT", 100_000)
+    inbox = Inbox()
+    async with make(inbox) as server, make(listen=False, fragment_size=1 << 30, serializer="buffer") as client:
+        await within(client.send(to(server, bytearray(20_000_000))))
+        await within(asyncio.gather(*[client.send(to(server, b"small")) for _ in range(100)]))
+    assert [len(data) for data in inbox.ended] == [20_000_000, *[5] * 100]
+
+
+@pytest.mark.asyncio
+async def test_answers_that_come_all_at_once_are_no_heap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Handlers that end one right after another with large answers overrun nobody: answers wait until there is room."""
+    monkeypatch.setattr(connection_module, "UNREAD_LIMIT", 100_000)
+    gate = asyncio.Event()
+    number = itertools.count()
+
+    async def handler(message: Received[Any]) -> bytes:
+        mine = next(number)
+        await gate.wait()
+        await turns(mine)
+        return bytes(1 << 20)
+
+    async with make(handler, slots=20) as server, make(listen=False) as client:
+        requests = [client.request(to(server)) for _ in range(20)]
+        await until(lambda: server.stats().slots_used == 20, "20 messages begun")
+        gate.set()
+        assert [len(answer.data) for answer in await within(asyncio.gather(*requests))] == [1 << 20] * 20
+
+
+def test_a_message_may_end_after_its_loop() -> None:
+    """Releasing what is left of a node whose loop is closed does nothing, and raises nothing."""
+
+    async def take() -> Received[Any]:
+        async with make() as server, make(listen=False) as client:
+            sending = client.send(to(server), timeout=None)
+            message = await within(server.receive())
+            await client.stop(0)
+            await server.stop(0)
+            await asyncio.gather(sending, return_exceptions=True)
+            return message
+
+    message = asyncio.run(take())
+    message.release()
+    assert message.ended
 
 
 # Idle links

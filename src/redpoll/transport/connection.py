@@ -45,7 +45,8 @@ EARLY_FLUSH = 32
 #: Bytes in the transport above which no message of the peer is begun, since its answer would be one more.
 BACKED_UP = 4 * 1024 * 1024
 
-#: Bytes in the transport above which a link is closed: acknowledgements and the like, which nothing else holds up.
+#: A link is closed once so many bytes were added to a transport that was full already, less what the other end took
+#: meanwhile: acknowledgements and the like, which nothing else holds up.
 UNREAD_LIMIT = 64 * 1024 * 1024
 
 #: Seconds after a handshake in which the announcement behind it may still be on its way.
@@ -104,7 +105,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_awaiting", "_closing", "_loop", "_reader", "_reading", "_shared", "_single", "_time", "_timer",
-        "error", "keeper", "link", "ready", "remote", "scheduled", "target", "transport",
+        "_left", "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "target", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -128,6 +129,9 @@ class Connection(asyncio.BufferedProtocol):
         self._single = True
         self._awaiting = False
         self._closing = False
+        #: Bytes that were written to a transport that was full, less what it got rid of; and what it had left.
+        self._unread = 0
+        self._left = 0
         self._timer: asyncio.TimerHandle | None = None
 
     # What asyncio calls
@@ -217,6 +221,7 @@ class Connection(asyncio.BufferedProtocol):
             self._timer.cancel()
             self._timer = None
         self.transport = None
+        self.scheduled = True
         error = self.error
         if error is None:
             reason = "the connection was closed by the other end" if exc is None else str(exc) or type(exc).__name__
@@ -235,6 +240,7 @@ class Connection(asyncio.BufferedProtocol):
         """The transport drained: go on with fragments and the queue."""
         if self.error is None:
             self.link.writable = True
+            self._unread = 0
             self.flush()
             if self.link.peer is not None and self.link.peer.slots.inbox:
                 self.keeper.drained(self.link.peer)
@@ -274,7 +280,8 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush_scheduled)
 
     def _flush_scheduled(self) -> None:
-        self.scheduled = False
+        # A connection that is gone stays as if it had been woken: the loop itself may be gone when messages end.
+        self.scheduled = self.transport is None
         self._single = len(self.link.out) <= 2
         self.flush()
         if self.link.state is not LinkState.OPEN:
@@ -287,6 +294,8 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None:
             return
         if link.out:
+            if not link.writable and not self._heaps_up(transport, link.out_bytes):
+                return
             self._write(transport, link.take_output(), _VECTORED)
         if link.transfers:
             while link.writable and link.transfers:
@@ -294,8 +303,7 @@ class Connection(asyncio.BufferedProtocol):
             if link.writable and link.out:
                 self.wake()
         if not link.writable:
-            if transport.get_write_buffer_size() > UNREAD_LIMIT:
-                self.fail(PeerLost(self.name, f"it does not read: {UNREAD_LIMIT} bytes wait for it"))
+            self._left = transport.get_write_buffer_size()
             return
         if link.written:
             peer = link.peer
@@ -309,6 +317,15 @@ class Connection(asyncio.BufferedProtocol):
                 self.wake()
         if peer is not None and peer.starved and peer.ready:
             self.keeper.room(peer)
+
+    def _heaps_up(self, transport: asyncio.Transport, size: int) -> bool:
+        """Count what is added to a full transport; False if the other end takes too little of it, and the link is closed."""
+        taken = self._left - transport.get_write_buffer_size()
+        self._unread = max(0, self._unread - taken) + size
+        if self._unread <= UNREAD_LIMIT:
+            return True
+        self.fail(PeerLost(self.name, f"it does not read: {self._unread} bytes more than it takes wait for it"))
+        return False
 
     def _write(self, transport: asyncio.Transport, parts: list[Body], vectored: bool) -> None:
         try:
