@@ -104,8 +104,8 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_awaiting", "_closing", "_loop", "_reader", "_reading", "_shared", "_single", "_time", "_timer",
-        "_left", "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "target", "transport",
+        "_awaiting", "_closing", "_left", "_loop", "_reader", "_reading", "_shared", "_single", "_time", "_timer",
+        "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "target", "transport",
     )  # fmt: skip
 
     def __init__(
