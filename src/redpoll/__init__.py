@@ -32,7 +32,7 @@ from redpoll.errors import (
     UsageError,
 )
 from redpoll.message import Message
-from redpoll.node import Node, Received
+from redpoll.node import Node, NodeEvents, PeerInfo, Received
 from redpoll.runner import run
 from redpoll.stats import NodeStats, PeerStats
 
@@ -58,9 +58,11 @@ __all__ = [
     "NoAnswer",
     "NoHandler",
     "Node",
+    "NodeEvents",
     "NodeStats",
     "NotConfirmed",
     "NotSent",
+    "PeerInfo",
     "PeerLost",
     "PeerStats",
     "ProtocolError",

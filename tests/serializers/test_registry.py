@@ -19,6 +19,12 @@ def test_the_names_are_the_documented_ones() -> None:
         assert get(name) is get(name)
 
 
+def test_each_is_there_by_its_name() -> None:
+    """`serializers.json` is the object that "json" stands for, to be given to a node as it is."""
+    for name, serializer in SERIALIZERS.items():
+        assert getattr(serializers, name) is serializer
+
+
 def test_the_table_cannot_be_changed() -> None:
     """Nobody can put another serializer under a name that others use."""
     with pytest.raises(TypeError):

@@ -36,8 +36,8 @@ from redpoll.node.hooks import PeerInfo
 from redpoll.node.received import Received, raised
 from redpoll.node.routes import Claim, Routes
 from redpoll.node.sending import Sending
+from redpoll.serializers import RawSerializer
 from redpoll.serializers.base import Serializer
-from redpoll.serializers.raw import RawSerializer
 from redpoll.stats import NodeStats, PeerStats
 from redpoll.transport.connection import Connection
 from redpoll.wire.assembly import BodyPool

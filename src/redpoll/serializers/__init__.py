@@ -1,11 +1,11 @@
 """Serializers: what `Message.data` may be, and how it becomes bytes."""
 
+from redpoll.serializers._buffer import BufferSerializer
+from redpoll.serializers._json import JsonSerializer
+from redpoll.serializers._msgpack import MsgpackSerializer
+from redpoll.serializers._raw import RawSerializer
 from redpoll.serializers.base import Buffer, Serializer
-from redpoll.serializers.buffer import BufferSerializer
-from redpoll.serializers.json import JsonSerializer
-from redpoll.serializers.msgpack import MsgpackSerializer
-from redpoll.serializers.raw import RawSerializer
-from redpoll.serializers.registry import SERIALIZERS, get
+from redpoll.serializers.registry import SERIALIZERS, buffer, get, json, msgpack, raw
 
 __all__ = [
     "SERIALIZERS",
@@ -15,5 +15,9 @@ __all__ = [
     "MsgpackSerializer",
     "RawSerializer",
     "Serializer",
+    "buffer",
     "get",
+    "json",
+    "msgpack",
+    "raw",
 ]

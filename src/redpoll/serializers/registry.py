@@ -6,19 +6,31 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import ConfigError
+from redpoll.serializers._buffer import BufferSerializer
+from redpoll.serializers._json import JsonSerializer
+from redpoll.serializers._msgpack import MsgpackSerializer
+from redpoll.serializers._raw import RawSerializer
 from redpoll.serializers.base import Serializer
-from redpoll.serializers.buffer import BufferSerializer
-from redpoll.serializers.json import JsonSerializer
-from redpoll.serializers.msgpack import MsgpackSerializer
-from redpoll.serializers.raw import RawSerializer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SERIALIZERS", "get"]
+__all__ = ["SERIALIZERS", "buffer", "get", "json", "msgpack", "raw"]
+
+raw = RawSerializer()
+"""Bytes in, `bytes` out: the default."""
+
+buffer = BufferSerializer()
+"""Anything with a buffer in, a writable `memoryview` out; large bodies are not copied."""
+
+msgpack = MsgpackSerializer()
+"""MessagePack, as `MsgpackSerializer` reads and writes it unless told otherwise."""
+
+json = JsonSerializer()
+"""JSON."""
 
 SERIALIZERS: Mapping[str, Serializer[Any]] = MappingProxyType(
-    {each.name: each for each in (RawSerializer(), BufferSerializer(), MsgpackSerializer(), JsonSerializer())}
+    {each.name: each for each in (raw, buffer, msgpack, json)}
 )
 """The serializers that have a name; they keep no state, so all nodes share them."""
 
