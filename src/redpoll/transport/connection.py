@@ -104,8 +104,8 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_awaiting", "_closing", "_left", "_loop", "_reader", "_reading", "_shared", "_single", "_time", "_timer",
-        "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "target", "transport",
+        "_awaiting", "_closing", "_left", "_loop", "_reader", "_reading", "_shared", "_since_read", "_single", "_time",
+        "_timer", "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "target", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -126,7 +126,9 @@ class Connection(asyncio.BufferedProtocol):
         self._time = loop.time
         self.scheduled = False
         self._reading = False
+        #: Whether messages go one at a time, each awaited before the next; and how many went since the last read.
         self._single = True
+        self._since_read = 0
         self._awaiting = False
         self._closing = False
         #: Bytes that were written to a transport that was full, less what it got rid of; and what it had left.
@@ -156,6 +158,9 @@ class Connection(asyncio.BufferedProtocol):
         """Read, let the keeper act on it, write what follows from it."""
         now = self._time()
         self._reading = True
+        if self._since_read:
+            self._single = self._since_read == 1
+            self._since_read = 0
         try:
             self._reader.received(self._shared, nbytes, now)
             self._act(now)
@@ -272,8 +277,12 @@ class Connection(asyncio.BufferedProtocol):
             self._loop.call_soon(self._flush_scheduled)
 
     def submitted(self) -> None:
-        """A message was put into the output: write it at once if the last turn had but one, else with those to come."""
-        if len(self.link.out) >= EARLY_FLUSH or (self._single and not self.scheduled):
+        """A message was put into the output: write it at once if it goes alone, as the last one did, else with others."""
+        self._since_read += 1
+        if self._single and self._since_read == 1 and not self.scheduled:
+            self.flush()
+            return
+        if len(self.link.out) >= EARLY_FLUSH:
             self.flush()
         if not self.scheduled and not self._reading:
             self.scheduled = True
@@ -283,6 +292,7 @@ class Connection(asyncio.BufferedProtocol):
         # A connection that is gone stays as if it had been woken: the loop itself may be gone when messages end.
         self.scheduled = self.transport is None
         self._single = len(self.link.out) <= 2
+        self._since_read = 0
         self.flush()
         if self.link.state is not LinkState.OPEN:
             self.part()
