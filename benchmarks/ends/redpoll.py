@@ -106,7 +106,7 @@ async def send_futures(control: Control, options: Fields) -> None:
     async with sending_node(control, options) as node:
         async for job in control.jobs_async():
             data = bytes(job["size"])
-            room = job["open"]
+            room = options.get("open") or job["open"]
             flying: deque[Awaitable[Any]] = deque()
             send = node.send
             started = now()

@@ -4,10 +4,13 @@ from benchmarks.model import Row
 from benchmarks.rows import (
     acked_1,
     acked_64,
+    acked_many,
+    bystanders,
     idle_memory,
     large,
     request_1,
     request_64,
+    request_beside_bodies,
     stream,
     stream_64k,
     stream_asyncio,
@@ -25,6 +28,9 @@ _MODULES = (
     stream_asyncio,
     large,
     idle_memory,
+    acked_many,
+    bystanders,
+    request_beside_bodies,
 )
 
 ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}
