@@ -50,6 +50,11 @@ def test_json_has_all_there_is() -> None:
     ]
 
 
+def test_json_says_null_where_a_sender_has_no_address() -> None:
+    """A message over a unix socket from a node that does not listen has no address: JSON says null."""
+    assert json.loads(Records(Form.JSON).encode([Message(b"a")]))["address"] is None
+
+
 @given(st.lists(st.binary()))
 def test_a_screen_gets_one_safe_line_a_message(data: list[bytes]) -> None:
     """For a terminal each message is one line without control characters, whatever its bytes."""

@@ -23,7 +23,7 @@ class Form(Enum):
     RAW = "raw"
     """The bytes, with nothing between messages."""
     JSON = "json"
-    """One object a message: `address`, `text` or `base64`, and `header` where there is one."""
+    """One object a message: `address`, null where its sender has none, `text` or `base64`, and `header` if there is one."""
     SCREEN = "screen"
     """Lines for a terminal: what it would act upon is shown as escapes."""
 
@@ -69,7 +69,8 @@ class Records:
 
 def _record(message: Message[bytes]) -> dict[str, object]:
     header = {"header": payload(message.header)} if message.header else {}
-    return {"event": "message", "address": str(message.address), **payload(message.data), **header}
+    address = None if message.address is None else str(message.address)
+    return {"event": "message", "address": address, **payload(message.data), **header}
 
 
 def _shown(data: bytes) -> str:
