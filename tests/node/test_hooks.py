@@ -8,7 +8,7 @@ import logging
 
 import pytest
 
-from redpoll import HandlerFailed, Message, Node, NotSent, PeerLost, Received, Refused
+from redpoll import HandlerFailed, Message, Node, NotSent, PeerLost, Received, Refused, UsageError
 from redpoll.node.hooks import NodeEvents, PeerInfo
 from tests.node.support import make, raw_dialling, settle, to, until, within
 
@@ -25,8 +25,14 @@ def test_both_hooks_of_one_name_are_called() -> None:
 
 def test_an_unknown_hook_is_an_error_that_lists_the_known() -> None:
     """A misspelt name is refused, with those that there are."""
-    with pytest.raises(AttributeError, match=r"no hook is called 'peer_conected'.*peer_connected"):
+    with pytest.raises(UsageError, match=r"no hook is called 'peer_conected'.*peer_connected"):
         NodeEvents().add("peer_conected", print)
+
+
+def test_a_misspelt_hook_cannot_be_assigned() -> None:
+    """Assigning to a name that is no hook's fails, instead of being forgotten."""
+    with pytest.raises(AttributeError, match="peer_conected"):
+        NodeEvents().peer_conected = print  # type: ignore[attr-defined]
 
 
 def test_nobody_listens_unless_told() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from redpoll.address import Address
-from redpoll.errors import RedpollError
+from redpoll.errors import RedpollError, UsageError
 
 if TYPE_CHECKING:
     from redpoll.message import Message
@@ -22,7 +22,8 @@ class PeerInfo(NamedTuple):
     """Who a peer is.
 
     Attributes:
-        address: Where it can be dialled, or None if it does not listen.
+        address: Where it can be dialled. Of one that does not listen: its host with port 0 over TCP, None over a unix
+            socket or inside the process.
         identity: Its node identity, 16 bytes; None before its first handshake.
         connected: Whether a link to it is up.
         redpoll: Whether it announced itself as a redpoll node; False is libchirp, or too early to know.
@@ -48,6 +49,7 @@ class NodeEvents:
     - `send_failed(message, error)`: a send failed and nobody awaited its future.
     """
 
+    #: The names of all of them; no other can be assigned to.
     NAMES = (
         "peer_connected",
         "peer_suspect",
@@ -56,6 +58,7 @@ class NodeEvents:
         "handler_failed",
         "send_failed",
     )
+    __slots__ = NAMES
 
     peer_connected: Callable[[PeerInfo], object] | None
     peer_suspect: Callable[[PeerInfo], object] | None
@@ -76,10 +79,10 @@ class NodeEvents:
         """Call `hook` as well as what is there already.
 
         Raises:
-            AttributeError: There is no hook of that name.
+            UsageError: There is no hook of that name.
         """
         if name not in self.NAMES:
-            raise AttributeError(f"no hook is called {name!r}; there are {', '.join(self.NAMES)}")
+            raise UsageError(f"no hook is called {name!r}", f"there are {', '.join(self.NAMES)}")
         first = getattr(self, name)
         if first is None:
             setattr(self, name, hook)
