@@ -314,6 +314,41 @@ async def test_what_an_iterable_raises_comes_out(acknowledge: bool) -> None:
 
 
 @pytest.mark.asyncio
+async def test_what_was_made_before_an_iterable_raises_arrives() -> None:
+    """What an iterable gave before it raised is written at once, unacknowledged as it is."""
+    inbox = Inbox()
+
+    def breaking() -> Iterator[Message[bytes]]:
+        yield from numbered(server.address, 20)
+        raise ZeroDivisionError
+
+    async with make(inbox) as server, make(acknowledge=False) as client:
+        await within(client.ready(server.address))
+        with pytest.raises(ZeroDivisionError):
+            await within(client.send_many(breaking()))
+        await inbox.holds(20)
+        assert numbers(inbox) == list(range(20))
+
+
+@pytest.mark.asyncio
+async def test_what_is_sent_beside_a_stream_is_not_counted_in_it() -> None:
+    """The count is of the messages of the stream, though making them sends others to the same peer."""
+    inbox = Inbox()
+    async with make(inbox) as server, make(acknowledge=False) as client:
+        beside: list[asyncio.Future[None]] = []
+
+        def sending() -> Iterator[Message[bytes]]:
+            for message in numbered(server.address, 20):
+                beside.append(client.send(to(server, b"0 beside")))
+                yield message
+
+        await within(client.ready(server.address))
+        assert await within(client.send_many(sending())) == 20
+        await settle(*beside)
+        await inbox.holds(40)
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("what", [7, None, Message(b"", "127.0.0.1:1")])
 async def test_what_is_no_iterable_is_refused(what: Any) -> None:
     """Something that is no iterable is a UsageError that names its type."""

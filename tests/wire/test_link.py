@@ -582,7 +582,7 @@ def test_unacknowledged_messages_end_when_written() -> None:
 # Runs
 
 
-def run(link: Link, messages: Iterator[Message[bytes]], limit: int = 1000) -> tuple[Message[bytes] | None, bool]:
+def run(link: Link, messages: Iterator[Message[bytes]], limit: int = 1000) -> tuple[int, Message[bytes] | None, bool]:
     return link.transmit_run(messages, THERE, bytes, limit)
 
 
@@ -595,7 +595,7 @@ def test_a_run_writes_what_single_sends_write(size: int) -> None:
     """A run's bytes, serials and window are those of as many unacknowledged messages sent one by one."""
     messages = many(20, size)
     one, other = add_link(make_peer(serial=0xFFFFFFF8)), add_link(make_peer(serial=0xFFFFFFF8))
-    assert run(one, iter(messages)) == (None, True)
+    assert run(one, iter(messages)) == (20, None, True)
     for message in messages:
         other.transmit(Sent(message.data, 0, message=message), 0.0)
     assert taken(one) == taken(other)
@@ -616,7 +616,7 @@ def test_a_run_ends_at_what_is_no_part_of_it() -> None:
         received.reply(b"x"),
     ):
         messages = iter([*many(2), odd, *many(2)])
-        assert run(link, messages) == (odd, False)
+        assert run(link, messages) == (2, odd, False)
         assert len(list(messages)) == 2
         assert [len(data) for *_, data in sent(link)] == [3, 3]
 
@@ -625,10 +625,10 @@ def test_a_run_keeps_to_its_limit() -> None:
     """No message is asked for beyond the limit, nor beyond the window in bytes."""
     link = add_link(make_peer(), announced=announcement(units=1))
     messages = iter(many(50))
-    assert run(link, messages, limit=7) == (None, False)
+    assert run(link, messages, limit=7) == (7, None, False)
     assert len(list(messages)) == 43
     messages = iter(many(50, 30_000))
-    assert run(link, messages) == (None, False)
+    assert run(link, messages) == (3, None, False)
     assert len(list(messages)) == 47
     assert peer_of(link).places == 0
 

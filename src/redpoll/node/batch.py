@@ -90,11 +90,13 @@ class _Stream:
                 if waiting is not _END:
                     await self._peers.wait_room(peer, self._seconds)
                 return waiting
-            before = peer.counters.sent
-            leftover, ended = link.transmit_run(messages, address, self._peers.encode_small, min(places, _RUN))
-            written = peer.counters.sent - before
+            try:
+                run = link.transmit_run(messages, address, self._peers.encode_small, min(places, _RUN))
+            finally:
+                # Also when what makes the messages raises: what it gave before is in the output.
+                link.owner.flush()
+            written, leftover, ended = run
             self._completed += written
-            link.owner.flush()
             if leftover is not None:
                 return None if leftover is NO_MESSAGE else leftover
             if ended:

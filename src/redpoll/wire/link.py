@@ -417,7 +417,7 @@ class Link:
 
     def transmit_run(
         self, messages: Iterator[Message[Any]], address: Address, encode: Callable[[Any], Body], limit: int
-    ) -> tuple[Message[Any] | None, bool]:
+    ) -> tuple[int, Message[Any] | None, bool]:
         """Write small unacknowledged messages in a row, without a sending for each.
 
         Args:
@@ -427,15 +427,15 @@ class Link:
             limit: How many at most: the caller counted the places in the window.
 
         Returns:
-            The message that ended the run because it cannot be part of one (`NO_MESSAGE` for an item that is None), or
-            None; and whether there are no more.
+            How many were written; the message that ended the run because it cannot be part of one (`NO_MESSAGE` for an
+            item that is None), or None; and whether there are no more.
         """
         pack = _OWN.pack
         packed_size, pack_whole = -1, pack
         prefix = identity_prefix()
         peer = self.peer
         if peer is None:
-            return None, False
+            return 0, None, False
         out = self.out
         budget = self.window_bytes - self.window_bytes_used
         largest = min(LARGE, self.settings.max_message_size)
@@ -485,7 +485,7 @@ class Link:
             self.window_used += count
             self.window_bytes_used += total
             self.out_bytes += total + PREAMBLE_SIZE * count
-        return leftover, ended and leftover is None
+        return count, leftover, ended and leftover is None
 
     def _transmit_plain(self, out: Outgoing) -> None:
         """Toward a node that did not announce itself: libchirp's bytes, and none of ours."""
@@ -636,13 +636,16 @@ class Link:
             return []
         if not out:
             return []
-        self.out = []
         self.bytes_sent += self.out_bytes
         self.out_bytes = 0
-        if not self.out_large:
-            return [out[0] if len(out) == 1 else b"".join(out)]
-        self.out_large = False
-        return _join_small(out)
+        if self.out_large:
+            self.out_large = False
+            parts = _join_small(out)
+        else:
+            parts = [out[0] if len(out) == 1 else b"".join(out)]
+        # The list stays: a run whose messages are made by what itself sends may be adding to it.
+        out.clear()
+        return parts
 
     def take_fragment(self, now: float) -> list[Body]:
         """Return the next piece of the next large body, in turn; to be called while the transport is writable."""
