@@ -292,11 +292,33 @@ async def test_a_batch_that_is_left_is_abandoned() -> None:
                 batch[0].release()
                 break
 
-        with pytest.warns(RuntimeWarning, match="2 messages were refused as Abandoned"):
+        with pytest.warns(
+            RuntimeWarning, match="before 2 messages of its last batch ended; they were refused as Abandoned"
+        ):
             await leave()
         results = await within(asyncio.gather(*sends, return_exceptions=True))
         assert [type(result).__name__ for result in results] == ["NoneType", "Abandoned", "Abandoned"]
         assert server.stats().slots_used == 0
+
+
+@pytest.mark.asyncio
+async def test_slots_that_come_free_together_wake_each_waiting_loop() -> None:
+    """Two loops that wait for slots both get a batch when one release frees two, each of another peer."""
+    async with make(slots=2, node_slots=2) as server, make() as one, make() as two, make() as three:
+        sends = [one.send(to(server)) for _ in range(2)]
+        await until(lambda: server.stats().received == 2, "the first two")
+        holding = server.batches()
+        batch = await within(anext(holding))
+        assert len(batch) == 2
+        sends += [two.send(to(server)), three.send(to(server))]
+        await until(lambda: server.stats().received == 4, "the others")
+        loops = [server.batches(), server.batches()]
+        steps = [asyncio.ensure_future(anext(loop)) for loop in loops]
+        await turns()
+        server._peers.release_many(batch)
+        for (message,) in await within(asyncio.gather(*steps)):
+            message.release()
+        await settle(*sends)
 
 
 @pytest.mark.asyncio

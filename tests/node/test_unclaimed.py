@@ -9,7 +9,7 @@ import logging
 import pytest
 
 from redpoll import NoHandler, Received
-from tests.node.support import make, settle, to, turns, until, within
+from tests.node.support import elapse, make, settle, to, turns, until, within
 
 pytestmark = pytest.mark.asyncio
 
@@ -116,3 +116,34 @@ async def test_taken_messages_are_not_kept() -> None:
             await within(send)
         gc.collect()
         assert not [each for each in gc.get_objects() if isinstance(each, Received)]
+
+
+@pytest.mark.parametrize("how", ["messages", "batches"])
+async def test_what_a_loop_leaves_behind_is_refused(how: str) -> None:
+    """When the last loop is left, the time of what still waits begins; it is refused, not kept for ever."""
+    async with make(unclaimed_timeout=0.05) as server, make(timeout=None) as client:
+        sends = [client.send(to(server)) for _ in range(4)]
+        if how == "messages":
+            async for message in server:
+                message.release()
+                break
+        else:
+            async for batch in server.batches():
+                batch[0].release()
+                break
+        await settle(*sends)
+        assert [type(send.exception()) for send in sends] == [type(None), NoHandler, NoHandler, NoHandler]
+
+
+async def test_what_one_of_two_loops_leaves_is_the_others() -> None:
+    """While another loop is there, what waits is not refused."""
+    async with make(unclaimed_timeout=0.02) as server, make() as client:
+        staying = aiter(server)
+        sends = [client.send(to(server)) for _ in range(2)]
+        async for message in server:
+            message.release()
+            break
+        await elapse(0.1)
+        (await within(anext(staying))).release()
+        await settle(*sends)
+        assert [send.exception() for send in sends] == [None, None]

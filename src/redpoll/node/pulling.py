@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from redpoll.errors import Abandoned, Closed
+from redpoll.node.sending import Unset
 from redpoll.node.unclaimed import Unclaimed
 from redpoll.wire.peer import Peer
 
@@ -56,6 +57,14 @@ class Consumers:
             self._ready[peer] = None
         if self._ready and self._waiters:
             self._wake()
+
+    def iterator_ended(self) -> None:
+        """An iterator is gone: with the last one, the time of what waits begins."""
+        self.iterators -= 1
+        if not self.iterators and not self._closed:
+            now = self._loop.time()
+            for peer in self._peers.routes:
+                self._unclaimed.note(peer, now)
 
     @property
     def claiming(self) -> bool:
@@ -200,23 +209,75 @@ class Consumers:
                 return message
             message = self.take_nowait()
             if message is not None:
-                if self._ready and self._waiters:
-                    self._wake()
+                self._pass_on()
                 return message
 
+    async def take_batch(self, limit: int) -> list[Received[Any]]:
+        """Wait for the next messages of one peer.
 
-class Messages:
-    """One `async for` over a node: each message is released when the next is asked for."""
+        Raises:
+            Closed: The node stopped.
+        """
+        batch = self.take_batch_nowait(limit)
+        while not batch:
+            await self.wait(None)
+            batch = self.take_batch_nowait(limit)
+            if batch:
+                self._pass_on()
+        return batch
 
-    __slots__ = ("_consumers", "_counted", "_message", "_peers", "_releasing")
+    def _pass_on(self) -> None:
+        """Whoever was woken took something: more may be there for another."""
+        if self._ready and self._waiters:
+            self._wake()
+
+
+class _Loop:
+    """One `async for` over a node: while it is alive somebody claims what arrives, also between two steps."""
+
+    __slots__ = ("_consumers", "_counted", "_peers", "_releasing")
 
     def __init__(self, consumers: Consumers, peers: Peers, auto_release: bool | str) -> None:
         self._consumers = consumers
         self._peers = peers
         self._releasing = auto_release
-        self._message: Received[Any] | None = None
         self._counted = True
         consumers.iterators += 1
+
+    def _uncount(self) -> None:
+        if self._counted:
+            self._counted = False
+            self._consumers.iterator_ended()
+
+    def _held(self) -> list[Received[Any]]:
+        """The messages of the last step that are to be released with the next."""
+        raise NotImplementedError
+
+    def __del__(self) -> None:
+        left = [message for message in self._held() if not message.phase]
+        # First: a warning may be made an exception, which ends here.
+        for message in left:
+            self._peers.refuse(message, Abandoned.code, "its consumer left the loop without ending it")
+        self._uncount()
+        if left:
+            what = f"its last message ended; {left[0]!r} was"
+            if len(left) > 1:
+                what = f"{len(left)} messages of its last batch ended; they were"
+            warnings.warn(
+                f"a loop over a node was left before {what} refused as Abandoned: release or refuse before the break",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+class Messages(_Loop):
+    """One `async for` over a node: each message is released when the next is asked for."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, consumers: Consumers, peers: Peers, auto_release: bool | str) -> None:
+        super().__init__(consumers, peers, auto_release)
+        self._message: Received[Any] | None = None
 
     def __aiter__(self) -> Messages:
         return self
@@ -245,38 +306,19 @@ class Messages:
             self._peers.release(message)
         return message
 
-    def _uncount(self) -> None:
-        if self._counted:
-            self._counted = False
-            self._consumers.iterators -= 1
-
-    def __del__(self) -> None:
-        self._uncount()
-        last = self._message
-        if last is not None and not last.phase:
-            # First: a warning may be made an exception, which ends here.
-            self._peers.refuse(last, Abandoned.code, "its consumer left the loop without ending it")
-            warnings.warn(
-                f"a loop over a node was left before its last message ended; {last!r} was refused as Abandoned:"
-                " release or refuse it before the break",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+    def _held(self) -> list[Received[Any]]:
+        return [] if self._message is None else [self._message]
 
 
-class Batches:
+class Batches(_Loop):
     """One `async for` over lists of messages: a list is released when the next is asked for."""
 
-    __slots__ = ("_batch", "_consumers", "_counted", "_limit", "_peers", "_releasing")
+    __slots__ = ("_batch", "_limit")
 
     def __init__(self, consumers: Consumers, peers: Peers, limit: int, auto_release: bool | str) -> None:
-        self._consumers = consumers
-        self._peers = peers
+        super().__init__(consumers, peers, auto_release)
         self._limit = limit
-        self._releasing = auto_release
         self._batch: list[Received[Any]] = []
-        self._counted = True
-        consumers.iterators += 1
 
     def __aiter__(self) -> Batches:
         return self
@@ -290,38 +332,19 @@ class Batches:
         if self._batch:
             batch, self._batch = self._batch, []
             self._peers.release_many(batch)
-        consumers = self._consumers
-        batch = consumers.take_batch_nowait(self._limit)
-        while not batch:
-            try:
-                await consumers.wait(None)
-            except Closed:
-                self._uncount()
-                raise StopAsyncIteration from None
-            batch = consumers.take_batch_nowait(self._limit)
+        try:
+            batch = await self._consumers.take_batch(self._limit)
+        except Closed:
+            self._uncount()
+            raise StopAsyncIteration from None
         if self._releasing is True:
             self._batch = batch
         elif self._releasing == "get":
             self._peers.release_many(batch)
         return batch
 
-    def _uncount(self) -> None:
-        if self._counted:
-            self._counted = False
-            self._consumers.iterators -= 1
-
-    def __del__(self) -> None:
-        self._uncount()
-        left = [message for message in self._batch if not message.phase]
-        if left:
-            for message in left:
-                self._peers.refuse(message, Abandoned.code, "its consumer left the loop without ending it")
-            warnings.warn(
-                f"a loop over batches was left before its last one ended; {len(left)} messages were refused as"
-                " Abandoned: release or refuse them before the break",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+    def _held(self) -> list[Received[Any]]:
+        return self._batch
 
 
 class Take(Generic[DataT]):
@@ -329,7 +352,7 @@ class Take(Generic[DataT]):
 
     __slots__ = ("_message", "_node", "_timeout")
 
-    def __init__(self, node: Node[DataT], timeout: float | None) -> None:
+    def __init__(self, node: Node[DataT], timeout: float | Unset | None) -> None:
         self._node = node
         self._timeout = timeout
         self._message: Received[DataT] | None = None

@@ -48,7 +48,7 @@ class Unclaimed:
         inbox = peer.slots.inbox
         if inbox:
             self._noted[int(now / self._span), peer] = inbox[-1].frame[:2]
-        if self._timer is None and self._noted:
+        if self._timer is None and self._noted and not self._loop.is_closed():
             self._timer = self._loop.call_later(self._timeout, self._ring)
 
     def close(self) -> None:
