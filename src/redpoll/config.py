@@ -98,7 +98,8 @@ class Config:
     large body move. None: no limit."""
 
     connect_timeout: float | None = None
-    """Time that one attempt to connect has. None (default): twice `timeout`, at most 60; 60 where `timeout` is None."""
+    """Time that looking a name up has, and connecting to each of the addresses that it stands for, handshake included.
+    None (default): twice `timeout`, at most 60; 60 where `timeout` is None."""
 
     handshake_timeout: float = 10.0
     """Time that a new link has until its handshake is complete, whichever end dialled (default 10, libchirp's)."""

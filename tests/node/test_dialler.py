@@ -254,6 +254,37 @@ async def test_unknown_name() -> None:
             assert "the name cannot be resolved" in str(caught.value.__cause__)
 
 
+async def test_connect_timeout_covers_looking_a_name_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A resolver that does not answer costs one dialling its connect_timeout, and is told as why."""
+
+    async def hang(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", hang, raising=False)
+    async with make(connect_timeout=0.05) as client:
+        with pytest.raises(NotSent, match=r"the name was not resolved within 0\.05 s"):
+            await within(client.send(Message(b"x", "some-name:7"), dial="once"))
+
+
+async def test_dialling_ends_at_once_when_the_node_closes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dialling that learns that the node closes is the last one."""
+    tried: list[Address] = []
+
+    async def closed(_: object, address: Address) -> None:
+        tried.append(address)
+        raise Closed("node")
+
+    async with make() as client:
+        monkeypatch.setattr(client._peers.dialler, "attempt", closed)
+        future = client.send(Message(b"x", "127.0.0.1:9"), timeout=None)
+        (task,) = client._peers.dialler._tasks.values()
+        future.cancel()
+        client._peers.dialler._wanted.add(future.peer)  # type: ignore[attr-defined]
+        client._peers.closing = Closed("node")
+        await within(task)
+        assert len(tried) == 1
+
+
 async def test_off_loopback() -> None:
     """What would need encryption is told at once, to who sends and to who waits for the peer."""
     async with make() as client:

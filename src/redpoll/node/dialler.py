@@ -75,6 +75,16 @@ class Dialler:
         """Forget when a peer was linked."""
         self._made.pop(peer, None)
 
+    def _is_linked(self, peer: Peer) -> bool:
+        """Whether what waits for a peer has a link, or will have one without dialling.
+
+        A link that is being left is waited for, as what was sent over it is to end first; but not while this node stops:
+        then it stays until the work is done that what waits may belong to.
+        """
+        if self._peers.stopping:
+            return any(link.sending for link in peer.links)
+        return bool(peer.links)
+
     def _done(self, peer: Peer, task: asyncio.Task[None]) -> None:
         self._tasks.pop(peer, None)
         if task.cancelled():
@@ -84,7 +94,7 @@ class Dialler:
             peer.fail_queue(error if isinstance(error, RedpollError) else DialFailed(peer.address, repr(error)))
             if not isinstance(error, RedpollError):
                 raise error
-        elif (peer.queued or peer in self._wanted) and not peer.links:
+        elif (peer.queued or peer in self._wanted) and not self._is_linked(peer):
             # It was lost again, or wanted again, before the task ended.
             self.need(peer)
         self._peers.forget_if_idle(peer)
@@ -96,7 +106,7 @@ class Dialler:
         else:
             # The last one did not last: who closes what is dialled is not to be dialled as fast as can be.
             await asyncio.sleep(next(waits))
-        while (peer.queued or peer in self._wanted) and not peer.links:
+        while (peer.queued or peer in self._wanted) and not self._is_linked(peer):
             try:
                 await self.attempt(peer, address)
             except ConfigError as error:
@@ -105,10 +115,13 @@ class Dialler:
                 self._wanted.discard(peer)
                 self._peers.room(peer)
                 return
+            except Closed:
+                # What waits is failed by who closes the node.
+                return
             except RedpollError as error:
                 peer.trouble = error
                 peer.fail_queue(error, once=True)
-                if (peer.queued or peer in self._wanted) and not peer.links:
+                if (peer.queued or peer in self._wanted) and not self._is_linked(peer):
                     await asyncio.sleep(next(waits))
             else:
                 self._made[peer] = self._loop.time(), waits
@@ -144,7 +157,7 @@ class Dialler:
     async def _dial(self, peer: Peer, address: Address) -> None:
         """Try each address that the peer's name stands for, until one gives a link with its handshake done."""
         failure: RedpollError = DialFailed(address, "the name stands for no address")
-        for candidate in await resolve(address, self._loop):
+        for candidate in await self._resolve(address):
             require_plain(candidate, self._peers.config)
             known = self._peers.routes.get(candidate) if candidate != address else None
             if known is not None and known is not peer and known.links:
@@ -164,6 +177,13 @@ class Dialler:
             else:
                 return
         raise failure
+
+    async def _resolve(self, address: Address) -> list[Address]:
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                return await resolve(address, self._loop)
+        except TimeoutError as error:
+            raise DialFailed(address, f"the name was not resolved within {self._connect_timeout:g} s") from error
 
     async def _connect(self, peer: Peer, candidate: Address) -> None:
         """Connect to one address and wait for the handshake; whatever comes between, nothing stays open."""
