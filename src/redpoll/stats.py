@@ -19,8 +19,8 @@ class PeerStats:
     Attributes:
         sent: Messages written to the peer; each resend counts.
         received: Messages that came from the peer.
-        bytes_sent: Bytes of header and data of the messages sent.
-        bytes_received: Bytes of header and data of the messages received.
+        bytes_sent: All bytes written to its links, those of handshakes, acknowledgements and the like included.
+        bytes_received: All bytes that its links brought, likewise.
         in_flight: Messages sent whose end is not known yet.
         queued: Messages that wait here to be sent.
         slots_used: Messages of the peer that are being handled here.
@@ -28,7 +28,8 @@ class PeerStats:
         refused_by_peer: Messages sent that the peer refused.
         late: Acknowledgements, refusals and answers that came after nobody waited for them any more.
         reconnects: Links made after the first.
-        errors: Sends that failed otherwise than by a refusal, and links lost by an error.
+        errors: Sends that failed otherwise than by a refusal, and links lost otherwise than by a goodbye (libchirp
+            says none: with it, otherwise than by closing).
         conflicts: Times that a link claimed an identity that another one holds.
     """
 

@@ -147,6 +147,7 @@ async def test_busy_port() -> None:
     with pytest.raises(ConfigError, match=f"port={first.address.port}: is in use at 127.0.0.1"):
         await second.start()
     await first.stop()
+    await not_running(second)
     async with second:
         assert second.address.port
 

@@ -462,7 +462,7 @@ async def test_stats_add_up() -> None:
         stats = client.stats()
         assert (stats.sent, stats.refused_by_peer, stats.connections) == (14, 4, 2)
         assert (stats.in_flight, stats.queued) == (0, 0)
-        assert stats.errors == 5
+        assert stats.errors == 1, "the one that could not be sent; refusals are no errors"
         for name in (field.name for field in fields(PeerStats)):
             known = sum(getattr(record, name) for record in stats.peers.values())
             assert getattr(stats, name) >= known
@@ -473,6 +473,30 @@ async def test_stats_add_up() -> None:
         assert (stats.received, stats.connections, len(stats.peers)) == (13, 1, 1)
         assert stats.bytes_received >= 3 * 5 + 10 * 6
         assert other.stats().refused == 4
+
+
+async def test_a_link_lost_without_a_goodbye_is_an_error() -> None:
+    """A link that breaks is counted at both ends; one that ends with a goodbye is not."""
+    async with make(Inbox()) as server, make() as client:
+        await within(client.ready(server.address))
+        for connection in server._peers.connections:
+            assert connection.transport is not None
+            connection.transport.abort()
+        await until(lambda: not (client.stats().connections or server.stats().connections), "the end of the link")
+        assert (client.stats().errors, server.stats().errors) == (1, 1)
+        await within(client.send(to(server)))
+        await server.stop()
+        await until(lambda: not client.stats().connections, "the end of the other link")
+        assert (client.stats().errors, server.stats().errors) == (1, 1)
+
+
+async def test_libchirp_closes_a_link_in_good_order() -> None:
+    """A libchirp node says no goodbye: when it closes its link that is no error, when it breaks it is one."""
+    async with make(Inbox()) as server:
+        async with raw_dialling(server, port=0, redpoll=False):
+            await until(lambda: server.peers, "the peer")
+        await until(lambda: not server.stats().connections, "the end of the link")
+        assert server.stats().errors == 0
 
 
 async def test_counts_of_a_forgotten_peer_count_once() -> None:

@@ -312,6 +312,30 @@ async def test_a_timeout_that_is_none_is_refused(timeout: Any) -> None:
             server.take(timeout)
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("options", [{}, {"timeout": 0.02}])
+async def test_an_unset_timeout_of_a_pull_is_the_configs(options: dict[str, Any]) -> None:
+    """Without a timeout `receive` and `take` wait as long as the Config says, and the error names the time."""
+    async with make(timeout=60.0 if options else 0.02) as server:
+        with pytest.raises(TimeoutError, match=r"no message came within 0\.02 s"):
+            await within(server.receive(**options))
+        with pytest.raises(TimeoutError, match=r"no message came within 0\.02 s"):
+            async with server.take(**options):
+                pass
+
+
+@pytest.mark.asyncio
+async def test_a_pull_without_a_limit_waits() -> None:
+    """With a timeout of None a pull waits longer than the Config says."""
+    async with make(timeout=0.02) as server, make() as client:
+        receiving = asyncio.ensure_future(server.receive(None))
+        await elapse(0.06)
+        assert not receiving.done()
+        sending = client.send(to(server))
+        (await within(receiving)).release()
+        await within(sending)
+
+
 # Messages that nobody takes
 
 

@@ -11,6 +11,7 @@ from redpoll import (
     Address,
     Closed,
     DialFailed,
+    Expired,
     Message,
     NotSent,
 )
@@ -64,6 +65,36 @@ async def test_ready_ends_with_its_timeout(timeout: Any) -> None:
         assert isinstance(error, NotSent)
         assert str(error) == f"message to {address} was not sent: still waiting for the peer to be ready after 0.05 s"
         assert isinstance(error.__cause__, DialFailed)
+
+
+@pytest.mark.asyncio
+async def test_ready_without_time_only_looks() -> None:
+    """With a timeout of 0 `ready` says whether it is so now; nobody is dialled, and no peer is kept."""
+    async with make(Inbox()) as server, make() as client:
+        with pytest.raises(Expired):
+            await within(client.ready(server.address, timeout=0))
+        assert (client._peers.dialler._tasks, client.peers) == ({}, ())
+        await within(client.ready(server.address))
+        await within(client.ready(server.address, timeout=0))
+
+
+@pytest.mark.asyncio
+async def test_ready_whose_time_ends_between_two_looks_dials_no_more() -> None:
+    """A deadline that has come when `ready` looks again ends the dialling that nobody else wants."""
+    async with make() as client, raw_listener() as listener:
+        address = Address("tcp", "127.0.0.1", listener.port)
+        loop = asyncio.get_running_loop()
+        ready = asyncio.create_task(client.ready(address, timeout=0.1))
+        await until(lambda: client._peers.routes.get(address) is not None, "the dialling")
+        (peer,) = client._peers.routes
+        end = loop.time() + 0.1
+        while loop.time() < end:
+            pass
+        # Both come in one turn: news, which it finds to be none, and the end of its time.
+        client._peers.room(peer)
+        with pytest.raises(Expired):
+            await within(ready)
+        await until(lambda: not client._peers.dialler._wanted, "the end of the dialling")
 
 
 @pytest.mark.asyncio

@@ -502,3 +502,18 @@ async def test_raw_dialling_reaches_a_node() -> None:
         acknowledgement = await link.read_frame()
         assert (acknowledgement.kind, acknowledgement.serial) == (ACK, frame.serial)
     assert inbox.begun == [b"raw"]
+
+
+@pytest.mark.asyncio
+async def test_a_bad_option_leaves_no_peer() -> None:
+    """What is refused for an option knows nobody afterwards, however many addresses it named."""
+    async with make() as node:
+        for call in (node.send, node.request):
+            for options in ({"timeout": -1}, {"timeout": "1"}, {"dial": "never"}):
+                with pytest.raises(UsageError):
+                    call(Message(b"x", "127.0.0.1:9"), **options)
+        with pytest.raises(UsageError):
+            await within(node.ready("127.0.0.1:9", timeout=-1))
+        with pytest.raises(UsageError):
+            await within(node.check("127.0.0.1:9", timeout=-1))
+        assert node.peers == ()

@@ -224,7 +224,7 @@ class Work(Inbound[Any]):
 
     __slots__ = ("hard",)
 
-    def withdrawn(self, hard: bool) -> None:
+    def _withdrawn(self, hard: bool) -> None:
         self.hard = hard
 
     @property

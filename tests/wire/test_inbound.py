@@ -64,12 +64,12 @@ def test_address_before_there_is_a_peer() -> None:
 def test_decoded_data_replaces_the_bytes() -> None:
     """What a serializer made of the data takes its place."""
     message = received(b"[1]")
-    message.replace_data([1])
+    message._replace_data([1])
     assert message.data == [1]
 
 
 def test_withdrawn_is_for_subclasses() -> None:
     """The core's own message does nothing when its sender gives it up."""
     message = received()
-    Inbound.withdrawn(message, hard=True)
+    Inbound._withdrawn(message, hard=True)
     assert message.phase == Phase.OPEN

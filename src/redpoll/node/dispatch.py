@@ -212,7 +212,7 @@ class Dispatcher:
                 return
         else:
             task = self._loop.create_task(coroutine, context=context)
-        message.run_by(task)
+        message._run_by(task)
         self._tasks[task] = message
         task.add_done_callback(partial(self._done, message))
 
@@ -247,7 +247,7 @@ class Dispatcher:
             # A hop further on failed: its text names that hop, not this one.
             self._peers.refuse(message, HandlerFailed.code, str(error))
         else:
-            message.refuse_for(error)
+            message._refuse_for(error)
         if not isinstance(error, asyncio.CancelledError):
             self._peers.handler_failed(message, error)
 

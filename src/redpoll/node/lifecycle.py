@@ -25,15 +25,19 @@ _LOOK_AGAIN = 0.01
 class Shutdown:
     """One node's stop, in a task of its own, so that it comes to its end whoever waits for it and gives up waiting."""
 
-    def __init__(self, peers: Peers, listener: Listener | None, drain: float | None) -> None:
+    def __init__(
+        self, peers: Peers, listener: Listener | None, drain: float | None, stopped: Callable[[], None]
+    ) -> None:
         """Begin.
 
         Args:
             peers: The node's, which take no more messages from now on.
             listener: The node's, which is closed.
             drain: Seconds; None is no limit.
+            stopped: Called at the end.
         """
         self._peers = peers
+        self._stopped = stopped
         self._listener = listener
         #: Those that wait for the end; a handler among them is not waited for.
         self._waiting: set[asyncio.Task[Any] | None] = {asyncio.current_task()}
@@ -42,12 +46,9 @@ class Shutdown:
         if listener is not None:
             listener.close()
         peers.stopping = True
-        peers.leave()
+        peers.changed = self._changed.set
+        peers.leave(self._waiting)
         self._task = peers.loop.create_task(self._run(drain), name="redpoll stop")
-
-    def change(self) -> None:
-        """Something ended."""
-        self._changed.set()
 
     async def wait(self) -> None:
         """Wait for the end. Cancelled, it ends the draining and waits for the rest; cancelled again, it does not."""
@@ -77,12 +78,16 @@ class Shutdown:
                 try:
                     await self._close()
                 finally:
-                    self._peers.node.stopped()
+                    self._stopped()
 
     async def _drain(self, seconds: float | None) -> None:
         peers = self._peers
         if seconds is None or seconds > 0:
-            await self._until(lambda: not self._draining or not peers.busy(self._waiting), seconds, peers.leave)
+            await self._until(
+                lambda: not self._draining or not peers.busy(self._waiting),
+                seconds,
+                lambda: peers.leave(self._waiting),
+            )
 
     async def _until(self, condition: Callable[[], bool], seconds: float | None, between: Callable[[], None]) -> None:
         """Wait until something is so, at most so long."""

@@ -96,8 +96,7 @@ class Node(Generic[DataT]):
         self._state: Literal["new", "starting", "running", "stopping", "stopped"] = "new"
         self._listener: Listener | None = None
         self._shutdown: Shutdown | None = None
-        #: There once it was started, set once it has stopped.
-        self._stopped: asyncio.Event | None = None
+        self._stopped = asyncio.Event()
         self._timeout = self._config.timeout
         self._once = self._config.dial == "once"
         self._max_size = self._config.max_message_size
@@ -131,7 +130,6 @@ class Node(Generic[DataT]):
         self._time = self._loop.time
         peers = self._peers = Peers(self, config, self._serializer, self._identity)
         self._by_address = peers.routes.table
-        self._stopped = asyncio.Event()
         peers.dialler = Dialler(peers, config.effective_connect_timeout)
         if self._handler is None:
             peers.consumers = Consumers(peers, self._loop, config.unclaimed_timeout)
@@ -153,6 +151,9 @@ class Node(Generic[DataT]):
 
     async def stop(self, drain: float | Unset | None = UNSET) -> None:
         """Stop: take no more messages, finish those that were begun, say goodbye, close.
+
+        While it drains, handlers and consumers may still send and request what they need to finish, and the drain waits
+        for that as well; so does what anybody else sends then. Once it is over, sending raises `Closed`.
 
         Args:
             drain: Seconds that handlers, queued sends and unconfirmed ones have to end; unset is `Config.timeout`, None
@@ -179,19 +180,12 @@ class Node(Generic[DataT]):
                 return
             self._state = "stopping"
             seconds = self._config.timeout if isinstance(drain, Unset) else drain
-            self._shutdown = Shutdown(self._peers, self._listener, seconds)
+            self._shutdown = Shutdown(self._peers, self._listener, seconds, self._has_stopped)
         await self._shutdown.wait()
 
-    def changed(self) -> None:
-        """Something ended while the node stops; for the library."""
-        if self._shutdown is not None:
-            self._shutdown.change()
-
-    def stopped(self) -> None:
-        """The node has stopped; for the library."""
+    def _has_stopped(self) -> None:
         self._state = "stopped"
-        if self._stopped is not None:
-            self._stopped.set()
+        self._stopped.set()
 
     async def __aenter__(self) -> Node[DataT]:
         await self.start()
@@ -205,7 +199,7 @@ class Node(Generic[DataT]):
     async def serve_forever(self) -> None:
         """Wait until the node is stopped. Cancelling it does not stop the node."""
         self._check_running()
-        await self._stopped.wait()  # type: ignore[union-attr]
+        await self._stopped.wait()
 
     def __del__(self) -> None:
         if getattr(self, "_state", "new") == "running":
@@ -241,10 +235,11 @@ class Node(Generic[DataT]):
             Closed: The node is not running.
             UsageError: The message has no address, or is no `Message`; an option has a value that it cannot have.
             EncodeError: The serializer cannot carry the data.
-            MessageTooLarge: It is above what may be sent.
+            MessageTooLarge: It is above what this node may send.
 
         The future fails with `NotSent` (`QueueFull`, `Expired`), `NotConfirmed` or `Refused`, each a `SendError` whose
-        `sent` says whether the peer may have handled it.
+        `sent` says whether the peer may have handled it; with `MessageTooLarge` when it is above what the peer takes,
+        which is known once there is a link. A reply to a node that is gone fails with `NotSent`, caused by `PeerLost`.
         """
         if acknowledge is None:
             acknowledge = self._config.acknowledge
@@ -277,10 +272,10 @@ class Node(Generic[DataT]):
             Closed: The node is not running.
             UsageError: As for `send`; also `EncodeError` and `MessageTooLarge`.
 
-        The future fails as that of `send`, and with `NoAnswer` when the work was done and no answer came in time.
+        The future fails as that of `send`; with `NoAnswer` when the work was done and no answer came in time; with
+        `DecodeError` when the serializer cannot read the answer.
         """
-        acknowledge = _REQUEST
-        return self._submit(message, acknowledge, timeout, 0, dial, cancel)
+        return self._submit(message, _REQUEST, timeout, 0, dial, cancel)
 
     def _submit(
         self,
@@ -292,7 +287,15 @@ class Node(Generic[DataT]):
         hard: bool,
     ) -> Sending:
         if self._state != "running":
-            self._check_running()
+            self._check_sending()
+        # All options first: a peer that was made for a message that is not sent would stay.
+        if timeout is UNSET:
+            seconds = self._timeout
+        else:
+            if timeout is not None:
+                check_seconds(timeout)
+            seconds = timeout
+        once = self._once if dial is None else dials_once(dial)
         pinned = False
         now = self._time()
         if type(message) is Message:
@@ -302,11 +305,7 @@ class Node(Generic[DataT]):
             due = None if pinned else message._due()
             if timeout is UNSET and due is not None:
                 left = max(due - now, 0.0)
-                timeout = left - min(_FORWARD_MARGIN, left * _FORWARD_SHARE)
-        if timeout is UNSET:
-            timeout = self._timeout
-        elif timeout is not None:
-            check_seconds(timeout)
+                seconds = left - min(_FORWARD_MARGIN, left * _FORWARD_SHARE)
         try:
             body = self._encode(message.data)
         except BaseException:
@@ -318,11 +317,11 @@ class Node(Generic[DataT]):
             message,
             body,
             kind,
-            timeout,
-            None if timeout is None else now + timeout,
+            seconds,
+            None if seconds is None else now + seconds,
             retry,
             pinned,
-            self._once if dial is None else dials_once(dial),
+            once,
             hard,
         )
         if out.size > self._max_size:
@@ -375,7 +374,7 @@ class Node(Generic[DataT]):
 
         Cancelling it withdraws what is open, as cancelling `send` does.
         """
-        self._check_running()
+        self._check_sending()
         self._seconds(timeout)
         check_retry(retry)
         check_acknowledge(acknowledge)
@@ -388,19 +387,19 @@ class Node(Generic[DataT]):
 
         Args:
             address: Where to.
-            timeout: Seconds; unset is `Config.timeout`, None is no limit.
+            timeout: Seconds; unset is `Config.timeout`, None is no limit; 0 only looks, and dials nobody.
 
         Raises:
             Expired: It did not become so in time; the cause is why dialling failed, if it did.
             ConfigError: The address would need TLS.
             UsageError: The address or the timeout is none.
-            Closed: The node is not running, or stopped meanwhile.
+            Closed: The node is not running, or stopped before it was so.
 
         Cancelling it ends the dialling, unless something else waits for the same peer.
         """
-        self._check_running()
-        peer = self._peers.at(Address.parse(address))
-        await self._peers.wait_ready(peer, self._seconds(timeout))
+        self._check_sending()
+        seconds = self._seconds(timeout)
+        await self._peers.wait_ready(Address.parse(address), seconds)
 
     async def check(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> bool:
         """Whether a node answers at an address: a link is up, or dialling once gives one. No handler there is called.
@@ -413,48 +412,44 @@ class Node(Generic[DataT]):
             ConfigError: The address would need TLS.
             Closed: The node is not running.
         """
-        self._check_running()
+        self._check_sending()
         return await self._peers.check(Address.parse(address), self._seconds(timeout))
 
     # Receiving
 
-    async def receive(self, timeout: float | None = None) -> Received[DataT]:
+    async def receive(self, timeout: float | Unset | None = UNSET) -> Received[DataT]:
         """Take the next message; ending it is left to you, unless `Config.auto_release` is "get".
 
         Args:
-            timeout: Seconds; None is no limit.
+            timeout: Seconds; unset is `Config.timeout`, None is no limit.
 
         Raises:
             TimeoutError: None came in time.
             UsageError: The node has a handler, or the timeout is none.
-            Closed: The node is stopped.
+            Closed: The node is not running, or stopped meanwhile.
 
         Cancelling it loses no message.
         """
-        consumers = self._consumers()
-        if timeout is not None:
-            check_seconds(timeout)
-        message = await consumers.take(timeout)
+        message = await self._consumers().take(self._seconds(timeout))
         if self._config.auto_release == "get":
             message.release()
         return message
 
-    def take(self, timeout: float | None = None) -> Take[DataT]:
+    def take(self, timeout: float | Unset | None = UNSET) -> Take[DataT]:
         """Take the next message for a block: `async with node.take() as message`.
 
         The end of the block releases it, an exception there refuses it, unless `Config.auto_release` is not True.
 
         Args:
-            timeout: Seconds; None is no limit.
+            timeout: Seconds; unset is `Config.timeout`, None is no limit.
 
         Raises:
             TimeoutError: On entering: none came in time.
             UsageError: The node has a handler, or the timeout is none.
-            Closed: The node is stopped.
+            Closed: The node is not running, or stopped meanwhile.
         """
         self._consumers()
-        if timeout is not None:
-            check_seconds(timeout)
+        self._seconds(timeout)
         return Take(self, timeout)
 
     def __aiter__(self) -> Messages:
@@ -479,7 +474,7 @@ class Node(Generic[DataT]):
     def _consumers(self) -> Consumers:
         if self._handler is not None:
             raise UsageError("this node has a handler, which gets its messages", "make the node without a handler")
-        consumers = self._peers.consumers if self._stopped is not None else None
+        consumers = self._peers.consumers if self._has_run else None
         if consumers is None:
             raise Closed("node")
         return consumers
@@ -525,13 +520,13 @@ class Node(Generic[DataT]):
     @property
     def peers(self) -> tuple[PeerInfo, ...]:
         """The peers that it knows now."""
-        if self._stopped is None:
+        if not self._has_run:
             return ()
         return tuple(self._peers.info(peer) for peer in self._peers.routes)
 
     def stats(self) -> NodeStats:
         """What it counted so far, in all and for each peer: an immutable record."""
-        if self._stopped is None:
+        if not self._has_run:
             return NodeStats()
         return self._peers.stats()
 
@@ -546,10 +541,20 @@ class Node(Generic[DataT]):
             check_seconds(timeout)
         return timeout
 
+    @property
+    def _has_run(self) -> bool:
+        """Whether it was started, which a node that was stopped before was not."""
+        return self._state == "running" or self._shutdown is not None
+
     def _check_new(self) -> None:
         if self._state != "new":
             raise UsageError(f"this node is {self._state}: a node is started once")
 
     def _check_running(self) -> None:
         if self._state != "running":
+            raise Closed("node")
+
+    def _check_sending(self) -> None:
+        """Refuse to send, but not while what was begun before the stop may still need it."""
+        if self._state != "running" and (self._state != "stopping" or self._peers.closing is not None):
             raise Closed("node")

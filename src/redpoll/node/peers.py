@@ -10,7 +10,7 @@ import logging
 import os
 import random
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ from redpoll.node.absent import REMEMBERED_FOR, Absent
 from redpoll.node.claims import CLAIM_TIMEOUT, Claims
 from redpoll.node.hooks import PeerInfo
 from redpoll.node.received import Received, raised
-from redpoll.node.routes import Claim, Routes
+from redpoll.node.routes import Claim, Routes, can_be_dialled
 from redpoll.node.sending import Sending
 from redpoll.serializers import RawSerializer
 from redpoll.serializers.base import Serializer
@@ -58,6 +58,12 @@ if TYPE_CHECKING:
 __all__ = ["Peers"]
 
 _logger = logging.getLogger("redpoll.node")
+
+#: Who waits for the end of a stop; handlers among them are not waited for themselves.
+Stoppers = Collection["asyncio.Task[Any] | None"]
+
+#: A link in one of these may be closed once all that it brought has ended.
+_ENDING = frozenset((LinkState.LEAVING, LinkState.LEFT, LinkState.PARTING))
 
 _REQ_ACK = int(Kind.REQ_ACK)
 _WANTED = int(Kind.WANTED)
@@ -114,6 +120,8 @@ class Peers:
         #: Exactly one of the two is there.
         self.dispatcher: Dispatcher | None = None
         self.consumers: Consumers | None = None
+        #: To be told while the node stops that something ended.
+        self.changed: Callable[[], None] = _nothing
         #: Why nothing is begun or dialled any more, once the node closes.
         self.closing: RedpollError | None = None
         self.encode_small = serializer.encode
@@ -227,12 +235,12 @@ class Peers:
             self.node.events.tell("identity_conflict", self.info(peer))
         first = not peer.links
         self.absent.remove(peer)
-        if peer.state == "was linked":
+        if peer.was_linked:
             peer.counters.reconnects += 1
         peer.attach(connection.link, now)
         # It was set for the handshake; now pings may be due earlier.
         connection.arm()
-        peer.state = "was linked"
+        peer.was_linked = True
         if connection.ready is not None and not connection.ready.done():
             connection.ready.set_result(None)
         self.room(peer)
@@ -269,7 +277,7 @@ class Peers:
     def parting(self, connection: Connection) -> None:  # noqa: ARG002  # see Keeper
         """A goodbye was said: a stop may have waited for it."""
         if self.stopping:
-            self.node.changed()
+            self.changed()
 
     def lost(self, connection: Connection, error: RedpollError) -> None:
         """A connection is gone."""
@@ -277,7 +285,7 @@ class Peers:
             return
         self.connections.discard(connection)
         if self.stopping:
-            self.node.changed()
+            self.changed()
         link = connection.link
         if not link.dialled:
             host = connection.remote.host
@@ -290,6 +298,8 @@ class Peers:
             link.lost()
             return
         parted = link.state is LinkState.PARTING
+        if not _in_order(connection, error):
+            peer.counters.errors += 1
         if parted:
             # The node left it in good order, maybe for one whose claim is open: its peer is then never without a link.
             for number in self.claims.of_peer(peer):
@@ -345,6 +355,8 @@ class Peers:
         timer = self._timers.pop(peer, None)
         if timer is not None:
             timer.cancel()
+        # It may be back, with a send that is to be watched.
+        peer.armed = None
 
     def at(self, address: Address) -> Peer:
         """The peer that an address means now; one to be dialled if it means none.
@@ -415,22 +427,29 @@ class Peers:
             if not waiter.done():
                 waiter.set_result(None)
 
-    async def wait_ready(self, peer: Peer, timeout: float | None) -> None:
+    async def wait_ready(self, address: Address, timeout: float | None) -> None:
         """See `Node.ready`."""
         deadline = None if timeout is None else self.loop.time() + timeout
+        peer = self.at(address)
         while not peer.ready:
-            if self.stopping:
+            if self.closing is not None:
                 raise Closed("node")
             left = None if deadline is None else deadline - self.loop.time()
-            if peer.link is None:
+            if left is not None and left <= 0:
+                self.forget_if_idle(peer)
+                raise self._not_ready(peer, timeout) from peer.trouble
+            if peer.link is None or not peer.link.sending:
                 self.dialler.want(peer)
-            if (left is not None and left <= 0) or not await self.wait_room(peer, left):
-                nothing = Message(b"", peer.address)
-                error = Expired(nothing, timeout, "waiting for the peer to be ready", peer.address)
-                raise error from peer.trouble
+            if not await self.wait_room(peer, left):
+                raise self._not_ready(peer, timeout) from peer.trouble
             if peer.link is None and isinstance(peer.trouble, ConfigError):
                 raise peer.trouble
-            peer = self.routes.get(peer.address) or peer if peer.address is not None else peer
+            # Another may be there now, or this one may have been forgotten since it was woken.
+            peer = self.at(address)
+
+    @staticmethod
+    def _not_ready(peer: Peer, timeout: float | None) -> Expired:
+        return Expired(Message(b"", peer.address), timeout, "waiting for the peer to be ready", peer.address)
 
     async def check(self, address: Address, timeout: float | None) -> bool:
         """See `Node.check`."""
@@ -527,7 +546,7 @@ class Peers:
             link.owner.wake()
         elif link not in peer.links:
             self._wake_links(peer)
-        if link.held == 0 and link.state.name in ("LEAVING", "LEFT", "PARTING"):
+        if link.held == 0 and link.state in _ENDING:
             link.owner.wake()
         if peer.slots.inbox or self.pool.used + count >= self.pool.limit:
             if self.dispatcher is not None:
@@ -535,7 +554,7 @@ class Peers:
             elif self.consumers is not None:
                 self.consumers.freed(peer)
         if self.stopping:
-            self.node.changed()
+            self.changed()
         if not peer.links:
             self.ended_late(peer)
 
@@ -579,7 +598,7 @@ class Peers:
             DecodeError: It cannot read them.
         """
         data = message.data
-        message.replace_data(self.serializer.decode(data))
+        message._replace_data(self.serializer.decode(data))
 
     def readable(self, message: Any) -> bool:
         """Decode a message that was begun; one that the serializer cannot read is refused: False."""
@@ -705,24 +724,38 @@ class Peers:
 
     # Stopping
 
-    def leave(self) -> None:
-        """Say goodbye on each link that has nothing more to send; to be called again for the others."""
+    def leave(self, stoppers: Stoppers) -> None:
+        """Say goodbye on each link that has nothing more to send; to be called again for the others.
+
+        While anything is at work that may still send, links stay that it cannot do without: to who cannot be dialled
+        back, to libchirp, which knows no goodbye, and those that this node dialled.
+        """
+        working = self._working(stoppers)
         for connection in list(self.connections):
             link = connection.link
-            if link.taking and not link.transfers and not (link.peer is not None and link.peer.queued):
+            if (
+                link.taking
+                and not link.transfers
+                and not (link.peer is not None and link.peer.queued)
+                and not (working and _is_needed(link))
+            ):
                 link.leave()
                 connection.wake()
-        for peer in self.routes:
-            self.room(peer)
-        if self.consumers is not None and not self.consumers.claiming:
+        if self.consumers is not None and not self.consumers.claiming and not self.pool.used:
             # Nobody will begin what waits: there is nothing to drain.
             self._refuse_inboxes()
 
-    def busy(self, stoppers: Collection[asyncio.Task[Any] | None]) -> bool:
+    def _working(self, stoppers: Stoppers) -> bool:
+        """Whether a handler or a consumer is at work, beside handlers that stop the node themselves."""
+        if self.dispatcher is None:
+            return self.pool.used > 0
+        return any(task not in stoppers for task in self.dispatcher.tasks)
+
+    def busy(self, stoppers: Stoppers) -> bool:
         """Whether anything that was begun has not ended, beside messages whose handlers stop the node themselves."""
         own: list[Link] = []
         if self.dispatcher is not None:
-            if any(task not in stoppers for task in self.dispatcher.tasks):
+            if self._working(stoppers):
                 return True
             own = [message.link for message in self.dispatcher.tasks.values() if not message.phase]
         return any(self._unfinished(peer, own) for peer in self.routes)
@@ -771,6 +804,25 @@ class Peers:
             timer.cancel()
         self._timers.clear()
         self.absent.clear()
+
+
+def _nothing() -> None:
+    pass
+
+
+def _in_order(connection: Connection, error: RedpollError) -> bool:
+    """Whether a link ended as links may: after a goodbye, by this node's own stop, or closed by libchirp, which says none."""
+    link = connection.link
+    if link.state in (LinkState.LEAVING, LinkState.PARTING) or isinstance(error, Closed):
+        return True
+    closed_there = connection.error is None and error.__cause__ is None
+    return closed_there and (link.announced is None or link.state is LinkState.LEFT)
+
+
+def _is_needed(link: Link) -> bool:
+    """Whether whoever works on a message may need a link: without it its peer could not be reached, or not at once."""
+    peer = link.peer
+    return peer is not None and (link.dialled or link.announced is None or not can_be_dialled(peer.address))
 
 
 def _awaits_goodbye(link: Link) -> bool:

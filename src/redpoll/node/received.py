@@ -27,7 +27,7 @@ class Received(Inbound[DataT]):
     ended before. `data` stays yours after the end.
     """
 
-    __slots__ = ("_cancelled", "_responded", "_task")
+    __slots__ = ("_cancelled", "_task")
 
     _cancelled: asyncio.Event
 
@@ -89,28 +89,21 @@ class Received(Inbound[DataT]):
 
         Raises:
             EncodeError: The serializer cannot carry `data`.
+            MessageTooLarge: It is above what this node may send or the other takes.
             PeerLost: The link is gone, and no newer one to the same node is there.
+            NotConfirmed: The link was lost before it was written.
             SendError: As for `Node.send`, where the sender is a libchirp node or did not ask.
         """
-        self._responded = True
         await self.node._peers.respond(self, data, header)
 
-    @property
-    def responded(self) -> bool:
-        """Whether `respond` was called."""
-        try:
-            return self._responded
-        except AttributeError:
-            return False
-
-    def withdrawn(self, hard: bool) -> None:
+    def _withdrawn(self, hard: bool) -> None:
         """Its sender gave it up: tell whoever works on it."""
         self.cancelled.set()
         task = getattr(self, "_task", None)
         if task is not None and (hard or self.node.config.cancel_handlers):
             task.cancel()
 
-    def run_by(self, task: asyncio.Task[Any]) -> None:
+    def _run_by(self, task: asyncio.Task[Any]) -> None:
         """Note the task that handles it, which a cancellation may reach."""
         self._task = task
 
@@ -123,7 +116,7 @@ class Received(Inbound[DataT]):
         if error is None:
             self.release()
         else:
-            self.refuse_for(error)
+            self._refuse_for(error)
 
     async def __aenter__(self) -> Received[DataT]:
         return self
@@ -133,7 +126,7 @@ class Received(Inbound[DataT]):
     ) -> None:
         self.__exit__(kind, error, traceback)
 
-    def refuse_for(self, error: BaseException) -> None:
+    def _refuse_for(self, error: BaseException) -> None:
         """Refuse because of what the work raised."""
         if isinstance(error, asyncio.CancelledError):
             self.node._peers.refuse(self, Cancelled.code, "its handling was cancelled")

@@ -13,7 +13,7 @@ from redpoll.wire.peer import Peer
 if TYPE_CHECKING:
     from redpoll.wire.link import Link
 
-__all__ = ["Claim", "Routes"]
+__all__ = ["Claim", "Routes", "can_be_dialled"]
 
 NewPeer = Callable[[Address | None, bytes | None], Peer]
 
@@ -94,11 +94,11 @@ class Routes:
         """What meant one peer means another from now on, which can be dialled where that one could."""
         for address in list(self._names.get(target, ())):
             self._mean(address, peer)
-        if not _can_be_dialled(peer.address):
+        if not can_be_dialled(peer.address):
             peer.address = target.address
 
     def _mean(self, address: Address | None, peer: Peer) -> None:
-        if not _can_be_dialled(address):
+        if not can_be_dialled(address):
             return
         before = self._by_address.get(address)
         if before is not None:
@@ -163,7 +163,7 @@ class Routes:
                 if not peer.links or (peer.epoch is None and link.announced is None):
                     # Nobody holds the identity; or libchirp, which keeps two links and cannot prove anything.
                     return peer, Claim.PLAIN
-                if link.announced is not None and peer.epoch is not None and _can_be_dialled(peer.address):
+                if link.announced is not None and peer.epoch is not None and can_be_dialled(peer.address):
                     return peer, Claim.TO_PROVE
             if not peer.idle:
                 claim = Claim.CONFLICT
@@ -203,7 +203,7 @@ class Routes:
     def _is_at(self, peer: Peer, place: Address | None, link: Link) -> bool:
         """Whether a peer is where a link comes from; where nobody can be dialled back, it has to be in the same run."""
         known = peer.address
-        if _can_be_dialled(place):
+        if can_be_dialled(place):
             return known == place or self._by_address.get(place) is peer
         here = known == place if place is not None else known is None or known.kind != "tcp"
         return here and link.announced is not None and peer.epoch == link.announced.epoch
@@ -221,5 +221,6 @@ def _place(link: Link, remote: Address) -> Address | None:
     return Address("tcp", remote.host, link.handshake.port if listens else 0)
 
 
-def _can_be_dialled(address: Address | None) -> TypeGuard[Address]:
+def can_be_dialled(address: Address | None) -> TypeGuard[Address]:
+    """Whether a node can be dialled there."""
     return address is not None and (address.kind != "tcp" or address.port != 0)

@@ -85,7 +85,11 @@ class Inbound(Message[DataT]):
 
     @property
     def address(self) -> Address | None:
-        """Where it came from, as this node would dial it; None if its sender cannot be dialled and has no name."""
+        """Where it came from, as this node would dial it.
+
+        Of a sender that does not listen it is its host with port 0 over TCP, and None over a unix socket or inside the
+        process: nobody can be dialled there, but a reply to the message finds its way.
+        """
         peer = self.link.peer
         return None if peer is None else peer.address
 
@@ -100,12 +104,12 @@ class Inbound(Message[DataT]):
     def _due(self) -> float | None:
         return self.deadline
 
-    def replace_data(self, data: Any) -> None:
+    def _replace_data(self, data: Any) -> None:
         """Put what the serializer made of the bytes in their place."""
         frame = self.frame
         self.frame = (*frame[:5], data, *frame[6:])
 
-    def withdrawn(self, hard: bool) -> None:
+    def _withdrawn(self, hard: bool) -> None:
         """Its sender gave it up while it is being handled.
 
         Args:

@@ -21,6 +21,7 @@ from redpoll.errors import (
     PeerLost,
     QueueFull,
     RedpollError,
+    Refused,
     SendError,
     Withdrawn,
 )
@@ -103,9 +104,9 @@ class Peer:
         "settings",
         "slots",
         "starved",
-        "state",
         "trouble",
         "unconfirmed",
+        "was_linked",
     )
 
     def __init__(
@@ -140,9 +141,9 @@ class Peer:
         self.unconfirmed = 0
         #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
         self.trouble: RedpollError | None = None
-        #: For the owner's own use: who waits for room in the window, and what it notes about the peer.
+        #: For the owner's own use: who waits for room in the window, and whether there ever was a link.
         self.starved: list[Any] = []
-        self.state: Any = None
+        self.was_linked = False
 
     # Sending
 
@@ -246,7 +247,8 @@ class Peer:
         """End a sending with an error."""
         out.stage = _ENDED
         out.deadline = None
-        self.counters.errors += 1
+        if not isinstance(error, Refused):
+            self.counters.errors += 1
         # Whoever dropped its future is told of the failure when the last reference goes, and this may hold that one.
         self.deadlines.next()
         out.settle(None, error)

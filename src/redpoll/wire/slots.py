@@ -410,7 +410,7 @@ class Slots:
         if message is None:
             return
         if not self.refuse_waiting(message, Withdrawn.code, "withdrawn by its sender before it was begun"):
-            message.withdrawn(hard)
+            message._withdrawn(hard)
 
     def forget_all(self) -> None:
         """The peer started anew: its serials mean other messages now. Those in progress go on, unanswered."""

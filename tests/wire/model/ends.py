@@ -53,7 +53,7 @@ class Job(Inbound[Any]):
     def tag(self) -> int:
         return int.from_bytes(bytes(self.data[:TAG_SIZE]), "big")
 
-    def withdrawn(self, hard: bool) -> None:
+    def _withdrawn(self, hard: bool) -> None:
         self.hard = hard
 
 
