@@ -317,7 +317,7 @@ async def test_what_an_iterable_raises_comes_out(acknowledge: bool) -> None:
 async def test_what_was_made_before_an_iterable_raises_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """What an iterable gave before it raised is written at once, unacknowledged as it is."""
     monkeypatch.setattr("redpoll.node.batch._RUN", 4)
-    async with raw_listener() as listener, make(acknowledge=False, timeout=None) as client:
+    async with raw_listener() as listener, make(acknowledge=False, timeout=None, keepalive=None) as client:
         address = Address("tcp", "127.0.0.1", listener.port)
 
         def breaking() -> Iterator[Message[bytes]]:

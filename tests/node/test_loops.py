@@ -315,7 +315,7 @@ async def test_slots_that_come_free_together_wake_each_waiting_loop() -> None:
         loops = [server.batches(), server.batches()]
         steps = [asyncio.ensure_future(anext(loop)) for loop in loops]
         await turns()
-        server._peers.release_many(batch)
+        server._peers.ends.release_many(batch)
         for (message,) in await within(asyncio.gather(*steps)):
             message.release()
         await settle(*sends)

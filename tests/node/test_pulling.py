@@ -18,7 +18,7 @@ from redpoll import (
     Undecodable,
     UsageError,
 )
-from redpoll.node.pulling import Batches, Messages
+from redpoll.node.loops import Batches, Messages
 from tests.interop.raw import REQ_ACK
 from tests.node.support import elapse, make, raw_dialling, settle, to, turns, until, within
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from redpoll.errors import BatchError, RedpollError, UsageError
 from redpoll.message import Message
 from redpoll.node.sending import Unset
+from redpoll.node.waiting import wait_room
 from redpoll.wire.link import NO_MESSAGE
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class _Stream:
                 # Room is waited for only by a message that needs it: the last one is done once it is written.
                 waiting = next(messages, _END)
                 if waiting is not _END:
-                    await self._peers.wait_room(peer, self._seconds)
+                    await wait_room(self._peers, peer, self._seconds)
                 return waiting
             try:
                 run = link.transmit_run(messages, address, self._peers.encode_small, min(places, _RUN))

@@ -45,6 +45,7 @@ class Dispatcher:
     def __init__(self, handler: Callable[[Any], Any], peers: Peers, loop: asyncio.AbstractEventLoop) -> None:
         self._handler = handler
         self._peers = peers
+        self._ends = peers.ends
         self._loop = loop
         self._new_context = copy_context().copy
         self._tasks: dict[asyncio.Task[Any], Received[Any]] = {}
@@ -116,7 +117,7 @@ class Dispatcher:
             message: Any = slots.begin(now)
             if message is None:
                 return True
-            if self._raw or self._peers.readable(message):
+            if self._raw or self._ends.readable(message):
                 try:
                     coroutine = self._handler(message)
                 except Exception as error:  # noqa: BLE001  # whatever a handler raises ends its message
@@ -131,7 +132,7 @@ class Dispatcher:
         """Call a plain function on message after message, all in one slot as long as each has ended when it returns."""
         handler = self._handler
         new_context = self._new_context
-        readable = None if self._raw else self._peers.readable
+        readable = None if self._raw else self._ends.readable
         releasing = self._releasing
         inbox = slots.inbox
         message: Any = slots.begin(now)
@@ -231,25 +232,25 @@ class Dispatcher:
         """The handler returned: send back what it returned if that is wanted, and release."""
         if result is None:
             if not message.phase:
-                self._peers.handled(message)
+                self._ends.handled(message)
             return
         try:
-            self._peers.answer(message, result)
+            self._ends.answer(message, result)
         except Exception as error:  # noqa: BLE001  # a serializer may be anybody's
             self.failed(message, error)
 
     def failed(self, message: Received[Any], error: BaseException) -> None:
         """The handler raised: refuse."""
         if isinstance(error, asyncio.CancelledError) and self._peers.stopping:
-            self._peers.refuse(message, Cancelled.code, "the node stopped while it was handled")
+            self._ends.refuse(message, Cancelled.code, "the node stopped while it was handled")
             return
         if isinstance(error, SendError):
             # A hop further on failed: its text names that hop, not this one.
-            self._peers.refuse(message, HandlerFailed.code, str(error))
+            self._ends.refuse(message, HandlerFailed.code, str(error))
         else:
             message._refuse_for(error)
         if not isinstance(error, asyncio.CancelledError):
-            self._peers.handler_failed(message, error)
+            self._ends.handler_failed(message, error)
 
 
 def _is_coroutine_function(handler: Callable[..., Any]) -> bool:

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from redpoll.errors import Closed
+from redpoll.errors import Closed, RedpollError, ShuttingDown
+from redpoll.node.routes import can_be_dialled
+from redpoll.wire.link import Link, LinkState
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redpoll.node.peers import Peers
     from redpoll.transport.listen import Listener
+    from redpoll.wire.peer import Peer
 
 __all__ = ["CLOSING_GRACE", "Shutdown"]
 
@@ -47,7 +50,7 @@ class Shutdown:
             listener.close()
         peers.stopping = True
         peers.changed = self._changed.set
-        peers.leave(self._waiting)
+        self._leave()
         self._task = peers.loop.create_task(self._run(drain), name="redpoll stop")
 
     async def wait(self) -> None:
@@ -71,7 +74,7 @@ class Shutdown:
             await self._drain(drain)
         finally:
             self._draining = False
-            self._peers.abort(Closed("node"))
+            self._abort(Closed("node"))
             try:
                 await self._end_handlers()
             finally:
@@ -81,13 +84,8 @@ class Shutdown:
                     self._stopped()
 
     async def _drain(self, seconds: float | None) -> None:
-        peers = self._peers
         if seconds is None or seconds > 0:
-            await self._until(
-                lambda: not self._draining or not peers.busy(self._waiting),
-                seconds,
-                lambda: peers.leave(self._waiting),
-            )
+            await self._until(lambda: not self._draining or not self._busy(), seconds, self._leave)
 
     async def _until(self, condition: Callable[[], bool], seconds: float | None, between: Callable[[], None]) -> None:
         """Wait until something is so, at most so long."""
@@ -117,12 +115,104 @@ class Shutdown:
         if self._listener is not None:
             await self._listener.wait_closed()
         try:
-            await self._until(lambda: peers.parted, CLOSING_GRACE, _nothing)
-            peers.close_all()
+            await self._until(lambda: self._parted, CLOSING_GRACE, _nothing)
+            self._close_all()
             await self._until(lambda: not peers.connections, CLOSING_GRACE, _nothing)
         finally:
-            peers.end_all()
+            self._end_all()
+
+    # What becomes of messages and links
+
+    def _leave(self) -> None:
+        """Say goodbye on each link that has nothing more to send; to be called again for the others.
+
+        While anything is at work that may still send, links stay that it cannot do without: to who cannot be dialled
+        back, to libchirp, which knows no goodbye, and those that this node dialled.
+        """
+        peers = self._peers
+        working = self._working()
+        for connection in list(peers.connections):
+            link = connection.link
+            sends = link.transfers or (link.peer is not None and link.peer.queued)
+            if link.taking and not sends and not (working and _is_needed(link)):
+                link.leave()
+                connection.wake()
+        if peers.consumers is not None and not peers.consumers.claiming and not peers.pool.used:
+            # Nobody will begin what waits: there is nothing to drain.
+            self._refuse_inboxes()
+
+    def _working(self) -> bool:
+        """Whether any message is being handled or a handler runs, beside those that stop the node themselves."""
+        peers = self._peers
+        own = 0
+        if peers.dispatcher is not None:
+            tasks = peers.dispatcher.tasks
+            if any(task not in self._waiting for task in tasks):
+                return True
+            own = sum(not message.phase for message in tasks.values())
+        return peers.pool.used > own
+
+    def _busy(self) -> bool:
+        """Whether anything that was begun has not ended, beside messages whose handlers stop the node themselves."""
+        return self._working() or any(self._unfinished(peer) for peer in self._peers.routes)
+
+    @staticmethod
+    def _unfinished(peer: Peer) -> bool:
+        return (
+            bool(peer.queued or peer.requests)
+            or any(not message.phase for message in peer.slots.inbox)
+            or any(link.unfinished or _awaits_goodbye(link) for link in peer.links)
+        )
+
+    def _abort(self, error: RedpollError) -> None:
+        """Refuse what waits, fail what was not sent, say goodbye. From now on nothing is begun or dialled."""
+        peers = self._peers
+        peers.closing = error
+        if peers.consumers is not None:
+            peers.consumers.close()
+        self._refuse_inboxes()
+        for peer in peers.routes:
+            peer.fail_queue(error)
+            peers.room(peer)
+        for connection in list(peers.connections):
+            connection.link.leave()
+            connection.wind_down(error)
+
+    def _refuse_inboxes(self) -> None:
+        for peer in self._peers.routes:
+            peer.slots.refuse_all_waiting(ShuttingDown.code, "the node stopped before it was begun")
+            self._peers.wake_links(peer)
+
+    @property
+    def _parted(self) -> bool:
+        """Whether no goodbye waits for an answer."""
+        return not any(_awaits_goodbye(each.link) for each in self._peers.connections)
+
+    def _close_all(self) -> None:
+        """Close every connection, once what was written is gone; what is not confirmed by then fails."""
+        for connection in list(self._peers.connections):
+            connection.close(self._peers.closing)
+
+    def _end_all(self) -> None:
+        """End what is left of connections and timers."""
+        for connection in list(self._peers.connections):
+            connection.give_up(self._peers.closing or Closed("node"))
+        self._peers.cancel_timers()
 
 
 def _nothing() -> None:
     pass
+
+
+def _is_needed(link: Link) -> bool:
+    """Whether whoever works on a message may need a link: without it its peer could not be reached, or not at once."""
+    peer = link.peer
+    return peer is not None and (link.dialled or link.announced is None or not can_be_dialled(peer.address))
+
+
+def _awaits_goodbye(link: Link) -> bool:
+    """Whether a redpoll peer will answer our goodbye; it does when all that it sent has ended.
+
+    Closing with something unread would reset the connection, and lose the acknowledgements on their way.
+    """
+    return link.state is LinkState.LEAVING and link.announced is not None and not link.held

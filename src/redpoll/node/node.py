@@ -15,12 +15,14 @@ from redpoll.config import DEFAULT_PORT, Config, require_plain
 from redpoll.errors import Closed, MessageTooLarge, UsageError
 from redpoll.message import Message
 from redpoll.node.batch import send_all
+from redpoll.node.census import info
 from redpoll.node.dialler import Dialler
 from redpoll.node.dispatch import Dispatcher
 from redpoll.node.hooks import NodeEvents, PeerInfo
 from redpoll.node.lifecycle import Shutdown
+from redpoll.node.loops import Batches, Messages
 from redpoll.node.peers import Peers
-from redpoll.node.pulling import Batches, Consumers, Messages, Take
+from redpoll.node.pulling import Consumers, Take
 from redpoll.node.received import Received
 from redpoll.node.sending import (
     UNSET,
@@ -31,6 +33,7 @@ from redpoll.node.sending import (
     check_seconds,
     dials_once,
 )
+from redpoll.node.waiting import check, wait_ready
 from redpoll.serializers import get as get_serializer
 from redpoll.stats import NodeStats
 from redpoll.transport.listen import Listener
@@ -399,7 +402,7 @@ class Node(Generic[DataT]):
         """
         self._check_sending()
         seconds = self._seconds(timeout)
-        await self._peers.wait_ready(Address.parse(address), seconds)
+        await wait_ready(self._peers, Address.parse(address), seconds)
 
     async def check(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> bool:
         """Whether a node answers at an address: a link is up, or dialling once gives one. No handler there is called.
@@ -413,7 +416,7 @@ class Node(Generic[DataT]):
             Closed: The node is not running.
         """
         self._check_sending()
-        return await self._peers.check(Address.parse(address), self._seconds(timeout))
+        return await check(self._peers, Address.parse(address), self._seconds(timeout))
 
     # Receiving
 
@@ -454,7 +457,7 @@ class Node(Generic[DataT]):
 
     def __aiter__(self) -> Messages:
         """Messages one by one; each is released when the next is asked for. Ends when the node stops."""
-        return Messages(self._consumers(), self._peers, self._config.auto_release)
+        return Messages(self._consumers(), self._peers.ends, self._config.auto_release)
 
     def batches(self, max: int = 1024) -> Batches:
         """Messages as lists, as many of one peer as are there and have a slot; a list is released with the next step.
@@ -469,7 +472,7 @@ class Node(Generic[DataT]):
             raise UsageError(f"max is a number of messages, not {type(max).__name__}")
         if max < 1:
             raise UsageError(f"a batch has at least one message, not {max}")
-        return Batches(self._consumers(), self._peers, max, self._config.auto_release)
+        return Batches(self._consumers(), self._peers.ends, max, self._config.auto_release)
 
     def _consumers(self) -> Consumers:
         if self._handler is not None:
@@ -522,13 +525,13 @@ class Node(Generic[DataT]):
         """The peers that it knows now."""
         if not self._has_run:
             return ()
-        return tuple(self._peers.info(peer) for peer in self._peers.routes)
+        return tuple(info(peer) for peer in self._peers.routes)
 
     def stats(self) -> NodeStats:
         """What it counted so far, in all and for each peer: an immutable record."""
         if not self._has_run:
             return NodeStats()
-        return self._peers.stats()
+        return self._peers.census.stats()
 
     def __repr__(self) -> str:
         where = ", ".join(map(str, self.listening)) or "not listening"

@@ -10,7 +10,7 @@ import logging
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -18,33 +18,25 @@ from redpoll.address import Address
 from redpoll.config import Config
 from redpoll.errors import (
     Closed,
-    ConfigError,
-    DecodeError,
-    Expired,
-    LinkError,
-    MessageTooLarge,
     PeerLost,
     RedpollError,
     ShuttingDown,
-    Undecodable,
     UsageError,
 )
-from redpoll.message import Message
 from redpoll.node.absent import REMEMBERED_FOR, Absent
+from redpoll.node.census import Census, info
 from redpoll.node.claims import CLAIM_TIMEOUT, Claims
-from redpoll.node.hooks import PeerInfo
-from redpoll.node.received import Received, raised
-from redpoll.node.routes import Claim, Routes, can_be_dialled
+from redpoll.node.ends import Ends
+from redpoll.node.received import Received
+from redpoll.node.routes import Claim, Routes
 from redpoll.node.sending import Sending
 from redpoll.serializers import RawSerializer
 from redpoll.serializers.base import Serializer
-from redpoll.stats import NodeStats, PeerStats
 from redpoll.transport.connection import Connection
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
-from redpoll.wire.frames import PREAMBLE_SIZE, Kind
+from redpoll.wire.frames import PREAMBLE_SIZE
 from redpoll.wire.link import Link, LinkState
-from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
@@ -58,15 +50,6 @@ if TYPE_CHECKING:
 __all__ = ["Peers"]
 
 _logger = logging.getLogger("redpoll.node")
-
-#: Who waits for the end of a stop; handlers among them are not waited for themselves.
-Stoppers = Collection["asyncio.Task[Any] | None"]
-
-#: A link in one of these may be closed once all that it brought has ended.
-_ENDING = frozenset((LinkState.LEAVING, LinkState.LEFT, LinkState.PARTING))
-
-_REQ_ACK = int(Kind.REQ_ACK)
-_WANTED = int(Kind.WANTED)
 
 #: A timer that rings this much late, seconds, says that this process was busy: what it waits for may be there unread.
 _LAG = 0.05
@@ -107,6 +90,8 @@ class Peers:
             flat=not serializer.wants_buffer,
         )
         self.pool = SlotPool(config.node_slots)
+        self.ends = Ends(self)
+        self.census = Census(self)
         self._bodies = BodyPool()
         self.routes = Routes(identity)
         self.claims = Claims()
@@ -114,7 +99,6 @@ class Peers:
         self.connections: set[Connection] = set()
         self._hosts: Counter[str] = Counter()
         self.turned_away = 0
-        self.gone = PeerStats()
         self.stopping = False
         self.dialler: Dialler
         #: Exactly one of the two is there.
@@ -190,7 +174,7 @@ class Peers:
         peer, claim = self.routes.identify(link, connection.remote, connection.target, self._new_peer)
         if claim is Claim.TO_PROVE:
             number = self.claims.ask(connection, peer)
-            self._wake_links(peer)
+            self.wake_links(peer)
             # Twice: what came while this process did not run is read in between.
             self.loop.call_later(CLAIM_TIMEOUT, self.loop.call_later, _LAG / 5, self._unproven, number)
             return
@@ -232,7 +216,7 @@ class Peers:
     def _bind(self, connection: Connection, peer: Peer, claim: Claim, now: float) -> None:
         if claim is Claim.CONFLICT:
             peer.counters.conflicts += 1
-            self.node.events.tell("identity_conflict", self.info(peer))
+            self.node.events.tell("identity_conflict", info(peer))
         first = not peer.links
         self.absent.remove(peer)
         if peer.was_linked:
@@ -247,7 +231,7 @@ class Peers:
         if connection.target is not None:
             self._replaced(connection.target, peer, now)
         if first:
-            self.node.events.tell("peer_connected", self.info(peer))
+            self.node.events.tell("peer_connected", info(peer))
 
     def arrived(self, connection: Connection, now: float) -> None:
         """Messages came over a connection."""
@@ -272,7 +256,7 @@ class Peers:
         """A ping was not answered in time: tell whoever wants to know."""
         peer = connection.link.peer
         if peer is not None:
-            self.node.events.tell("peer_suspect", self.info(peer))
+            self.node.events.tell("peer_suspect", info(peer))
 
     def parting(self, connection: Connection) -> None:  # noqa: ARG002  # see Keeper
         """A goodbye was said: a stop may have waited for it."""
@@ -314,7 +298,7 @@ class Peers:
         if self.closing is not None:
             peer.fail_queue(self.closing)
         if not peer.links:
-            self.node.events.tell("peer_lost", self.info(peer), error)
+            self.node.events.tell("peer_lost", info(peer), error)
             for number in self.claims.of_peer(peer):
                 self._unproven(number)
         if not peer.links:
@@ -346,8 +330,7 @@ class Peers:
         """Know a peer no longer if nothing is kept for it and nobody waits for it; what it counted stays in the sums."""
         if not peer.idle or peer in self.absent or peer in self.dialler:
             return
-        self.gone = NodeStats.of({}, gone=(self.gone, self._record(peer)))
-        peer.counters.reset()
+        self.census.forget(peer)
         self.routes.forget(peer)
         self.dialler.forget(peer)
         if self.consumers is not None:
@@ -385,7 +368,7 @@ class Peers:
         """A peer that was to be dialled turns out to be one that has a link: what waits goes there."""
         self.routes.replace(peer, known)
         self._replaced(peer, known, self.loop.time())
-        self._wake_links(known)
+        self.wake_links(known)
 
     def _replaced(self, target: Peer, peer: Peer, now: float) -> None:
         """What waits for whoever is where a peer was dialled goes to the one that is; what is for it alone fails."""
@@ -404,64 +387,12 @@ class Peers:
 
     # What waits for room
 
-    async def wait_room(self, peer: Peer, timeout: float | None) -> bool:
-        """Wait until a small message could be written at once, or the link is gone; False when the time is over."""
-        waiter: asyncio.Future[None] = self.loop.create_future()
-        peer.starved.append(waiter)
-        try:
-            async with asyncio.timeout(timeout):
-                await waiter
-        except TimeoutError:
-            return False
-        finally:
-            if waiter in peer.starved:
-                peer.starved.remove(waiter)
-            if not peer.starved:
-                self.dialler.unwant(peer)
-        return True
-
     def room(self, peer: Peer) -> None:
         """There is room: whoever waits for it looks again."""
         waiters, peer.starved = peer.starved, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-    async def wait_ready(self, address: Address, timeout: float | None) -> None:
-        """See `Node.ready`."""
-        deadline = None if timeout is None else self.loop.time() + timeout
-        peer = self.at(address)
-        while not peer.ready:
-            if self.closing is not None:
-                raise Closed("node")
-            left = None if deadline is None else deadline - self.loop.time()
-            if left is not None and left <= 0:
-                self.forget_if_idle(peer)
-                raise self._not_ready(peer, timeout) from peer.trouble
-            if peer.link is None or not peer.link.sending:
-                self.dialler.want(peer)
-            if not await self.wait_room(peer, left):
-                raise self._not_ready(peer, timeout) from peer.trouble
-            if peer.link is None and isinstance(peer.trouble, ConfigError):
-                raise peer.trouble
-            # Another may be there now, or this one may have been forgotten since it was woken.
-            peer = self.at(address)
-
-    @staticmethod
-    def _not_ready(peer: Peer, timeout: float | None) -> Expired:
-        return Expired(Message(b"", peer.address), timeout, "waiting for the peer to be ready", peer.address)
-
-    async def check(self, address: Address, timeout: float | None) -> bool:
-        """See `Node.check`."""
-        peer = self.at(address)
-        if peer.links:
-            return True
-        try:
-            async with asyncio.timeout(timeout):
-                await self.dialler.attempt(peer, address)
-        except (LinkError, TimeoutError):
-            return False
-        return True
 
     # What peers ask for
 
@@ -495,68 +426,20 @@ class Peers:
             self.arm(peer, following)
         if peer.queued:
             peer.pump(now)
-        self._wake_links(peer)
+        self.wake_links(peer)
         if not peer.links:
             self.forget_if_idle(peer)
+
+    def cancel_timers(self) -> None:
+        """Ring no more."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+        self.absent.clear()
 
     def close(self, link: Link, error: RedpollError) -> None:
         """Close a link because of an error."""
         link.owner.fail(error)
-
-    # How messages end
-
-    def release(self, message: Received[Any]) -> None:
-        """Release a message outside of the dispatcher's turn."""
-        if message.link.peer is not None and message.link.peer.slots.release(message):
-            self._freed(message)
-
-    def refuse(self, message: Received[Any], code: int, text: str) -> None:
-        """Refuse a message."""
-        if message.link.peer is not None and message.link.peer.slots.refuse(message, code, text):
-            self._freed(message)
-
-    def release_many(self, messages: list[Received[Any]]) -> None:
-        """Release a batch."""
-        peer = messages[0].link.peer
-        if peer is not None:
-            used = self.pool.used
-            peer.slots.release_many(messages)
-            self._freed(messages[0], used - self.pool.used)
-
-    def refuse_waiting(self, message: Received[Any], code: int, text: str) -> bool:
-        """Refuse a message that is still in its inbox; False if it is not."""
-        peer = message.link.peer
-        if peer is None or not peer.slots.refuse_waiting(message, code, text):
-            return False
-        self.begun(peer)
-        self._freed(message)
-        return True
-
-    def handled(self, message: Received[Any]) -> None:
-        """The handler returned nothing."""
-        if self.config.auto_release is not False:
-            self.release(message)
-
-    def _freed(self, message: Received[Any], count: int = 1) -> None:
-        link = message.link
-        peer = link.peer
-        if peer is None:
-            return
-        if link.out:
-            link.owner.wake()
-        elif link not in peer.links:
-            self._wake_links(peer)
-        if link.held == 0 and link.state in _ENDING:
-            link.owner.wake()
-        if peer.slots.inbox or self.pool.used + count >= self.pool.limit:
-            if self.dispatcher is not None:
-                self.dispatcher.freed(peer)
-            elif self.consumers is not None:
-                self.consumers.freed(peer)
-        if self.stopping:
-            self.changed()
-        if not peer.links:
-            self.ended_late(peer)
 
     def ended_late(self, peer: Peer) -> None:
         """Messages may have ended after their peer's last link: it is remembered for a time, as who has just gone is."""
@@ -567,243 +450,21 @@ class Peers:
     def after_dispatch(self, peer: Peer) -> None:
         """The dispatcher, or a consumer, had a turn outside of reading: write what came of it."""
         self.begun(peer)
-        self._wake_links(peer)
+        self.wake_links(peer)
         self.ended_late(peer)
 
     @staticmethod
-    def _wake_links(peer: Peer) -> None:
+    def wake_links(peer: Peer) -> None:
+        """There may be output on any link of a peer."""
         for link in peer.links:
             if link.out or link.transfers or link.written:
                 link.owner.wake()
-
-    def handler_failed(self, message: Received[Any], error: BaseException) -> None:
-        """Log a handler's exception with the message's identity, and tell the hook."""
-        _logger.error(
-            "the handler failed on message %s from %s", message.identity.hex(), message.address, exc_info=error
-        )
-        self.node.events.tell("handler_failed", message, error)
 
     def unheard(self, out: Sending) -> None:
         """A send failed and nobody awaited it."""
         error = getattr(out, "_exception", None)
         if error is not None:
             self.node.events.tell("send_failed", out.message, error)
-
-    # Answers
-
-    def decode(self, message: Any) -> None:
-        """Put what the serializer makes of a message's bytes in their place.
-
-        Raises:
-            DecodeError: It cannot read them.
-        """
-        data = message.data
-        message._replace_data(self.serializer.decode(data))
-
-    def readable(self, message: Any) -> bool:
-        """Decode a message that was begun; one that the serializer cannot read is refused: False."""
-        try:
-            self.decode(message)
-        except Exception as error:  # noqa: BLE001  # a serializer may be anybody's
-            text = str(error) if isinstance(error, DecodeError) else raised(error)
-            self.refuse(message, Undecodable.code, text)
-            self.handler_failed(message, error)
-            return False
-        return True
-
-    def answer(self, message: Received[Any], result: Any) -> None:
-        """Send back what a handler returned, if that is wanted, and release the message.
-
-        Raises:
-            EncodeError: The serializer cannot carry it.
-            MessageTooLarge: It is above what this node may send or the other takes.
-        """
-        link = message.link
-        if link.announced is None:
-            if self.config.answer_libchirp:
-                self._reply_plain(message, result, b"")
-            self.handled(message)
-            return
-        if not message.kind & _WANTED:
-            self.handled(message)
-            return
-        body = self._encode_answer(link, result)
-        peer = link.peer
-        if peer is None:
-            return
-        if link.state is LinkState.CLOSED:
-            # The same node, over a newer link; if there is none, nobody waits for the answer any more.
-            if peer.link is not None and peer.link.announced is not None:
-                peer.link.answer(message, body, ends=False)
-                self._wake_links(peer)
-            self.handled(message)
-        elif message.phase or not message.kind & _REQ_ACK or self.config.auto_release is False:
-            link.answer(message, body, ends=False)
-            self.handled(message)
-            link.owner.wake()
-        else:
-            peer.slots.release_with_answer(message, body)
-            self._freed(message)
-
-    async def respond(self, message: Received[Any], data: Any, header: bytes) -> None:
-        """Send an answer while the message goes on."""
-        link = message.link
-        peer = link.peer
-        if peer is None:
-            raise Closed("message")
-        if link.announced is None or not message.kind & _WANTED:
-            await self.node.send(message.reply(data, header=header))
-            return
-        if link not in peer.links:
-            if peer.link is None or peer.link.announced is None:
-                raise PeerLost(peer.address, "the link that the message came over is gone")
-            link = peer.link
-        body = self._encode_answer(link, data, len(header))
-        out = Sending(loop=self.loop)
-        out.peer = peer
-        out.prepare(message.reply(data, header=header), body, 0, None, None, pinned=True)
-        link.answer(message, body, header, ends=False, out=out)
-        link.owner.wake()
-        # It goes out all the same when this is cancelled: half an answer would be none.
-        await asyncio.shield(out)
-
-    def _encode_answer(self, link: Link, data: Any, header_size: int = 0) -> Body:
-        body = self.serializer.encode(data)
-        size = len(body) + header_size
-        announced = link.announced
-        if size > self.settings.max_message_size or (announced is not None and size > announced.max_message_size):
-            limits = (self.settings.max_message_size, announced.max_message_size if announced is not None else size)
-            raise MessageTooLarge("message", size, min(limits))
-        return body
-
-    def _reply_plain(self, message: Received[Any], result: Any, header: bytes) -> None:
-        self.node.send(message.reply(result, header=header))
-
-    # Looking
-
-    def info(self, peer: Peer) -> PeerInfo:
-        """Who a peer is, for hooks and `Node.peers`."""
-        return PeerInfo(peer.address, peer.identity, bool(peer.links), peer.epoch is not None)
-
-    def stats(self) -> NodeStats:
-        """The counters of all peers."""
-        records: dict[str, PeerStats] = {}
-        for peer in self.routes:
-            label = name = self._label(peer)
-            number = 1
-            while label in records:
-                # A stranger that claims its identity and address.
-                number += 1
-                label = f"{name} ({number})"
-            records[label] = self._record(peer)
-        return NodeStats.of(records, connections=len(self.connections), gone=(self.gone,))
-
-    @staticmethod
-    def _label(peer: Peer) -> str:
-        identity = peer.identity.hex() if peer.identity else "unknown"
-        return f"{peer.address or 'not listening'} {identity}"
-
-    @staticmethod
-    def _record(peer: Peer) -> PeerStats:
-        counters = peer.counters
-        return PeerStats(
-            sent=counters.sent,
-            received=counters.received,
-            bytes_sent=counters.bytes_sent + sum(link.bytes_sent for link in peer.links),
-            bytes_received=counters.bytes_received + sum(link.bytes_received for link in peer.links),
-            in_flight=sum(len(link.in_flight) for link in peer.links),
-            queued=peer.queued,
-            slots_used=peer.slots.running,
-            refused=counters.refused,
-            refused_by_peer=counters.refused_by_peer,
-            late=counters.late,
-            reconnects=counters.reconnects,
-            errors=counters.errors,
-            conflicts=counters.conflicts,
-        )
-
-    # Stopping
-
-    def leave(self, stoppers: Stoppers) -> None:
-        """Say goodbye on each link that has nothing more to send; to be called again for the others.
-
-        While anything is at work that may still send, links stay that it cannot do without: to who cannot be dialled
-        back, to libchirp, which knows no goodbye, and those that this node dialled.
-        """
-        working = self._working(stoppers)
-        for connection in list(self.connections):
-            link = connection.link
-            if (
-                link.taking
-                and not link.transfers
-                and not (link.peer is not None and link.peer.queued)
-                and not (working and _is_needed(link))
-            ):
-                link.leave()
-                connection.wake()
-        if self.consumers is not None and not self.consumers.claiming and not self.pool.used:
-            # Nobody will begin what waits: there is nothing to drain.
-            self._refuse_inboxes()
-
-    def _working(self, stoppers: Stoppers) -> bool:
-        """Whether a handler or a consumer is at work, beside handlers that stop the node themselves."""
-        if self.dispatcher is None:
-            return self.pool.used > 0
-        return any(task not in stoppers for task in self.dispatcher.tasks)
-
-    def busy(self, stoppers: Stoppers) -> bool:
-        """Whether anything that was begun has not ended, beside messages whose handlers stop the node themselves."""
-        own: list[Link] = []
-        if self.dispatcher is not None:
-            if self._working(stoppers):
-                return True
-            own = [message.link for message in self.dispatcher.tasks.values() if not message.phase]
-        return any(self._unfinished(peer, own) for peer in self.routes)
-
-    @staticmethod
-    def _unfinished(peer: Peer, own: list[Link]) -> bool:
-        if peer.queued or peer.requests or peer.slots.running > sum(link.peer is peer for link in own):
-            return True
-        return any(not message.phase for message in peer.slots.inbox) or any(
-            link.unfinished or _awaits_goodbye(link) for link in peer.links
-        )
-
-    def abort(self, error: RedpollError) -> None:
-        """Refuse what waits, fail what was not sent, say goodbye. From now on nothing is begun or dialled."""
-        self.closing = error
-        if self.consumers is not None:
-            self.consumers.close()
-        self._refuse_inboxes()
-        for peer in self.routes:
-            peer.fail_queue(error)
-            self.room(peer)
-        for connection in list(self.connections):
-            connection.link.leave()
-            connection.wind_down(error)
-
-    def _refuse_inboxes(self) -> None:
-        for peer in self.routes:
-            peer.slots.refuse_all_waiting(ShuttingDown.code, "the node stopped before it was begun")
-            self._wake_links(peer)
-
-    @property
-    def parted(self) -> bool:
-        """Whether no goodbye waits for an answer."""
-        return not any(_awaits_goodbye(each.link) for each in self.connections)
-
-    def close_all(self) -> None:
-        """Close every connection, once what was written is gone; what is not confirmed by then fails."""
-        for connection in list(self.connections):
-            connection.close(self.closing)
-
-    def end_all(self) -> None:
-        """End what is left of connections and timers."""
-        for connection in list(self.connections):
-            connection.give_up(self.closing or Closed("node"))
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
-        self.absent.clear()
 
 
 def _nothing() -> None:
@@ -817,17 +478,3 @@ def _in_order(connection: Connection, error: RedpollError) -> bool:
         return True
     closed_there = connection.error is None and error.__cause__ is None
     return closed_there and (link.announced is None or link.state is LinkState.LEFT)
-
-
-def _is_needed(link: Link) -> bool:
-    """Whether whoever works on a message may need a link: without it its peer could not be reached, or not at once."""
-    peer = link.peer
-    return peer is not None and (link.dialled or link.announced is None or not can_be_dialled(peer.address))
-
-
-def _awaits_goodbye(link: Link) -> bool:
-    """Whether a redpoll peer will answer our goodbye; it does when all that it sent has ended.
-
-    Closing with something unread would reset the connection, and lose the acknowledgements on their way.
-    """
-    return link.state is LinkState.LEAVING and link.announced is not None and not link.held

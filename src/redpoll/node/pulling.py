@@ -1,14 +1,13 @@
-"""Taking messages from a node without a handler: one at a time, in batches, or with `async for`."""
+"""Taking messages from a node without a handler: who waits for them, and who is next."""
 
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from redpoll.errors import Abandoned, Closed
+from redpoll.errors import Closed
 from redpoll.node.sending import Unset
 from redpoll.node.unclaimed import Unclaimed
 from redpoll.wire.peer import Peer
@@ -18,7 +17,7 @@ if TYPE_CHECKING:
     from redpoll.node.peers import Peers
     from redpoll.node.received import Received
 
-__all__ = ["Batches", "Consumers", "Messages", "Take"]
+__all__ = ["Consumers", "Take"]
 
 DataT = TypeVar("DataT")
 
@@ -31,6 +30,7 @@ class Consumers:
 
     def __init__(self, peers: Peers, loop: asyncio.AbstractEventLoop, unclaimed_timeout: float) -> None:
         self._peers = peers
+        self._ends = peers.ends
         self._loop = loop
         self._raw = peers.raw
         #: Peers whose messages wait, in the order of their turns.
@@ -113,7 +113,7 @@ class Consumers:
                 del ready[peer]
             if peer.slots.overrun:
                 self._peers.begun(peer)
-            if self._raw or self._peers.readable(message):
+            if self._raw or self._ends.readable(message):
                 return message  # type: ignore[return-value]
         return None
 
@@ -125,7 +125,7 @@ class Consumers:
         unusual = slots.irregular or slots.overrun or slots.carried
         frame = last.frame
         if frame[4] or not inbox or unusual or not self._raw or len(self._ready) > 1:
-            self._peers.release(last)
+            self._ends.release(last)
             return self.take_nowait()
         message: Any = inbox.popleft()
         if not inbox:
@@ -151,7 +151,7 @@ class Consumers:
                 ready[peer] = None
             self._peers.begun(peer)
             if not self._raw:
-                batch = [message for message in batch if self._peers.readable(message)]
+                batch = [message for message in batch if self._ends.readable(message)]
             if batch:
                 return batch
             self._peers.ended_late(peer)
@@ -230,121 +230,6 @@ class Consumers:
         """Whoever was woken took something: more may be there for another."""
         if self._ready and self._waiters:
             self._wake()
-
-
-class _Loop:
-    """One `async for` over a node: while it is alive somebody claims what arrives, also between two steps."""
-
-    __slots__ = ("_consumers", "_counted", "_peers", "_releasing")
-
-    def __init__(self, consumers: Consumers, peers: Peers, auto_release: bool | str) -> None:
-        self._consumers = consumers
-        self._peers = peers
-        self._releasing = auto_release
-        self._counted = True
-        consumers.iterators += 1
-
-    def _uncount(self) -> None:
-        if self._counted:
-            self._counted = False
-            self._consumers.iterator_ended()
-
-    def _held(self) -> list[Received[Any]]:
-        """The messages of the last step that are to be released with the next."""
-        raise NotImplementedError
-
-    def __del__(self) -> None:
-        left = [message for message in self._held() if not message.phase]
-        # First: a warning may be made an exception, which ends here.
-        for message in left:
-            self._peers.refuse(message, Abandoned.code, "its consumer left the loop without ending it")
-        self._uncount()
-        if left:
-            what = f"its last message ended; {left[0]!r} was"
-            if len(left) > 1:
-                what = f"{len(left)} messages of its last batch ended; they were"
-            warnings.warn(
-                f"a loop over a node was left before {what} refused as Abandoned: release or refuse before the break",
-                RuntimeWarning,
-                stacklevel=2,
-            )
-
-
-class Messages(_Loop):
-    """One `async for` over a node: each message is released when the next is asked for."""
-
-    __slots__ = ("_message",)
-
-    def __init__(self, consumers: Consumers, peers: Peers, auto_release: bool | str) -> None:
-        super().__init__(consumers, peers, auto_release)
-        self._message: Received[Any] | None = None
-
-    def __aiter__(self) -> Messages:
-        return self
-
-    async def __anext__(self) -> Received[Any]:
-        """Release the message before, and wait for the next.
-
-        Raises:
-            StopAsyncIteration: The node stopped.
-        """
-        last = self._message
-        message: Received[Any] | None = None
-        if last is not None:
-            self._message = None
-            if not last.phase:
-                message = self._consumers.step(last)
-        if message is None:
-            try:
-                message = await self._consumers.take(None)
-            except Closed:
-                self._uncount()
-                raise StopAsyncIteration from None
-        if self._releasing is True:
-            self._message = message
-        elif self._releasing == "get":
-            self._peers.release(message)
-        return message
-
-    def _held(self) -> list[Received[Any]]:
-        return [] if self._message is None else [self._message]
-
-
-class Batches(_Loop):
-    """One `async for` over lists of messages: a list is released when the next is asked for."""
-
-    __slots__ = ("_batch", "_limit")
-
-    def __init__(self, consumers: Consumers, peers: Peers, limit: int, auto_release: bool | str) -> None:
-        super().__init__(consumers, peers, auto_release)
-        self._limit = limit
-        self._batch: list[Received[Any]] = []
-
-    def __aiter__(self) -> Batches:
-        return self
-
-    async def __anext__(self) -> list[Received[Any]]:
-        """Release the batch before, and wait for messages: as many of one peer as are there, at least one.
-
-        Raises:
-            StopAsyncIteration: The node stopped.
-        """
-        if self._batch:
-            batch, self._batch = self._batch, []
-            self._peers.release_many(batch)
-        try:
-            batch = await self._consumers.take_batch(self._limit)
-        except Closed:
-            self._uncount()
-            raise StopAsyncIteration from None
-        if self._releasing is True:
-            self._batch = batch
-        elif self._releasing == "get":
-            self._peers.release_many(batch)
-        return batch
-
-    def _held(self) -> list[Received[Any]]:
-        return self._batch
 
 
 class Take(Generic[DataT]):

@@ -64,7 +64,7 @@ class Received(Inbound[DataT]):
     def release(self) -> None:
         """The work is done: give the slot back and acknowledge. Does nothing if the message has ended."""
         if self.phase != Phase.ENDED:
-            self.node._peers.release(self)
+            self.link.owner.keeper.ends.release(self)
 
     def refuse(self, reason: str = "") -> None:
         """The work is not done: give the slot back and tell the sender, whose `send` raises `Refused` with the reason.
@@ -79,7 +79,7 @@ class Received(Inbound[DataT]):
         """
         if not isinstance(reason, str):
             raise UsageError(f"a reason is text, not {type(reason).__name__}")
-        self.node._peers.refuse(self, Refused.code, reason)
+        self.link.owner.keeper.ends.refuse(self, Refused.code, reason)
 
     async def respond(self, data: Any, *, header: bytes = b"") -> None:
         """Send the answer that the sender wants. The message has still to end.
@@ -94,7 +94,7 @@ class Received(Inbound[DataT]):
             NotConfirmed: The link was lost before it was written.
             SendError: As for `Node.send`, where the sender is a libchirp node or did not ask.
         """
-        await self.node._peers.respond(self, data, header)
+        await self.link.owner.keeper.ends.respond(self, data, header)
 
     def _withdrawn(self, hard: bool) -> None:
         """Its sender gave it up: tell whoever works on it."""
@@ -129,11 +129,11 @@ class Received(Inbound[DataT]):
     def _refuse_for(self, error: BaseException) -> None:
         """Refuse because of what the work raised."""
         if isinstance(error, asyncio.CancelledError):
-            self.node._peers.refuse(self, Cancelled.code, "its handling was cancelled")
+            self.link.owner.keeper.ends.refuse(self, Cancelled.code, "its handling was cancelled")
         elif isinstance(error, GeneratorExit):
-            self.node._peers.refuse(self, Abandoned.code, "its consumer left")
+            self.link.owner.keeper.ends.refuse(self, Abandoned.code, "its consumer left")
         else:
-            self.node._peers.refuse(self, HandlerFailed.code, raised(error))
+            self.link.owner.keeper.ends.refuse(self, HandlerFailed.code, raised(error))
 
 
 def raised(error: BaseException) -> str:

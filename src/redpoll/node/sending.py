@@ -97,7 +97,7 @@ class Sending(asyncio.Future[Any], Outgoing):
         if error is None:
             if answer is not None and not self._owner.raw:
                 try:
-                    self._owner.decode(answer)
+                    self._owner.ends.decode(answer)
                 except Exception as problem:  # noqa: BLE001  # a serializer may be anybody's
                     self.set_exception(problem)
                     return

@@ -99,7 +99,7 @@ class Unclaimed:
                 due.append(message)
                 if message.frame[:2] == mark:
                     break
-            count += sum(self._peers.refuse_waiting(message, NoHandler.code, _TEXT) for message in due)
+            count += sum(self._peers.ends.refuse_waiting(message, NoHandler.code, _TEXT) for message in due)
             self._peers.after_dispatch(peer)
         if count:
             _logger.warning(

@@ -1,4 +1,4 @@
-"""ready and check: is somebody there, and would a message be written at once."""
+"""Waiting for a peer: until it is ready, or somebody is there."""
 
 from __future__ import annotations
 

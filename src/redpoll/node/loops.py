@@ -1,0 +1,130 @@
+"""Loops over a node: message by message or in batches; each step ends what the one before gave."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from redpoll.errors import Abandoned, Closed
+
+if TYPE_CHECKING:
+    from redpoll.node.ends import Ends
+    from redpoll.node.pulling import Consumers
+    from redpoll.node.received import Received
+
+__all__ = ["Batches", "Messages"]
+
+
+class _Loop:
+    """One `async for` over a node: while it is alive somebody claims what arrives, also between two steps."""
+
+    __slots__ = ("_consumers", "_counted", "_ends", "_releasing")
+
+    def __init__(self, consumers: Consumers, ends: Ends, auto_release: bool | str) -> None:
+        self._consumers = consumers
+        self._ends = ends
+        self._releasing = auto_release
+        self._counted = True
+        consumers.iterators += 1
+
+    def _uncount(self) -> None:
+        if self._counted:
+            self._counted = False
+            self._consumers.iterator_ended()
+
+    def _held(self) -> list[Received[Any]]:
+        """The messages of the last step that are to be released with the next."""
+        raise NotImplementedError
+
+    def __del__(self) -> None:
+        left = [message for message in self._held() if not message.phase]
+        # First: a warning may be made an exception, which ends here.
+        for message in left:
+            self._ends.refuse(message, Abandoned.code, "its consumer left the loop without ending it")
+        self._uncount()
+        if left:
+            what = f"its last message ended; {left[0]!r} was"
+            if len(left) > 1:
+                what = f"{len(left)} messages of its last batch ended; they were"
+            warnings.warn(
+                f"a loop over a node was left before {what} refused as Abandoned: release or refuse before the break",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+class Messages(_Loop):
+    """One `async for` over a node: each message is released when the next is asked for."""
+
+    __slots__ = ("_message",)
+
+    def __init__(self, consumers: Consumers, ends: Ends, auto_release: bool | str) -> None:
+        super().__init__(consumers, ends, auto_release)
+        self._message: Received[Any] | None = None
+
+    def __aiter__(self) -> Messages:
+        return self
+
+    async def __anext__(self) -> Received[Any]:
+        """Release the message before, and wait for the next.
+
+        Raises:
+            StopAsyncIteration: The node stopped.
+        """
+        last = self._message
+        message: Received[Any] | None = None
+        if last is not None:
+            self._message = None
+            if not last.phase:
+                message = self._consumers.step(last)
+        if message is None:
+            try:
+                message = await self._consumers.take(None)
+            except Closed:
+                self._uncount()
+                raise StopAsyncIteration from None
+        if self._releasing is True:
+            self._message = message
+        elif self._releasing == "get":
+            self._ends.release(message)
+        return message
+
+    def _held(self) -> list[Received[Any]]:
+        return [] if self._message is None else [self._message]
+
+
+class Batches(_Loop):
+    """One `async for` over lists of messages: a list is released when the next is asked for."""
+
+    __slots__ = ("_batch", "_limit")
+
+    def __init__(self, consumers: Consumers, ends: Ends, limit: int, auto_release: bool | str) -> None:
+        super().__init__(consumers, ends, auto_release)
+        self._limit = limit
+        self._batch: list[Received[Any]] = []
+
+    def __aiter__(self) -> Batches:
+        return self
+
+    async def __anext__(self) -> list[Received[Any]]:
+        """Release the batch before, and wait for messages: as many of one peer as are there, at least one.
+
+        Raises:
+            StopAsyncIteration: The node stopped.
+        """
+        if self._batch:
+            batch, self._batch = self._batch, []
+            self._ends.release_many(batch)
+        try:
+            batch = await self._consumers.take_batch(self._limit)
+        except Closed:
+            self._uncount()
+            raise StopAsyncIteration from None
+        if self._releasing is True:
+            self._batch = batch
+        elif self._releasing == "get":
+            self._ends.release_many(batch)
+        return batch
+
+    def _held(self) -> list[Received[Any]]:
+        return self._batch
