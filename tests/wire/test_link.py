@@ -633,6 +633,21 @@ def test_a_run_keeps_to_its_limit() -> None:
     assert peer_of(link).places == 0
 
 
+def test_output_taken_amid_a_run_is_half_of_it() -> None:
+    """Output that is taken while a run is made, as a send in between may do, is followed by the rest."""
+    link = linked()
+    early: list[Body] = []
+
+    def generate() -> Iterator[Message[bytes]]:
+        for number, message in enumerate(many(6)):
+            if number == 3:
+                early.extend(link.take_output())
+            yield message
+
+    assert run(link, generate()) == (6, None, True)
+    assert sum(map(len, early)) == sum(map(len, link.take_output())) > 0
+
+
 def test_what_makes_the_messages_may_send() -> None:
     """A generator that itself sends to the same peer takes serials of its own, all in the order of the wire."""
     link = linked()
