@@ -18,6 +18,8 @@ from benchmarks.rows import ROWS
 if TYPE_CHECKING:
     from pathlib import Path
 
+NONE_IS_GOOD = {"bytes", "receiver", "sender", "grown", "lost"}
+
 JOB = Job("job", 10, {}, warm_up=1)
 
 
@@ -35,7 +37,8 @@ def test_benchmark_runs_and_reports_every_contender(name: str, tmp_path: Path) -
     """Each benchmark completes with redpoll alone and writes a positive figure for each contender and job."""
     file = tmp_path / "results.json"
 
-    options = ["--only", "redpoll", "--loop", "asyncio", "--rounds", "1", "--count", "20", "--json", str(file)]
+    count = "2" if name in {"comeback", "crowd"} else "20"
+    options = ["--only", "redpoll", "--loop", "asyncio", "--rounds", "1", "--count", count, "--json", str(file)]
     assert main([name, *options]) == 0
 
     (row,) = json.loads(file.read_text())["rows"]
@@ -50,8 +53,8 @@ def test_benchmark_runs_and_reports_every_contender(name: str, tmp_path: Path) -
     for result in row["results"]:
         assert len(result["rounds"]) == 1
         for figure in ROWS[name].figures:
-            # Memory grows by whole pages: for a few connections it may not grow at all.
-            assert result["rounds"][0][figure] > 0 or name == "idle_memory"
+            # Memory grows by whole pages: for a few connections or messages it may not grow at all.
+            assert result["rounds"][0][figure] > 0 or figure in NONE_IS_GOOD
 
 
 def test_sockets_run_against_themselves(capsys: pytest.CaptureFixture[str]) -> None:

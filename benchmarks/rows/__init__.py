@@ -6,8 +6,11 @@ from benchmarks.rows import (
     acked_64,
     acked_many,
     bystanders,
+    comeback,
+    crowd,
     idle_memory,
     large,
+    pressure,
     request_1,
     request_64,
     request_beside_bodies,
@@ -31,6 +34,9 @@ _MODULES = (
     acked_many,
     bystanders,
     request_beside_bodies,
+    pressure,
+    comeback,
+    crowd,
 )
 
 ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}
