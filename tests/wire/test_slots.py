@@ -343,6 +343,25 @@ def test_overrun(make: Callable[..., Link]) -> None:
     assert [*resumable, slots.resumable, slots.resumable] == [False, True, False]
 
 
+@pytest.mark.parametrize("plain", [True, False])
+def test_overrun_over_another_link(plain: bool) -> None:
+    """A peer that overran is not read from over a link that it makes meanwhile either."""
+    peer = make_peer(lookahead=50 * OVERHEAD, window=8)
+    first = add_link(peer, plain=plain)
+    feed(first, frame(0, 51) * 60)
+    told = [peer.slots.arrived(first)]
+    if not plain:
+        # Of two links between redpoll nodes one would be left.
+        lose(first)
+    second = add_link(peer, plain=plain)
+    feed(second, frame(0, 51))
+    told.append(peer.slots.arrived(second))
+    peer.slots.refuse_all_waiting(1, "no")
+    resumable = [peer.slots.resumable, peer.slots.resumable]
+    feed(second, frame(0, 51))
+    assert (told, resumable, peer.slots.arrived(second)) == ([True, True], [True, False], False)
+
+
 # Messages that outlive their link
 
 

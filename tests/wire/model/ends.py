@@ -143,8 +143,9 @@ class Port:
         link = self.link
         if self.finished:
             return
-        if self.paused and self.end.peer.slots.resumable:
-            self.paused = False
+        if self.end.peer.slots.resumable:
+            for port in self.end.ports:
+                port.paused = False
         if link.state is LinkState.LEFT and not link.in_flight and not link.transfers:
             link.leave()
             self.flush()
