@@ -341,6 +341,16 @@ def arrived(link: Link) -> list[tuple[int, int, bytes, bytes, bytes]]:
     ]
 
 
+def held_bytes(link: Link) -> int:
+    """Bytes that a link holds of what arrived in part."""
+    reader = link.reader
+    body, partial = reader._assembly, reader._partial
+    bodies = set() if partial is None else set(partial._bodies.values())
+    if body is not None:
+        bodies.add(body)
+    return len(reader._tail) + sum(len(each.buffer) + len(each.header) for each in bodies)
+
+
 def begin_all(link: Link, *, now: float = 0.0) -> list[Work]:
     """Let what arrived wait in its peer's inbox, and begin what may be begun."""
     slots = peer_of(link).slots

@@ -41,6 +41,7 @@ from tests.wire.support import (
     feed_as,
     frame,
     handshake,
+    held_bytes,
     linked,
     make_peer,
     message,
@@ -176,7 +177,7 @@ def test_continued_begun_with_nothing(feeding: Feeding) -> None:
         ),
         (
             frame(CONTINUED, 3, (2).to_bytes(8, "big")) * 2,
-            "message 3 was begun twice, or too many were begun",
+            "message 3 was begun twice",
         ),
         (
             frame(CONTINUED, 3, (2**63).to_bytes(8, "big")),
@@ -698,7 +699,7 @@ def test_mutated_streams(data: bytes, cuts: list[int], make: Callable[..., Link]
         feed(link, data, [cut % len(data) for cut in cuts])
     except ProtocolError:
         pass
-    assert link.reader.held_bytes <= EAGER_ALLOCATION + 2 * len(data) + 128 * 1024
+    assert held_bytes(link) <= EAGER_ALLOCATION + 2 * len(data) + 128 * 1024
     assert sum(each.body_size for each in link.arrived) <= len(data)
     peer.detach(link, PeerLost(None, "over"), 0.0)
     peer.fail_queue(PeerLost(None, "over"))

@@ -440,7 +440,7 @@ class Peer:
             if part.kind & _REQ_ACK:
                 link.refuse(part, Withdrawn.code, "withdrawn by its sender before all of it was there")
             else:
-                link.credit(1, part.total + len(part.header))
+                link.credit(1, part.size)
 
     def carried_over_ended(self) -> None:
         """A message that came over a lost link ended, or came again: the window over present links grows by its place."""

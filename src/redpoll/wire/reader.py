@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import REFUSALS, ProtocolError, Refused, SendError
 from redpoll.wire.assembly import Assembly
-from redpoll.wire.capabilities import WINDOW_UNIT, Announcement
+from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import (
     ACK_ANSWER,
     BLANK_IDENTITY,
@@ -28,6 +28,7 @@ from redpoll.wire.frames import (
 from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake
 from redpoll.wire.metadata import DEADLINE_BLOCK, DEADLINE_PREFIX, Field, decode_metadata
 from redpoll.wire.outgoing import Stage
+from redpoll.wire.partial import Partial
 
 if TYPE_CHECKING:
     from redpoll.wire.link import Link
@@ -53,9 +54,6 @@ _STREAM = 32
 _STREAM_MESSAGES = 1024
 _STREAM_READ = (32 * 1024, 128 * 1024)
 
-# A peer has this many fragmented messages in progress at most; its window usually allows fewer.
-_MAX_PARTIAL = 65_536
-
 # Session frames of one read that are kept; one link is never owed more than a few.
 _MAX_SESSION = 64
 
@@ -80,7 +78,7 @@ _GOODBYES = {bytes((each,)): each for each in Goodbye}
 class Reader:
     """Reads for one link and calls it and its peer with what was said."""
 
-    __slots__ = ("_assembly", "_link", "_max_size", "_missing", "_offer", "_partial", "_promised", "_tail", "stalled")
+    __slots__ = ("_assembly", "_link", "_max_size", "_missing", "_offer", "_partial", "_tail", "stalled")
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -89,10 +87,8 @@ class Reader:
         #: The body that the socket is read into, and how much of its present frame is missing.
         self._assembly: Assembly | None = None
         self._missing = 0
-        #: Fragmented messages in progress, by serial; made when the first one comes.
-        self._partial: dict[int, Assembly] | None = None
-        #: Bytes that the messages among these will have: the window counts them from their beginning.
-        self._promised = 0
+        #: What comes in fragments; made when the first one does.
+        self._partial: Partial | None = None
         self._offer = 0
         #: Whether frames wait in the tail for the link to get its peer: tell it, then `resume`.
         self.stalled = False
@@ -100,19 +96,8 @@ class Reader:
     @property
     def unfinished(self) -> bool:
         """Whether a message that is taken has arrived in part."""
-        parts = [] if self._assembly is None else [self._assembly]
-        if self._partial:
-            parts += self._partial.values()
-        return bool(self._tail) or not all(part.discarded for part in parts)
-
-    @property
-    def held_bytes(self) -> int:
-        """Bytes that unfinished messages hold."""
-        held = len(self._tail) + sum(len(part.buffer) for part in (self._partial or {}).values())
-        body = self._assembly
-        if body is not None and not (self._partial and body.serial in self._partial):
-            held += len(body.buffer)
-        return held
+        body, partial = self._assembly, self._partial
+        return bool(self._tail) or (body is not None and not body.discarded) or (partial is not None and partial.wanted)
 
     def get_buffer(self, shared: memoryview) -> memoryview:
         """Return where the next read goes: a large body's own memory, or `shared` behind the unfinished tail."""
@@ -358,37 +343,14 @@ class Reader:
         if not self._takes(serial, kind):
             body.discard()
         if size < total:
-            self._begin(body)
+            if self._partial is None:
+                self._partial = Partial(link.settings)
+            self._partial.begin(body, self._awaits)
         return self._fill(shared, body, start, min(stop, end), stop)
 
-    def _begin(self, body: Assembly) -> None:
-        """Note a message, or an answer, of which more is to come in fragments.
-
-        Raises:
-            ProtocolError: It was begun before, or the window does not allow it.
-        """
-        partial = self._partial
-        if partial is None:
-            partial = self._partial = {}
-        if body.serial in partial or len(partial) >= _MAX_PARTIAL:
-            raise ProtocolError(f"message {body.serial} was begun twice, or too many were begun")
-        partial[body.serial] = body
-        if body.kind & _ANSWER:
-            # It takes no place in a window: we asked for it. One that nobody waits for is not kept.
-            peer = self._link.peer
-            if peer is None or not peer.awaits(self._link, body.serial):
-                body.discard()
-            return
-        self._promised += body.total
-        if self._promised > max(self._link.settings.window_bytes, WINDOW_UNIT) + self._max_size:
-            raise ProtocolError(f"messages of {self._promised} bytes were begun, more than the window allows")
-
-    def _end(self, serial: int) -> Assembly | None:
-        """Note that nothing more comes of what was begun."""
-        body = self._partial.pop(serial, None) if self._partial else None
-        if body is not None and not body.kind & _ANSWER:
-            self._promised -= body.total
-        return body
+    def _awaits(self, serial: int) -> bool:
+        peer = self._link.peer
+        return peer is not None and peer.awaits(self._link, serial)
 
     def _takes(self, serial: int, kind: int) -> bool:
         """Whether a message is taken: decided with its first frame, so that a goodbye in between is about later ones.
@@ -406,7 +368,7 @@ class Reader:
 
     def _fragment(self, shared: memoryview, source: Any, pos: int, end: int) -> int:
         _, serial, size, _, _ = PREAMBLE.unpack_from(source, pos)
-        body = self._partial.get(serial) if self._partial else None
+        body = None if self._partial is None else self._partial.get(serial)
         if body is None:
             raise ProtocolError(f"a fragment of message {serial}, which was not begun")
         if body.filled + size > body.total or not size:
@@ -427,10 +389,12 @@ class Reader:
         return have
 
     def _assembled(self, body: Assembly) -> None:
-        self._end(body.serial)
+        if self._partial is not None:
+            self._partial.end(body.serial)
         if body.discarded:
-            if body.kind & _ANSWER and self._link.peer is not None:
-                self._link.peer.counters.late += 1
+            if body.kind & _ANSWER:
+                # It is late; and what acknowledges ends a message all the same.
+                self._arrived(b"", b"", body.identity, body.serial, body.kind, 0, None)
         else:
             buffer = body.buffer
             # The sender counts from the last piece that moved.
@@ -469,7 +433,7 @@ class Reader:
 
     def abandon(self, serial: int) -> Assembly | None:
         """Give up a message that arrived in part, and return what there was of it."""
-        return self._end(serial)
+        return None if self._partial is None else self._partial.end(serial)
 
     # Acknowledgements that are not plain, and control frames
 
@@ -599,7 +563,8 @@ def _cancel(link: Link, identity: bytes, serial: int, body: bytes) -> None:
     hard = body == b"\x01"
     if link.peer is not None:
         link.peer.cancelled(link, serial, hard=hard)
-    elif len(link.early_cancels) < _MAX_PARTIAL:
+    elif len(link.early_cancels) < link.settings.window:
+        # An honest one has no more messages to cancel: none of them can have ended.
         link.early_cancels.append((serial, hard))
 
 
