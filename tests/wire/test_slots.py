@@ -448,6 +448,19 @@ def test_sent_again_after_its_end(code: int | None, expected: tuple[int, bytes])
     assert list(peer.slots.inbox) == []
 
 
+def test_remembered_refusals_are_short() -> None:
+    """Of a refusal no more text is remembered than was sent, and that is said again."""
+    link = linked()
+    receive(link, 7)
+    peer_of(link).slots.refuse(begin(link), 1, "\N{SNOWMAN}" * 100_000)
+    first = sent(link)
+    outcomes = peer_of(link).slots._outcomes
+    assert outcomes is not None
+    assert outcomes[7] == (1, "\N{SNOWMAN}" * 341)
+    feed(link, frame(REQ_ACK | RETRY, 7, b"work"))
+    assert sent(link) == first
+
+
 def test_sent_again_and_not_known() -> None:
     """A resend of what never arrived is handled."""
     link = linked()

@@ -13,7 +13,7 @@ from typing import Any
 from redpoll.errors import Withdrawn
 from redpoll.wire.capabilities import WINDOW_UNIT
 from redpoll.wire.duplicates import RecentOutcomes
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import Kind, refusal_text
 from redpoll.wire.inbound import Inbound, Phase
 from redpoll.wire.link import Link, LinkState
 from redpoll.wire.outgoing import Body
@@ -280,6 +280,7 @@ class Slots:
         if link.announced is None:
             return
         if message.kind & _REQ_ACK:
+            text = refusal_text(text)
             self._forget(message, (code, text))
             link.refuse(message, code, text)
         else:
