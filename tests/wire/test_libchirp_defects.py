@@ -324,7 +324,7 @@ def test_a_cancelled_request_is_over(plain: bool) -> None:
     peer = make_peer()
     link = add_link(peer, plain=plain)
     submit(peer, out := Sent(b"?", REQ_ACK | WANTED, timeout=9.0))
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     feed(link, frame(0 if plain else ACK | ANSWER, out.serial, b"!", identity=out.identity))
     assert (out.settled, arrived(link), peer.counters.late) == (False, [], 1)
 

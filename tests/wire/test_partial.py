@@ -140,7 +140,7 @@ def test_answers_to_ended_requests_are_let_go() -> None:
         peer_of(link).submit(out, 0.0)
     first, second = sendings
     feed(link, frame(ANSWER | CONTINUED, first.serial, total + bytes(40_000), identity=first.identity))
-    peer_of(link).withdraw(first)
+    peer_of(link).withdraw(first, 0.0)
     feed(link, frame(ANSWER | CONTINUED, second.serial, total + bytes(10), identity=second.identity))
     assert held_bytes(link) < 20_000
     feed(link, frame(FRAGMENT, first.serial, bytes(10_000), identity=first.identity))
@@ -153,7 +153,7 @@ def test_an_unwanted_answer_acknowledges() -> None:
     link = linked()
     out = Sent(b"?", REQ_ACK | WANTED)
     peer_of(link).submit(out, 0.0)
-    peer_of(link).withdraw(out)
+    peer_of(link).withdraw(out, 0.0)
     taken(link)
     feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, (9).to_bytes(8, "big") + b"x", identity=out.identity))
     feed(link, frame(FRAGMENT, out.serial, bytes(8), identity=out.identity))

@@ -17,7 +17,7 @@ from redpoll.errors import (
 from redpoll.message import Message
 from redpoll.wire.link import Link, LinkState
 from redpoll.wire.outgoing import Stage
-from redpoll.wire.peer import MAX_GIVEN_UP, WITHDRAW_GRACE, Peer
+from redpoll.wire.peer import ABANDONED_FOR, MAX_GIVEN_UP, WITHDRAW_GRACE, Peer
 from redpoll.wire.slots import SlotPool
 from tests.wire.support import (
     ACK,
@@ -129,7 +129,7 @@ def test_queue_is_bounded(options: dict[str, int], text: str) -> None:
     assert third.error.reason == text
     assert not third.error.sent
     assert third.error.hint == "await each send, await node.ready(address), or use send_many"
-    peer.withdraw(first)
+    peer.withdraw(first, 0.0)
     submit(peer, fourth := Sent(b"four"))
     assert not fourth.settled
 
@@ -173,8 +173,8 @@ def test_withdrawn_in_the_queue() -> None:
     peer = make_peer()
     sendings = [Sent(bytes([number]), timeout=5.0) for number in range(3)]
     submit(peer, *sendings)
-    peer.withdraw(sendings[1])
-    peer.withdraw(sendings[1])
+    peer.withdraw(sendings[1], 0.0)
+    peer.withdraw(sendings[1], 0.0)
     assert (peer.queued, peer.queued_bytes) == (2, 2)
     assert [data[-1:] for *_, data in sent(add_link(peer))] == [b"\0", b"\2"]
     assert not sendings[1].settled
@@ -186,7 +186,7 @@ def test_queue_forgets_the_withdrawn() -> None:
     submit(peer, Sent())
     for _ in range(10_000):
         submit(peer, out := Sent())
-        peer.withdraw(out)
+        peer.withdraw(out, 0.0)
     assert len(peer.queue) < 200
 
 
@@ -392,7 +392,7 @@ def test_cancelled_in_flight(hard: bool) -> None:
     link = add_link(peer)
     submit(peer, out := Sent(timeout=5.0))
     taken(link)
-    peer.withdraw(out, hard=hard)
+    peer.withdraw(out, 0.0, hard=hard)
     assert [(kind, data) for kind, _, _, _, data in sent(link)] == [(CANCEL, b"\x01" if hard else b"")]
     assert owner(peer).woken == [link]
     acknowledge(link, out)
@@ -405,7 +405,7 @@ def test_cancelled_after_the_acknowledgement() -> None:
     link = add_link(peer)
     submit(peer, out := Sent(kind=REQ_ACK | WANTED))
     acknowledge(link, out)
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     feed(link, frame(ANSWER, out.serial, b"late", identity=out.identity))
     assert (out.settled, peer.requests, peer.counters.late) == (False, {}, 1)
 
@@ -544,7 +544,7 @@ def test_goodbye_while_one_is_asked_back() -> None:
     peer = make_peer()
     link = add_link(peer)
     submit(peer, out := Sent(timeout=1.0), gone := Sent())
-    peer.withdraw(gone)
+    peer.withdraw(gone, 0.0)
     peer.expire(1.0)
     feed(link, frame(GOODBYE, 0, b"\x01"))
     assert type(out.error) is Expired
@@ -660,7 +660,7 @@ def test_plain_cancelled() -> None:
     peer = make_peer()
     link = add_link(peer, plain=True)
     submit(peer, out := Sent(timeout=2.0), following := Sent(timeout=9.0))
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     peer.pump(0.0)
     assert following.stage == Stage.QUEUED
     peer.expire(2.0)
@@ -673,11 +673,45 @@ def test_plain_cancelled_and_written() -> None:
     peer = make_peer()
     link = add_link(peer, plain=True)
     submit(peer, out := Sent(bytes(40_000), 0, timeout=2.0))
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     taken(link)
     peer.expire(2.0)
     assert owner(peer).closed == []
     assert not out.settled
+
+
+@pytest.mark.parametrize(("limit", "patience"), [(3.0, 3.0), (None, ABANDONED_FOR)])
+def test_plain_cancelled_without_a_deadline(limit: float | None, patience: float) -> None:
+    """A message without a time that its caller gave up blocks libchirp for the default time, then the link is closed."""
+    peer = make_peer(timeout=limit)
+    link = add_link(peer, plain=True)
+    out, behind = Sent(b"first"), Sent(b"second")
+    submit(peer, out, behind)
+    taken(link)
+    peer.withdraw(out, 5.0)
+    assert owner(peer).rings == [5.0 + patience]
+    peer.expire(4.9 + patience)
+    assert owner(peer).closed == []
+    peer.expire(5.0 + patience)
+    ((closed, error),) = owner(peer).closed
+    assert (closed, str(error.__cause__)) == (link, str(ConfirmTimeout(out.message, patience, THERE)))
+    assert (out.ends, behind.ends) == ([], [])
+
+
+@pytest.mark.parametrize("kind", [REQ_ACK, 0])
+def test_plain_cancelled_and_acknowledged(kind: int) -> None:
+    """What was given up and is acknowledged after all, or was not to be, leaves the link alone."""
+    peer = make_peer()
+    link = add_link(peer, plain=True)
+    out = Sent(b"first", kind)
+    link.writable = True
+    submit(peer, out)
+    peer.withdraw(out, 0.0)
+    if kind:
+        feed(link, frame(ACK, 1, identity=out.identity))
+    peer.expire(99.0)
+    assert owner(peer).closed == []
+    assert peer.deadlines.next() is None
 
 
 def test_answers_to_what_was_given_up() -> None:
@@ -687,13 +721,13 @@ def test_answers_to_what_was_given_up() -> None:
     submit(peer, out := Sent(kind=REQ_ACK | WANTED, timeout=9.0))
     taken(link)
     acknowledge(link, out)
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     feed(link, frame(REQ_ACK, 5, b"late", identity=out.identity))
     assert (arrived(link), kinds(link), peer.counters.late) == ([], [(ACK, 2)], 1)
     for _ in range(2 * MAX_GIVEN_UP):
         submit(peer, out := Sent(kind=REQ_ACK | WANTED))
         acknowledge(link, out)
-        peer.withdraw(out)
+        peer.withdraw(out, 0.0)
         taken(link)
     assert peer.given_up is not None
     assert len(peer.given_up) <= MAX_GIVEN_UP
@@ -762,7 +796,7 @@ def test_idle() -> None:
     idle = [peer.idle]
     submit(peer, out := Sent())
     idle.append(peer.idle)
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     idle.append(peer.idle)
     link = add_link(peer)
     idle.append(peer.idle)
@@ -780,7 +814,7 @@ def test_an_end_is_told_once() -> None:
         link,
         frame(ACK, out.serial, identity=out.identity) + frame(ACK | RETRY, out.serial, b"\x01", identity=out.identity),
     )
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     peer.expire(9.0)
     lose(link)
     assert len(out.ends) == 1

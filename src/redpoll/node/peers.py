@@ -76,6 +76,7 @@ class Peers:
             identity=identity,
             epoch=int.from_bytes(os.urandom(4), "big"),
             acknowledge=config.acknowledge,
+            timeout=config.timeout,
             slots=config.effective_slots,
             window=config.effective_window,
             window_bytes=config.window_bytes,

@@ -111,7 +111,7 @@ class Sending(asyncio.Future[Any], Outgoing):
         """Withdraw the message and cancel the future."""
         if self.done():
             return False
-        self.peer.withdraw(self, hard=self.hard)
+        self.peer.withdraw(self, self.get_loop().time(), hard=self.hard)
         return super().cancel(msg)
 
     def __del__(self) -> None:

@@ -34,7 +34,7 @@ from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import Counters, SlotPool, Slots
 
-__all__ = ["WITHDRAW_GRACE", "Owner", "Peer"]
+__all__ = ["ABANDONED_FOR", "MAX_GIVEN_UP", "WITHDRAW_GRACE", "Owner", "Peer"]
 
 _REQ_ACK = int(Kind.REQ_ACK)
 _WANTED = int(Kind.WANTED)
@@ -49,6 +49,9 @@ _MAX_PLAIN = 0xFFFFFFFF
 #: as not sent, which is worth a round trip.
 WITHDRAW_GRACE = 0.2
 
+
+#: Seconds that libchirp has to acknowledge what was given up and had no time of its own, where the node's has no limit.
+ABANDONED_FOR = 10.0
 
 #: Of requests to libchirp that were given up so many are remembered, to know their answers when they come after all.
 MAX_GIVEN_UP = 1024
@@ -332,7 +335,7 @@ class Peer:
         self.counters.received += 1
         out.settle(message, None)
 
-    def withdraw(self, out: Outgoing, *, hard: bool = False) -> None:
+    def withdraw(self, out: Outgoing, now: float, *, hard: bool = False) -> None:
         """The caller gave up waiting: nothing is settled; what can still be stopped is stopped."""
         stage = out.stage
         if stage == _ENDED:
@@ -342,6 +345,11 @@ class Peer:
         if stage == Stage.SENT and link is not None and link.announced is None:
             # libchirp cannot be asked back: until its deadline the message still stands between us and the next one.
             self._drop_request(out)
+            if out.deadline is None and out.kind & _REQ_ACK:
+                patience = self.settings.timeout
+                out.timeout = ABANDONED_FOR if patience is None else patience
+                out.deadline = now + out.timeout
+                self._watch(out.deadline, out)
             return
         out.deadline = None
         if stage == Stage.QUEUED:

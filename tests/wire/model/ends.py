@@ -219,7 +219,7 @@ class End:
 
     def cancel(self, out: Tracked) -> None:
         out.cancelled = True
-        self.peer.withdraw(out)
+        self.peer.withdraw(out, self.clock.now)
 
     # What handlers do
 
