@@ -169,6 +169,10 @@ def error_of(link: Link, data: Body, feeding: Feeding) -> str:
 # Ends
 
 
+class Followed(bytearray):
+    """A body of which a test can tell whether anything still refers to it."""
+
+
 class Sent(Outgoing):
     """A sending that remembers how it was settled."""
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import weakref
+
 import pytest
 
 from redpoll.errors import (
@@ -33,6 +35,7 @@ from tests.wire.support import (
     THEIRS,
     THERE,
     WANTED,
+    Followed,
     Owned,
     Sent,
     add_link,
@@ -50,6 +53,16 @@ from tests.wire.support import (
 )
 
 LOST = PeerLost(THERE, "cut")
+
+
+def followed(peer: Peer, *, timeout: float, withdrawn: bool = False) -> weakref.ref[Followed]:
+    """Send a large body that nothing but the core refers to."""
+    body = Followed(100_000)
+    out = Sent(body, timeout=timeout)
+    peer.submit(out, 0.0)
+    if withdrawn:
+        peer.withdraw(out, 0.0)
+    return weakref.ref(body)
 
 
 def submit(peer: Peer, *sendings: Sent, now: float = 0.0) -> None:
@@ -157,6 +170,22 @@ def test_too_large_for_the_other_end() -> None:
     assert link.window_used == 1
 
 
+@pytest.mark.parametrize("plain", [True, False])
+def test_too_large_when_sent_again(plain: bool) -> None:
+    """A message that went out before is not confirmed when the other end came back and takes less."""
+    peer = make_peer()
+    out = Sent(bytes(3000), retry=1)
+    add_link(peer, plain=plain)
+    submit(peer, out)
+    if plain:
+        out.size = 1 << 32
+    lose(peer.links[0])
+    add_link(peer, announced=announcement(kib=2), plain=plain)
+    assert isinstance(out.error, NotConfirmed)
+    assert isinstance(out.error.__cause__, MessageTooLarge)
+    assert "when it was sent again, message of" in str(out.error)
+
+
 def test_too_large_for_libchirps_length() -> None:
     """A body that libchirp's 32-bit length cannot say is not written."""
     peer = make_peer()
@@ -188,6 +217,34 @@ def test_queue_forgets_the_withdrawn() -> None:
         submit(peer, out := Sent())
         peer.withdraw(out, 0.0)
     assert len(peer.queue) < 200
+
+
+def test_queue_keeps_nothing_of_what_ended() -> None:
+    """Behind a message that waits, none that was cancelled or failed keeps its body alive."""
+    peer = make_peer()
+    stays = Sent(b"stays")
+    submit(peer, stays)
+    bodies = [followed(peer, timeout=1.0, withdrawn=number % 2 == 0) for number in range(40)]
+    peer.expire(1.0)
+    assert [body for body in bodies if body() is not None] == []
+    assert (peer.queued, peer.queue[0]) == (1, stays)
+
+
+def test_deadlines_keep_little_of_what_ended() -> None:
+    """Behind a send in flight, those that failed keep no more than a megabyte alive until their deadlines."""
+    peer = make_peer(window=1000)
+    link = add_link(peer, announced=announcement(window=1000, units=2000))
+    submit(peer, Sent(b"stays", timeout=5.0))
+    bodies = []
+    for _ in range(40):
+        bodies.append(followed(peer, timeout=9.0))
+        taken(link)
+    assert len(link.in_flight) == 41
+    feed(
+        link,
+        b"".join(frame(ACK | RETRY, each.serial, identity=each.identity) for each in [*link.in_flight.values()][1:]),
+    )
+    assert sum(body() is not None for body in bodies) <= 10
 
 
 def test_failing_the_queue() -> None:

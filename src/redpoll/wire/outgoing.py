@@ -17,6 +17,9 @@ __all__ = ["OUTGOING_FIELDS", "Body", "Outgoing", "Stage", "Unawaited"]
 
 Body = bytes | bytearray | memoryview
 
+# The message of a sending that needs none any more.
+_GONE: Any = None
+
 
 class Stage(IntEnum):
     """Where a sending is. It ends once, and `Outgoing.settle` is called once."""
@@ -114,6 +117,11 @@ class Outgoing:
         self.link = None
         self.stage = 0
 
+    def let_go(self) -> None:
+        """Refer to nothing large any more: it ended without an error, and the core knows it for a while yet."""
+        self.body = self.header = b""
+        self.message = _GONE
+
     @property
     def wanted(self) -> bool:
         """Whether an answer was asked for and has not come."""
@@ -125,7 +133,10 @@ class Outgoing:
         return self.message.address
 
     def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
-        """Tell the owner how it ended. Called once, from inside the core: it must not call the core back."""
+        """Tell the owner how it ended. Called once, from inside the core: it must not call the core back.
+
+        Without an error an owner's own is to let go of the message, as `let_go` does.
+        """
         raise NotImplementedError
 
 

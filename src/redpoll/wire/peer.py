@@ -50,6 +50,9 @@ _MAX_PLAIN = 0xFFFFFFFF
 WITHDRAW_GRACE = 0.2
 
 
+#: A sending of more bytes than this that failed is taken out of the middle of the queue.
+_HEAVY = 64 * 1024
+
 #: Seconds that libchirp has to acknowledge what was given up and had no time of its own, where the node's has no limit.
 ABANDONED_FOR = 10.0
 
@@ -158,14 +161,18 @@ class Peer:
             if out.deadline is not None:
                 self._watch(out.deadline, out)
             return
-        if out.deadline is not None:
-            self._watch(out.deadline, out)
         settings = self.settings
+        full: QueueFull | None = None
         if self.queued >= settings.queue_messages:
-            self._fail_unsent(out, QueueFull(out.message, settings.queue_messages, "messages", self.address))
+            full = QueueFull(out.message, settings.queue_messages, "messages", self.address)
         elif self.queued and self.queued_bytes + _weight(out) > settings.queue_bytes:
-            self._fail_unsent(out, QueueFull(out.message, settings.queue_bytes, "bytes", self.address))
+            full = QueueFull(out.message, settings.queue_bytes, "bytes", self.address)
+        if full is not None:
+            out.deadline = None
+            self._fail_unsent(out, full)
         else:
+            if out.deadline is not None:
+                self._watch(out.deadline, out)
             self.queue.append(out)
             self.queued += 1
             self.queued_bytes += _weight(out)
@@ -207,7 +214,7 @@ class Peer:
         announced = link.announced
         if announced is None:
             if out.size > _MAX_PLAIN:
-                self.fail(out, MessageTooLarge("message", out.size, _MAX_PLAIN))
+                self._fail_too_large(out, _MAX_PLAIN)
                 return
             if out.kind & _WANTED and not self.settings.acknowledge:
                 # As libchirp's asynchronous nodes do: what tells the request to be done is its answer.
@@ -220,7 +227,7 @@ class Peer:
                 # The other end may be about to close an idle link: let a probe meet that, not the message (chirp.md 1.7).
                 link.probe()
         elif out.size > announced.max_message_size:
-            self.fail(out, MessageTooLarge("message", out.size, announced.max_message_size))
+            self._fail_too_large(out, announced.max_message_size)
             return
         self.counters.sent += 1
         link.liveness.used = now
@@ -249,11 +256,13 @@ class Peer:
     def fail(self, out: Outgoing, error: BaseException) -> None:
         """End a sending with an error."""
         out.stage = _ENDED
-        out.deadline = None
         if not isinstance(error, Refused):
             self.counters.errors += 1
-        # Whoever dropped its future is told of the failure when the last reference goes, and this may hold that one.
-        self.deadlines.next()
+        # Whoever dropped its future is told of the failure when the last reference goes, and this may hold that one;
+        # its error refers to the message.
+        if out.deadline is not None:
+            out.deadline = None
+            self.deadlines.ended(out.size)
         out.settle(None, error)
 
     def confirmed(self, out: Outgoing) -> None:
@@ -358,8 +367,10 @@ class Peer:
             self._drop_request(out)
         else:
             self._ask_back(out, hard)
+        out.let_go()
 
     def _unqueue(self, out: Outgoing) -> None:
+        """Count a sending out that ended in the queue; it stands there until it is at the front, or many do."""
         self.queued -= 1
         self.queued_bytes -= _weight(out)
         queue = self.queue
@@ -600,6 +611,9 @@ class Peer:
     def _fail_waiting(self, out: Outgoing, error: NotSent, cause: BaseException | None) -> None:
         """End a sending that waits in the queue."""
         out.stage = _ENDED
+        if out.size > _HEAVY and self.queue[0] is not out:
+            # It would stand there until its turn comes, and its error refers to the message.
+            self.queue.remove(out)
         self._unqueue(out)
         self._fail_unsent(out, error, cause)
 
@@ -613,9 +627,20 @@ class Peer:
                 ends = NotConfirmed(out.message, error.reason, self.address)
         self.fail(out, ends if cause is None else _because(ends, cause))
 
+    def _fail_too_large(self, out: Outgoing, limit: int) -> None:
+        """End a sending that the other end does not take; one that went out before may have been handled then."""
+        error = MessageTooLarge("message", out.size, limit)
+        if out.kind & _RETRY:
+            self.fail(out, _because(NotConfirmed(out.message, f"when it was sent again, {error}", self.address), error))
+        else:
+            self.fail(out, error)
+
     def fail_queue(self, error: RedpollError, *, once: bool = False) -> None:
         """Nothing that waits can be sent any more; with `once` only what was not to wait for another dialling."""
-        for out in [entry for entry in self.queue if entry.stage != _ENDED and (entry.once or not once)]:
+        failing = [entry for entry in self.queue if entry.stage != _ENDED and (entry.once or not once)]
+        self.deadlines.remove(failing)
+        for out in failing:
+            out.deadline = None
             self._fail_waiting(out, NotSent(out.message, str(error), self.address), error)
 
     def take_queue(self) -> list[Outgoing]:
@@ -634,12 +659,11 @@ class Peer:
         for out in self.deadlines.expire(now):
             stage = out.stage
             link = out.link
+            out.deadline = None
             if stage == Stage.QUEUED:
-                out.deadline = None
                 expired = Expired(out.message, out.timeout, "waiting to be sent", self.address)
                 self._fail_waiting(out, expired, self.trouble)
             elif stage == Stage.DONE:
-                out.deadline = None
                 self._drop_request(out)
                 self.fail(out, NoAnswer(out.message, out.timeout, self.address))
             elif stage == Stage.SENT and self._ask_back(out, out.hard):
@@ -649,7 +673,6 @@ class Peer:
                 out.deadline = now + WITHDRAW_GRACE
                 self.deadlines.add(out.deadline, out)
             else:
-                out.deadline = None
                 self._drop_request(out)
                 error = ConfirmTimeout(out.message, out.timeout, self.address)
                 if stage != _ENDED:
