@@ -265,6 +265,11 @@ def settings(**options: Any) -> Settings:
     return Settings(**{"identity": OURS, "port": 2998, "epoch": 0xE0E0E0E0, **options})
 
 
+def introduction(own: Settings, flags: int = 0) -> Announcement:
+    """What a node with these settings says of itself."""
+    return Announcement(own.slots, own.window, own.window_bytes, own.max_message_size, own.epoch, flags)
+
+
 def make_peer(**options: Any) -> Peer:
     """A peer without links, its owner an `Owned`; `serial` is the last one used."""
     serial = options.pop("serial", 0)
@@ -288,15 +293,7 @@ def add_link(
 ) -> Link:
     """Give a peer an open link, to a redpoll node unless `plain`; what it sent so far is taken out."""
     link = Link(peer.settings, dialled=dialled, now=now, make=Work)
-    link.start(
-        Announcement(
-            peer.settings.slots,
-            peer.settings.window,
-            peer.settings.window_bytes,
-            peer.settings.max_message_size,
-            peer.settings.epoch,
-        )
-    )
+    link.start(introduction(peer.settings))
     taken(link)
     feed(link, handshake() + (b"" if plain else announced or announcement()), now=now)
     peer.attach(link, now)

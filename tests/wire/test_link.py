@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from redpoll.address import Address
 from redpoll.errors import HandlerFailed, PeerLost, ProtocolError
 from redpoll.message import Message
-from redpoll.wire.capabilities import Announcement
+from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.frames import Control, Goodbye
 from redpoll.wire.link import OUTPUT_LIMIT, TRANSITIONS, Event, Link, LinkState
 from redpoll.wire.outgoing import Body, Stage
@@ -44,6 +44,7 @@ from tests.wire.support import (
     frame,
     frames,
     handshake,
+    introduction,
     linked,
     make_peer,
     peer_of,
@@ -347,7 +348,7 @@ def test_credit_for_a_quarter() -> None:
 def test_credit_kept_back_is_below_a_quarter(window_bytes: int) -> None:
     """What is kept back is below a quarter of what was announced, whatever the units made of it."""
     link = linked(window=1000, window_bytes=window_bytes)
-    ((_, serial, identity, _, _),) = frames(peer_of(link).announcement().encode())
+    ((_, serial, identity, _, _),) = frames(introduction(link.settings).encode())
     told = Announcement.decode(identity, serial)
     assert told is not None
     kept = told.window_bytes // 4
@@ -366,19 +367,40 @@ def test_reannouncing_gives_credit_back() -> None:
     """With a new window credit that was kept back for the old one goes along, and a quarter is one of the new."""
     link = linked(window=64)
     link.credit(15, 15)
-    peer = peer_of(link)
-    peer.slots.carried = 60
-    link.reannounce(peer.announcement())
+    link.reannounce(4)
     assert [(kind, data[:4]) for kind, _, _, _, data in sent(link)] == [(NOOP, b""), (CREDIT, struct.pack("!I", 15))]
     link.credit(1, 1)
     assert [kind for kind, *_ in sent(link)] == [CREDIT]
+
+
+def test_reannouncing_keeps_the_rest() -> None:
+    """A new window is all that a later announcement changes: the port that nobody listens at stays one."""
+    link = bare_link(slots=3, window=9)
+    first = introduction(link.settings, NOT_LISTENING)
+    link.start(first)
+    feed(link, handshake() + announcement())
+    taken(link)
+    link.reannounce(2)
+    ((_, serial, identity, _, _),) = sent(link)
+    told = Announcement.decode(identity, serial)
+    assert told == first._replace(window=2)
+
+
+def test_a_silent_node_tells_no_window() -> None:
+    """A node that did not introduce itself does not do so later either."""
+    link = bare_link()
+    link.start(None)
+    feed(link, handshake() + announcement())
+    taken(link)
+    link.reannounce(2)
+    assert taken(link) == b""
 
 
 def test_libchirp_gets_no_control_frames() -> None:
     """No control frame goes to a node that did not announce itself, and no second announcement."""
     link = plain_link()
     link.control(Control.PING, 1)
-    link.reannounce(peer_of(link).announcement())
+    link.reannounce(5)
     link.leave()
     assert taken(link) == b""
 
@@ -786,7 +808,7 @@ STEPS = st.one_of(
 def test_toward_libchirp_not_one_byte_differs(steps: list[tuple[object, ...]], serial: int, announces: bool) -> None:
     """To a node that did not announce itself exactly libchirp's bytes go, but for one NOOP behind the handshake."""
     peer = make_peer(serial=serial, fragment_size=400, keepalive=2.0, slots=4, window=4)
-    told = peer.announcement() if announces else None
+    told = introduction(peer.settings) if announces else None
     link = bare_link(fragment_size=400, keepalive=2.0, slots=4, window=4)
     link.start(told)
     feed(link, handshake(4000, THEIRS))
@@ -820,7 +842,7 @@ def test_toward_libchirp_not_one_byte_differs(steps: list[tuple[object, ...]], s
         elif step == "tick":
             link.tick(20.0)
         elif step == "leave":
-            link.reannounce(peer.announcement())
+            link.reannounce(2)
         peer.pump(0.0)
         written += taken(link)
         peer.pump(0.0)

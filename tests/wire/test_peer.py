@@ -29,10 +29,8 @@ from tests.wire.support import (
     CREDIT,
     FRAGMENT,
     GOODBYE,
-    OURS,
     REQ_ACK,
     RETRY,
-    THEIRS,
     THERE,
     WANTED,
     Followed,
@@ -41,10 +39,8 @@ from tests.wire.support import (
     add_link,
     announcement,
     arrived,
-    bare_link,
     feed,
     frame,
-    handshake,
     make_peer,
     owner,
     sent,
@@ -878,13 +874,10 @@ def test_an_end_is_told_once() -> None:
     assert peer.counters.late == 3
 
 
-def test_own_identity_is_the_settings() -> None:
-    """What a peer announces is its node's, less what is carried over."""
-    peer = make_peer(slots=3, window=9, epoch=77)
-    peer.slots.carried = 10
-    told = peer.announcement()
-    assert (told.slots, told.window, told.epoch) == (3, 0, 77)
-    link = bare_link()
-    link.start(told)
-    assert taken(link)[:18] == handshake(2998, OURS)
-    assert peer.identity == THEIRS
+def test_window_less_what_is_carried() -> None:
+    """The window of a new link is the node's, less what lost links left open, and never below nothing."""
+    peer = make_peer(window=9)
+    windows = [peer.window]
+    for peer.slots.carried in (4, 10):
+        windows.append(peer.window)
+    assert windows == [9, 5, 0]

@@ -16,7 +16,6 @@ __all__ = [
     "ACK_REFUSAL",
     "BLANK_IDENTITY",
     "CONTROL_MASK",
-    "MAX_HEADER",
     "MAX_REFUSAL_TEXT",
     "PREAMBLE",
     "PREAMBLE_SIZE",
@@ -40,9 +39,6 @@ PREAMBLE_SIZE = PREAMBLE.size
 TOTAL = Struct("!Q")
 
 BLANK_IDENTITY = bytes(16)
-
-#: The header length is a field of 16 bits.
-MAX_HEADER = 0xFFFF
 
 #: Bytes of UTF-8 text that a refusal may carry; longer text is cut by the sender.
 MAX_REFUSAL_TEXT = 1024

@@ -128,6 +128,7 @@ class Link:
     Attributes:
         dialled: Whether this end dialled.
         peer: Whose link it is; None until the owner knows.
+        introduced: What this end said of itself in its first bytes; None is nothing.
         announced: The other end's last announcement; None means libchirp, or too early to know.
         writable: Kept by the owner: False while the transport is above its high-water mark.
         in_flight: Written and not yet confirmed, by serial, oldest first.
@@ -152,6 +153,7 @@ class Link:
         "held",
         "idle_at",
         "in_flight",
+        "introduced",
         "last_serial",
         "liveness",
         "make",
@@ -203,6 +205,7 @@ class Link:
         self.peer: Peer | None = None
         self.handshake: Handshake | None = None
         self.remote_identity: bytes | None = None
+        self.introduced: Announcement | None = None
         self.announced: Announcement | None = None
         self.liveness = Liveness(settings, now)
         self.reader = Reader(self)
@@ -245,6 +248,7 @@ class Link:
             port: Announced instead of the settings' port.
         """
         frame = Handshake(self.settings.port if port is None else port, self.settings.identity).encode()
+        self.introduced = announcement
         if announcement is not None:
             frame += announcement.encode()
         self._put(frame)
@@ -619,12 +623,12 @@ class Link:
         """Write libchirp's NOOP, which keeps an idle link alive at its end and asks for nothing."""
         self._put(control_frame(Control.ANNOUNCE, self._next_serial()))
 
-    def reannounce(self, announcement: Announcement) -> None:
-        """Tell an announced node a new window; credit that was kept back for the former one goes along."""
-        if self.announced is not None:
-            self._put(announcement.encode())
+    def reannounce(self, window: int) -> None:
+        """Tell an announced node a new window in messages; credit that was kept back for the former one goes along."""
+        if self.announced is not None and self.introduced is not None:
+            self._put(self.introduced._replace(window=window).encode())
             if self.state is LinkState.OPEN:
-                self.credit_at = max(1, announcement.window // 4)
+                self.credit_at = max(1, window // 4)
             self.credit(0, 0)
 
     # Output

@@ -25,7 +25,6 @@ from redpoll.errors import (
     SendError,
     Withdrawn,
 )
-from redpoll.wire.capabilities import Announcement
 from redpoll.wire.deadlines import Deadlines
 from redpoll.wire.frames import Goodbye, Kind
 from redpoll.wire.inbound import Inbound
@@ -466,19 +465,13 @@ class Peer:
         self.slots.carried -= 1
         for link in self.links:
             if link.announced is not None:
-                link.reannounce(self.announcement())
+                link.reannounce(self.window)
                 self.owner.wake(link)
 
-    def announcement(self) -> Announcement:
-        """What this node announces to the peer now."""
-        settings = self.settings
-        return Announcement(
-            slots=settings.slots,
-            window=max(0, settings.window - self.slots.carried),
-            window_bytes=settings.window_bytes,
-            max_message_size=settings.max_message_size,
-            epoch=settings.epoch,
-        )
+    @property
+    def window(self) -> int:
+        """How many messages of the peer may be unreleased here over a new link: those of lost ones count."""
+        return max(0, self.settings.window - self.slots.carried)
 
     # Links come and go
 
@@ -505,7 +498,7 @@ class Peer:
             self.cancelled(link, serial, hard=hard)
         link.early_cancels.clear()
         if self.slots.carried:
-            link.reannounce(self.announcement())
+            link.reannounce(self.window)
         if len(self.links) > 1:
             self._settle_double()
 

@@ -13,7 +13,7 @@ from redpoll.wire.link import Link, LinkState
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
-from tests.wire.support import REQ_ACK, SHARED, THERE, WANTED, Sent
+from tests.wire.support import REQ_ACK, SHARED, THERE, WANTED, Sent, introduction
 
 TAG_SIZE = 8
 
@@ -71,7 +71,7 @@ class Port:
         self.high_water = high_water
         self.finished = False
         self.paused = False
-        link.start(end.peer.announcement() if end.announces else None)
+        link.start(introduction(end.settings) if end.announces else None)
         self.flush()
 
     def flush(self) -> None:

@@ -12,7 +12,20 @@ from redpoll.wire.link import Link, LinkState
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
-from tests.wire.support import ANSWER, GOODBYE, PING, PONG, REQ_ACK, THERE, WANTED, Owned, Sent, Work, frames
+from tests.wire.support import (
+    ANSWER,
+    GOODBYE,
+    PING,
+    PONG,
+    REQ_ACK,
+    THERE,
+    WANTED,
+    Owned,
+    Sent,
+    Work,
+    frames,
+    introduction,
+)
 
 FRAGMENT_SIZE = 50
 WINDOW = 4
@@ -33,7 +46,7 @@ class Side:
         )
         self.peer = Peer(THERE, identities[1 - number], own, SlotPool(99), Owned(), serial)
         self.link = Link(own, dialled=number == 0, now=0.0, make=Work)
-        self.link.start(self.peer.announcement())
+        self.link.start(introduction(own))
         self.wire = bytearray()
         self.written = bytearray()
         self.outs: list[Sent] = []
