@@ -1,21 +1,19 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redpoll.address import Address
-from redpoll.errors import HandlerFailed, PeerLost, ProtocolError
-from redpoll.message import Message
+from redpoll.errors import HandlerFailed, PeerLost
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.frames import Control, Goodbye
-from redpoll.wire.link import OUTPUT_LIMIT, TRANSITIONS, Event, Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body, Stage
+from redpoll.wire.output import OUTPUT_LIMIT
 from redpoll.wire.reader import LARGE
+from redpoll.wire.states import SENDING, LinkState
 from tests.wire.support import (
     ACK,
     ANSWER,
@@ -53,15 +51,6 @@ from tests.wire.support import (
     taken,
 )
 
-STATES = {
-    LinkState.HANDSHAKE: (False, False),
-    LinkState.OPEN: (True, True),
-    LinkState.LEAVING: (False, False),
-    LinkState.LEFT: (False, True),
-    LinkState.PARTING: (False, False),
-    LinkState.CLOSED: (False, False),
-}
-
 
 def transmit(link: Link, body: Body = b"body", kind: int = REQ_ACK, *, header: bytes = b"", **options: float) -> Sent:
     """Write a message to a link that admits it."""
@@ -88,28 +77,6 @@ def test_first_write_of_a_silent_node() -> None:
     link = bare_link()
     link.start(None)
     assert link.take_output() == [handshake(2998, OURS)]
-
-
-@pytest.mark.parametrize(("state", "event"), list(product(LinkState, Event)))
-def test_every_step(state: LinkState, event: Event) -> None:
-    """A step is in the table or a protocol error that names both; a state says what the link may carry."""
-    link = bare_link()
-    link.state = state
-    following = TRANSITIONS.get((state, event))
-    if following is None:
-        text = f"{event.name.lower()} is not legal on a link that is {state.name.lower()}"
-        with pytest.raises(ProtocolError, match=text):
-            link.step(event)
-        assert link.state is state
-    else:
-        link.step(event)
-        assert link.state is following
-        assert (link.sending, link.taking) == STATES[following]
-
-
-def test_any_link_can_be_lost() -> None:
-    """Every state has the step that ends it."""
-    assert {state for state, event in TRANSITIONS if event is Event.LOST} == set(LinkState)
 
 
 def test_lost() -> None:
@@ -271,8 +238,8 @@ def test_states_admit(state: LinkState) -> None:
     """Messages are admitted where the table says that they may be sent."""
     link = linked()
     link.state = state
-    link.sending, link.taking = STATES[state]
-    assert link.admits(Sent()) == STATES[state][0]
+    link.sending = state in SENDING
+    assert link.admits(Sent()) == (state is LinkState.OPEN)
 
 
 # Ends of received messages
@@ -491,7 +458,7 @@ def test_a_large_message_that_waits_is_late() -> None:
     begun, waits = transmit(link, b"begun in time"), transmit(link, b"not begun", 0)
     link.take_fragment(0.0)
     assert link.left(Goodbye.UP_TO, begun.serial) == [waits]
-    assert [transfer.out for transfer in link.transfers or ()] == [begun]
+    assert [transfer.out for transfer in link.transfers] == [begun]
     assert (link.window_used, link.window_bytes_used) == (1, 13)
 
 
@@ -602,96 +569,6 @@ def test_unacknowledged_messages_end_when_written() -> None:
 
 
 # Runs
-
-
-def run(link: Link, messages: Iterator[Message[bytes]], limit: int = 1000) -> tuple[int, Message[bytes] | None, bool]:
-    return link.transmit_run(messages, THERE, bytes, limit)
-
-
-def many(count: int, size: int = 3) -> list[Message[bytes]]:
-    return [Message(bytes([number]) * size, THERE) for number in range(count)]
-
-
-@pytest.mark.parametrize("size", [0, 3, 512, 513, 5000])
-def test_a_run_writes_what_single_sends_write(size: int) -> None:
-    """A run's bytes, serials and window are those of as many unacknowledged messages sent one by one."""
-    messages = many(20, size)
-    one, other = add_link(make_peer(serial=0xFFFFFFF8)), add_link(make_peer(serial=0xFFFFFFF8))
-    assert run(one, iter(messages)) == (20, None, True)
-    for message in messages:
-        other.transmit(Sent(message.data, 0, message=message), 0.0)
-    assert taken(one) == taken(other)
-    assert (one.window_used, one.window_bytes_used) == (other.window_used, other.window_bytes_used)
-    assert peer_of(one).serial == peer_of(other).serial
-    assert peer_of(one).counters.sent == 20
-
-
-def test_a_run_ends_at_what_is_no_part_of_it() -> None:
-    """A message for elsewhere, with a header, too large, or that continues another ends the run and is handed back."""
-    link = add_link(make_peer(), announced=announcement(kib=4))
-    feed(link, frame(REQ_ACK, 3, b"x"))
-    (received,) = begin_all(link)
-    for odd in (
-        Message(b"x", Address("tcp", "127.0.0.1", 9)),
-        Message(b"x", THERE, header=b"h"),
-        Message(bytes(4097), THERE),
-        received.reply(b"x"),
-    ):
-        messages = iter([*many(2), odd, *many(2)])
-        assert run(link, messages) == (2, odd, False)
-        assert len(list(messages)) == 2
-        assert [len(data) for *_, data in sent(link)] == [3, 3]
-
-
-def test_a_run_keeps_to_its_limit() -> None:
-    """No message is asked for beyond the limit, nor beyond the window in bytes."""
-    link = add_link(make_peer(), announced=announcement(units=1))
-    messages = iter(many(50))
-    assert run(link, messages, limit=7) == (7, None, False)
-    assert len(list(messages)) == 43
-    messages = iter(many(50, 30_000))
-    assert run(link, messages) == (3, None, False)
-    assert len(list(messages)) == 47
-    assert peer_of(link).places == 0
-
-
-def test_what_makes_the_messages_may_send() -> None:
-    """A generator that itself sends to the same peer takes serials of its own, all in the order of the wire."""
-    link = linked()
-    peer = peer_of(link)
-    inner: list[Sent] = []
-
-    def generate() -> Iterator[Message[bytes]]:
-        for message in many(3):
-            inner.append(Sent(b"inner"))
-            peer.submit(inner[-1], 0.0)
-            yield message
-
-    run(link, generate())
-    assert [serial for _, serial, *_ in sent(link)] == [1, 2, 3, 4, 5, 6]
-    assert [out.serial for out in inner] == [1, 3, 5]
-    assert sorted(link.in_flight) == [1, 3, 5]
-
-
-def test_a_run_that_raises() -> None:
-    """What was written before the messages' maker raised is written and counted."""
-    link = linked()
-
-    def generate() -> Iterator[Message[bytes]]:
-        yield from many(2)
-        raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError, match="no more"):
-        run(link, generate())
-    assert len(sent(link)) == 2
-    assert (link.window_used, link.window_bytes_used, peer_of(link).counters.sent) == (2, 6, 2)
-
-
-def test_data_of_a_run_is_encoded() -> None:
-    """Data that is not bytes goes through the serializer."""
-    link = linked()
-    link.transmit_run(iter([Message("text", THERE)]), THERE, lambda data: str(data).encode(), 5)
-    assert [data for *_, data in sent(link)] == [b"text"]
 
 
 # Time

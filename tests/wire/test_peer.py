@@ -17,10 +17,11 @@ from redpoll.errors import (
     Withdrawn,
 )
 from redpoll.message import Message
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Stage
 from redpoll.wire.peer import ABANDONED_FOR, MAX_GIVEN_UP, WITHDRAW_GRACE, Peer
 from redpoll.wire.slots import SlotPool
+from redpoll.wire.states import LinkState
 from tests.wire.support import (
     ACK,
     ANSWER,

@@ -7,9 +7,10 @@ import pytest
 
 from redpoll.errors import PeerLost, Withdrawn
 from redpoll.wire.inbound import Phase
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from redpoll.wire.slots import OVERHEAD, SlotPool
+from redpoll.wire.states import LinkState
 from tests.wire.support import (
     ACK,
     ANSWER,

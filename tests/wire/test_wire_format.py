@@ -14,9 +14,10 @@ from redpoll.wire.assembly import EAGER_ALLOCATION
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import MAX_REFUSAL_TEXT, Control, Goodbye, Kind
 from redpoll.wire.handshake import Handshake
-from redpoll.wire.link import TRANSITIONS, Event, Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.metadata import Field
 from redpoll.wire.settings import Settings
+from redpoll.wire.states import TRANSITIONS, Event, LinkState
 from tests.doc_pages import blocks
 from tests.source_tree import ROOT, SRC
 from tests.wire.support import (

@@ -492,7 +492,7 @@ class Peer:
         self.epoch = epoch
         # What went out before the announcement was confirmed one at a time; from now on the window counts it.
         self.unconfirmed -= len(link.in_flight)
-        self.unconfirmed -= sum(1 for each in link.transfers or () if not each.begun and each.out.kind & _REQ_ACK)
+        self.unconfirmed -= sum(1 for out in link.transfers.unbegun() if out.kind & _REQ_ACK)
         link.arrived[:] = [message for message in link.arrived if not self._is_known(message)]
         for serial, hard in link.early_cancels:
             self.cancelled(link, serial, hard=hard)
@@ -579,15 +579,14 @@ class Peer:
 
     def _open_on(self, link: Link, error: RedpollError) -> list[Outgoing]:
         """Take everything off a lost link and fail it, but for what is to be sent again or was not begun: that, in order."""
-        transfers = link.transfers or ()
-        unbegun = [each.out for each in transfers if not each.begun and not each.answer]
+        transfers = link.transfers
+        unbegun = transfers.unbegun()
         in_flight = dict.fromkeys(link.in_flight.values())
         in_flight.update(dict.fromkeys(link.written))
         in_flight.update(dict.fromkeys(each.out for each in transfers if each.out not in unbegun))
         link.in_flight.clear()
         link.written.clear()
-        if link.transfers:
-            link.transfers.clear()
+        transfers.clear()
         if link.announced is None:
             self.unconfirmed -= sum(1 for out in (*in_flight, *unbegun) if out.kind & _REQ_ACK)
         again = []

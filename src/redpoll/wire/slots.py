@@ -15,9 +15,10 @@ from redpoll.wire.capabilities import WINDOW_UNIT
 from redpoll.wire.duplicates import RecentOutcomes
 from redpoll.wire.frames import Kind, refusal_text
 from redpoll.wire.inbound import Inbound, Phase
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
 from redpoll.wire.settings import Settings
+from redpoll.wire.states import LinkState
 
 __all__ = ["OVERHEAD", "Counters", "SlotPool", "Slots"]
 

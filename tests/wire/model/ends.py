@@ -9,10 +9,11 @@ from redpoll.errors import PeerLost, RedpollError
 from redpoll.wire.frames import PREAMBLE_SIZE
 from redpoll.wire.handshake import HANDSHAKE_SIZE
 from redpoll.wire.inbound import Inbound
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
+from redpoll.wire.states import LinkState
 from tests.wire.support import REQ_ACK, SHARED, THERE, WANTED, Sent, introduction
 
 TAG_SIZE = 8

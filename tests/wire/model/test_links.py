@@ -8,10 +8,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from redpoll.errors import HandlerFailed
 from redpoll.wire.frames import Control
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
+from redpoll.wire.states import LinkState
 from tests.wire.support import (
     ANSWER,
     GOODBYE,
@@ -151,7 +152,7 @@ class TwoLinks(RuleBasedStateMachine):
     @rule(side=SIDES, data=st.data())
     def recall(self, side: int, data: st.DataObject) -> None:
         me = self.sides[side]
-        large = [transfer.out for transfer in me.link.transfers or () if not transfer.answer]
+        large = [transfer.out for transfer in me.link.transfers if not transfer.answer]
         if large:
             out = data.draw(st.sampled_from(large))
             assert me.link.recall(out, False)
