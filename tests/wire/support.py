@@ -342,10 +342,18 @@ def arrived(link: Link) -> list[tuple[int, int, bytes, bytes, bytes]]:
     ]
 
 
+def asked(link: Link, kind: int = REQ_ACK) -> Sent:
+    """A sending that waits for what the other end says of it."""
+    out = Sent(b"body", kind)
+    peer_of(link).submit(out, 0.0)
+    taken(link)
+    return out
+
+
 def held_bytes(link: Link) -> int:
     """Bytes that a link holds of what arrived in part."""
     reader = link.reader
-    body, partial = reader._assembly, reader._partial
+    body, partial = reader._bodies.current, reader._bodies._partial
     bodies = set() if partial is None else set(partial._bodies.values())
     if body is not None:
         bodies.add(body)

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.errors import HandlerFailed, PeerLost
+from redpoll.wire.bodies import LARGE
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.frames import Control, Goodbye
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body, Stage
 from redpoll.wire.output import OUTPUT_LIMIT
-from redpoll.wire.reader import LARGE
 from redpoll.wire.states import SENDING, LinkState
 from tests.wire.support import (
     ACK,

@@ -16,6 +16,7 @@ __all__ = [
     "ACK_REFUSAL",
     "BLANK_IDENTITY",
     "CONTROL_MASK",
+    "LIBCHIRP_BITS",
     "MAX_REFUSAL_TEXT",
     "PREAMBLE",
     "PREAMBLE_SIZE",
@@ -82,6 +83,9 @@ class Goodbye(IntEnum):
     #: All are; only no new one is to be sent here.
     ALL = 2
 
+
+#: The bits that mean anything from a node that has not announced itself.
+LIBCHIRP_BITS = int(Kind.REQ_ACK | Kind.ACK | Kind.NOOP)
 
 #: The bits that tell a message (none of them), an acknowledgement and a control frame apart.
 CONTROL_MASK = int(Kind.ACK | Kind.NOOP)

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
 from redpoll.message import Message, identity_prefix
+from redpoll.wire.bodies import LARGE
 from redpoll.wire.frames import PREAMBLE_SIZE, own_struct
 from redpoll.wire.outgoing import Body
-from redpoll.wire.reader import LARGE
 
 if TYPE_CHECKING:
     from redpoll.wire.link import Link
