@@ -711,7 +711,7 @@ def test_toward_libchirp_not_one_byte_differs(steps: list[tuple[object, ...]], s
             peer.slots.refuse(open_.pop(0), 1, "no")
         elif step == "acknowledged" and libchirp.unconfirmed:
             feed(link, frame(ACK, 4, identity=libchirp.acknowledged()))
-        elif step == "answered" and peer.requests and libchirp.unconfirmed in peer.requests:
+        elif step == "answered" and libchirp.unconfirmed is not None and libchirp.unconfirmed in peer.requests:
             libchirp.acknowledge(libchirp.unconfirmed)
             feed(link, frame(REQ_ACK, 4, b"answer", identity=libchirp.unconfirmed))
         elif step == "ping":

@@ -19,7 +19,8 @@ from redpoll.errors import (
 from redpoll.message import Message
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Stage
-from redpoll.wire.peer import ABANDONED_FOR, MAX_GIVEN_UP, WITHDRAW_GRACE, Peer
+from redpoll.wire.peer import ABANDONED_FOR, WITHDRAW_GRACE, Peer
+from redpoll.wire.requests import MAX_GIVEN_UP
 from redpoll.wire.slots import SlotPool
 from redpoll.wire.states import LinkState
 from tests.wire.support import (
@@ -783,8 +784,8 @@ def test_answers_to_what_was_given_up() -> None:
         acknowledge(link, out)
         peer.withdraw(out, 0.0)
         taken(link)
-    assert peer.given_up is not None
-    assert len(peer.given_up) <= MAX_GIVEN_UP
+    assert peer.requests.given_up is not None
+    assert len(peer.requests.given_up) <= MAX_GIVEN_UP
 
 
 def test_retry_toward_libchirp() -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from redpoll.wire.inbound import Inbound
     from redpoll.wire.link import Link
 
-__all__ = ["OUTGOING_FIELDS", "Body", "Outgoing", "Stage", "Unawaited"]
+__all__ = ["OUTGOING_FIELDS", "Body", "Outgoing", "Stage", "Unawaited", "weight"]
 
 Body = bytes | bytearray | memoryview
 
@@ -138,6 +138,14 @@ class Outgoing:
         Without an error an owner's own is to let go of the message, as `let_go` does.
         """
         raise NotImplementedError
+
+
+def weight(out: Outgoing) -> int:
+    """Bytes that the library holds of a waiting message: not a buffer that is the caller's, and only referred to."""
+    body = out.body
+    if type(body) is bytes or (type(body) is bytearray and body is not out.message.data):
+        return out.size
+    return len(out.header)
 
 
 class Unawaited(Outgoing):

@@ -7,14 +7,12 @@ receiver's last serial) has its place here: `detach()` decides what becomes of w
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 from redpoll.address import Address
 from redpoll.errors import (
-    Cancelled,
     ConfirmTimeout,
     Expired,
-    MessageTooLarge,
     NoAnswer,
     NotConfirmed,
     NotSent,
@@ -29,11 +27,14 @@ from redpoll.wire.deadlines import Deadlines
 from redpoll.wire.frames import Goodbye, Kind
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
-from redpoll.wire.outgoing import Outgoing, Stage
+from redpoll.wire.outgoing import Outgoing, Stage, weight
+from redpoll.wire.owner import Owner
+from redpoll.wire.requests import Requests
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import Counters, SlotPool, Slots
+from redpoll.wire.verdicts import because, of_refusal, too_large, unsent
 
-__all__ = ["ABANDONED_FOR", "MAX_GIVEN_UP", "WITHDRAW_GRACE", "Owner", "Peer"]
+__all__ = ["ABANDONED_FOR", "WITHDRAW_GRACE", "Peer"]
 
 _REQ_ACK = int(Kind.REQ_ACK)
 _WANTED = int(Kind.WANTED)
@@ -54,25 +55,6 @@ _HEAVY = 64 * 1024
 
 #: Seconds that libchirp has to acknowledge what was given up and had no time of its own, where the node's has no limit.
 ABANDONED_FOR = 10.0
-
-#: Of requests to libchirp that were given up so many are remembered, to know their answers when they come after all.
-MAX_GIVEN_UP = 1024
-
-
-class Owner(Protocol):
-    """What a peer needs of the node that it belongs to. All are plain calls that return at once."""
-
-    def wake(self, link: Link) -> None:
-        """There is output on a link, made outside of `received()` and `tick()`."""
-
-    def need_link(self, peer: Peer) -> None:
-        """Something waits in the queue and there is no link."""
-
-    def arm(self, peer: Peer, deadline: float) -> None:
-        """Call `peer.expire()` at `deadline`, the next one."""
-
-    def close(self, link: Link, error: RedpollError) -> None:
-        """Close a link because of an error."""
 
 
 class Peer:
@@ -95,7 +77,6 @@ class Peer:
         "counters",
         "deadlines",
         "epoch",
-        "given_up",
         "held",
         "identity",
         "link",
@@ -136,12 +117,10 @@ class Peer:
         self.queue: deque[Outgoing] = deque()
         self.queued = 0
         self.queued_bytes = 0
-        self.requests: dict[int | bytes, list[Outgoing]] = {}
+        self.requests = Requests()
         self.deadlines: Deadlines[Outgoing] = Deadlines()
         self.armed: float | None = None
         self.epoch: int | None = None
-        #: Identities of requests to libchirp that nobody waits for any more, the latest last.
-        self.given_up: dict[bytes, None] | None = None
         #: How many acknowledged messages a libchirp peer has not acknowledged: one at the most.
         self.unconfirmed = 0
         #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
@@ -164,17 +143,17 @@ class Peer:
         full: QueueFull | None = None
         if self.queued >= settings.queue_messages:
             full = QueueFull(out.message, settings.queue_messages, "messages", self.address)
-        elif self.queued and self.queued_bytes + _weight(out) > settings.queue_bytes:
+        elif self.queued and self.queued_bytes + weight(out) > settings.queue_bytes:
             full = QueueFull(out.message, settings.queue_bytes, "bytes", self.address)
         if full is not None:
             out.deadline = None
-            self._fail_unsent(out, full)
+            self.fail(out, unsent(out, full, self.address))
         else:
             if out.deadline is not None:
                 self._watch(out.deadline, out)
             self.queue.append(out)
             self.queued += 1
-            self.queued_bytes += _weight(out)
+            self.queued_bytes += weight(out)
             if link is None:
                 self.owner.need_link(self)
             elif not link.sending:
@@ -204,7 +183,7 @@ class Peer:
                 return
             queue.popleft()
             self.queued -= 1
-            self.queued_bytes -= _weight(out)
+            self.queued_bytes -= weight(out)
             self._transmit(link, out, now)
             # What made room may have come over another link than the one that is written to.
             self.owner.wake(link)
@@ -213,7 +192,7 @@ class Peer:
         announced = link.announced
         if announced is None:
             if out.size > _MAX_PLAIN:
-                self._fail_too_large(out, _MAX_PLAIN)
+                self.fail(out, too_large(out, _MAX_PLAIN, self.address))
                 return
             if out.kind & _WANTED and not self.settings.acknowledge:
                 # As libchirp's asynchronous nodes do: what tells the request to be done is its answer.
@@ -226,7 +205,7 @@ class Peer:
                 # The other end may be about to close an idle link: let a probe meet that, not the message (chirp.md 1.7).
                 link.probe()
         elif out.size > announced.max_message_size:
-            self._fail_too_large(out, announced.max_message_size)
+            self.fail(out, too_large(out, announced.max_message_size, self.address))
             return
         self.counters.sent += 1
         link.liveness.used = now
@@ -295,19 +274,7 @@ class Peer:
         self.counters.refused_by_peer += 1
         if out.stage == _ENDED:
             return
-        if isinstance(error, Withdrawn):
-            # Its time was over there, or here; which of the two clocks was first is all the same.
-            expired = Expired(out.message, out.timeout, "waiting in the peer's inbox", self.address)
-            self._fail_unsent(out, expired, error if out.kind & _RETRY else None)
-        elif out.kind & _RETRY and not error.sent:
-            # This one was not handled; what went out before it may have been.
-            again = NotConfirmed(out.message, f"when it was sent again, {error}", self.address)
-            self.fail(out, _because(again, error))
-        elif isinstance(error, Cancelled) and out.stage == Stage.WITHDRAWING:
-            # The work was cancelled because the time was over: that is what failed.
-            self.fail(out, _because(ConfirmTimeout(out.message, out.timeout, self.address), error))
-        else:
-            self.fail(out, error)
+        self.fail(out, of_refusal(out, error, self.address))
 
     def answered(self, message: Inbound[Any]) -> None:
         """An answer came from an announced peer; with the ACK bit it is the acknowledgement too."""
@@ -352,7 +319,7 @@ class Peer:
         link = out.link
         if stage == Stage.SENT and link is not None and link.announced is None:
             # libchirp cannot be asked back: until its deadline the message still stands between us and the next one.
-            self._drop_request(out)
+            self.requests.drop(out)
             if out.deadline is None and out.kind & _REQ_ACK:
                 patience = self.settings.timeout
                 out.timeout = ABANDONED_FOR if patience is None else patience
@@ -363,7 +330,7 @@ class Peer:
         if stage == Stage.QUEUED:
             self._unqueue(out)
         elif stage == Stage.DONE:
-            self._drop_request(out)
+            self.requests.drop(out)
         else:
             self._ask_back(out, hard)
         out.let_go()
@@ -371,27 +338,12 @@ class Peer:
     def _unqueue(self, out: Outgoing) -> None:
         """Count a sending out that ended in the queue; it stands there until it is at the front, or many do."""
         self.queued -= 1
-        self.queued_bytes -= _weight(out)
+        self.queued_bytes -= weight(out)
         queue = self.queue
         while queue and queue[0].stage == _ENDED:
             queue.popleft()
         if len(queue) > 64 and len(queue) > 2 * self.queued:
             self.queue = deque(entry for entry in queue if entry.stage != _ENDED)
-
-    def _drop_request(self, out: Outgoing) -> None:
-        if out.link is not None and out.link.announced is None and out.kind & _WANTED:
-            given_up = self.given_up
-            if given_up is None:
-                given_up = self.given_up = {}
-            given_up[out.identity] = None
-            if len(given_up) > MAX_GIVEN_UP:
-                del given_up[next(iter(given_up))]
-        for key in (out.serial, out.identity):
-            waiting = self.requests.get(key)
-            if waiting is not None and out in waiting:
-                waiting.remove(out)
-                if not waiting:
-                    del self.requests[key]
 
     def _ask_back(self, out: Outgoing, hard: bool) -> bool:
         """Tell an announced peer that a message is given up; True if it cannot have begun, as not all of it was written."""
@@ -422,23 +374,19 @@ class Peer:
 
     def answered_plain(self, message: Inbound[Any]) -> bool:
         """Whether a message of a peer that did not announce itself is an answer; it is acknowledged if it asks for it."""
-        waiting = self.requests.get(message.identity)
-        if not waiting:
-            if not self.given_up or message.identity not in self.given_up:
-                return False
-            # An answer that comes too late is no message for the handler.
-            del self.given_up[message.identity]
-            self.counters.late += 1
-            message.phase = 1
-            if message.kind & _REQ_ACK:
-                message.link.acknowledge(message)
-            return True
-        out = waiting.pop(0)
-        if not waiting:
-            del self.requests[message.identity]
+        requests = self.requests
+        out: Outgoing | None = None
+        if message.identity in requests:
+            out = requests.take(message.identity)
+        elif not requests.given_up or not requests.was_given_up(message.identity):
+            return False
         message.phase = 1
         if message.kind & _REQ_ACK:
             message.link.acknowledge(message)
+        if out is None:
+            # An answer that comes too late is no message for the handler.
+            self.counters.late += 1
+            return True
         # A link whose answer overtook its acknowledgement still waits for that one, as libchirp's window is one.
         self._answer(out, message)
         return True
@@ -540,13 +488,14 @@ class Peer:
 
     def _requeue(self, out: Outgoing) -> None:
         if out.stage == Stage.WITHDRAWING:
-            self._fail_unsent(out, Expired(out.message, out.timeout, "waiting to be sent again", self.address))
+            expired = Expired(out.message, out.timeout, "waiting to be sent again", self.address)
+            self.fail(out, unsent(out, expired, self.address))
             return
         out.stage = Stage.QUEUED
         out.link = None
         self.queue.appendleft(out)
         self.queued += 1
-        self.queued_bytes += _weight(out)
+        self.queued_bytes += weight(out)
 
     def detach(self, link: Link, error: RedpollError, now: float) -> None:
         """A link is lost: what was in flight on it fails as not confirmed, or is sent again if that was asked for."""
@@ -565,13 +514,12 @@ class Peer:
                 del self.held[message.serial]
         link.arrived.clear()
         for out in reversed(self._open_on(link, error)):
-            self._drop_request(out)
+            self.requests.drop(out)
             self._requeue(out)
-        for waiting in list(self.requests.values()):
-            for out in list(waiting):
-                if out.link is link and out.stage != _ENDED:
-                    self._drop_request(out)
-                    self.fail(out, _because(NoAnswer(out.message, out.timeout, self.address), error))
+        for out in self.requests.over(link):
+            if out.stage != _ENDED:
+                self.requests.drop(out)
+                self.fail(out, because(NoAnswer(out.message, out.timeout, self.address), error))
         if not self.links:
             for out in [entry for entry in self.queue if entry.pinned and entry.stage != _ENDED]:
                 self._fail_waiting(out, NotSent(out.message, str(error), self.address), error)
@@ -596,8 +544,8 @@ class Peer:
                 out.kind |= _RETRY
                 again.append(out)
             elif out.stage != _ENDED:
-                self._drop_request(out)
-                self.fail(out, _because(NotConfirmed(out.message, str(error), self.address), error))
+                self.requests.drop(out)
+                self.fail(out, because(NotConfirmed(out.message, str(error), self.address), error))
         return again + [out for out in unbegun if out.stage != _ENDED]
 
     def _fail_waiting(self, out: Outgoing, error: NotSent, cause: BaseException | None) -> None:
@@ -607,25 +555,7 @@ class Peer:
             # It would stand there until its turn comes, and its error refers to the message.
             self.queue.remove(out)
         self._unqueue(out)
-        self._fail_unsent(out, error, cause)
-
-    def _fail_unsent(self, out: Outgoing, error: NotSent, cause: BaseException | None = None) -> None:
-        """End a sending that is not with the peer; one that went out before may have been handled then."""
-        ends: SendError = error
-        if out.kind & _RETRY:
-            if isinstance(error, Expired):
-                ends = ConfirmTimeout(out.message, out.timeout, self.address)
-            else:
-                ends = NotConfirmed(out.message, error.reason, self.address)
-        self.fail(out, ends if cause is None else _because(ends, cause))
-
-    def _fail_too_large(self, out: Outgoing, limit: int) -> None:
-        """End a sending that the other end does not take; one that went out before may have been handled then."""
-        error = MessageTooLarge("message", out.size, limit)
-        if out.kind & _RETRY:
-            self.fail(out, _because(NotConfirmed(out.message, f"when it was sent again, {error}", self.address), error))
-        else:
-            self.fail(out, error)
+        self.fail(out, unsent(out, error, self.address, cause))
 
     def fail_queue(self, error: RedpollError, *, once: bool = False) -> None:
         """Nothing that waits can be sent any more; with `once` only what was not to wait for another dialling."""
@@ -641,7 +571,7 @@ class Peer:
         self.deadlines.remove(moved)
         self.queue = deque(out for out in self.queue if out.stage != _ENDED and out.pinned)
         self.queued = len(self.queue)
-        self.queued_bytes = sum(map(_weight, self.queue))
+        self.queued_bytes = sum(map(weight, self.queue))
         return moved
 
     # Time
@@ -656,39 +586,27 @@ class Peer:
                 expired = Expired(out.message, out.timeout, "waiting to be sent", self.address)
                 self._fail_waiting(out, expired, self.trouble)
             elif stage == Stage.DONE:
-                self._drop_request(out)
+                self.requests.drop(out)
                 self.fail(out, NoAnswer(out.message, out.timeout, self.address))
             elif stage == Stage.SENT and self._ask_back(out, out.hard):
-                self._fail_unsent(out, Expired(out.message, out.timeout, "being written", self.address))
+                expired = Expired(out.message, out.timeout, "being written", self.address)
+                self.fail(out, unsent(out, expired, self.address))
             elif stage == Stage.SENT and link is not None and link.announced is not None and out.kind & _REQ_ACK:
                 out.stage = Stage.WITHDRAWING
                 out.deadline = now + WITHDRAW_GRACE
                 self.deadlines.add(out.deadline, out)
             else:
-                self._drop_request(out)
+                self.requests.drop(out)
                 error = ConfirmTimeout(out.message, out.timeout, self.address)
                 if stage != _ENDED:
                     self.fail(out, error)
                 if link is not None and link.announced is None and link in self.links and out.kind & _REQ_ACK:
                     # As libchirp does: an acknowledgement that is still to come could not be told from the next one's.
                     late = PeerLost(self.address, "a message was not acknowledged in time")
-                    self.owner.close(link, _because(late, error))
+                    self.owner.close(link, because(late, error))
 
     @property
     def idle(self) -> bool:
         """Whether nothing is kept for this peer."""
         slots = self.slots
         return not (self.queued or self.links or self.requests or self.starved or slots.inbox or slots.running)
-
-
-def _weight(out: Outgoing) -> int:
-    """Bytes that the library holds of a waiting message: not a buffer that is the caller's, and only referred to."""
-    body = out.body
-    if type(body) is bytes or (type(body) is bytearray and body is not out.message.data):
-        return out.size
-    return len(out.header)
-
-
-def _because(error: Any, cause: BaseException) -> Any:
-    error.__cause__ = cause
-    return error
