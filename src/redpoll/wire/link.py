@@ -49,7 +49,6 @@ _ENDED = int(Stage.ENDED)
 _RETRY = int(Kind.RETRY)
 _ANSWER = int(Kind.ANSWER)
 _TIMED_BIT = int(Kind.METADATA)
-
 _ACK = int(Kind.ACK)
 
 

@@ -23,6 +23,7 @@ from redpoll.errors import (
     SendError,
     Withdrawn,
 )
+from redpoll.wire.choice import link_to_use, links_too_many
 from redpoll.wire.deadlines import Deadlines
 from redpoll.wire.frames import Goodbye, Kind
 from redpoll.wire.inbound import Inbound
@@ -169,7 +170,7 @@ class Peer:
         """Write what waits in the queue, as far as link and window allow."""
         link = self.link
         if link is None or ((len(self.links) > 1 or not link.sending) and link.clear):
-            link = self.link = self._choose()
+            link = self.link = link_to_use(self.links, link)
         queue = self.queue
         while queue:
             out = queue[0]
@@ -447,8 +448,9 @@ class Peer:
         link.early_cancels.clear()
         if self.slots.carried:
             link.reannounce(self.window)
-        if len(self.links) > 1:
-            self._settle_double()
+        for each in links_too_many(self.links, self.settings.identity, self.identity):
+            each.leave(take_all=True)
+            self.owner.wake(each)
 
     def _is_known(self, message: Inbound[Any]) -> bool:
         """Whether a message that came before its link had a peer was here before; if not, it is noted."""
@@ -457,28 +459,6 @@ class Peer:
                 return True
             self.held[message.serial] = message
         return False
-
-    def _settle_double(self) -> None:
-        """Of two links between redpoll nodes the one dialled by the smaller identity stays, of the same dialler's the newer.
-
-        A node dials only while it has no link: to whoever dialled again the older one is gone.
-        """
-        redpoll = [each for each in self.links if each.announced is not None and each.sending]
-        if len(redpoll) < 2 or self.identity is None:
-            return
-        ours_stays = self.settings.identity < self.identity
-        keep = next((each for each in reversed(redpoll) if each.dialled == ours_stays), redpoll[-1])
-        for each in redpoll:
-            if each is not keep:
-                each.leave(take_all=True)
-                self.owner.wake(each)
-
-    def _choose(self) -> Link | None:
-        usable = [link for link in self.links if link.sending]
-        if not usable:
-            return None
-        # libchirp writes to the newest of two; for us any that is open will do, and staying keeps the order.
-        return self.link if self.link in usable else usable[-1]
 
     def left(self, link: Link, said: Goodbye, last: int) -> None:
         """The peer said goodbye on a link: what it will not handle is sent again, first, over another one."""
@@ -504,7 +484,7 @@ class Peer:
             return
         self.links.remove(link)
         if self.link is link:
-            self.link = self._choose()
+            self.link = link_to_use(self.links, link)
         self.slots.carried += link.held
         self.counters.bytes_sent += link.bytes_sent
         self.counters.bytes_received += link.bytes_received
