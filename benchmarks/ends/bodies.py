@@ -9,7 +9,7 @@ from benchmarks.control import Control, Countdown, Fields, arguments, run_async,
 from benchmarks.latency import latency_answer, time_each
 from redpoll import Address, Message, Node
 
-CONFIG = {"serializer": "buffer", "max_message_size": 1 << 31, "timeout": 60.0}
+CONFIG: dict[str, Any] = {"serializer": "buffer", "max_message_size": 1 << 31, "timeout": 60.0}
 
 
 async def serve(control: Control, options: Fields) -> None:

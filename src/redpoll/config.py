@@ -15,13 +15,10 @@ from redpoll.errors import ConfigError, UsageError
 if TYPE_CHECKING:
     from redpoll.serializers.base import Serializer
 
-__all__ = ["DEFAULT_PORT", "MAX_HEADER", "Config", "require_plain"]
+__all__ = ["DEFAULT_PORT", "Config", "require_plain"]
 
 DEFAULT_PORT = 2998
 """Where a node with a handler listens unless told otherwise: libchirp's port."""
-
-MAX_HEADER = 65_535
-"""The longest header of a message, in bytes: what the wire format has room for."""
 
 _KIB = 1024
 _MIB = 1024 * _KIB

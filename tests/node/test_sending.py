@@ -23,7 +23,7 @@ from redpoll import (
     Received,
     UsageError,
 )
-from redpoll.node.sending import UNSET
+from redpoll.node.sending import UNSET, Sending
 from tests.interop.raw import ACK, REQ_ACK, RawLink, raw_listener
 from tests.node.support import Inbox, Proxy, make, raw_accepting, raw_dialling, settle, to, turns, until, within
 
@@ -517,3 +517,13 @@ async def test_a_bad_option_leaves_no_peer() -> None:
         with pytest.raises(UsageError):
             await within(node.check("127.0.0.1:9", timeout=-1))
         assert node.peers == ()
+
+
+@pytest.mark.asyncio
+async def test_what_is_done_is_let_go() -> None:
+    """A send that is done refers to its message no more: whoever keeps the future keeps no data."""
+    out = Sending(loop=asyncio.get_running_loop())
+    out.prepare(Message(b"data", header=b"head"), b"data", 0, None, None)
+    out.settle(None, None)
+    assert await out is None
+    assert [repr(out.message), out.header, out.body] == ["None", b"", b""]

@@ -169,6 +169,10 @@ def error_of(link: Link, data: Body, feeding: Feeding) -> str:
 # Ends
 
 
+class Followed(bytearray):
+    """A body of which a test can tell whether anything still refers to it."""
+
+
 class Sent(Outgoing):
     """A sending that remembers how it was settled."""
 
@@ -261,6 +265,11 @@ def settings(**options: Any) -> Settings:
     return Settings(**{"identity": OURS, "port": 2998, "epoch": 0xE0E0E0E0, **options})
 
 
+def introduction(own: Settings, flags: int = 0) -> Announcement:
+    """What a node with these settings says of itself."""
+    return Announcement(own.slots, own.window, own.window_bytes, own.max_message_size, own.epoch, flags)
+
+
 def make_peer(**options: Any) -> Peer:
     """A peer without links, its owner an `Owned`; `serial` is the last one used."""
     serial = options.pop("serial", 0)
@@ -284,15 +293,7 @@ def add_link(
 ) -> Link:
     """Give a peer an open link, to a redpoll node unless `plain`; what it sent so far is taken out."""
     link = Link(peer.settings, dialled=dialled, now=now, make=Work)
-    link.start(
-        Announcement(
-            peer.settings.slots,
-            peer.settings.window,
-            peer.settings.window_bytes,
-            peer.settings.max_message_size,
-            peer.settings.epoch,
-        )
-    )
+    link.start(introduction(peer.settings))
     taken(link)
     feed(link, handshake() + (b"" if plain else announced or announcement()), now=now)
     peer.attach(link, now)
@@ -339,6 +340,24 @@ def arrived(link: Link) -> list[tuple[int, int, bytes, bytes, bytes]]:
     return [
         (message.kind, message.serial, message.identity, message.header, bytes(message.data)) for message in messages
     ]
+
+
+def asked(link: Link, kind: int = REQ_ACK) -> Sent:
+    """A sending that waits for what the other end says of it."""
+    out = Sent(b"body", kind)
+    peer_of(link).submit(out, 0.0)
+    taken(link)
+    return out
+
+
+def held_bytes(link: Link) -> int:
+    """Bytes that a link holds of what arrived in part."""
+    reader = link.reader
+    body, partial = reader._bodies.current, reader._bodies._partial
+    bodies = set() if partial is None else set(partial._bodies.values())
+    if body is not None:
+        bodies.add(body)
+    return len(reader._tail) + sum(len(each.buffer) + len(each.header) for each in bodies)
 
 
 def begin_all(link: Link, *, now: float = 0.0) -> list[Work]:

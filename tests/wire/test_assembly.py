@@ -6,25 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import EAGER_ALLOCATION, KEPT_BODIES, KEPT_SIZE, Assembly, BodyPool
 from tests.wire.support import (
-    ACK,
-    ANSWER,
-    CANCEL,
-    CONTINUED,
-    FRAGMENT,
     NAME,
     REQ_ACK,
-    WANTED,
-    Sent,
-    add_link,
     arrived,
     feed,
     frame,
     linked,
-    make_peer,
-    peer_of,
 )
 
 MIB = 1024 * 1024
@@ -83,13 +72,15 @@ def test_room_is_never_empty() -> None:
 
 
 def test_discarded_keeps_nothing() -> None:
-    """A body that was given up is counted to its end in a small buffer."""
-    whole = assembly(10 * MIB)
+    """A body that was given up is counted to its end, and nothing of it or its header is kept."""
+    whole = Assembly(NAME, 1, 0, b"header", 10 * MIB, 10 * MIB, None)
     whole.discard()
+    assert (whole.header, whole.size) == (b"", 10 * MIB + 6)
     while not whole.complete:
         room = whole.room(whole.total - whole.filled)
+        assert 0 < len(room) <= 64 * 1024
         whole.filled += len(room)
-        assert len(whole.buffer) <= 64 * 1024
+        assert len(whole.buffer) == 0
     whole = assembly(1000)
     whole.discard()
     whole.append(memoryview(bytes(1000)))
@@ -143,75 +134,6 @@ def test_preambles_allocate_little() -> None:
     finally:
         tracemalloc.stop()
     assert grown < 100 * (EAGER_ALLOCATION + 10_000)
-
-
-def test_begun_messages_allocate_what_came() -> None:
-    """Ten thousand fragmented messages of 100 MB, begun on one link with a byte each, cost kilobytes each at most."""
-    link = add_link(make_peer(window=100_000, window_bytes=2**50))
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        begin = b"".join(
-            frame(REQ_ACK | CONTINUED, serial, (100_000_000).to_bytes(8, "big") + b"x") for serial in range(10_000)
-        )
-        feed(link, begin)
-        grown = tracemalloc.get_traced_memory()[0] - before - len(begin)
-    finally:
-        tracemalloc.stop()
-    assert grown < 10_000 * 1024
-    assert link.reader.held_bytes < 10_000 * 1024
-
-
-def test_begun_messages_keep_to_the_window() -> None:
-    """More than a window of bytes cannot be begun, beyond one message of any size; what ends makes room."""
-    link = linked(window_bytes=100_000, max_message_size=50_000)
-    total = (50_000).to_bytes(8, "big")
-    for serial in (1, 2, 3):
-        feed(link, frame(REQ_ACK | CONTINUED, serial, total))
-    feed(link, frame(CANCEL, 1) + frame(REQ_ACK | CONTINUED, 4, total))
-    feed(link, frame(FRAGMENT, 2, bytes(50_000)) + frame(REQ_ACK | CONTINUED, 5, total))
-    with pytest.raises(ProtocolError, match="messages of 200000 bytes were begun, more than the window allows"):
-        feed(link, frame(REQ_ACK | CONTINUED, 6, total))
-
-
-def test_answers_that_are_waited_for_are_not_limited() -> None:
-    """Answers take no place in a window: as many may arrive side by side as were asked for, and no others are kept."""
-    link = linked(window_bytes=1, max_message_size=50_000)
-    sendings = [Sent(b"?", REQ_ACK | WANTED) for _ in range(40)]
-    total = (50_000).to_bytes(8, "big")
-    for out in sendings:
-        peer_of(link).submit(out, 0.0)
-    for out in sendings:
-        feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, total + b"x", identity=out.identity))
-    for serial in range(1000, 1040):
-        feed(link, frame(ANSWER | CONTINUED, serial, total) + frame(FRAGMENT, serial, bytes(40_000)))
-    assert link.reader.held_bytes < 80 * 50_000
-    for out in sendings:
-        feed(link, frame(FRAGMENT, out.serial, bytes(49_999), identity=out.identity))
-    assert all(out.answer is not None for out in sendings)
-    feed(link, frame(FRAGMENT, 1000, bytes(10_000)))
-    assert peer_of(link).counters.late == 1
-
-
-def test_interleaved() -> None:
-    """Fragmented messages come together side by side, small ones pass between them."""
-    link = linked()
-    total = (6).to_bytes(8, "big")
-    feed(
-        link,
-        frame(REQ_ACK | CONTINUED, 1, total + b"ab")
-        + frame(REQ_ACK | CONTINUED, 2, total + b"AB")
-        + frame(0, 3, b"small")
-        + frame(FRAGMENT, 2, b"CDEF")
-        + frame(FRAGMENT, 1, b"cd")
-        + frame(FRAGMENT, 1, b"ef"),
-    )
-    assert [(serial, data) for _, serial, _, _, data in arrived(link)] == [
-        (3, b"small"),
-        (2, b"ABCDEF"),
-        (1, b"abcdef"),
-    ]
-    assert not link.reader.unfinished
 
 
 # Memory that is used again

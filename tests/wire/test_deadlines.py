@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import weakref
 from dataclasses import dataclass
 
 from hypothesis import settings
@@ -74,6 +75,33 @@ def test_removed() -> None:
         watched.add(item.deadline or 0.0, item)
     watched.remove(items[:2])
     assert watched.expire(9.0) == items[2:]
+
+
+def test_what_is_large_goes_soon() -> None:
+    """Of items that ended and refer to much, no more than a megabyte is kept behind one that lives."""
+    watched: Deadlines[Item] = Deadlines()
+    stays = Item(1.0)
+    watched.add(1.0, stays)
+    seen = []
+    for _ in range(100):
+        item = Item(2.0)
+        watched.add(2.0, item)
+        seen.append(weakref.ref(item))
+        item.deadline = None
+        watched.ended(300_000)
+        del item
+        assert sum(each() is not None for each in seen) <= 3
+    assert watched.expire(1.0) == [stays]
+
+
+def test_what_ended_in_front_goes_at_once() -> None:
+    """Nothing that ended is kept once it is told of and nothing that lives stands before it."""
+    watched: Deadlines[Item] = Deadlines()
+    item = Item(2.0)
+    watched.add(2.0, item)
+    item.deadline = None
+    watched.ended(1)
+    assert len(watched) == 0
 
 
 def test_memory_follows_the_live_ones() -> None:

@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redpoll.message import MAX_HEADER_SIZE
 from redpoll.wire.frames import (
     ACK_ANSWER,
     ACK_REFUSAL,
     BLANK_IDENTITY,
     CONTROL_MASK,
-    MAX_HEADER,
     MAX_REFUSAL_TEXT,
     PREAMBLE,
     PREAMBLE_SIZE,
@@ -76,7 +76,7 @@ def test_control_frame() -> None:
 
 def test_header_limit() -> None:
     """The longest header is what 16 bits can say."""
-    assert struct.pack("!H", MAX_HEADER) == b"\xff\xff"
+    assert struct.pack("!H", MAX_HEADER_SIZE) == b"\xff\xff"
 
 
 def test_total_is_64_bits() -> None:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake
-from redpoll.wire.link import LinkState
+from redpoll.wire.states import LinkState
 from tests.wire.support import THEIRS, Feeding, announcement, bare_link, feed, feed_as, frame, handshake
 
 

@@ -33,6 +33,7 @@ from tests.wire.support import (
     frame,
     frames,
     handshake,
+    held_bytes,
     linked,
     make_peer,
     owner,
@@ -323,7 +324,7 @@ def test_a_cancelled_request_is_over(plain: bool) -> None:
     peer = make_peer()
     link = add_link(peer, plain=plain)
     submit(peer, out := Sent(b"?", REQ_ACK | WANTED, timeout=9.0))
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     feed(link, frame(0 if plain else ACK | ANSWER, out.serial, b"!", identity=out.identity))
     assert (out.settled, arrived(link), peer.counters.late) == (False, [], 1)
 
@@ -380,7 +381,7 @@ def test_nothing_is_allocated_for_promises() -> None:
     """7.7.7: a preamble that announces 100 MB gets a first allocation and no more."""
     link = plain_link()
     feed(link, frame(REQ_ACK, 1, size=100_000_000))
-    assert link.reader.held_bytes <= EAGER_ALLOCATION
+    assert held_bytes(link) <= EAGER_ALLOCATION
 
 
 def test_a_part_of_a_message_does_not_leak() -> None:

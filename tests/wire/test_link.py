@@ -1,21 +1,19 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
-from itertools import product
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redpoll.address import Address
-from redpoll.errors import HandlerFailed, PeerLost, ProtocolError
-from redpoll.message import Message
-from redpoll.wire.capabilities import Announcement
+from redpoll.errors import HandlerFailed, PeerLost
+from redpoll.wire.bodies import LARGE
+from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.frames import Control, Goodbye
-from redpoll.wire.link import OUTPUT_LIMIT, TRANSITIONS, Event, Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body, Stage
-from redpoll.wire.reader import LARGE
+from redpoll.wire.output import OUTPUT_LIMIT
+from redpoll.wire.states import SENDING, LinkState
 from tests.wire.support import (
     ACK,
     ANSWER,
@@ -44,6 +42,7 @@ from tests.wire.support import (
     frame,
     frames,
     handshake,
+    introduction,
     linked,
     make_peer,
     peer_of,
@@ -51,15 +50,6 @@ from tests.wire.support import (
     sent,
     taken,
 )
-
-STATES = {
-    LinkState.HANDSHAKE: (False, False),
-    LinkState.OPEN: (True, True),
-    LinkState.LEAVING: (False, False),
-    LinkState.LEFT: (False, True),
-    LinkState.PARTING: (False, False),
-    LinkState.CLOSED: (False, False),
-}
 
 
 def transmit(link: Link, body: Body = b"body", kind: int = REQ_ACK, *, header: bytes = b"", **options: float) -> Sent:
@@ -87,28 +77,6 @@ def test_first_write_of_a_silent_node() -> None:
     link = bare_link()
     link.start(None)
     assert link.take_output() == [handshake(2998, OURS)]
-
-
-@pytest.mark.parametrize(("state", "event"), list(product(LinkState, Event)))
-def test_every_step(state: LinkState, event: Event) -> None:
-    """A step is in the table or a protocol error that names both; a state says what the link may carry."""
-    link = bare_link()
-    link.state = state
-    following = TRANSITIONS.get((state, event))
-    if following is None:
-        text = f"{event.name.lower()} is not legal on a link that is {state.name.lower()}"
-        with pytest.raises(ProtocolError, match=text):
-            link.step(event)
-        assert link.state is state
-    else:
-        link.step(event)
-        assert link.state is following
-        assert (link.sending, link.taking) == STATES[following]
-
-
-def test_any_link_can_be_lost() -> None:
-    """Every state has the step that ends it."""
-    assert {state for state, event in TRANSITIONS if event is Event.LOST} == set(LinkState)
 
 
 def test_lost() -> None:
@@ -270,8 +238,8 @@ def test_states_admit(state: LinkState) -> None:
     """Messages are admitted where the table says that they may be sent."""
     link = linked()
     link.state = state
-    link.sending, link.taking = STATES[state]
-    assert link.admits(Sent()) == STATES[state][0]
+    link.sending = state in SENDING
+    assert link.admits(Sent()) == (state is LinkState.OPEN)
 
 
 # Ends of received messages
@@ -347,7 +315,7 @@ def test_credit_for_a_quarter() -> None:
 def test_credit_kept_back_is_below_a_quarter(window_bytes: int) -> None:
     """What is kept back is below a quarter of what was announced, whatever the units made of it."""
     link = linked(window=1000, window_bytes=window_bytes)
-    ((_, serial, identity, _, _),) = frames(peer_of(link).announcement().encode())
+    ((_, serial, identity, _, _),) = frames(introduction(link.settings).encode())
     told = Announcement.decode(identity, serial)
     assert told is not None
     kept = told.window_bytes // 4
@@ -366,19 +334,40 @@ def test_reannouncing_gives_credit_back() -> None:
     """With a new window credit that was kept back for the old one goes along, and a quarter is one of the new."""
     link = linked(window=64)
     link.credit(15, 15)
-    peer = peer_of(link)
-    peer.slots.carried = 60
-    link.reannounce(peer.announcement())
+    link.reannounce(4)
     assert [(kind, data[:4]) for kind, _, _, _, data in sent(link)] == [(NOOP, b""), (CREDIT, struct.pack("!I", 15))]
     link.credit(1, 1)
     assert [kind for kind, *_ in sent(link)] == [CREDIT]
+
+
+def test_reannouncing_keeps_the_rest() -> None:
+    """A new window is all that a later announcement changes: the port that nobody listens at stays one."""
+    link = bare_link(slots=3, window=9)
+    first = introduction(link.settings, NOT_LISTENING)
+    link.start(first)
+    feed(link, handshake() + announcement())
+    taken(link)
+    link.reannounce(2)
+    ((_, serial, identity, _, _),) = sent(link)
+    told = Announcement.decode(identity, serial)
+    assert told == first._replace(window=2)
+
+
+def test_a_silent_node_tells_no_window() -> None:
+    """A node that did not introduce itself does not do so later either."""
+    link = bare_link()
+    link.start(None)
+    feed(link, handshake() + announcement())
+    taken(link)
+    link.reannounce(2)
+    assert taken(link) == b""
 
 
 def test_libchirp_gets_no_control_frames() -> None:
     """No control frame goes to a node that did not announce itself, and no second announcement."""
     link = plain_link()
     link.control(Control.PING, 1)
-    link.reannounce(peer_of(link).announcement())
+    link.reannounce(5)
     link.leave()
     assert taken(link) == b""
 
@@ -469,7 +458,7 @@ def test_a_large_message_that_waits_is_late() -> None:
     begun, waits = transmit(link, b"begun in time"), transmit(link, b"not begun", 0)
     link.take_fragment(0.0)
     assert link.left(Goodbye.UP_TO, begun.serial) == [waits]
-    assert [transfer.out for transfer in link.transfers or ()] == [begun]
+    assert [transfer.out for transfer in link.transfers] == [begun]
     assert (link.window_used, link.window_bytes_used) == (1, 13)
 
 
@@ -577,114 +566,6 @@ def test_unacknowledged_messages_end_when_written() -> None:
     link.take_fragment(0.0)
     assert link.flushed() == [large]
     assert link.flushed() == []
-
-
-# Runs
-
-
-def run(link: Link, messages: Iterator[Message[bytes]], limit: int = 1000) -> tuple[int, Message[bytes] | None, bool]:
-    return link.transmit_run(messages, THERE, bytes, limit)
-
-
-def many(count: int, size: int = 3) -> list[Message[bytes]]:
-    return [Message(bytes([number]) * size, THERE) for number in range(count)]
-
-
-@pytest.mark.parametrize("size", [0, 3, 512, 513, 5000])
-def test_a_run_writes_what_single_sends_write(size: int) -> None:
-    """A run's bytes, serials and window are those of as many unacknowledged messages sent one by one."""
-    messages = many(20, size)
-    one, other = add_link(make_peer(serial=0xFFFFFFF8)), add_link(make_peer(serial=0xFFFFFFF8))
-    assert run(one, iter(messages)) == (20, None, True)
-    for message in messages:
-        other.transmit(Sent(message.data, 0, message=message), 0.0)
-    assert taken(one) == taken(other)
-    assert (one.window_used, one.window_bytes_used) == (other.window_used, other.window_bytes_used)
-    assert peer_of(one).serial == peer_of(other).serial
-    assert peer_of(one).counters.sent == 20
-
-
-def test_a_run_ends_at_what_is_no_part_of_it() -> None:
-    """A message for elsewhere, with a header, too large, or that continues another ends the run and is handed back."""
-    link = add_link(make_peer(), announced=announcement(kib=4))
-    feed(link, frame(REQ_ACK, 3, b"x"))
-    (received,) = begin_all(link)
-    for odd in (
-        Message(b"x", Address("tcp", "127.0.0.1", 9)),
-        Message(b"x", THERE, header=b"h"),
-        Message(bytes(4097), THERE),
-        received.reply(b"x"),
-    ):
-        messages = iter([*many(2), odd, *many(2)])
-        assert run(link, messages) == (2, odd, False)
-        assert len(list(messages)) == 2
-        assert [len(data) for *_, data in sent(link)] == [3, 3]
-
-
-def test_a_run_keeps_to_its_limit() -> None:
-    """No message is asked for beyond the limit, nor beyond the window in bytes."""
-    link = add_link(make_peer(), announced=announcement(units=1))
-    messages = iter(many(50))
-    assert run(link, messages, limit=7) == (7, None, False)
-    assert len(list(messages)) == 43
-    messages = iter(many(50, 30_000))
-    assert run(link, messages) == (3, None, False)
-    assert len(list(messages)) == 47
-    assert peer_of(link).places == 0
-
-
-def test_output_taken_amid_a_run_is_half_of_it() -> None:
-    """Output that is taken while a run is made, as a send in between may do, is followed by the rest."""
-    link = linked()
-    early: list[Body] = []
-
-    def generate() -> Iterator[Message[bytes]]:
-        for number, message in enumerate(many(6)):
-            if number == 3:
-                early.extend(link.take_output())
-            yield message
-
-    assert run(link, generate()) == (6, None, True)
-    assert sum(map(len, early)) == sum(map(len, link.take_output())) > 0
-
-
-def test_what_makes_the_messages_may_send() -> None:
-    """A generator that itself sends to the same peer takes serials of its own, all in the order of the wire."""
-    link = linked()
-    peer = peer_of(link)
-    inner: list[Sent] = []
-
-    def generate() -> Iterator[Message[bytes]]:
-        for message in many(3):
-            inner.append(Sent(b"inner"))
-            peer.submit(inner[-1], 0.0)
-            yield message
-
-    run(link, generate())
-    assert [serial for _, serial, *_ in sent(link)] == [1, 2, 3, 4, 5, 6]
-    assert [out.serial for out in inner] == [1, 3, 5]
-    assert sorted(link.in_flight) == [1, 3, 5]
-
-
-def test_a_run_that_raises() -> None:
-    """What was written before the messages' maker raised is written and counted."""
-    link = linked()
-
-    def generate() -> Iterator[Message[bytes]]:
-        yield from many(2)
-        raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError, match="no more"):
-        run(link, generate())
-    assert len(sent(link)) == 2
-    assert (link.window_used, link.window_bytes_used, peer_of(link).counters.sent) == (2, 6, 2)
-
-
-def test_data_of_a_run_is_encoded() -> None:
-    """Data that is not bytes goes through the serializer."""
-    link = linked()
-    link.transmit_run(iter([Message("text", THERE)]), THERE, lambda data: str(data).encode(), 5)
-    assert [data for *_, data in sent(link)] == [b"text"]
 
 
 # Time
@@ -801,7 +682,7 @@ STEPS = st.one_of(
 def test_toward_libchirp_not_one_byte_differs(steps: list[tuple[object, ...]], serial: int, announces: bool) -> None:
     """To a node that did not announce itself exactly libchirp's bytes go, but for one NOOP behind the handshake."""
     peer = make_peer(serial=serial, fragment_size=400, keepalive=2.0, slots=4, window=4)
-    told = peer.announcement() if announces else None
+    told = introduction(peer.settings) if announces else None
     link = bare_link(fragment_size=400, keepalive=2.0, slots=4, window=4)
     link.start(told)
     feed(link, handshake(4000, THEIRS))
@@ -827,7 +708,7 @@ def test_toward_libchirp_not_one_byte_differs(steps: list[tuple[object, ...]], s
             peer.slots.refuse(open_.pop(0), 1, "no")
         elif step == "acknowledged" and libchirp.unconfirmed:
             feed(link, frame(ACK, 4, identity=libchirp.acknowledged()))
-        elif step == "answered" and peer.requests and libchirp.unconfirmed in peer.requests:
+        elif step == "answered" and libchirp.unconfirmed is not None and libchirp.unconfirmed in peer.requests:
             libchirp.acknowledge(libchirp.unconfirmed)
             feed(link, frame(REQ_ACK, 4, b"answer", identity=libchirp.unconfirmed))
         elif step == "ping":
@@ -835,7 +716,7 @@ def test_toward_libchirp_not_one_byte_differs(steps: list[tuple[object, ...]], s
         elif step == "tick":
             link.tick(20.0)
         elif step == "leave":
-            link.reannounce(peer.announcement())
+            link.reannounce(2)
         peer.pump(0.0)
         written += taken(link)
         peer.pump(0.0)

@@ -6,14 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redpoll.errors import MessageTooLarge, ProtocolError
+from redpoll.errors import ProtocolError
 from redpoll.wire.metadata import (
     DEADLINE_BLOCK,
     DEADLINE_PREFIX,
-    MAX_METADATA,
     Field,
     decode_metadata,
-    encode_metadata,
     millis,
 )
 from tests.wire.support import (
@@ -36,9 +34,9 @@ FIELDS = st.dictionaries(st.integers(0, 255), st.binary(max_size=60), max_size=2
 
 
 def test_golden_bytes() -> None:
-    """A block is its length and a row of fields: key, length, value."""
-    encoded = encode_metadata({Field.DEADLINE: struct.pack("!I", 1500), Field.LAYER: b"nq"})
-    assert encoded.hex() == "000c010004000005dc0500026e71"
+    """A block is a row of fields: key, length, value."""
+    fields = decode_metadata(bytes.fromhex("010004000005dc0500026e71"))
+    assert fields == {Field.DEADLINE: struct.pack("!I", 1500), Field.LAYER: b"nq"}
 
 
 def test_keys() -> None:
@@ -55,8 +53,7 @@ def test_keys() -> None:
 @given(FIELDS)
 def test_round_trip(fields: dict[int, bytes]) -> None:
     """Fields come back, those with keys that nobody knows too."""
-    encoded = encode_metadata(fields)
-    assert int.from_bytes(encoded[:2], "big") == len(encoded) - 2
+    encoded = metadata(*fields.items())
     assert decode_metadata(encoded[2:]) == fields
     assert decode_metadata(memoryview(encoded)[2:]) == fields
 
@@ -64,21 +61,13 @@ def test_round_trip(fields: dict[int, bytes]) -> None:
 def test_deadline_block_is_such_a_block() -> None:
     """The one struct for a deadline alone packs what the general way packs."""
     block = DEADLINE_BLOCK.pack(7, Field.DEADLINE, 4, 250)
-    assert block == encode_metadata({Field.DEADLINE: struct.pack("!I", 250)}) == deadline(250)
+    assert block == deadline(250)
     assert block.startswith(DEADLINE_PREFIX)
 
 
-@pytest.mark.parametrize("fields", [{1: bytes(65_533)}, {1: bytes(40_000), 2: bytes(40_000)}, {1: bytes(70_000)}])
-def test_too_large(fields: dict[int, bytes]) -> None:
-    """A block above 65,535 bytes is not made."""
-    with pytest.raises(MessageTooLarge, match=r"^metadata of \d+ bytes is over the limit of 65535$"):
-        encode_metadata(fields)
-
-
 def test_largest() -> None:
-    """A block of exactly 65,535 bytes is."""
-    encoded = encode_metadata({9: bytes(MAX_METADATA - 3)})
-    assert decode_metadata(encoded[2:]) == {9: bytes(MAX_METADATA - 3)}
+    """A block of 65,535 bytes, which is all that its length can say, is read."""
+    assert decode_metadata(metadata((9, bytes(0xFFFC)))[2:]) == {9: bytes(0xFFFC)}
 
 
 @given(st.binary(max_size=200))

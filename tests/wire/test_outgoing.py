@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+import weakref
+
 import pytest
 
 from redpoll.message import Message
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing, Stage, Unawaited
-from tests.wire.support import REQ_ACK, THERE, WANTED, Sent
+from tests.wire.support import REQ_ACK, THERE, WANTED, Followed, Sent
 
 
 def test_prepared() -> None:
@@ -36,6 +38,14 @@ def test_one_message_many_sendings() -> None:
     first, second = Sent(message=message), Sent(message=message)
     first.serial, first.stage = 7, Stage.SENT
     assert (second.serial, second.stage) == (0, Stage.QUEUED)
+
+
+def test_let_go() -> None:
+    """A sending that is over and still known refers to neither message, header nor body; its size stays."""
+    out = Sent(Followed(4), header=b"head")
+    body = weakref.ref(out.message.data)
+    out.let_go()
+    assert (body(), out.header, out.body, out.size) == (None, b"", b"", 8)
 
 
 def test_fields_are_all() -> None:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import weakref
+
 import pytest
 
 from redpoll.errors import (
@@ -15,10 +17,12 @@ from redpoll.errors import (
     Withdrawn,
 )
 from redpoll.message import Message
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Stage
-from redpoll.wire.peer import MAX_GIVEN_UP, WITHDRAW_GRACE, Peer
+from redpoll.wire.peer import ABANDONED_FOR, WITHDRAW_GRACE, Peer
+from redpoll.wire.requests import MAX_GIVEN_UP
 from redpoll.wire.slots import SlotPool
+from redpoll.wire.states import LinkState
 from tests.wire.support import (
     ACK,
     ANSWER,
@@ -27,21 +31,18 @@ from tests.wire.support import (
     CREDIT,
     FRAGMENT,
     GOODBYE,
-    OURS,
     REQ_ACK,
     RETRY,
-    THEIRS,
     THERE,
     WANTED,
+    Followed,
     Owned,
     Sent,
     add_link,
     announcement,
     arrived,
-    bare_link,
     feed,
     frame,
-    handshake,
     make_peer,
     owner,
     sent,
@@ -50,6 +51,16 @@ from tests.wire.support import (
 )
 
 LOST = PeerLost(THERE, "cut")
+
+
+def followed(peer: Peer, *, timeout: float, withdrawn: bool = False) -> weakref.ref[Followed]:
+    """Send a large body that nothing but the core refers to."""
+    body = Followed(100_000)
+    out = Sent(body, timeout=timeout)
+    peer.submit(out, 0.0)
+    if withdrawn:
+        peer.withdraw(out, 0.0)
+    return weakref.ref(body)
 
 
 def submit(peer: Peer, *sendings: Sent, now: float = 0.0) -> None:
@@ -129,7 +140,7 @@ def test_queue_is_bounded(options: dict[str, int], text: str) -> None:
     assert third.error.reason == text
     assert not third.error.sent
     assert third.error.hint == "await each send, await node.ready(address), or use send_many"
-    peer.withdraw(first)
+    peer.withdraw(first, 0.0)
     submit(peer, fourth := Sent(b"four"))
     assert not fourth.settled
 
@@ -157,6 +168,22 @@ def test_too_large_for_the_other_end() -> None:
     assert link.window_used == 1
 
 
+@pytest.mark.parametrize("plain", [True, False])
+def test_too_large_when_sent_again(plain: bool) -> None:
+    """A message that went out before is not confirmed when the other end came back and takes less."""
+    peer = make_peer()
+    out = Sent(bytes(3000), retry=1)
+    add_link(peer, plain=plain)
+    submit(peer, out)
+    if plain:
+        out.size = 1 << 32
+    lose(peer.links[0])
+    add_link(peer, announced=announcement(kib=2), plain=plain)
+    assert isinstance(out.error, NotConfirmed)
+    assert isinstance(out.error.__cause__, MessageTooLarge)
+    assert "when it was sent again, message of" in str(out.error)
+
+
 def test_too_large_for_libchirps_length() -> None:
     """A body that libchirp's 32-bit length cannot say is not written."""
     peer = make_peer()
@@ -173,8 +200,8 @@ def test_withdrawn_in_the_queue() -> None:
     peer = make_peer()
     sendings = [Sent(bytes([number]), timeout=5.0) for number in range(3)]
     submit(peer, *sendings)
-    peer.withdraw(sendings[1])
-    peer.withdraw(sendings[1])
+    peer.withdraw(sendings[1], 0.0)
+    peer.withdraw(sendings[1], 0.0)
     assert (peer.queued, peer.queued_bytes) == (2, 2)
     assert [data[-1:] for *_, data in sent(add_link(peer))] == [b"\0", b"\2"]
     assert not sendings[1].settled
@@ -186,8 +213,36 @@ def test_queue_forgets_the_withdrawn() -> None:
     submit(peer, Sent())
     for _ in range(10_000):
         submit(peer, out := Sent())
-        peer.withdraw(out)
+        peer.withdraw(out, 0.0)
     assert len(peer.queue) < 200
+
+
+def test_queue_keeps_nothing_of_what_ended() -> None:
+    """Behind a message that waits, none that was cancelled or failed keeps its body alive."""
+    peer = make_peer()
+    stays = Sent(b"stays")
+    submit(peer, stays)
+    bodies = [followed(peer, timeout=1.0, withdrawn=number % 2 == 0) for number in range(40)]
+    peer.expire(1.0)
+    assert [body for body in bodies if body() is not None] == []
+    assert (peer.queued, peer.queue[0]) == (1, stays)
+
+
+def test_deadlines_keep_little_of_what_ended() -> None:
+    """Behind a send in flight, those that failed keep no more than a megabyte alive until their deadlines."""
+    peer = make_peer(window=1000)
+    link = add_link(peer, announced=announcement(window=1000, units=2000))
+    submit(peer, Sent(b"stays", timeout=5.0))
+    bodies = []
+    for _ in range(40):
+        bodies.append(followed(peer, timeout=9.0))
+        taken(link)
+    assert len(link.in_flight) == 41
+    feed(
+        link,
+        b"".join(frame(ACK | RETRY, each.serial, identity=each.identity) for each in [*link.in_flight.values()][1:]),
+    )
+    assert sum(body() is not None for body in bodies) <= 10
 
 
 def test_failing_the_queue() -> None:
@@ -392,7 +447,7 @@ def test_cancelled_in_flight(hard: bool) -> None:
     link = add_link(peer)
     submit(peer, out := Sent(timeout=5.0))
     taken(link)
-    peer.withdraw(out, hard=hard)
+    peer.withdraw(out, 0.0, hard=hard)
     assert [(kind, data) for kind, _, _, _, data in sent(link)] == [(CANCEL, b"\x01" if hard else b"")]
     assert owner(peer).woken == [link]
     acknowledge(link, out)
@@ -405,7 +460,7 @@ def test_cancelled_after_the_acknowledgement() -> None:
     link = add_link(peer)
     submit(peer, out := Sent(kind=REQ_ACK | WANTED))
     acknowledge(link, out)
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     feed(link, frame(ANSWER, out.serial, b"late", identity=out.identity))
     assert (out.settled, peer.requests, peer.counters.late) == (False, {}, 1)
 
@@ -544,7 +599,7 @@ def test_goodbye_while_one_is_asked_back() -> None:
     peer = make_peer()
     link = add_link(peer)
     submit(peer, out := Sent(timeout=1.0), gone := Sent())
-    peer.withdraw(gone)
+    peer.withdraw(gone, 0.0)
     peer.expire(1.0)
     feed(link, frame(GOODBYE, 0, b"\x01"))
     assert type(out.error) is Expired
@@ -660,7 +715,7 @@ def test_plain_cancelled() -> None:
     peer = make_peer()
     link = add_link(peer, plain=True)
     submit(peer, out := Sent(timeout=2.0), following := Sent(timeout=9.0))
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     peer.pump(0.0)
     assert following.stage == Stage.QUEUED
     peer.expire(2.0)
@@ -673,11 +728,45 @@ def test_plain_cancelled_and_written() -> None:
     peer = make_peer()
     link = add_link(peer, plain=True)
     submit(peer, out := Sent(bytes(40_000), 0, timeout=2.0))
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     taken(link)
     peer.expire(2.0)
     assert owner(peer).closed == []
     assert not out.settled
+
+
+@pytest.mark.parametrize(("limit", "patience"), [(3.0, 3.0), (None, ABANDONED_FOR)])
+def test_plain_cancelled_without_a_deadline(limit: float | None, patience: float) -> None:
+    """A message without a time that its caller gave up blocks libchirp for the default time, then the link is closed."""
+    peer = make_peer(timeout=limit)
+    link = add_link(peer, plain=True)
+    out, behind = Sent(b"first"), Sent(b"second")
+    submit(peer, out, behind)
+    taken(link)
+    peer.withdraw(out, 5.0)
+    assert owner(peer).rings == [5.0 + patience]
+    peer.expire(4.9 + patience)
+    assert owner(peer).closed == []
+    peer.expire(5.0 + patience)
+    ((closed, error),) = owner(peer).closed
+    assert (closed, str(error.__cause__)) == (link, str(ConfirmTimeout(out.message, patience, THERE)))
+    assert (out.ends, behind.ends) == ([], [])
+
+
+@pytest.mark.parametrize("kind", [REQ_ACK, 0])
+def test_plain_cancelled_and_acknowledged(kind: int) -> None:
+    """What was given up and is acknowledged after all, or was not to be, leaves the link alone."""
+    peer = make_peer()
+    link = add_link(peer, plain=True)
+    out = Sent(b"first", kind)
+    link.writable = True
+    submit(peer, out)
+    peer.withdraw(out, 0.0)
+    if kind:
+        feed(link, frame(ACK, 1, identity=out.identity))
+    peer.expire(99.0)
+    assert owner(peer).closed == []
+    assert peer.deadlines.next() is None
 
 
 def test_answers_to_what_was_given_up() -> None:
@@ -687,16 +776,16 @@ def test_answers_to_what_was_given_up() -> None:
     submit(peer, out := Sent(kind=REQ_ACK | WANTED, timeout=9.0))
     taken(link)
     acknowledge(link, out)
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     feed(link, frame(REQ_ACK, 5, b"late", identity=out.identity))
     assert (arrived(link), kinds(link), peer.counters.late) == ([], [(ACK, 2)], 1)
     for _ in range(2 * MAX_GIVEN_UP):
         submit(peer, out := Sent(kind=REQ_ACK | WANTED))
         acknowledge(link, out)
-        peer.withdraw(out)
+        peer.withdraw(out, 0.0)
         taken(link)
-    assert peer.given_up is not None
-    assert len(peer.given_up) <= MAX_GIVEN_UP
+    assert peer.requests.given_up is not None
+    assert len(peer.requests.given_up) <= MAX_GIVEN_UP
 
 
 def test_retry_toward_libchirp() -> None:
@@ -762,7 +851,7 @@ def test_idle() -> None:
     idle = [peer.idle]
     submit(peer, out := Sent())
     idle.append(peer.idle)
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     idle.append(peer.idle)
     link = add_link(peer)
     idle.append(peer.idle)
@@ -780,20 +869,17 @@ def test_an_end_is_told_once() -> None:
         link,
         frame(ACK, out.serial, identity=out.identity) + frame(ACK | RETRY, out.serial, b"\x01", identity=out.identity),
     )
-    peer.withdraw(out)
+    peer.withdraw(out, 0.0)
     peer.expire(9.0)
     lose(link)
     assert len(out.ends) == 1
     assert peer.counters.late == 3
 
 
-def test_own_identity_is_the_settings() -> None:
-    """What a peer announces is its node's, less what is carried over."""
-    peer = make_peer(slots=3, window=9, epoch=77)
-    peer.slots.carried = 10
-    told = peer.announcement()
-    assert (told.slots, told.window, told.epoch) == (3, 0, 77)
-    link = bare_link()
-    link.start(told)
-    assert taken(link)[:18] == handshake(2998, OURS)
-    assert peer.identity == THEIRS
+def test_window_less_what_is_carried() -> None:
+    """The window of a new link is the node's, less what lost links left open, and never below nothing."""
+    peer = make_peer(window=9)
+    windows = [peer.window]
+    for peer.slots.carried in (4, 10):
+        windows.append(peer.window)
+    assert windows == [9, 5, 0]

@@ -1,27 +1,24 @@
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from redpoll.errors import HandlerFailed, PeerLost, ProtocolError, Refused
+from redpoll.errors import PeerLost, ProtocolError
 from redpoll.wire.assembly import EAGER_ALLOCATION
+from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
-from redpoll.wire.reader import LARGE
 from tests.wire.support import (
     ACK,
     ANSWER,
     CANCEL,
     CONTINUED,
-    CREDIT,
     FRAGMENT,
     GOODBYE,
     METADATA,
     NAME,
-    NOOP,
     PING,
     PONG,
     REQ_ACK,
@@ -34,13 +31,14 @@ from tests.wire.support import (
     add_link,
     announcement,
     arrived,
+    asked,
     bare_link,
     deadline,
-    error_of,
     feed,
     feed_as,
     frame,
     handshake,
+    held_bytes,
     linked,
     make_peer,
     message,
@@ -61,17 +59,6 @@ def test_golden_bytes(feeding: Feeding) -> None:
     for link in (linked(), plain_link()):
         feed_as(link, GOLDEN, feeding)
         assert arrived(link) == [(REQ_ACK, 0x11223344, bytes(range(16)), b"HH", b"hello")]
-
-
-@pytest.mark.parametrize("header", [b"", b"h", bytes(0xFFFF)], ids=len)
-@pytest.mark.parametrize("size", [0, 1, 2048, LARGE, LARGE + 1, 200_000])
-def test_shapes(size: int, header: bytes) -> None:
-    """Any length of header before any length of body is told apart, alone and with more behind."""
-    body = bytes(index & 0xFF for index in range(size))
-    for link in (linked(), plain_link()):
-        for feeding in (Feeding.WHOLE, Feeding.MORE):
-            feed_as(link, frame(REQ_ACK, 7, body, header=header), feeding)
-            assert arrived(link) == [(REQ_ACK, 7, NAME, header, body)]
 
 
 @pytest.mark.parametrize("kind", [0, REQ_ACK, REQ_ACK | WANTED])
@@ -131,112 +118,7 @@ def test_serials_of_runs_may_wrap() -> None:
     assert link.last_serial == 2
 
 
-# Continued messages
-
-
-def test_continued(feeding: Feeding) -> None:
-    """A message in fragments arrives as one, with the whole body, when the last byte of it is there."""
-    link = linked()
-    first = frame(REQ_ACK | CONTINUED, 3, (10).to_bytes(8, "big") + b"abc", header=b"head")
-    feed(link, first + frame(FRAGMENT, 3, b"defg"))
-    assert link.arrived == []
-    feed_as(link, frame(FRAGMENT, 3, b"hij"), feeding)
-    assert arrived(link) == [(REQ_ACK | CONTINUED, 3, NAME, b"head", b"abcdefghij")]
-    assert not link.reader.unfinished
-
-
-def test_continued_in_one_frame(feeding: Feeding) -> None:
-    """A continued message whose first frame brings all of it has no fragments."""
-    for body in (b"", b"abc"):
-        link = linked()
-        feed_as(link, frame(CONTINUED, 3, len(body).to_bytes(8, "big") + body), feeding)
-        assert arrived(link) == [(CONTINUED, 3, NAME, b"", body)]
-
-
-def test_continued_begun_with_nothing(feeding: Feeding) -> None:
-    """The first frame of a continued message may bring nothing of it."""
-    link = linked()
-    feed_as(link, frame(CONTINUED, 3, (4).to_bytes(8, "big")) + frame(FRAGMENT, 3, b"abcd"), feeding)
-    assert arrived(link) == [(CONTINUED, 3, NAME, b"", b"abcd")]
-
-
-@pytest.mark.parametrize(
-    ("frames", "text"),
-    [
-        (frame(CONTINUED, 3, b"1234567"), "a continued message does not say how long it is"),
-        (frame(CONTINUED, 3, bytes(8) + b"x"), "a fragment of 1 bytes is longer than its message of 0"),
-        (frame(FRAGMENT, 3, b"x"), "a fragment of message 3, which was not begun"),
-        (
-            frame(CONTINUED, 3, (2).to_bytes(8, "big")) + frame(FRAGMENT, 3, b"abc"),
-            "a fragment of 3 bytes does not fit message 3",
-        ),
-        (
-            frame(CONTINUED, 3, (2).to_bytes(8, "big")) + frame(FRAGMENT, 3),
-            "a fragment of 0 bytes does not fit message 3",
-        ),
-        (
-            frame(CONTINUED, 3, (2).to_bytes(8, "big")) * 2,
-            "message 3 was begun twice, or too many were begun",
-        ),
-        (
-            frame(CONTINUED, 3, (2**63).to_bytes(8, "big")),
-            "a message of 9223372036854775808 bytes is above max_message_size, 104857600 bytes",
-        ),
-    ],
-)
-def test_illegal_fragments(frames: bytes, text: str, feeding: Feeding) -> None:
-    """What does not add up to a continued message closes the link."""
-    assert error_of(linked(), frames, feeding) == text
-
-
-# The limit
-
-
-@pytest.mark.parametrize("make", [linked, plain_link])
-def test_largest_message(make: Callable[..., Link], feeding: Feeding) -> None:
-    """Header and body may have `max_message_size` bytes together, and not one more."""
-    link = make(max_message_size=100)
-    feed_as(link, frame(0, 1, bytes(94), header=b"header"), feeding)
-    assert len(link.arrived) == 1
-    text = error_of(make(max_message_size=100), frame(0, 1, bytes(95), header=b"header"), feeding)
-    assert text == "a message of 101 bytes is above max_message_size, 100 bytes"
-    text = error_of(make(max_message_size=100), frame(0, 1, bytes(101)), feeding)
-    assert text == "a message of 101 bytes is above max_message_size, 100 bytes"
-
-
-@pytest.mark.parametrize("make", [linked, plain_link])
-def test_size_is_added_in_wide_arithmetic(make: Callable[..., Link], feeding: Feeding) -> None:
-    """chirp.md 1.5: a length of 2**32 - 1 and a header of 1 do not wrap to 0."""
-    text = error_of(make(), frame(0, 1, header=b"h", size=0xFFFFFFFF), feeding)
-    assert text == "a message of 4294967296 bytes is above max_message_size, 104857600 bytes"
-
-
-def test_metadata_does_not_count(feeding: Feeding) -> None:
-    """The library's own metadata is not in the limit that is announced for messages."""
-    link = linked(max_message_size=10)
-    feed_as(link, frame(METADATA, 1, deadline(1) + bytes(10)), feeding)
-    assert [len(message.data) for message in link.arrived] == [10]
-
-
-def test_answers_are_limited_too(feeding: Feeding) -> None:
-    """An answer above `max_message_size` closes the link as a message does."""
-    link = linked(max_message_size=4)
-    out = Sent(b"", REQ_ACK | WANTED)
-    peer_of(link).submit(out, 0.0)
-    assert error_of(link, frame(ACK | ANSWER, 1, b"12345", identity=out.identity), feeding).startswith(
-        "a message of 5 "
-    )
-
-
 # Acknowledgements, refusals, answers
-
-
-def asked(link: Link, kind: int = REQ_ACK) -> Sent:
-    """A sending that waits for what the other end says of it."""
-    out = Sent(b"body", kind)
-    peer_of(link).submit(out, 0.0)
-    taken(link)
-    return out
 
 
 def test_acknowledgement(feeding: Feeding) -> None:
@@ -246,50 +128,6 @@ def test_acknowledgement(feeding: Feeding) -> None:
     feed_as(link, frame(ACK, second.serial, identity=second.identity), feeding)
     assert (first.settled, second.error) == (False, None)
     assert (list(link.in_flight.values()), link.window_used, link.window_bytes_used) == ([first], 1, 4)
-
-
-def test_acknowledgement_of_something_else(feeding: Feeding) -> None:
-    """One whose serial or identity is another's is counted and changes nothing."""
-    link = linked()
-    out = asked(link)
-    feed_as(link, frame(ACK, out.serial + 1, identity=out.identity) + frame(ACK, out.serial, identity=NAME), feeding)
-    assert not out.settled
-    assert (list(link.in_flight), link.window_used) == ([out.serial], 1)
-    assert peer_of(link).counters.late == 2
-
-
-def test_strays_keep_the_order_of_sending(feeding: Feeding) -> None:
-    """What is in flight stays in the order of sending whatever is acknowledged by mistake."""
-    link = linked()
-    outs = [asked(link) for _ in range(3)]
-    feed_as(link, frame(ACK, outs[0].serial, identity=NAME), feeding)
-    assert list(link.in_flight.values()) == outs
-
-
-def test_acknowledgement_with_a_body(feeding: Feeding) -> None:
-    """A body that an acknowledgement of a later version might have is passed over."""
-    link = linked()
-    out = asked(link)
-    feed_as(link, frame(ACK, out.serial, b"later", identity=out.identity), feeding)
-    assert out.error is None
-
-
-def test_refusal(feeding: Feeding) -> None:
-    """A refusal ends its sending with the error of its code and the peer's text."""
-    link = linked()
-    known, unknown = asked(link), asked(link)
-    feed_as(
-        link,
-        frame(ACK | RETRY, known.serial, b"\x01the reason", identity=known.identity)
-        + frame(ACK | RETRY, unknown.serial, b"\xc8", identity=unknown.identity)
-        + frame(ACK | RETRY, 77, b"\x01", identity=NAME),
-        feeding,
-    )
-    assert type(known.error) is HandlerFailed
-    assert str(known.error) == "message to 127.0.0.1:4000 was refused: the handler failed: the reason"
-    assert type(unknown.error) is Refused
-    assert (link.in_flight, link.window_used, link.window_bytes_used) == ({}, 0, 0)
-    assert (peer_of(link).counters.refused_by_peer, peer_of(link).counters.late) == (2, 1)
 
 
 @pytest.mark.parametrize("body", [b"", b"answer", bytes(LARGE + 1)], ids=len)
@@ -360,115 +198,6 @@ def test_answers_take_no_slot(feeding: Feeding) -> None:
     )
     assert out.answer is not None
     assert len(arrived(link)) == 10
-
-
-# Illegal input: wire format, section 9
-
-
-@pytest.mark.parametrize("kind", [ACK, NOOP, ACK | NOOP])
-def test_illegal_from_plain_nodes(kind: int, feeding: Feeding) -> None:
-    """chirp.md 1.8: an acknowledgement or probe with header or data, or that asks for one, is illegal."""
-    text = "an acknowledgement or a probe with a header or data, or one that asks to be acknowledged"
-    assert error_of(plain_link(), frame(kind, 1, b"x"), feeding) == text
-    assert error_of(plain_link(), frame(kind, 1, header=b"x"), feeding) == text
-    assert error_of(plain_link(), frame(kind | REQ_ACK, 1), feeding) == text
-
-
-@pytest.mark.parametrize(
-    ("frames", "text"),
-    [
-        (frame(ACK | REQ_ACK, 1), "an acknowledgement that asks for an acknowledgement"),
-        (frame(ACK | REQ_ACK | ANSWER, 1), "an acknowledgement that asks for an acknowledgement"),
-        (frame(ACK, 1, header=b"h"), "an acknowledgement with a header"),
-        (frame(ACK | RETRY, 1, header=b"h"), "an acknowledgement with a header"),
-        (frame(ACK | RETRY, 1, size=LARGE + 1), "a refusal of 65537 bytes"),
-        (
-            frame(PING, 1, header=b"h"),
-            "a control frame with a header, or one that is an acknowledgement or asks for one",
-        ),
-        (frame(PING | REQ_ACK), "a control frame with a header, or one that is an acknowledgement or asks for one"),
-        (frame(NOOP | ACK), "a control frame with a header, or one that is an acknowledgement or asks for one"),
-        (frame(SESSION, 1, size=LARGE + 1), "a control frame with 65537 bytes"),
-        (frame(0x44), "a frame of unknown type 0x44"),
-        (frame(0xFC), "a frame of unknown type 0xfc"),
-        (frame(CREDIT, 0, bytes(15)), "a credit frame with 15 bytes instead of 16"),
-        (frame(GOODBYE), "a goodbye that says nothing"),
-        (frame(GOODBYE, 0, b"\3"), "a goodbye that says 03"),
-        (
-            frame(CREDIT, 0, struct.pack("!IQI", 1, 0, 0)),
-            "credit for 1 messages of 0 bytes, which is more than was sent",
-        ),
-        (frame(GOODBYE, 0, b"\1") * 2, "goodbye_received is not legal on a link that is left"),
-    ],
-)
-def test_illegal_from_announced_nodes(frames: bytes, text: str, feeding: Feeding) -> None:
-    """Between announced nodes every frame that the wire format does not have closes the link, with the reason."""
-    assert error_of(linked(), frames, feeding) == text
-
-
-@pytest.mark.parametrize("kind", [kind for kind in range(256) if kind & NOOP and not kind & 3 and kind > SESSION])
-def test_unknown_types(kind: int) -> None:
-    """Every type that is not in the table is unknown."""
-    assert error_of(linked(), frame(kind), Feeding.WHOLE) == f"a frame of unknown type 0x{kind:02x}"
-
-
-def test_unknown_types_of_plain_nodes(feeding: Feeding) -> None:
-    """From a plain node a NOOP is a probe whatever its upper bits are, as for libchirp."""
-    link = plain_link()
-    for kind in range(NOOP, 256, 8):
-        feed_as(link, frame(kind), feeding)
-    assert taken(link) == b""
-
-
-# Control frames
-
-
-def test_ping_is_answered(feeding: Feeding) -> None:
-    """A ping is answered at once, with its serial."""
-    link = linked()
-    feed_as(link, frame(PING, 12), feeding)
-    assert sent(link) == [(PONG, 12, bytes(16), b"", b"")]
-
-
-def test_pings_do_not_heap_up() -> None:
-    """A node that pings and does not read what is on its way gets no more answers: nothing is held for it."""
-    link = linked()
-    link.writable = False
-    feed(link, frame(PING, 12) * 10_000)
-    assert link.out_bytes == 0
-
-
-def test_pong_is_life(feeding: Feeding) -> None:
-    """A pong is read and says that the other end lives."""
-    link = linked()
-    feed_as(link, frame(PONG, 3), feeding, now=4.0)
-    assert link.liveness.heard == 4.0
-
-
-def test_credit(feeding: Feeding) -> None:
-    """Credit gives places of unacknowledged messages back."""
-    link = linked()
-    for _ in range(3):
-        asked(link, 0)
-    assert (link.window_used, link.window_bytes_used) == (3, 12)
-    feed_as(link, frame(CREDIT, 0, struct.pack("!IQI", 2, 8, 0)), feeding)
-    assert (link.window_used, link.window_bytes_used) == (1, 4)
-
-
-def test_session_bodies_are_the_owners(feeding: Feeding) -> None:
-    """The body of a session frame is handed over unread; of a flood of them a bounded number is kept."""
-    link = linked()
-    feed_as(link, frame(SESSION, 0, b"opaque"), feeding)
-    assert link.session == [b"opaque"]
-    feed(link, frame(SESSION, 0, b"flood") * 10_000)
-    assert len(link.session) <= 64
-
-
-def test_announcement_again(feeding: Feeding) -> None:
-    """An announcement between announced nodes replaces the window."""
-    link = linked()
-    feed_as(link, announcement(window=3), feeding)
-    assert link.window == 3
 
 
 # Before the link has its peer
@@ -554,26 +283,6 @@ def test_after_goodbye_unacknowledged_messages_are_taken(feeding: Feeding) -> No
         feeding,
     )
     assert [serial for _, serial, *_ in arrived(link) if serial < 10] == [4, 5, 5, 5, 5, 5, 6, 7]
-
-
-def test_what_was_begun_before_goodbye_is_taken(feeding: Feeding) -> None:
-    """A message whose first frame came before our goodbye is one that we said we would handle."""
-    link = linked()
-    large = frame(REQ_ACK, 4, bytes(LARGE + 1))
-    feed(link, frame(REQ_ACK | CONTINUED, 3, (6).to_bytes(8, "big") + b"abc") + large[:1000])
-    link.leave()
-    feed(link, large[1000:])
-    feed_as(link, frame(FRAGMENT, 3, b"def"), feeding)
-    assert [(serial, len(data)) for _, serial, _, _, data in arrived(link) if serial < 10] == [(4, LARGE + 1), (3, 6)]
-    assert sent(link) == [(GOODBYE, 4, bytes(16), b"", b"\0")]
-
-
-def test_an_assembled_message_does_not_turn_the_last_serial_back(feeding: Feeding) -> None:
-    """The last serial is that of the latest message begun, also when an earlier one in fragments is complete later."""
-    link = linked()
-    feed(link, frame(REQ_ACK | CONTINUED, 3, (6).to_bytes(8, "big") + b"abc") + frame(REQ_ACK, 4) + frame(0, 5))
-    feed_as(link, frame(FRAGMENT, 3, b"def"), Feeding.WHOLE if feeding is Feeding.MORE else feeding)
-    assert link.last_serial == 5
 
 
 def test_plain_answers_are_matched_after_we_left(feeding: Feeding) -> None:
@@ -698,7 +407,7 @@ def test_mutated_streams(data: bytes, cuts: list[int], make: Callable[..., Link]
         feed(link, data, [cut % len(data) for cut in cuts])
     except ProtocolError:
         pass
-    assert link.reader.held_bytes <= EAGER_ALLOCATION + 2 * len(data) + 128 * 1024
+    assert held_bytes(link) <= EAGER_ALLOCATION + 2 * len(data) + 128 * 1024
     assert sum(each.body_size for each in link.arrived) <= len(data)
     peer.detach(link, PeerLost(None, "over"), 0.0)
     peer.fail_queue(PeerLost(None, "over"))

@@ -7,9 +7,10 @@ import pytest
 
 from redpoll.errors import PeerLost, Withdrawn
 from redpoll.wire.inbound import Phase
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from redpoll.wire.slots import OVERHEAD, SlotPool
+from redpoll.wire.states import LinkState
 from tests.wire.support import (
     ACK,
     ANSWER,
@@ -343,6 +344,25 @@ def test_overrun(make: Callable[..., Link]) -> None:
     assert [*resumable, slots.resumable, slots.resumable] == [False, True, False]
 
 
+@pytest.mark.parametrize("plain", [True, False])
+def test_overrun_over_another_link(plain: bool) -> None:
+    """A peer that overran is not read from over a link that it makes meanwhile either."""
+    peer = make_peer(lookahead=50 * OVERHEAD, window=8)
+    first = add_link(peer, plain=plain)
+    feed(first, frame(0, 51) * 60)
+    told = [peer.slots.arrived(first)]
+    if not plain:
+        # Of two links between redpoll nodes one would be left.
+        lose(first)
+    second = add_link(peer, plain=plain)
+    feed(second, frame(0, 51))
+    told.append(peer.slots.arrived(second))
+    peer.slots.refuse_all_waiting(1, "no")
+    resumable = [peer.slots.resumable, peer.slots.resumable]
+    feed(second, frame(0, 51))
+    assert (told, resumable, peer.slots.arrived(second)) == ([True, True], [True, False], False)
+
+
 # Messages that outlive their link
 
 
@@ -427,6 +447,19 @@ def test_sent_again_after_its_end(code: int | None, expected: tuple[int, bytes])
     receive(second, 5, kind=REQ_ACK | RETRY)
     assert [(kind, data) for kind, _, _, _, data in sent(second)] == [expected]
     assert list(peer.slots.inbox) == []
+
+
+def test_remembered_refusals_are_short() -> None:
+    """Of a refusal no more text is remembered than was sent, and that is said again."""
+    link = linked()
+    receive(link, 7)
+    peer_of(link).slots.refuse(begin(link), 1, "\N{SNOWMAN}" * 100_000)
+    first = sent(link)
+    outcomes = peer_of(link).slots._outcomes
+    assert outcomes is not None
+    assert outcomes[7] == (1, "\N{SNOWMAN}" * 341)
+    feed(link, frame(REQ_ACK | RETRY, 7, b"work"))
+    assert sent(link) == first
 
 
 def test_sent_again_and_not_known() -> None:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.wire.outgoing import Body
-from redpoll.wire.transfer import Transfer
+from redpoll.wire.transfer import Transfer, Transfers
 from tests.wire.support import (
     CONTINUED,
     FRAGMENT,
@@ -128,3 +128,44 @@ def test_progress_moves_the_deadline() -> None:
         link.take_fragment(now)
     assert out.deadline == 14.0
     assert not link.transfers
+
+
+# In turn
+
+
+def answer_to(serial: int, body: bytes, *, answer: bool = False, whole: bool = False) -> Transfer:
+    out = Sent(body)
+    out.serial = serial
+    return Transfer(out, 0, 10, whole=whole, answer=answer)
+
+
+def test_transfers_take_turns() -> None:
+    """Each gives one piece in its turn and is gone with its last."""
+    transfers = Transfers([answer_to(1, bytes(25)), answer_to(2, bytes(5))])
+    turns = []
+    while transfers:
+        serial = transfers[0].out.serial
+        pieces, done = transfers.take()
+        turns.append((serial, sum(map(len, pieces[1:])), done))
+    assert turns == [(1, 10, False), (2, 5, True), (1, 10, False), (1, 5, True)]
+
+
+def test_a_whole_frame_is_not_interrupted() -> None:
+    """A frame of libchirp's keeps its turn to its end, and cannot be stopped once it is begun."""
+    first = answer_to(1, bytes(25), whole=True)
+    transfers = Transfers([first, answer_to(2, bytes(5))])
+    transfers.take()
+    assert transfers.stop(first.out) is None
+    assert transfers[0] is first
+    assert [transfers.take()[1], transfers.take()[1]] == [False, True]
+    assert [each.out.serial for each in transfers] == [2]
+
+
+def test_what_was_not_begun() -> None:
+    """Messages of which nothing was written are told apart from begun ones and from answers; a stopped one is gone."""
+    begun, waiting, answer = answer_to(1, bytes(25)), answer_to(2, bytes(5)), answer_to(3, bytes(5), answer=True)
+    transfers = Transfers([begun, waiting, answer])
+    transfers.take()
+    assert transfers.unbegun() == [waiting.out]
+    assert (transfers.stop(waiting.out), transfers.stop(waiting.out)) == (waiting, None)
+    assert transfers == [answer, begun]

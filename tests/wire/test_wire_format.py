@@ -14,9 +14,10 @@ from redpoll.wire.assembly import EAGER_ALLOCATION
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import MAX_REFUSAL_TEXT, Control, Goodbye, Kind
 from redpoll.wire.handshake import Handshake
-from redpoll.wire.link import TRANSITIONS, Event, Link, LinkState
-from redpoll.wire.metadata import Field, encode_metadata
+from redpoll.wire.link import Link
+from redpoll.wire.metadata import Field
 from redpoll.wire.settings import Settings
+from redpoll.wire.states import TRANSITIONS, Event, LinkState
 from tests.doc_pages import blocks
 from tests.source_tree import ROOT, SRC
 from tests.wire.support import (
@@ -36,6 +37,7 @@ from tests.wire.support import (
     handshake,
     linked,
     make_peer,
+    metadata,
     peer_of,
     plain_link,
     taken,
@@ -154,8 +156,8 @@ EXAMPLES: dict[str, Callable[[], bytes]] = {
         lambda link: link.control(Control.SESSION, body=b"\x01" + NUMBER)
     ),
     "five bytes in pieces of three, with a header": fragments,
-    "metadata block: 1.5 s left, for the layer nq": lambda: encode_metadata(
-        {Field.DEADLINE: (1500).to_bytes(4, "big"), Field.LAYER: b"nq"}
+    "metadata block: 1.5 s left, for the layer nq": lambda: metadata(
+        (Field.DEADLINE, (1500).to_bytes(4, "big")), (Field.LAYER, b"nq")
     ),
     "message with 1.5 s left": lambda: message(body=b"hello", timeout=1.5),
 }

@@ -11,7 +11,7 @@ from redpoll.errors import BatchError, RedpollError, UsageError
 from redpoll.message import Message
 from redpoll.node.sending import Unset
 from redpoll.node.waiting import wait_room
-from redpoll.wire.link import NO_MESSAGE
+from redpoll.wire.runs import NO_MESSAGE, transmit_run
 
 if TYPE_CHECKING:
     from redpoll.node.node import Node
@@ -92,7 +92,7 @@ class _Stream:
                     await wait_room(self._peers, peer, self._seconds)
                 return waiting
             try:
-                run = link.transmit_run(messages, address, self._peers.encode_small, min(places, _RUN))
+                run = transmit_run(link, messages, address, self._peers.encode_small, min(places, _RUN))
             finally:
                 # Also when what makes the messages raises: what it gave before is in the output.
                 link.owner.flush()

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import Cancelled, HandlerFailed, SendError
 from redpoll.transport.connection import EARLY_FLUSH
-from redpoll.wire.link import OUTPUT_LIMIT, Link, LinkState
+from redpoll.wire.link import Link
+from redpoll.wire.output import OUTPUT_LIMIT
 from redpoll.wire.peer import Peer
 from redpoll.wire.slots import Slots
+from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
     from redpoll.node.peers import Peers

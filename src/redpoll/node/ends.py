@@ -10,8 +10,9 @@ from redpoll.errors import Closed, DecodeError, MessageTooLarge, PeerLost, Undec
 from redpoll.node.received import Received, raised
 from redpoll.node.sending import Sending
 from redpoll.wire.frames import Kind
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
+from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
     from redpoll.node.peers import Peers

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import Closed, RedpollError, ShuttingDown
 from redpoll.node.routes import can_be_dialled
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
+from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -36,10 +36,11 @@ from redpoll.transport.connection import Connection
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.frames import PREAMBLE_SIZE
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
+from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
     from redpoll.node.dialler import Dialler
@@ -76,6 +77,7 @@ class Peers:
             identity=identity,
             epoch=int.from_bytes(os.urandom(4), "big"),
             acknowledge=config.acknowledge,
+            timeout=config.timeout,
             slots=config.effective_slots,
             window=config.effective_window,
             window_bytes=config.window_bytes,

@@ -30,6 +30,9 @@ UNSET: Final = Unset.UNSET
 
 _YEAR = 31_536_000.0
 
+# What a sending that is done has for a message.
+_GONE: Any = None
+
 
 def check_seconds(value: object, name: str = "timeout") -> None:
     """Refuse what is no time that a call may have.
@@ -102,7 +105,8 @@ class Sending(asyncio.Future[Any], Outgoing):
                     self.set_exception(problem)
                     return
             # What it refers to may be large, and the core still knows it for a while.
-            self.body = b""
+            self.body = self.header = b""
+            self.message = _GONE
             self.set_result(answer)
         else:
             self.set_exception(error)
@@ -111,7 +115,7 @@ class Sending(asyncio.Future[Any], Outgoing):
         """Withdraw the message and cancel the future."""
         if self.done():
             return False
-        self.peer.withdraw(self, hard=self.hard)
+        self.peer.withdraw(self, self.get_loop().time(), hard=self.hard)
         return super().cancel(msg)
 
     def __del__(self) -> None:

@@ -9,9 +9,10 @@ from typing import Any, Protocol
 
 from redpoll.address import Address
 from redpoll.errors import LinkError, PeerLost, ProtocolError, RedpollError
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
+from redpoll.wire.states import LinkState
 
 __all__ = [
     "ANNOUNCEMENT_GRACE",

@@ -15,6 +15,9 @@ EAGER_ALLOCATION = 1024 * 1024
 _ZEROS = bytes(64 * 1024)
 
 
+#: Where bytes that nobody wants are read to; what is in it means nothing.
+_SCRATCH = memoryview(bytearray(64 * 1024))
+
 #: How many bodies are kept to be used again, and how large one may be, bytes.
 KEPT_BODIES = 4
 KEPT_SIZE = 4 * 1024 * 1024
@@ -70,13 +73,14 @@ class Assembly:
 
     Attributes:
         total: Bytes that the body will have.
+        size: Those and the header's, as a window counts them.
         left: Seconds that its sender gives it to be begun, once all of it is there; None is no limit.
         filled: Bytes that have arrived.
         buffer: Where they are.
         discarded: Whether the message was given up: its bytes are still counted, but no longer kept.
     """
 
-    __slots__ = ("buffer", "discarded", "filled", "header", "identity", "kind", "left", "serial", "total")
+    __slots__ = ("buffer", "discarded", "filled", "header", "identity", "kind", "left", "serial", "size", "total")
 
     def __init__(
         self,
@@ -95,6 +99,7 @@ class Assembly:
         self.header = header
         self.left = left
         self.total = total
+        self.size = total + len(header)
         self.filled = 0
         self.discarded = False
         kept = None if pool is None else pool.take(total)
@@ -112,7 +117,7 @@ class Assembly:
         """
         buffer = self.buffer
         if self.discarded:
-            return memoryview(buffer)[: min(wanted, len(buffer))]
+            return _SCRATCH[:wanted]
         if self.filled == len(buffer):
             self._grow(min(self.total, max(2 * len(buffer), min(wanted, len(_ZEROS)))))
         return memoryview(buffer)[self.filled : self.filled + wanted]
@@ -127,9 +132,10 @@ class Assembly:
         self.filled += size
 
     def discard(self) -> None:
-        """Give the body up: keep a small buffer that what still comes is read into."""
+        """Give the message up, and keep nothing of it: what still comes is counted and thrown away."""
         self.discarded = True
-        self.buffer = bytearray(min(self.total, len(_ZEROS)))
+        self.header = b""
+        self.buffer = bytearray()
 
     def _grow(self, size: int) -> None:
         buffer = self.buffer

@@ -19,6 +19,9 @@ class Timed(Protocol):
 #: Kept beyond twice the live ones, at most.
 _SLACK = 128
 
+#: Bytes that those may refer to that ended with something large.
+_HEAVY = 1024 * 1024
+
 ItemT = TypeVar("ItemT", bound=Timed)
 
 
@@ -27,16 +30,19 @@ class Deadlines(Generic[ItemT]):
 
     With one timeout for all, deadlines come in the order of sending: those stand in a row, the few that do not in a
     heap. A thing that ends sets its own deadline to None and is dropped here when it comes to the front, or when the
-    row has doubled since it was last gone through. So memory follows the live ones, and nothing is done at an end.
+    row has doubled since it was last gone through. So memory follows the live ones, and nothing is done at an end. Only
+    what still refers to something large then is to be told of by `ended`.
     """
 
-    __slots__ = ("_heap", "_limit", "_order", "_row")
+    __slots__ = ("_heap", "_heavy", "_limit", "_order", "_row")
 
     def __init__(self) -> None:
         self._row: deque[tuple[float, ItemT]] = deque()
         self._heap: list[tuple[float, int, ItemT]] = []
         self._order = 0
         self._limit = _SLACK
+        #: Bytes that ended items refer to since they were last dropped.
+        self._heavy = 0
 
     def __len__(self) -> int:
         """How many are kept, those that ended and were not yet dropped among them."""
@@ -60,6 +66,15 @@ class Deadlines(Generic[ItemT]):
         self._heap = [entry for entry in self._heap if entry[2].deadline is not None]
         heapify(self._heap)
         self._limit = 2 * len(self) + _SLACK
+        self._heavy = 0
+
+    def ended(self, size: int) -> None:
+        """An item of these ended that refers to `size` bytes: let go of what has ended before that adds up."""
+        self._heavy += size
+        if self._heavy > _HEAVY:
+            self._drop_ended()
+        else:
+            self.next()
 
     def next(self) -> float | None:
         """When to look again, or None while nothing is watched."""

@@ -16,7 +16,7 @@ __all__ = [
     "ACK_REFUSAL",
     "BLANK_IDENTITY",
     "CONTROL_MASK",
-    "MAX_HEADER",
+    "LIBCHIRP_BITS",
     "MAX_REFUSAL_TEXT",
     "PREAMBLE",
     "PREAMBLE_SIZE",
@@ -29,6 +29,7 @@ __all__ = [
     "encode_refusal",
     "frame_struct",
     "own_struct",
+    "refusal_text",
 ]
 
 #: identity, serial, data length, header length, type: all unsigned, network byte order (section 2).
@@ -39,9 +40,6 @@ PREAMBLE_SIZE = PREAMBLE.size
 TOTAL = Struct("!Q")
 
 BLANK_IDENTITY = bytes(16)
-
-#: The header length is a field of 16 bits.
-MAX_HEADER = 0xFFFF
 
 #: Bytes of UTF-8 text that a refusal may carry; longer text is cut by the sender.
 MAX_REFUSAL_TEXT = 1024
@@ -86,6 +84,9 @@ class Goodbye(IntEnum):
     ALL = 2
 
 
+#: The bits that mean anything from a node that has not announced itself.
+LIBCHIRP_BITS = int(Kind.REQ_ACK | Kind.ACK | Kind.NOOP)
+
 #: The bits that tell a message (none of them), an acknowledgement and a control frame apart.
 CONTROL_MASK = int(Kind.ACK | Kind.NOOP)
 
@@ -103,10 +104,16 @@ def control_frame(control: Control, serial: int = 0, identity: bytes = BLANK_IDE
 
 def encode_refusal(code: int, text: str) -> bytes:
     """Encode the body of a refusal: a byte that says why, then up to `MAX_REFUSAL_TEXT` bytes of text."""
-    encoded = text.encode("utf-8", "replace")
-    if len(encoded) > MAX_REFUSAL_TEXT:
-        encoded = encoded[:MAX_REFUSAL_TEXT].decode("utf-8", "ignore").encode()
-    return bytes((code,)) + encoded
+    return bytes((code,)) + refusal_text(text).encode("utf-8", "replace")
+
+
+def refusal_text(text: str) -> str:
+    """Cut a text to what a refusal carries of it: `MAX_REFUSAL_TEXT` bytes of UTF-8, up to a whole character."""
+    if len(text) * 4 <= MAX_REFUSAL_TEXT:
+        return text
+    # No more characters than bytes: a text of any length is cut before it is encoded.
+    encoded = text[:MAX_REFUSAL_TEXT].encode("utf-8", "replace")
+    return encoded[:MAX_REFUSAL_TEXT].decode("utf-8", "ignore")
 
 
 def decode_refusal(body: bytes) -> tuple[int, str]:

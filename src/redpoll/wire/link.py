@@ -2,21 +2,15 @@
 
 No I/O happens here. The owner reads from the socket into `get_buffer()`, tells `received()`, takes `arrived` and
 `take_output()`, and calls `tick()` when `next_deadline()` has come. What belongs to a peer over all its links
-(queue, slots, requests) is in peer.py; reading frames is in reader.py, and a link is also its reader.
+(queue, slots, requests) is in peer.py. Frames are read in reader.py; runs of small messages are written in runs.py.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterator
-from enum import Enum, auto
 from struct import Struct
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from redpoll.address import Address
 from redpoll.errors import PeerLost, ProtocolError
-from redpoll.message import Message, identity_prefix
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import MESSAGE_UNIT, WINDOW_UNIT, Announcement
 from redpoll.wire.frames import (
@@ -29,36 +23,23 @@ from redpoll.wire.frames import (
     Kind,
     control_frame,
     encode_refusal,
-    own_struct,
 )
 from redpoll.wire.handshake import Handshake
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.liveness import Liveness
 from redpoll.wire.metadata import DEADLINE_BLOCK, Field, millis
 from redpoll.wire.outgoing import Body, Outgoing, Stage, Unawaited
-from redpoll.wire.reader import LARGE, Reader
+from redpoll.wire.output import APART, DONE_BELOW, OUTPUT_LIMIT, join_small
+from redpoll.wire.reader import Reader
 from redpoll.wire.settings import Settings
-from redpoll.wire.transfer import Transfer
+from redpoll.wire.states import LEAVING, SENDING, TAKING, TRANSITIONS, Event, LinkState
+from redpoll.wire.transfer import Transfer, Transfers
 
 if TYPE_CHECKING:
     from redpoll.wire.assembly import Assembly
     from redpoll.wire.peer import Peer
 
-__all__ = ["DONE_BELOW", "NO_MESSAGE", "OUTPUT_LIMIT", "TRANSITIONS", "Event", "Link", "LinkState"]
-
-#: Bodies above this many bytes are written from where they are, not joined with their neighbours.
-_APART = 32 * 1024
-
-#: With this much output waiting to be taken, further messages wait in their peer's queue.
-OUTPUT_LIMIT = 256 * 1024
-
-#: Up to this size preamble and body of a message in a run are packed together, bytes; above, copying the body costs more.
-_PACKED = 512
-
-#: A preamble whose identity is one that this process made, in its two halves.
-_OWN = Struct("!8sQIIHB")
-#: An unacknowledged message is done as it joins this little output of a link that takes it, bytes; else when that is out.
-DONE_BELOW = 16 * 1024
+__all__ = ["Link"]
 
 _CREDIT = Struct("!IQ4x")
 _TIMED = Struct("!16sIIHBHBHI")
@@ -68,58 +49,7 @@ _ENDED = int(Stage.ENDED)
 _RETRY = int(Kind.RETRY)
 _ANSWER = int(Kind.ANSWER)
 _TIMED_BIT = int(Kind.METADATA)
-_CONTINUED = int(Kind.CONTINUED)
 _ACK = int(Kind.ACK)
-
-
-#: What `Link.transmit_run` hands back for an item that is None.
-NO_MESSAGE: Any = object()
-
-
-class LinkState(Enum):
-    """What a link may carry. Acknowledgements, answers and control frames pass in all states but the outer two."""
-
-    #: The other end's 18 bytes are not here yet: nothing but our own goes out.
-    HANDSHAKE = auto()
-    OPEN = auto()
-    #: We said goodbye: no message is sent, and those that arrive are no longer taken unless we said so.
-    LEAVING = auto()
-    #: The other end said goodbye: no message is sent.
-    LEFT = auto()
-    #: Both said goodbye.
-    PARTING = auto()
-    CLOSED = auto()
-
-
-class Event(Enum):
-    """What moves a link from state to state."""
-
-    HANDSHAKE = auto()
-    GOODBYE_SENT = auto()
-    GOODBYE_RECEIVED = auto()
-    LOST = auto()
-
-
-#: Every legal step; a step that is not here is a `ProtocolError`.
-TRANSITIONS = MappingProxyType(
-    {
-        (LinkState.HANDSHAKE, Event.HANDSHAKE): LinkState.OPEN,
-        (LinkState.HANDSHAKE, Event.LOST): LinkState.CLOSED,
-        (LinkState.OPEN, Event.GOODBYE_SENT): LinkState.LEAVING,
-        (LinkState.OPEN, Event.GOODBYE_RECEIVED): LinkState.LEFT,
-        (LinkState.OPEN, Event.LOST): LinkState.CLOSED,
-        (LinkState.LEAVING, Event.GOODBYE_RECEIVED): LinkState.PARTING,
-        (LinkState.LEAVING, Event.LOST): LinkState.CLOSED,
-        (LinkState.LEFT, Event.GOODBYE_SENT): LinkState.PARTING,
-        (LinkState.LEFT, Event.LOST): LinkState.CLOSED,
-        (LinkState.PARTING, Event.LOST): LinkState.CLOSED,
-        (LinkState.CLOSED, Event.LOST): LinkState.CLOSED,
-    }
-)
-
-_SENDING = frozenset((LinkState.OPEN,))
-_TAKING = frozenset((LinkState.OPEN, LinkState.LEFT))
-_LEAVING = frozenset((LinkState.LEAVING, LinkState.PARTING))
 
 
 class Link:
@@ -128,6 +58,7 @@ class Link:
     Attributes:
         dialled: Whether this end dialled.
         peer: Whose link it is; None until the owner knows.
+        introduced: What this end said of itself in its first bytes; None is nothing.
         announced: The other end's last announcement; None means libchirp, or too early to know.
         writable: Kept by the owner: False while the transport is above its high-water mark.
         in_flight: Written and not yet confirmed, by serial, oldest first.
@@ -152,6 +83,7 @@ class Link:
         "held",
         "idle_at",
         "in_flight",
+        "introduced",
         "last_serial",
         "liveness",
         "make",
@@ -203,6 +135,7 @@ class Link:
         self.peer: Peer | None = None
         self.handshake: Handshake | None = None
         self.remote_identity: bytes | None = None
+        self.introduced: Announcement | None = None
         self.announced: Announcement | None = None
         self.liveness = Liveness(settings, now)
         self.reader = Reader(self)
@@ -228,7 +161,7 @@ class Link:
         self.out: list[Body] = []
         self.out_bytes = 0
         self.out_large = False
-        self.transfers: deque[Transfer] | None = None
+        self.transfers = Transfers()
         #: Unacknowledged sendings whose bytes were given out and that wait for the transport to take them.
         self.written: list[Outgoing] = []
         self.bytes_received = 0
@@ -245,6 +178,7 @@ class Link:
             port: Announced instead of the settings' port.
         """
         frame = Handshake(self.settings.port if port is None else port, self.settings.identity).encode()
+        self.introduced = announcement
         if announcement is not None:
             frame += announcement.encode()
         self._put(frame)
@@ -259,8 +193,8 @@ class Link:
         if state is None:
             raise ProtocolError(f"{event.name.lower()} is not legal on a link that is {self.state.name.lower()}")
         self.state = state
-        self.sending = state in _SENDING
-        self.taking = state in _TAKING or (self.takes_all and state in _LEAVING)
+        self.sending = state in SENDING
+        self.taking = state in TAKING or (self.takes_all and state in LEAVING)
 
     @property
     def busy(self) -> bool:
@@ -338,7 +272,7 @@ class Link:
         if said is not Goodbye.ALL:
             crossing = self.in_flight.values()
             late += [out for out in crossing if said is Goodbye.NONE or _is_later(out.serial, last)]
-        late += [transfer.out for transfer in self.transfers or () if not transfer.begun and not transfer.answer]
+        late += self.transfers.unbegun()
         for out in late:
             self.forget(out)
         return late
@@ -381,7 +315,8 @@ class Link:
         self.window_bytes_used += out.size
         if size > self.settings.fragment_size:
             plain = self.announced is None
-            self._begin(Transfer(out, kind & _REQ_ACK if plain else kind, self.settings.fragment_size, whole=plain))
+            kind = kind & _REQ_ACK if plain else kind
+            self.transfers.append(Transfer(out, kind, self.settings.fragment_size, whole=plain))
             return
         serial = self._number(out)
         if self.announced is None:
@@ -405,7 +340,7 @@ class Link:
             output.append(header)
         if size:
             output.append(body)
-        if size > _APART:
+        if size > APART:
             self.out_large = True
         if not kind & _REQ_ACK:
             if self.out_bytes > DONE_BELOW:
@@ -414,78 +349,6 @@ class Link:
                 out.stage = _ENDED
                 out.deadline = None
                 out.settle(None, None)
-
-    def transmit_run(
-        self, messages: Iterator[Message[Any]], address: Address, encode: Callable[[Any], Body], limit: int
-    ) -> tuple[int, Message[Any] | None, bool]:
-        """Write small unacknowledged messages in a row, without a sending for each.
-
-        Args:
-            messages: Asked for one more message only while another may be written.
-            address: Where they go; one for elsewhere ends the run.
-            encode: Makes bytes of the data.
-            limit: How many at most: the caller counted the places in the window.
-
-        Returns:
-            How many were written; the message that ended the run because it cannot be part of one (`NO_MESSAGE` for an
-            item that is None), or None; and whether there are no more.
-        """
-        pack = _OWN.pack
-        packed_size, pack_whole = -1, pack
-        prefix = identity_prefix()
-        peer = self.peer
-        if peer is None:
-            return 0, None, False
-        out = self.out
-        budget = self.window_bytes - self.window_bytes_used
-        largest = min(LARGE, self.settings.max_message_size)
-        if self.announced is not None:
-            largest = min(largest, self.announced.max_message_size)
-        count = total = 0
-        leftover: Message[Any] | None = None
-        ended = True
-        try:
-            for message in messages:
-                if (
-                    type(message) is not Message
-                    or (message._address is not address and message._address != address)
-                    or message._header
-                ):
-                    item: object = message
-                    leftover = NO_MESSAGE if item is None else message
-                    break
-                body = message._data
-                if type(body) is not bytes:
-                    try:
-                        body = encode(body)
-                    except Exception:  # noqa: BLE001  # it is raised again where the message is sent by itself
-                        leftover = message
-                        break
-                size = len(body)
-                if size > largest:
-                    leftover = message
-                    break
-                # Not kept in a local name: what makes the messages may itself send to this peer.
-                peer.serial = serial = (peer.serial + 1) & 0xFFFFFFFF
-                if size == packed_size:
-                    out.append(pack_whole(prefix, message._number, serial, size, 0, 0, body))
-                elif size <= _PACKED:
-                    packed_size, pack_whole = size, own_struct(size).pack
-                    out.append(pack_whole(prefix, message._number, serial, size, 0, 0, body))
-                else:
-                    out.append(pack(prefix, message._number, serial, size, 0, 0))
-                    out.append(body)
-                total += size
-                count += 1
-                if count >= limit or total >= budget:
-                    ended = False
-                    break
-        finally:
-            peer.counters.sent += count
-            self.window_used += count
-            self.window_bytes_used += total
-            self.out_bytes += total + PREAMBLE_SIZE * count
-        return count, leftover, ended and leftover is None
 
     def _transmit_plain(self, out: Outgoing) -> None:
         """Toward a node that did not announce itself: libchirp's bytes, and none of ours."""
@@ -507,18 +370,13 @@ class Link:
             self.in_flight[serial] = out
         return serial
 
-    def _begin(self, transfer: Transfer) -> None:
-        if self.transfers is None:
-            self.transfers = deque()
-        self.transfers.append(transfer)
-
     def forget(self, out: Outgoing) -> None:
         """Take a sending off the link: its place in the window comes back, its fragments end."""
         if self.in_flight.get(out.serial) is out:
             del self.in_flight[out.serial]
         self.window_used -= 1
         self.window_bytes_used -= out.size
-        self._stop_transfer(out)
+        self.transfers.stop(out)
 
     def recall(self, out: Outgoing, hard: bool) -> bool:
         """Tell an announced node that a message is given up; True if it cannot have begun, as not all of it was written.
@@ -527,20 +385,12 @@ class Link:
             out: The message.
             hard: Whether work that has begun is to be cancelled.
         """
-        transfer = self._stop_transfer(out)
+        transfer = self.transfers.stop(out)
         if transfer is not None and not transfer.begun:
             self.forget(out)
         elif transfer is not None or out.kind & _REQ_ACK:
             self.control(Control.CANCEL, out.serial, b"\x01" if hard else b"")
         return transfer is not None
-
-    def _stop_transfer(self, out: Outgoing) -> Transfer | None:
-        """Write no further fragment of a message."""
-        for transfer in self.transfers or ():
-            if transfer.out is out and not transfer.begun_whole:
-                self.transfers.remove(transfer)  # type: ignore[union-attr]
-                return transfer
-        return None
 
     # Ends of received messages, and answers
 
@@ -572,7 +422,7 @@ class Link:
         """
         kind = ACK_ANSWER if ends else _ANSWER
         size = len(body)
-        if size > self.settings.fragment_size or (size > _APART and not self.writable):
+        if size > self.settings.fragment_size or (size > APART and not self.writable):
             # Also what would heap up in the transport: it goes when there is room.
             if out is None:
                 out = Unawaited()
@@ -581,7 +431,7 @@ class Link:
             out.link = self
             out.stage = 1
             out.serial = message.serial
-            self._begin(Transfer(out, kind, self.settings.fragment_size, answer=True))
+            self.transfers.append(Transfer(out, kind, self.settings.fragment_size, answer=True))
             return
         self.out.append(PREAMBLE.pack(message.identity, message.serial, size, len(header), kind))
         self.out_bytes += PREAMBLE_SIZE
@@ -619,12 +469,12 @@ class Link:
         """Write libchirp's NOOP, which keeps an idle link alive at its end and asks for nothing."""
         self._put(control_frame(Control.ANNOUNCE, self._next_serial()))
 
-    def reannounce(self, announcement: Announcement) -> None:
-        """Tell an announced node a new window; credit that was kept back for the former one goes along."""
-        if self.announced is not None:
-            self._put(announcement.encode())
+    def reannounce(self, window: int) -> None:
+        """Tell an announced node a new window in messages; credit that was kept back for the former one goes along."""
+        if self.announced is not None and self.introduced is not None:
+            self._put(self.introduced._replace(window=window).encode())
             if self.state is LinkState.OPEN:
-                self.credit_at = max(1, announcement.window // 4)
+                self.credit_at = max(1, window // 4)
             self.credit(0, 0)
 
     # Output
@@ -632,15 +482,13 @@ class Link:
     def take_output(self) -> list[Body]:
         """Return what is to be written now, small frames joined, each large body by itself."""
         out = self.out
-        if self.transfers and self.transfers[0].begun_whole:
-            return []
-        if not out:
+        if not out or (self.transfers and self.transfers[0].begun_whole):
             return []
         self.bytes_sent += self.out_bytes
         self.out_bytes = 0
         if self.out_large:
             self.out_large = False
-            parts = _join_small(out)
+            parts = join_small(out)
         else:
             parts = [out[0] if len(out) == 1 else b"".join(out)]
         # The list stays: a run whose messages are made by what itself sends may be adding to it.
@@ -661,16 +509,12 @@ class Link:
             if out.deadline is not None and out.kind & _REQ_ACK and not transfer.whole:
                 block = DEADLINE_BLOCK.pack(7, Field.DEADLINE, 4, millis(out.deadline - now))
             transfer.begin(block)
-        pieces, done = transfer.take()
+        pieces, done = transfers.take()
         self.bytes_sent += sum(map(len, pieces))
         if out.timeout is not None and out.deadline is not None:
             out.deadline = max(out.deadline, now + out.timeout)
-        if not transfer.whole:
-            transfers.rotate(-1)
-        if done:
-            transfers.remove(transfer)
-            if not out.kind & _REQ_ACK:
-                self.written.append(out)
+        if done and not out.kind & _REQ_ACK:
+            self.written.append(out)
         return pieces
 
     def flushed(self) -> list[Outgoing]:
@@ -687,7 +531,7 @@ class Link:
     def _put_body(self, body: Body) -> None:
         self.out.append(body)
         self.out_bytes += len(body)
-        if len(body) > _APART:
+        if len(body) > APART:
             self.out_large = True
 
     def _next_serial(self) -> int:
@@ -737,20 +581,3 @@ class Link:
 def _is_later(serial: int, than: int) -> bool:
     """Whether a serial comes after another, which may be before the end of the 32 bits."""
     return 0 < (serial - than) & 0xFFFFFFFF < 0x80000000
-
-
-def _join_small(parts: list[Body]) -> list[Body]:
-    """Join neighbours that are small; a join would copy a large body."""
-    joined: list[Body] = []
-    small: list[Body] = []
-    for part in parts:
-        if len(part) > _APART:
-            if small:
-                joined.append(b"".join(small))
-                small = []
-            joined.append(part)
-        else:
-            small.append(part)
-    if small:
-        joined.append(b"".join(small))
-    return joined

@@ -6,17 +6,14 @@ keys are skipped. A block that holds nothing but a deadline, which every send wi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from enum import IntEnum
 from struct import Struct
 
-from redpoll.errors import MessageTooLarge, ProtocolError
+from redpoll.errors import ProtocolError
 
-__all__ = ["DEADLINE_BLOCK", "DEADLINE_PREFIX", "MAX_METADATA", "Field", "decode_metadata", "encode_metadata", "millis"]
+__all__ = ["DEADLINE_BLOCK", "DEADLINE_PREFIX", "Field", "decode_metadata", "millis"]
 
-_LENGTH = Struct("!H")
 _FIELD = Struct("!BH")
-MAX_METADATA = 0xFFFF
 
 
 class Field(IntEnum):
@@ -43,19 +40,6 @@ DEADLINE_PREFIX = DEADLINE_BLOCK.pack(DEADLINE_BLOCK.size - 2, Field.DEADLINE, 4
 def millis(seconds: float) -> int:
     """Seconds left as the milliseconds of a deadline field: at least 0, at most 49 days."""
     return min(max(int(seconds * 1000.0), 0), 0xFFFFFFFF)
-
-
-def encode_metadata(fields: Mapping[int, bytes]) -> bytes:
-    """Encode a block.
-
-    Raises:
-        MessageTooLarge: The fields have more than 65,535 bytes in all.
-    """
-    body = b"".join(_FIELD.pack(key, len(value)) + value for key, value in fields.items() if len(value) <= MAX_METADATA)
-    size = sum(3 + len(value) for value in fields.values())
-    if size > MAX_METADATA:
-        raise MessageTooLarge("metadata", size, MAX_METADATA)
-    return _LENGTH.pack(size) + body
 
 
 def decode_metadata(block: bytes | memoryview) -> dict[int, bytes]:

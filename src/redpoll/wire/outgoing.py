@@ -13,9 +13,12 @@ if TYPE_CHECKING:
     from redpoll.wire.inbound import Inbound
     from redpoll.wire.link import Link
 
-__all__ = ["OUTGOING_FIELDS", "Body", "Outgoing", "Stage", "Unawaited"]
+__all__ = ["OUTGOING_FIELDS", "Body", "Outgoing", "Stage", "Unawaited", "weight"]
 
 Body = bytes | bytearray | memoryview
+
+# The message of a sending that needs none any more.
+_GONE: Any = None
 
 
 class Stage(IntEnum):
@@ -114,6 +117,11 @@ class Outgoing:
         self.link = None
         self.stage = 0
 
+    def let_go(self) -> None:
+        """Refer to nothing large any more: it ended without an error, and the core knows it for a while yet."""
+        self.body = self.header = b""
+        self.message = _GONE
+
     @property
     def wanted(self) -> bool:
         """Whether an answer was asked for and has not come."""
@@ -125,8 +133,19 @@ class Outgoing:
         return self.message.address
 
     def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
-        """Tell the owner how it ended. Called once, from inside the core: it must not call the core back."""
+        """Tell the owner how it ended. Called once, from inside the core: it must not call the core back.
+
+        Without an error an owner's own is to let go of the message, as `let_go` does.
+        """
         raise NotImplementedError
+
+
+def weight(out: Outgoing) -> int:
+    """Bytes that the library holds of a waiting message: not a buffer that is the caller's, and only referred to."""
+    body = out.body
+    if type(body) is bytes or (type(body) is bytearray and body is not out.message.data):
+        return out.size
+    return len(out.header)
 
 
 class Unawaited(Outgoing):

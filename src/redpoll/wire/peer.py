@@ -7,14 +7,12 @@ receiver's last serial) has its place here: `detach()` decides what becomes of w
 from __future__ import annotations
 
 from collections import deque
-from typing import Any, Protocol
+from typing import Any
 
 from redpoll.address import Address
 from redpoll.errors import (
-    Cancelled,
     ConfirmTimeout,
     Expired,
-    MessageTooLarge,
     NoAnswer,
     NotConfirmed,
     NotSent,
@@ -25,16 +23,19 @@ from redpoll.errors import (
     SendError,
     Withdrawn,
 )
-from redpoll.wire.capabilities import Announcement
+from redpoll.wire.choice import link_to_use, links_too_many
 from redpoll.wire.deadlines import Deadlines
 from redpoll.wire.frames import Goodbye, Kind
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
-from redpoll.wire.outgoing import Outgoing, Stage
+from redpoll.wire.outgoing import Outgoing, Stage, weight
+from redpoll.wire.owner import Owner
+from redpoll.wire.requests import Requests
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import Counters, SlotPool, Slots
+from redpoll.wire.verdicts import because, of_refusal, too_large, unsent
 
-__all__ = ["WITHDRAW_GRACE", "Owner", "Peer"]
+__all__ = ["ABANDONED_FOR", "WITHDRAW_GRACE", "Peer"]
 
 _REQ_ACK = int(Kind.REQ_ACK)
 _WANTED = int(Kind.WANTED)
@@ -50,24 +51,11 @@ _MAX_PLAIN = 0xFFFFFFFF
 WITHDRAW_GRACE = 0.2
 
 
-#: Of requests to libchirp that were given up so many are remembered, to know their answers when they come after all.
-MAX_GIVEN_UP = 1024
+#: A sending of more bytes than this that failed is taken out of the middle of the queue.
+_HEAVY = 64 * 1024
 
-
-class Owner(Protocol):
-    """What a peer needs of the node that it belongs to. All are plain calls that return at once."""
-
-    def wake(self, link: Link) -> None:
-        """There is output on a link, made outside of `received()` and `tick()`."""
-
-    def need_link(self, peer: Peer) -> None:
-        """Something waits in the queue and there is no link."""
-
-    def arm(self, peer: Peer, deadline: float) -> None:
-        """Call `peer.expire()` at `deadline`, the next one."""
-
-    def close(self, link: Link, error: RedpollError) -> None:
-        """Close a link because of an error."""
+#: Seconds that libchirp has to acknowledge what was given up and had no time of its own, where the node's has no limit.
+ABANDONED_FOR = 10.0
 
 
 class Peer:
@@ -90,7 +78,6 @@ class Peer:
         "counters",
         "deadlines",
         "epoch",
-        "given_up",
         "held",
         "identity",
         "link",
@@ -131,12 +118,10 @@ class Peer:
         self.queue: deque[Outgoing] = deque()
         self.queued = 0
         self.queued_bytes = 0
-        self.requests: dict[int | bytes, list[Outgoing]] = {}
+        self.requests = Requests()
         self.deadlines: Deadlines[Outgoing] = Deadlines()
         self.armed: float | None = None
         self.epoch: int | None = None
-        #: Identities of requests to libchirp that nobody waits for any more, the latest last.
-        self.given_up: dict[bytes, None] | None = None
         #: How many acknowledged messages a libchirp peer has not acknowledged: one at the most.
         self.unconfirmed = 0
         #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
@@ -155,17 +140,21 @@ class Peer:
             if out.deadline is not None:
                 self._watch(out.deadline, out)
             return
-        if out.deadline is not None:
-            self._watch(out.deadline, out)
         settings = self.settings
+        full: QueueFull | None = None
         if self.queued >= settings.queue_messages:
-            self._fail_unsent(out, QueueFull(out.message, settings.queue_messages, "messages", self.address))
-        elif self.queued and self.queued_bytes + _weight(out) > settings.queue_bytes:
-            self._fail_unsent(out, QueueFull(out.message, settings.queue_bytes, "bytes", self.address))
+            full = QueueFull(out.message, settings.queue_messages, "messages", self.address)
+        elif self.queued and self.queued_bytes + weight(out) > settings.queue_bytes:
+            full = QueueFull(out.message, settings.queue_bytes, "bytes", self.address)
+        if full is not None:
+            out.deadline = None
+            self.fail(out, unsent(out, full, self.address))
         else:
+            if out.deadline is not None:
+                self._watch(out.deadline, out)
             self.queue.append(out)
             self.queued += 1
-            self.queued_bytes += _weight(out)
+            self.queued_bytes += weight(out)
             if link is None:
                 self.owner.need_link(self)
             elif not link.sending:
@@ -181,7 +170,7 @@ class Peer:
         """Write what waits in the queue, as far as link and window allow."""
         link = self.link
         if link is None or ((len(self.links) > 1 or not link.sending) and link.clear):
-            link = self.link = self._choose()
+            link = self.link = link_to_use(self.links, link)
         queue = self.queue
         while queue:
             out = queue[0]
@@ -195,7 +184,7 @@ class Peer:
                 return
             queue.popleft()
             self.queued -= 1
-            self.queued_bytes -= _weight(out)
+            self.queued_bytes -= weight(out)
             self._transmit(link, out, now)
             # What made room may have come over another link than the one that is written to.
             self.owner.wake(link)
@@ -204,7 +193,7 @@ class Peer:
         announced = link.announced
         if announced is None:
             if out.size > _MAX_PLAIN:
-                self.fail(out, MessageTooLarge("message", out.size, _MAX_PLAIN))
+                self.fail(out, too_large(out, _MAX_PLAIN, self.address))
                 return
             if out.kind & _WANTED and not self.settings.acknowledge:
                 # As libchirp's asynchronous nodes do: what tells the request to be done is its answer.
@@ -217,7 +206,7 @@ class Peer:
                 # The other end may be about to close an idle link: let a probe meet that, not the message (chirp.md 1.7).
                 link.probe()
         elif out.size > announced.max_message_size:
-            self.fail(out, MessageTooLarge("message", out.size, announced.max_message_size))
+            self.fail(out, too_large(out, announced.max_message_size, self.address))
             return
         self.counters.sent += 1
         link.liveness.used = now
@@ -246,11 +235,13 @@ class Peer:
     def fail(self, out: Outgoing, error: BaseException) -> None:
         """End a sending with an error."""
         out.stage = _ENDED
-        out.deadline = None
         if not isinstance(error, Refused):
             self.counters.errors += 1
-        # Whoever dropped its future is told of the failure when the last reference goes, and this may hold that one.
-        self.deadlines.next()
+        # Whoever dropped its future is told of the failure when the last reference goes, and this may hold that one;
+        # its error refers to the message.
+        if out.deadline is not None:
+            out.deadline = None
+            self.deadlines.ended(out.size)
         out.settle(None, error)
 
     def confirmed(self, out: Outgoing) -> None:
@@ -284,19 +275,7 @@ class Peer:
         self.counters.refused_by_peer += 1
         if out.stage == _ENDED:
             return
-        if isinstance(error, Withdrawn):
-            # Its time was over there, or here; which of the two clocks was first is all the same.
-            expired = Expired(out.message, out.timeout, "waiting in the peer's inbox", self.address)
-            self._fail_unsent(out, expired, error if out.kind & _RETRY else None)
-        elif out.kind & _RETRY and not error.sent:
-            # This one was not handled; what went out before it may have been.
-            again = NotConfirmed(out.message, f"when it was sent again, {error}", self.address)
-            self.fail(out, _because(again, error))
-        elif isinstance(error, Cancelled) and out.stage == Stage.WITHDRAWING:
-            # The work was cancelled because the time was over: that is what failed.
-            self.fail(out, _because(ConfirmTimeout(out.message, out.timeout, self.address), error))
-        else:
-            self.fail(out, error)
+        self.fail(out, of_refusal(out, error, self.address))
 
     def answered(self, message: Inbound[Any]) -> None:
         """An answer came from an announced peer; with the ACK bit it is the acknowledgement too."""
@@ -332,7 +311,7 @@ class Peer:
         self.counters.received += 1
         out.settle(message, None)
 
-    def withdraw(self, out: Outgoing, *, hard: bool = False) -> None:
+    def withdraw(self, out: Outgoing, now: float, *, hard: bool = False) -> None:
         """The caller gave up waiting: nothing is settled; what can still be stopped is stopped."""
         stage = out.stage
         if stage == _ENDED:
@@ -341,39 +320,31 @@ class Peer:
         link = out.link
         if stage == Stage.SENT and link is not None and link.announced is None:
             # libchirp cannot be asked back: until its deadline the message still stands between us and the next one.
-            self._drop_request(out)
+            self.requests.drop(out)
+            if out.deadline is None and out.kind & _REQ_ACK:
+                patience = self.settings.timeout
+                out.timeout = ABANDONED_FOR if patience is None else patience
+                out.deadline = now + out.timeout
+                self._watch(out.deadline, out)
             return
         out.deadline = None
         if stage == Stage.QUEUED:
             self._unqueue(out)
         elif stage == Stage.DONE:
-            self._drop_request(out)
+            self.requests.drop(out)
         else:
             self._ask_back(out, hard)
+        out.let_go()
 
     def _unqueue(self, out: Outgoing) -> None:
+        """Count a sending out that ended in the queue; it stands there until it is at the front, or many do."""
         self.queued -= 1
-        self.queued_bytes -= _weight(out)
+        self.queued_bytes -= weight(out)
         queue = self.queue
         while queue and queue[0].stage == _ENDED:
             queue.popleft()
         if len(queue) > 64 and len(queue) > 2 * self.queued:
             self.queue = deque(entry for entry in queue if entry.stage != _ENDED)
-
-    def _drop_request(self, out: Outgoing) -> None:
-        if out.link is not None and out.link.announced is None and out.kind & _WANTED:
-            given_up = self.given_up
-            if given_up is None:
-                given_up = self.given_up = {}
-            given_up[out.identity] = None
-            if len(given_up) > MAX_GIVEN_UP:
-                del given_up[next(iter(given_up))]
-        for key in (out.serial, out.identity):
-            waiting = self.requests.get(key)
-            if waiting is not None and out in waiting:
-                waiting.remove(out)
-                if not waiting:
-                    del self.requests[key]
 
     def _ask_back(self, out: Outgoing, hard: bool) -> bool:
         """Tell an announced peer that a message is given up; True if it cannot have begun, as not all of it was written."""
@@ -404,23 +375,19 @@ class Peer:
 
     def answered_plain(self, message: Inbound[Any]) -> bool:
         """Whether a message of a peer that did not announce itself is an answer; it is acknowledged if it asks for it."""
-        waiting = self.requests.get(message.identity)
-        if not waiting:
-            if not self.given_up or message.identity not in self.given_up:
-                return False
-            # An answer that comes too late is no message for the handler.
-            del self.given_up[message.identity]
-            self.counters.late += 1
-            message.phase = 1
-            if message.kind & _REQ_ACK:
-                message.link.acknowledge(message)
-            return True
-        out = waiting.pop(0)
-        if not waiting:
-            del self.requests[message.identity]
+        requests = self.requests
+        out: Outgoing | None = None
+        if message.identity in requests:
+            out = requests.take(message.identity)
+        elif not requests.given_up or not requests.was_given_up(message.identity):
+            return False
         message.phase = 1
         if message.kind & _REQ_ACK:
             message.link.acknowledge(message)
+        if out is None:
+            # An answer that comes too late is no message for the handler.
+            self.counters.late += 1
+            return True
         # A link whose answer overtook its acknowledgement still waits for that one, as libchirp's window is one.
         self._answer(out, message)
         return True
@@ -440,26 +407,20 @@ class Peer:
             if part.kind & _REQ_ACK:
                 link.refuse(part, Withdrawn.code, "withdrawn by its sender before all of it was there")
             else:
-                link.credit(1, part.total + len(part.header))
+                link.credit(1, part.size)
 
     def carried_over_ended(self) -> None:
         """A message that came over a lost link ended, or came again: the window over present links grows by its place."""
         self.slots.carried -= 1
         for link in self.links:
             if link.announced is not None:
-                link.reannounce(self.announcement())
+                link.reannounce(self.window)
                 self.owner.wake(link)
 
-    def announcement(self) -> Announcement:
-        """What this node announces to the peer now."""
-        settings = self.settings
-        return Announcement(
-            slots=settings.slots,
-            window=max(0, settings.window - self.slots.carried),
-            window_bytes=settings.window_bytes,
-            max_message_size=settings.max_message_size,
-            epoch=settings.epoch,
-        )
+    @property
+    def window(self) -> int:
+        """How many messages of the peer may be unreleased here over a new link: those of lost ones count."""
+        return max(0, self.settings.window - self.slots.carried)
 
     # Links come and go
 
@@ -480,15 +441,16 @@ class Peer:
         self.epoch = epoch
         # What went out before the announcement was confirmed one at a time; from now on the window counts it.
         self.unconfirmed -= len(link.in_flight)
-        self.unconfirmed -= sum(1 for each in link.transfers or () if not each.begun and each.out.kind & _REQ_ACK)
+        self.unconfirmed -= sum(1 for out in link.transfers.unbegun() if out.kind & _REQ_ACK)
         link.arrived[:] = [message for message in link.arrived if not self._is_known(message)]
         for serial, hard in link.early_cancels:
             self.cancelled(link, serial, hard=hard)
         link.early_cancels.clear()
         if self.slots.carried:
-            link.reannounce(self.announcement())
-        if len(self.links) > 1:
-            self._settle_double()
+            link.reannounce(self.window)
+        for each in links_too_many(self.links, self.settings.identity, self.identity):
+            each.leave(take_all=True)
+            self.owner.wake(each)
 
     def _is_known(self, message: Inbound[Any]) -> bool:
         """Whether a message that came before its link had a peer was here before; if not, it is noted."""
@@ -498,28 +460,6 @@ class Peer:
             self.held[message.serial] = message
         return False
 
-    def _settle_double(self) -> None:
-        """Of two links between redpoll nodes the one dialled by the smaller identity stays, of the same dialler's the newer.
-
-        A node dials only while it has no link: to whoever dialled again the older one is gone.
-        """
-        redpoll = [each for each in self.links if each.announced is not None and each.sending]
-        if len(redpoll) < 2 or self.identity is None:
-            return
-        ours_stays = self.settings.identity < self.identity
-        keep = next((each for each in reversed(redpoll) if each.dialled == ours_stays), redpoll[-1])
-        for each in redpoll:
-            if each is not keep:
-                each.leave(take_all=True)
-                self.owner.wake(each)
-
-    def _choose(self) -> Link | None:
-        usable = [link for link in self.links if link.sending]
-        if not usable:
-            return None
-        # libchirp writes to the newest of two; for us any that is open will do, and staying keeps the order.
-        return self.link if self.link in usable else usable[-1]
-
     def left(self, link: Link, said: Goodbye, last: int) -> None:
         """The peer said goodbye on a link: what it will not handle is sent again, first, over another one."""
         late = [out for out in link.left(said, last) if out.stage != _ENDED]
@@ -528,13 +468,14 @@ class Peer:
 
     def _requeue(self, out: Outgoing) -> None:
         if out.stage == Stage.WITHDRAWING:
-            self._fail_unsent(out, Expired(out.message, out.timeout, "waiting to be sent again", self.address))
+            expired = Expired(out.message, out.timeout, "waiting to be sent again", self.address)
+            self.fail(out, unsent(out, expired, self.address))
             return
         out.stage = Stage.QUEUED
         out.link = None
         self.queue.appendleft(out)
         self.queued += 1
-        self.queued_bytes += _weight(out)
+        self.queued_bytes += weight(out)
 
     def detach(self, link: Link, error: RedpollError, now: float) -> None:
         """A link is lost: what was in flight on it fails as not confirmed, or is sent again if that was asked for."""
@@ -543,7 +484,7 @@ class Peer:
             return
         self.links.remove(link)
         if self.link is link:
-            self.link = self._choose()
+            self.link = link_to_use(self.links, link)
         self.slots.carried += link.held
         self.counters.bytes_sent += link.bytes_sent
         self.counters.bytes_received += link.bytes_received
@@ -553,13 +494,12 @@ class Peer:
                 del self.held[message.serial]
         link.arrived.clear()
         for out in reversed(self._open_on(link, error)):
-            self._drop_request(out)
+            self.requests.drop(out)
             self._requeue(out)
-        for waiting in list(self.requests.values()):
-            for out in list(waiting):
-                if out.link is link and out.stage != _ENDED:
-                    self._drop_request(out)
-                    self.fail(out, _because(NoAnswer(out.message, out.timeout, self.address), error))
+        for out in self.requests.over(link):
+            if out.stage != _ENDED:
+                self.requests.drop(out)
+                self.fail(out, because(NoAnswer(out.message, out.timeout, self.address), error))
         if not self.links:
             for out in [entry for entry in self.queue if entry.pinned and entry.stage != _ENDED]:
                 self._fail_waiting(out, NotSent(out.message, str(error), self.address), error)
@@ -567,15 +507,14 @@ class Peer:
 
     def _open_on(self, link: Link, error: RedpollError) -> list[Outgoing]:
         """Take everything off a lost link and fail it, but for what is to be sent again or was not begun: that, in order."""
-        transfers = link.transfers or ()
-        unbegun = [each.out for each in transfers if not each.begun and not each.answer]
+        transfers = link.transfers
+        unbegun = transfers.unbegun()
         in_flight = dict.fromkeys(link.in_flight.values())
         in_flight.update(dict.fromkeys(link.written))
         in_flight.update(dict.fromkeys(each.out for each in transfers if each.out not in unbegun))
         link.in_flight.clear()
         link.written.clear()
-        if link.transfers:
-            link.transfers.clear()
+        transfers.clear()
         if link.announced is None:
             self.unconfirmed -= sum(1 for out in (*in_flight, *unbegun) if out.kind & _REQ_ACK)
         again = []
@@ -585,29 +524,25 @@ class Peer:
                 out.kind |= _RETRY
                 again.append(out)
             elif out.stage != _ENDED:
-                self._drop_request(out)
-                self.fail(out, _because(NotConfirmed(out.message, str(error), self.address), error))
+                self.requests.drop(out)
+                self.fail(out, because(NotConfirmed(out.message, str(error), self.address), error))
         return again + [out for out in unbegun if out.stage != _ENDED]
 
     def _fail_waiting(self, out: Outgoing, error: NotSent, cause: BaseException | None) -> None:
         """End a sending that waits in the queue."""
         out.stage = _ENDED
+        if out.size > _HEAVY and self.queue[0] is not out:
+            # It would stand there until its turn comes, and its error refers to the message.
+            self.queue.remove(out)
         self._unqueue(out)
-        self._fail_unsent(out, error, cause)
-
-    def _fail_unsent(self, out: Outgoing, error: NotSent, cause: BaseException | None = None) -> None:
-        """End a sending that is not with the peer; one that went out before may have been handled then."""
-        ends: SendError = error
-        if out.kind & _RETRY:
-            if isinstance(error, Expired):
-                ends = ConfirmTimeout(out.message, out.timeout, self.address)
-            else:
-                ends = NotConfirmed(out.message, error.reason, self.address)
-        self.fail(out, ends if cause is None else _because(ends, cause))
+        self.fail(out, unsent(out, error, self.address, cause))
 
     def fail_queue(self, error: RedpollError, *, once: bool = False) -> None:
         """Nothing that waits can be sent any more; with `once` only what was not to wait for another dialling."""
-        for out in [entry for entry in self.queue if entry.stage != _ENDED and (entry.once or not once)]:
+        failing = [entry for entry in self.queue if entry.stage != _ENDED and (entry.once or not once)]
+        self.deadlines.remove(failing)
+        for out in failing:
+            out.deadline = None
             self._fail_waiting(out, NotSent(out.message, str(error), self.address), error)
 
     def take_queue(self) -> list[Outgoing]:
@@ -616,7 +551,7 @@ class Peer:
         self.deadlines.remove(moved)
         self.queue = deque(out for out in self.queue if out.stage != _ENDED and out.pinned)
         self.queued = len(self.queue)
-        self.queued_bytes = sum(map(_weight, self.queue))
+        self.queued_bytes = sum(map(weight, self.queue))
         return moved
 
     # Time
@@ -626,46 +561,32 @@ class Peer:
         for out in self.deadlines.expire(now):
             stage = out.stage
             link = out.link
+            out.deadline = None
             if stage == Stage.QUEUED:
-                out.deadline = None
                 expired = Expired(out.message, out.timeout, "waiting to be sent", self.address)
                 self._fail_waiting(out, expired, self.trouble)
             elif stage == Stage.DONE:
-                out.deadline = None
-                self._drop_request(out)
+                self.requests.drop(out)
                 self.fail(out, NoAnswer(out.message, out.timeout, self.address))
             elif stage == Stage.SENT and self._ask_back(out, out.hard):
-                self._fail_unsent(out, Expired(out.message, out.timeout, "being written", self.address))
+                expired = Expired(out.message, out.timeout, "being written", self.address)
+                self.fail(out, unsent(out, expired, self.address))
             elif stage == Stage.SENT and link is not None and link.announced is not None and out.kind & _REQ_ACK:
                 out.stage = Stage.WITHDRAWING
                 out.deadline = now + WITHDRAW_GRACE
                 self.deadlines.add(out.deadline, out)
             else:
-                out.deadline = None
-                self._drop_request(out)
+                self.requests.drop(out)
                 error = ConfirmTimeout(out.message, out.timeout, self.address)
                 if stage != _ENDED:
                     self.fail(out, error)
                 if link is not None and link.announced is None and link in self.links and out.kind & _REQ_ACK:
                     # As libchirp does: an acknowledgement that is still to come could not be told from the next one's.
                     late = PeerLost(self.address, "a message was not acknowledged in time")
-                    self.owner.close(link, _because(late, error))
+                    self.owner.close(link, because(late, error))
 
     @property
     def idle(self) -> bool:
         """Whether nothing is kept for this peer."""
         slots = self.slots
         return not (self.queued or self.links or self.requests or self.starved or slots.inbox or slots.running)
-
-
-def _weight(out: Outgoing) -> int:
-    """Bytes that the library holds of a waiting message: not a buffer that is the caller's, and only referred to."""
-    body = out.body
-    if type(body) is bytes or (type(body) is bytearray and body is not out.message.data):
-        return out.size
-    return len(out.header)
-
-
-def _because(error: Any, cause: BaseException) -> Any:
-    error.__cause__ = cause
-    return error

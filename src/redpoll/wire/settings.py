@@ -23,6 +23,8 @@ class Settings:
     #: Whether requests to libchirp ask for an acknowledgement: the node's mode.
     acknowledge: bool = True
     slots: int = 1
+    #: How long a message may stand between libchirp and the next one when its caller gave it up and had set no time.
+    timeout: float | None = 5.0
     window: int = 64
     window_bytes: int = 4 * MIB
     lookahead: int = 1 * MIB

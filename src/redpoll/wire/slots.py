@@ -13,11 +13,12 @@ from typing import Any
 from redpoll.errors import Withdrawn
 from redpoll.wire.capabilities import WINDOW_UNIT
 from redpoll.wire.duplicates import RecentOutcomes
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import Kind, refusal_text
 from redpoll.wire.inbound import Inbound, Phase
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
 from redpoll.wire.settings import Settings
+from redpoll.wire.states import LinkState
 
 __all__ = ["OVERHEAD", "Counters", "SlotPool", "Slots"]
 
@@ -105,7 +106,7 @@ class Slots:
         #: Whether any message in the inbox has a deadline or has ended.
         self.irregular = False
         self._outcomes: RecentOutcomes | None = None
-        #: Whether `arrived()` said to stop reading, and `resumable` has not said to go on.
+        #: Whether reading is to stop: `arrived()` said so, and `resumable` has not said to go on.
         self.overrun = False
         self._resume_at = 0
         #: Bytes that wait in the inbox, at most: what was begun since the last count is still in it.
@@ -114,7 +115,10 @@ class Slots:
     # Arriving and beginning
 
     def arrived(self, link: Link) -> bool:
-        """Let a link's messages wait. True: the peer overran what it may send, stop reading from it until `resumable`."""
+        """Let a link's messages wait. True: the peer overran what it may send, stop reading from it until `resumable`.
+
+        It is said again as long as that holds: to each link that brings more, as one that was made meanwhile does.
+        """
         inbox = self.inbox
         messages = link.arrived
         if not inbox:
@@ -133,7 +137,9 @@ class Slots:
         allowed, limit = 0, settings.lookahead
         if link.announced is not None:
             allowed, limit = settings.window, limit + max(settings.window_bytes, WINDOW_UNIT)
-        if self.overrun or (len(inbox) <= allowed and (self._at_most <= limit or len(inbox) < 2)):
+        if self.overrun:
+            return True
+        if len(inbox) <= allowed and (self._at_most <= limit or len(inbox) < 2):
             return False
         # What was added up since the inbox was empty is more than waits now: count, and add to that from here on.
         self._at_most = sum(message.frame[2] for message in inbox)
@@ -275,6 +281,7 @@ class Slots:
         if link.announced is None:
             return
         if message.kind & _REQ_ACK:
+            text = refusal_text(text)
             self._forget(message, (code, text))
             link.refuse(message, code, text)
         else:

@@ -1,11 +1,11 @@
-"""A large body on its way out: piece after piece, so that other frames pass between them."""
+"""Large bodies on their way out: piece after piece, in turn, so that other frames pass between them."""
 
 from __future__ import annotations
 
 from redpoll.wire.frames import PREAMBLE, TOTAL, Control, Kind
 from redpoll.wire.outgoing import Body, Outgoing
 
-__all__ = ["Transfer"]
+__all__ = ["Transfer", "Transfers"]
 
 
 class Transfer:
@@ -65,3 +65,31 @@ class Transfer:
         out = self.out
         frame = PREAMBLE.pack(out.identity, out.serial, stop - offset, 0, Control.FRAGMENT)
         return [frame, body], done
+
+
+class Transfers(list[Transfer]):
+    """The transfers of one link, the one whose turn it is first."""
+
+    __slots__ = ()
+
+    def unbegun(self) -> list[Outgoing]:
+        """The messages, not answers, of which nothing was written."""
+        return [each.out for each in self if not each.begun and not each.answer]
+
+    def stop(self, out: Outgoing) -> Transfer | None:
+        """Write no further piece of a sending; None if there is none, or if half a frame would be left."""
+        for transfer in self:
+            if transfer.out is out and not transfer.begun_whole:
+                self.remove(transfer)
+                return transfer
+        return None
+
+    def take(self) -> tuple[list[Body], bool]:
+        """Return the next piece of the first one and whether that is its last; the next one has its turn then."""
+        transfer = self[0]
+        pieces, done = transfer.take()
+        if done:
+            del self[0]
+        elif not transfer.whole:
+            self.append(self.pop(0))
+        return pieces, done

@@ -9,11 +9,12 @@ from redpoll.errors import PeerLost, RedpollError
 from redpoll.wire.frames import PREAMBLE_SIZE
 from redpoll.wire.handshake import HANDSHAKE_SIZE
 from redpoll.wire.inbound import Inbound
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
-from tests.wire.support import REQ_ACK, SHARED, THERE, WANTED, Sent
+from redpoll.wire.states import LinkState
+from tests.wire.support import REQ_ACK, SHARED, THERE, WANTED, Sent, introduction
 
 TAG_SIZE = 8
 
@@ -71,7 +72,7 @@ class Port:
         self.high_water = high_water
         self.finished = False
         self.paused = False
-        link.start(end.peer.announcement() if end.announces else None)
+        link.start(introduction(end.settings) if end.announces else None)
         self.flush()
 
     def flush(self) -> None:
@@ -143,8 +144,9 @@ class Port:
         link = self.link
         if self.finished:
             return
-        if self.paused and self.end.peer.slots.resumable:
-            self.paused = False
+        if self.end.peer.slots.resumable:
+            for port in self.end.ports:
+                port.paused = False
         if link.state is LinkState.LEFT and not link.in_flight and not link.transfers:
             link.leave()
             self.flush()
@@ -218,7 +220,7 @@ class End:
 
     def cancel(self, out: Tracked) -> None:
         out.cancelled = True
-        self.peer.withdraw(out)
+        self.peer.withdraw(out, self.clock.now)
 
     # What handlers do
 

@@ -8,11 +8,25 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from redpoll.errors import HandlerFailed
 from redpoll.wire.frames import Control
-from redpoll.wire.link import Link, LinkState
+from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
-from tests.wire.support import ANSWER, GOODBYE, PING, PONG, REQ_ACK, THERE, WANTED, Owned, Sent, Work, frames
+from redpoll.wire.states import LinkState
+from tests.wire.support import (
+    ANSWER,
+    GOODBYE,
+    PING,
+    PONG,
+    REQ_ACK,
+    THERE,
+    WANTED,
+    Owned,
+    Sent,
+    Work,
+    frames,
+    introduction,
+)
 
 FRAGMENT_SIZE = 50
 WINDOW = 4
@@ -33,7 +47,7 @@ class Side:
         )
         self.peer = Peer(THERE, identities[1 - number], own, SlotPool(99), Owned(), serial)
         self.link = Link(own, dialled=number == 0, now=0.0, make=Work)
-        self.link.start(self.peer.announcement())
+        self.link.start(introduction(own))
         self.wire = bytearray()
         self.written = bytearray()
         self.outs: list[Sent] = []
@@ -138,7 +152,7 @@ class TwoLinks(RuleBasedStateMachine):
     @rule(side=SIDES, data=st.data())
     def recall(self, side: int, data: st.DataObject) -> None:
         me = self.sides[side]
-        large = [transfer.out for transfer in me.link.transfers or () if not transfer.answer]
+        large = [transfer.out for transfer in me.link.transfers if not transfer.answer]
         if large:
             out = data.draw(st.sampled_from(large))
             assert me.link.recall(out, False)

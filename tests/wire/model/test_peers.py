@@ -7,8 +7,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from redpoll.errors import NoAnswer, NotConfirmed, NotSent, PeerLost, Refused, SendError
-from redpoll.wire.link import LinkState
-from redpoll.wire.reader import LARGE
+from redpoll.wire.bodies import LARGE
+from redpoll.wire.states import LinkState
 from tests.wire.model.ends import REQ_ACK, WANTED, End, Job, Tracked, exchange, join, two_ends
 
 SLOTS = 3

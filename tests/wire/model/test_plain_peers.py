@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from redpoll.errors import NoAnswer, NotConfirmed, NotSent, PeerLost
-from redpoll.wire.link import LinkState
+from redpoll.wire.states import LinkState
 from tests.wire.model.ends import REQ_ACK, WANTED, Job, Port, Tracked, exchange, join, two_ends
 from tests.wire.support import ACK, NOOP
 
@@ -119,7 +119,7 @@ class PlainPeers(RuleBasedStateMachine):
         """At most one message is unconfirmed toward a node that did not announce itself, over all links."""
         for end in self.ends:
             waiting = [out for link in end.peer.links for out in link.in_flight.values()]
-            large = [each.out for link in end.peer.links for each in link.transfers or () if not each.begun]
+            large = [each.out for link in end.peer.links for each in link.transfers if not each.begun]
             unconfirmed = waiting + [out for out in large if out.kind & REQ_ACK]
             assert end.peer.unconfirmed == len(unconfirmed) <= 1
 

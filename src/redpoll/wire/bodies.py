@@ -1,0 +1,240 @@
+"""Messages and answers of every shape: with metadata, with a header, large, in fragments, or not here in full.
+
+What is common is read in reader.py. A body above `LARGE`, or one in fragments, comes together in its own memory: the
+socket is read straight into that while a frame of it is under way.
+"""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import TYPE_CHECKING, Any
+
+from redpoll.errors import ProtocolError
+from redpoll.wire.assembly import Assembly
+from redpoll.wire.frames import CONTROL_MASK, LIBCHIRP_BITS, PREAMBLE, PREAMBLE_SIZE, TOTAL, Kind
+from redpoll.wire.metadata import Field, decode_metadata
+from redpoll.wire.partial import Partial
+
+if TYPE_CHECKING:
+    from redpoll.wire.link import Link
+
+__all__ = ["LARGE", "Bodies"]
+
+#: Bodies above this many bytes are neither copied out of the shared receive buffer nor joined with other output.
+LARGE = 64 * 1024
+
+_ANSWER = int(Kind.ANSWER)
+_RETRY = int(Kind.RETRY)
+_REQ_ACK = int(Kind.REQ_ACK)
+_METADATA = int(Kind.METADATA)
+_CONTINUED = int(Kind.CONTINUED)
+_LENGTH = Struct("!H")
+
+
+class Bodies:
+    """Reads such messages for one link; the methods that read return where the next frame begins, or -1 to wait.
+
+    Attributes:
+        current: The body that the socket is read into; None is none.
+        missing: Bytes that are missing of its present frame.
+    """
+
+    __slots__ = ("_link", "_max_size", "_partial", "current", "missing")
+
+    def __init__(self, link: Link) -> None:
+        self._link = link
+        self._max_size = link.settings.max_message_size
+        self.current: Assembly | None = None
+        self.missing = 0
+        #: What comes in fragments; made when the first one does.
+        self._partial: Partial | None = None
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether a message that is taken has arrived in part."""
+        body, partial = self.current, self._partial
+        return (body is not None and not body.discarded) or (partial is not None and partial.wanted)
+
+    def received(self, count: int) -> bool:
+        """Note bytes that the socket was read into the current body; whether its present frame is here with them."""
+        body = self.current
+        if body is None:
+            return True
+        body.filled += count
+        self.missing -= count
+        if self.missing:
+            return False
+        self.current = None
+        if body.complete:
+            self._assembled(body)
+        return True
+
+    def message(self, shared: memoryview, source: Any, pos: int, end: int, now: float) -> int:
+        """Read a message or an answer of any shape."""
+        identity, serial, size, header_size, kind = PREAMBLE.unpack_from(source, pos)
+        link = self._link
+        if link.announced is None:
+            kind &= LIBCHIRP_BITS
+        stop: int = pos + PREAMBLE_SIZE + size + header_size
+        lead = _read_lead(source, pos, end, kind, now)
+        if lead is None:
+            return -1
+        start, header, size, total, deadline = lead
+        if header_size + total > self._max_size:
+            raise ProtocolError(
+                f"a message of {header_size + total} bytes is above max_message_size, {self._max_size} bytes"
+            )
+        if deadline is not None:
+            link.timed = True
+        if size == total and size <= LARGE:
+            if stop > end:
+                return -1
+            if self._takes(serial, kind):
+                self._arrived(bytes(source[start:stop]), header, identity, serial, kind, total, deadline)
+            return stop
+        left = None if deadline is None else deadline - now
+        body = Assembly(identity, serial, kind, header, total, size, left, link.bodies)
+        if not self._takes(serial, kind):
+            body.discard()
+        if size < total:
+            if self._partial is None:
+                self._partial = Partial(link.settings)
+            self._partial.begin(body, self._awaits)
+        return self._fill(shared, body, start, min(stop, end), stop)
+
+    def _awaits(self, serial: int) -> bool:
+        peer = self._link.peer
+        return peer is not None and peer.awaits(self._link, serial)
+
+    def _takes(self, serial: int, kind: int) -> bool:
+        """Whether a message is taken: decided with its first frame, so that a goodbye in between is about later ones.
+
+        After our goodbye only what is not acknowledged is: its sender keeps no record of it and cannot send it again.
+        """
+        link = self._link
+        if kind & (_ANSWER | CONTROL_MASK) or link.announced is None:
+            return True
+        if not link.taking:
+            return not kind & _REQ_ACK
+        if not kind & _RETRY:
+            link.last_serial = serial
+        return True
+
+    def fragment(self, shared: memoryview, source: Any, pos: int, end: int) -> int:
+        """Read the next piece of what was begun."""
+        _, serial, size, _, _ = PREAMBLE.unpack_from(source, pos)
+        body = None if self._partial is None else self._partial.get(serial)
+        if body is None:
+            raise ProtocolError(f"a fragment of message {serial}, which was not begun")
+        if body.filled + size > body.total or not size:
+            raise ProtocolError(f"a fragment of {size} bytes does not fit message {serial}")
+        start = pos + PREAMBLE_SIZE
+        stop = start + size
+        return self._fill(shared, body, start, min(stop, end), stop)
+
+    def _fill(self, shared: memoryview, body: Assembly, start: int, have: int, stop: int) -> int:
+        """Put what is here of a frame into its body, and read the rest of the frame straight into it."""
+        if have > start:
+            body.append(shared[start:have])
+        if have < stop:
+            self.current = body
+            self.missing = stop - have
+        elif body.complete:
+            self._assembled(body)
+        return have
+
+    def _assembled(self, body: Assembly) -> None:
+        if self._partial is not None:
+            self._partial.end(body.serial)
+        if body.discarded:
+            if body.kind & _ANSWER:
+                # It is late; and what acknowledges ends a message all the same.
+                self._arrived(b"", b"", body.identity, body.serial, body.kind, 0, None)
+        else:
+            buffer = body.buffer
+            # The sender counts from the last piece that moved.
+            deadline = None if body.left is None else self._link.liveness.heard + body.left
+            if self._link.bodies is not None:
+                self._link.bodies.keep(buffer)
+            data = bytes(buffer) if self._link.settings.flat else memoryview(buffer)
+            self._arrived(data, body.header, body.identity, body.serial, body.kind, body.total, deadline)
+
+    def _arrived(
+        self,
+        data: bytes | memoryview,
+        header: bytes,
+        identity: bytes,
+        serial: int,
+        kind: int,
+        total: int,
+        deadline: float | None,
+    ) -> None:
+        link = self._link
+        peer = link.peer
+        message = link.make((identity, serial, total + len(header), header, kind, data, deadline), link)
+        if kind & _ANSWER:
+            if peer is not None:
+                peer.answered(message)
+            return
+        if link.announced is None:
+            if (peer is None or not peer.answered_plain(message)) and link.taking:
+                link.arrived.append(message)
+            return
+        if kind & _REQ_ACK and peer is not None:
+            if kind & _RETRY and peer.resent(message):
+                return
+            peer.held[serial] = message
+        link.arrived.append(message)
+
+    def abandon(self, serial: int) -> Assembly | None:
+        """Give up a message that arrived in part, and return what there was of it."""
+        return None if self._partial is None else self._partial.end(serial)
+
+
+def _read_lead(
+    source: Any, pos: int, end: int, kind: int, now: float
+) -> tuple[int, bytes, int, int, float | None] | None:
+    """Read what stands between a preamble and its data: metadata, header, the length of a continued body.
+
+    Returns:
+        Where the data begin, the header, bytes of data in this frame and in all, the deadline if there is one; None
+        while not all of that is here.
+
+    Raises:
+        ProtocolError: The lengths contradict one another.
+    """
+    _, _, size, header_size, _ = PREAMBLE.unpack_from(source, pos)
+    start = pos + PREAMBLE_SIZE
+    deadline = None
+    if kind & _METADATA:
+        if size < _LENGTH.size:
+            raise ProtocolError("a frame with metadata is too short for its length")
+        if end - start < _LENGTH.size:
+            return None
+        (length,) = _LENGTH.unpack_from(source, start)
+        start += _LENGTH.size
+        size -= _LENGTH.size + length
+        if size < 0:
+            raise ProtocolError("a metadata block is longer than its frame")
+        if end - start < length:
+            return None
+        value = decode_metadata(source[start : start + length]).get(Field.DEADLINE)
+        if value is not None:
+            deadline = now + int.from_bytes(value[:8], "big") * 0.001
+        start += length
+    if end - start < header_size:
+        return None
+    header = bytes(source[start : start + header_size])
+    start += header_size
+    total = size
+    if kind & _CONTINUED:
+        if size < TOTAL.size:
+            raise ProtocolError("a continued message does not say how long it is")
+        if end - start < TOTAL.size:
+            return None
+        (total,) = TOTAL.unpack_from(source, start)
+        start += TOTAL.size
+        size -= TOTAL.size
+        if size > total:
+            raise ProtocolError(f"a fragment of {size} bytes is longer than its message of {total}")
+    return start, header, size, total, deadline

@@ -1,0 +1,33 @@
+"""Output of a link before it is written: what is copied together, and how much of it may wait."""
+
+from __future__ import annotations
+
+from redpoll.wire.outgoing import Body
+
+__all__ = ["APART", "DONE_BELOW", "OUTPUT_LIMIT", "join_small"]
+
+#: Bodies above this many bytes are written from where they are, not joined with their neighbours.
+APART = 32 * 1024
+
+#: With this much output waiting to be taken, bytes, further messages wait in their peer's queue.
+OUTPUT_LIMIT = 256 * 1024
+
+#: An unacknowledged message is done as it joins this little output of a link that takes it, bytes; else when that is out.
+DONE_BELOW = 16 * 1024
+
+
+def join_small(parts: list[Body]) -> list[Body]:
+    """Join neighbours that are small; a join would copy a large body."""
+    joined: list[Body] = []
+    small: list[Body] = []
+    for part in parts:
+        if len(part) > APART:
+            if small:
+                joined.append(b"".join(small))
+                small = []
+            joined.append(part)
+        else:
+            small.append(part)
+    if small:
+        joined.append(b"".join(small))
+    return joined

@@ -1,0 +1,29 @@
+"""What the core asks of the node around it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from redpoll.errors import RedpollError
+
+if TYPE_CHECKING:
+    from redpoll.wire.link import Link
+    from redpoll.wire.peer import Peer
+
+__all__ = ["Owner"]
+
+
+class Owner(Protocol):
+    """What a peer needs of the node that it belongs to. All are plain calls that return at once."""
+
+    def wake(self, link: Link) -> None:
+        """There is output on a link, made outside of `received()` and `tick()`."""
+
+    def need_link(self, peer: Peer) -> None:
+        """Something waits in the queue and there is no link."""
+
+    def arm(self, peer: Peer, deadline: float) -> None:
+        """Call `peer.expire()` at `deadline`, the next one."""
+
+    def close(self, link: Link, error: RedpollError) -> None:
+        """Close a link because of an error."""

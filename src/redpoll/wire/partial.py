@@ -1,0 +1,93 @@
+"""Messages and answers that arrive in fragments, several at once: what of them is here, and how much may be.
+
+A message takes its place in the window with its first frame. An answer takes none: it was asked for, and what nobody
+waits for is counted and not kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from redpoll.errors import ProtocolError
+from redpoll.wire.assembly import Assembly
+from redpoll.wire.capabilities import WINDOW_UNIT
+from redpoll.wire.frames import Kind
+from redpoll.wire.settings import Settings
+
+__all__ = ["MAX_UNWANTED", "Partial"]
+
+#: So many answers that nobody waits for may be under way at once on one link: to requests that were given up. Of each
+#: only the number of its bytes is kept.
+MAX_UNWANTED = 4096
+
+_ANSWER = int(Kind.ANSWER)
+
+
+class Partial:
+    """What is begun on one link, by serial."""
+
+    __slots__ = ("_answers", "_bodies", "_bytes", "_max_bytes", "_max_messages", "_messages", "_unwanted")
+
+    def __init__(self, settings: Settings) -> None:
+        self._bodies: dict[int, Assembly] = {}
+        self._max_messages = settings.window
+        # A sender may begin one message of any size while no more than a quarter of the window is in use.
+        self._max_bytes = max(settings.window_bytes, WINDOW_UNIT) + settings.max_message_size
+        self._messages = 0
+        self._bytes = 0
+        #: Answers that are kept, and how many are not.
+        self._answers: dict[int, Assembly] = {}
+        self._unwanted = 0
+
+    @property
+    def wanted(self) -> bool:
+        """Whether any of these will be handed over."""
+        return any(not body.discarded for body in self._bodies.values())
+
+    def get(self, serial: int) -> Assembly | None:
+        """What was begun under a serial."""
+        return self._bodies.get(serial)
+
+    def begin(self, body: Assembly, awaited: Callable[[int], bool]) -> None:
+        """Note a message, or an answer, of which more is to come in fragments.
+
+        Args:
+            body: What is here of it.
+            awaited: Whether somebody waits for the answer with a serial.
+
+        Raises:
+            ProtocolError: It was begun before, or more is begun than the window allows.
+        """
+        if body.serial in self._bodies:
+            raise ProtocolError(f"message {body.serial} was begun twice")
+        self._bodies[body.serial] = body
+        if body.kind & _ANSWER:
+            self._answers[body.serial] = body
+            # Also those whose request ended since: by its deadline, by another answer.
+            self._discard([serial for serial in self._answers if not awaited(serial)])
+            return
+        self._messages += 1
+        self._bytes += body.size
+        if self._messages > self._max_messages:
+            raise ProtocolError(f"{self._messages} messages were begun, more than the window allows")
+        if self._bytes > self._max_bytes:
+            raise ProtocolError(f"messages of {self._bytes} bytes were begun, more than the window allows")
+
+    def _discard(self, serials: list[int]) -> None:
+        for serial in serials:
+            self._answers.pop(serial).discard()
+        self._unwanted += len(serials)
+        if self._unwanted > MAX_UNWANTED:
+            raise ProtocolError(f"{self._unwanted} answers were begun that nobody waits for")
+
+    def end(self, serial: int) -> Assembly | None:
+        """Return what was begun under a serial, of which nothing more comes."""
+        body = self._bodies.pop(serial, None)
+        if body is None:
+            return None
+        if not body.kind & _ANSWER:
+            self._messages -= 1
+            self._bytes -= body.size
+        elif self._answers.pop(serial, None) is None:
+            self._unwanted -= 1
+        return body

@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from redpoll.wire.bodies import LARGE
+from redpoll.wire.link import Link
+from tests.wire.support import (
+    ACK,
+    ANSWER,
+    CONTINUED,
+    FRAGMENT,
+    GOODBYE,
+    METADATA,
+    NAME,
+    REQ_ACK,
+    WANTED,
+    Feeding,
+    Sent,
+    arrived,
+    deadline,
+    error_of,
+    feed,
+    feed_as,
+    frame,
+    linked,
+    peer_of,
+    plain_link,
+    sent,
+)
+
+
+@pytest.mark.parametrize("header", [b"", b"h", bytes(0xFFFF)], ids=len)
+@pytest.mark.parametrize("size", [0, 1, 2048, LARGE, LARGE + 1, 200_000])
+def test_shapes(size: int, header: bytes) -> None:
+    """Any length of header before any length of body is told apart, alone and with more behind."""
+    body = bytes(index & 0xFF for index in range(size))
+    for link in (linked(), plain_link()):
+        for feeding in (Feeding.WHOLE, Feeding.MORE):
+            feed_as(link, frame(REQ_ACK, 7, body, header=header), feeding)
+            assert arrived(link) == [(REQ_ACK, 7, NAME, header, body)]
+
+
+def test_continued(feeding: Feeding) -> None:
+    """A message in fragments arrives as one, with the whole body, when the last byte of it is there."""
+    link = linked()
+    first = frame(REQ_ACK | CONTINUED, 3, (10).to_bytes(8, "big") + b"abc", header=b"head")
+    feed(link, first + frame(FRAGMENT, 3, b"defg"))
+    assert link.arrived == []
+    feed_as(link, frame(FRAGMENT, 3, b"hij"), feeding)
+    assert arrived(link) == [(REQ_ACK | CONTINUED, 3, NAME, b"head", b"abcdefghij")]
+    assert not link.reader.unfinished
+
+
+def test_continued_in_one_frame(feeding: Feeding) -> None:
+    """A continued message whose first frame brings all of it has no fragments."""
+    for body in (b"", b"abc"):
+        link = linked()
+        feed_as(link, frame(CONTINUED, 3, len(body).to_bytes(8, "big") + body), feeding)
+        assert arrived(link) == [(CONTINUED, 3, NAME, b"", body)]
+
+
+def test_continued_begun_with_nothing(feeding: Feeding) -> None:
+    """The first frame of a continued message may bring nothing of it."""
+    link = linked()
+    feed_as(link, frame(CONTINUED, 3, (4).to_bytes(8, "big")) + frame(FRAGMENT, 3, b"abcd"), feeding)
+    assert arrived(link) == [(CONTINUED, 3, NAME, b"", b"abcd")]
+
+
+@pytest.mark.parametrize(
+    ("frames", "text"),
+    [
+        (frame(CONTINUED, 3, b"1234567"), "a continued message does not say how long it is"),
+        (frame(CONTINUED, 3, bytes(8) + b"x"), "a fragment of 1 bytes is longer than its message of 0"),
+        (frame(FRAGMENT, 3, b"x"), "a fragment of message 3, which was not begun"),
+        (
+            frame(CONTINUED, 3, (2).to_bytes(8, "big")) + frame(FRAGMENT, 3, b"abc"),
+            "a fragment of 3 bytes does not fit message 3",
+        ),
+        (
+            frame(CONTINUED, 3, (2).to_bytes(8, "big")) + frame(FRAGMENT, 3),
+            "a fragment of 0 bytes does not fit message 3",
+        ),
+        (
+            frame(CONTINUED, 3, (2).to_bytes(8, "big")) * 2,
+            "message 3 was begun twice",
+        ),
+        (
+            frame(CONTINUED, 3, (2**63).to_bytes(8, "big")),
+            "a message of 9223372036854775808 bytes is above max_message_size, 104857600 bytes",
+        ),
+    ],
+)
+def test_illegal_fragments(frames: bytes, text: str, feeding: Feeding) -> None:
+    """What does not add up to a continued message closes the link."""
+    assert error_of(linked(), frames, feeding) == text
+
+
+@pytest.mark.parametrize("make", [linked, plain_link])
+def test_largest_message(make: Callable[..., Link], feeding: Feeding) -> None:
+    """Header and body may have `max_message_size` bytes together, and not one more."""
+    link = make(max_message_size=100)
+    feed_as(link, frame(0, 1, bytes(94), header=b"header"), feeding)
+    assert len(link.arrived) == 1
+    text = error_of(make(max_message_size=100), frame(0, 1, bytes(95), header=b"header"), feeding)
+    assert text == "a message of 101 bytes is above max_message_size, 100 bytes"
+    text = error_of(make(max_message_size=100), frame(0, 1, bytes(101)), feeding)
+    assert text == "a message of 101 bytes is above max_message_size, 100 bytes"
+
+
+@pytest.mark.parametrize("make", [linked, plain_link])
+def test_size_is_added_in_wide_arithmetic(make: Callable[..., Link], feeding: Feeding) -> None:
+    """chirp.md 1.5: a length of 2**32 - 1 and a header of 1 do not wrap to 0."""
+    text = error_of(make(), frame(0, 1, header=b"h", size=0xFFFFFFFF), feeding)
+    assert text == "a message of 4294967296 bytes is above max_message_size, 104857600 bytes"
+
+
+def test_metadata_does_not_count(feeding: Feeding) -> None:
+    """The library's own metadata is not in the limit that is announced for messages."""
+    link = linked(max_message_size=10)
+    feed_as(link, frame(METADATA, 1, deadline(1) + bytes(10)), feeding)
+    assert [len(message.data) for message in link.arrived] == [10]
+
+
+def test_answers_are_limited_too(feeding: Feeding) -> None:
+    """An answer above `max_message_size` closes the link as a message does."""
+    link = linked(max_message_size=4)
+    out = Sent(b"", REQ_ACK | WANTED)
+    peer_of(link).submit(out, 0.0)
+    assert error_of(link, frame(ACK | ANSWER, 1, b"12345", identity=out.identity), feeding).startswith(
+        "a message of 5 "
+    )
+
+
+def test_what_was_begun_before_goodbye_is_taken(feeding: Feeding) -> None:
+    """A message whose first frame came before our goodbye is one that we said we would handle."""
+    link = linked()
+    large = frame(REQ_ACK, 4, bytes(LARGE + 1))
+    feed(link, frame(REQ_ACK | CONTINUED, 3, (6).to_bytes(8, "big") + b"abc") + large[:1000])
+    link.leave()
+    feed(link, large[1000:])
+    feed_as(link, frame(FRAGMENT, 3, b"def"), feeding)
+    assert [(serial, len(data)) for _, serial, _, _, data in arrived(link) if serial < 10] == [(4, LARGE + 1), (3, 6)]
+    assert sent(link) == [(GOODBYE, 4, bytes(16), b"", b"\0")]
+
+
+def test_an_assembled_message_does_not_turn_the_last_serial_back(feeding: Feeding) -> None:
+    """The last serial is that of the latest message begun, also when an earlier one in fragments is complete later."""
+    link = linked()
+    feed(link, frame(REQ_ACK | CONTINUED, 3, (6).to_bytes(8, "big") + b"abc") + frame(REQ_ACK, 4) + frame(0, 5))
+    feed_as(link, frame(FRAGMENT, 3, b"def"), Feeding.WHOLE if feeding is Feeding.MORE else feeding)
+    assert link.last_serial == 5

@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from redpoll.errors import HandlerFailed, Refused
+from redpoll.wire.bodies import LARGE
+from tests.wire.support import (
+    ACK,
+    ANSWER,
+    CANCEL,
+    CREDIT,
+    GOODBYE,
+    NAME,
+    NOOP,
+    PING,
+    PONG,
+    REQ_ACK,
+    RETRY,
+    SESSION,
+    Feeding,
+    announcement,
+    asked,
+    bare_link,
+    error_of,
+    feed,
+    feed_as,
+    frame,
+    handshake,
+    linked,
+    peer_of,
+    plain_link,
+    sent,
+    taken,
+)
+
+
+def test_acknowledgement_of_something_else(feeding: Feeding) -> None:
+    """One whose serial or identity is another's is counted and changes nothing."""
+    link = linked()
+    out = asked(link)
+    feed_as(link, frame(ACK, out.serial + 1, identity=out.identity) + frame(ACK, out.serial, identity=NAME), feeding)
+    assert not out.settled
+    assert (list(link.in_flight), link.window_used) == ([out.serial], 1)
+    assert peer_of(link).counters.late == 2
+
+
+def test_strays_keep_the_order_of_sending(feeding: Feeding) -> None:
+    """What is in flight stays in the order of sending whatever is acknowledged by mistake."""
+    link = linked()
+    outs = [asked(link) for _ in range(3)]
+    feed_as(link, frame(ACK, outs[0].serial, identity=NAME), feeding)
+    assert list(link.in_flight.values()) == outs
+
+
+def test_acknowledgement_with_a_body(feeding: Feeding) -> None:
+    """A body that an acknowledgement of a later version might have is passed over."""
+    link = linked()
+    out = asked(link)
+    feed_as(link, frame(ACK, out.serial, b"later", identity=out.identity), feeding)
+    assert out.error is None
+
+
+def test_refusal(feeding: Feeding) -> None:
+    """A refusal ends its sending with the error of its code and the peer's text."""
+    link = linked()
+    known, unknown = asked(link), asked(link)
+    feed_as(
+        link,
+        frame(ACK | RETRY, known.serial, b"\x01the reason", identity=known.identity)
+        + frame(ACK | RETRY, unknown.serial, b"\xc8", identity=unknown.identity)
+        + frame(ACK | RETRY, 77, b"\x01", identity=NAME),
+        feeding,
+    )
+    assert type(known.error) is HandlerFailed
+    assert str(known.error) == "message to 127.0.0.1:4000 was refused: the handler failed: the reason"
+    assert type(unknown.error) is Refused
+    assert (link.in_flight, link.window_used, link.window_bytes_used) == ({}, 0, 0)
+    assert (peer_of(link).counters.refused_by_peer, peer_of(link).counters.late) == (2, 1)
+
+
+@pytest.mark.parametrize("kind", [ACK, NOOP, ACK | NOOP])
+def test_illegal_from_plain_nodes(kind: int, feeding: Feeding) -> None:
+    """chirp.md 1.8: an acknowledgement or probe with header or data, or that asks for one, is illegal."""
+    text = "an acknowledgement or a probe with a header or data, or one that asks to be acknowledged"
+    assert error_of(plain_link(), frame(kind, 1, b"x"), feeding) == text
+    assert error_of(plain_link(), frame(kind, 1, header=b"x"), feeding) == text
+    assert error_of(plain_link(), frame(kind | REQ_ACK, 1), feeding) == text
+
+
+@pytest.mark.parametrize(
+    ("frames", "text"),
+    [
+        (frame(ACK | REQ_ACK, 1), "an acknowledgement that asks for an acknowledgement"),
+        (frame(ACK | REQ_ACK | ANSWER, 1), "an acknowledgement that asks for an acknowledgement"),
+        (frame(ACK, 1, header=b"h"), "an acknowledgement with a header"),
+        (frame(ACK | RETRY, 1, header=b"h"), "an acknowledgement with a header"),
+        (frame(ACK | RETRY, 1, size=LARGE + 1), "a refusal of 65537 bytes"),
+        (
+            frame(PING, 1, header=b"h"),
+            "a control frame with a header, or one that is an acknowledgement or asks for one",
+        ),
+        (frame(PING | REQ_ACK), "a control frame with a header, or one that is an acknowledgement or asks for one"),
+        (frame(NOOP | ACK), "a control frame with a header, or one that is an acknowledgement or asks for one"),
+        (frame(SESSION, 1, size=LARGE + 1), "a control frame with 65537 bytes"),
+        (frame(0x44), "a frame of unknown type 0x44"),
+        (frame(0xFC), "a frame of unknown type 0xfc"),
+        (frame(CREDIT, 0, bytes(15)), "a credit frame with 15 bytes instead of 16"),
+        (frame(GOODBYE), "a goodbye that says nothing"),
+        (frame(GOODBYE, 0, b"\3"), "a goodbye that says 03"),
+        (
+            frame(CREDIT, 0, struct.pack("!IQI", 1, 0, 0)),
+            "credit for 1 messages of 0 bytes, which is more than was sent",
+        ),
+        (frame(GOODBYE, 0, b"\1") * 2, "goodbye_received is not legal on a link that is left"),
+    ],
+)
+def test_illegal_from_announced_nodes(frames: bytes, text: str, feeding: Feeding) -> None:
+    """Between announced nodes every frame that the wire format does not have closes the link, with the reason."""
+    assert error_of(linked(), frames, feeding) == text
+
+
+@pytest.mark.parametrize("kind", [kind for kind in range(256) if kind & NOOP and not kind & 3 and kind > SESSION])
+def test_unknown_types(kind: int) -> None:
+    """Every type that is not in the table is unknown."""
+    assert error_of(linked(), frame(kind), Feeding.WHOLE) == f"a frame of unknown type 0x{kind:02x}"
+
+
+def test_unknown_types_of_plain_nodes(feeding: Feeding) -> None:
+    """From a plain node a NOOP is a probe whatever its upper bits are, as for libchirp."""
+    link = plain_link()
+    for kind in range(NOOP, 256, 8):
+        feed_as(link, frame(kind), feeding)
+    assert taken(link) == b""
+
+
+def test_ping_is_answered(feeding: Feeding) -> None:
+    """A ping is answered at once, with its serial."""
+    link = linked()
+    feed_as(link, frame(PING, 12), feeding)
+    assert sent(link) == [(PONG, 12, bytes(16), b"", b"")]
+
+
+def test_pings_do_not_heap_up() -> None:
+    """A node that pings and does not read what is on its way gets no more answers: nothing is held for it."""
+    link = linked()
+    link.writable = False
+    feed(link, frame(PING, 12) * 10_000)
+    assert link.out_bytes == 0
+
+
+def test_pong_is_life(feeding: Feeding) -> None:
+    """A pong is read and says that the other end lives."""
+    link = linked()
+    feed_as(link, frame(PONG, 3), feeding, now=4.0)
+    assert link.liveness.heard == 4.0
+
+
+def test_credit(feeding: Feeding) -> None:
+    """Credit gives places of unacknowledged messages back."""
+    link = linked()
+    for _ in range(3):
+        asked(link, 0)
+    assert (link.window_used, link.window_bytes_used) == (3, 12)
+    feed_as(link, frame(CREDIT, 0, struct.pack("!IQI", 2, 8, 0)), feeding)
+    assert (link.window_used, link.window_bytes_used) == (1, 4)
+
+
+def test_session_bodies_are_the_owners(feeding: Feeding) -> None:
+    """The body of a session frame is handed over unread; of a flood of them a bounded number is kept."""
+    link = linked()
+    feed_as(link, frame(SESSION, 0, b"opaque"), feeding)
+    assert link.session == [b"opaque"]
+    feed(link, frame(SESSION, 0, b"flood") * 10_000)
+    assert len(link.session) <= 64
+
+
+def test_announcement_again(feeding: Feeding) -> None:
+    """An announcement between announced nodes replaces the window."""
+    link = linked()
+    feed_as(link, announcement(window=3), feeding)
+    assert link.window == 3
+
+
+def test_cancels_before_the_peer_is_known() -> None:
+    """Of cancels that come before a link has its peer as many are kept as an honest node may have messages here."""
+    link = bare_link(window=5)
+    feed(link, handshake() + announcement() + b"".join(frame(CANCEL, serial) for serial in range(9)))
+    assert link.early_cancels == [(serial, False) for serial in range(5)]

@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import tracemalloc
+
+import pytest
+
+from redpoll.errors import ProtocolError
+from redpoll.wire.partial import MAX_UNWANTED
+from tests.wire.support import (
+    ACK,
+    ANSWER,
+    CANCEL,
+    CONTINUED,
+    FRAGMENT,
+    REQ_ACK,
+    WANTED,
+    Sent,
+    arrived,
+    feed,
+    frame,
+    held_bytes,
+    linked,
+    peer_of,
+    taken,
+)
+
+
+def test_begun_messages_allocate_what_came() -> None:
+    """Ten thousand fragmented messages of 100 MB, begun on one link with a byte each, cost kilobytes each at most."""
+    link = linked(window=10_000, window_bytes=2**50)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        begin = b"".join(
+            frame(REQ_ACK | CONTINUED, serial, (100_000_000).to_bytes(8, "big") + b"x") for serial in range(10_000)
+        )
+        feed(link, begin)
+        grown = tracemalloc.get_traced_memory()[0] - before - len(begin)
+    finally:
+        tracemalloc.stop()
+    assert grown < 10_000 * 1024
+    assert held_bytes(link) < 10_000 * 1024
+
+
+def test_begun_messages_keep_to_the_window() -> None:
+    """More than a window of bytes cannot be begun, beyond one message of any size; what ends makes room."""
+    link = linked(window_bytes=100_000, max_message_size=50_000)
+    total = (50_000).to_bytes(8, "big")
+    for serial in (1, 2, 3):
+        feed(link, frame(REQ_ACK | CONTINUED, serial, total))
+    feed(link, frame(CANCEL, 1) + frame(REQ_ACK | CONTINUED, 4, total))
+    feed(link, frame(FRAGMENT, 2, bytes(50_000)) + frame(REQ_ACK | CONTINUED, 5, total))
+    with pytest.raises(ProtocolError, match="messages of 200000 bytes were begun, more than the window allows"):
+        feed(link, frame(REQ_ACK | CONTINUED, 6, total))
+
+
+def test_answers_that_are_waited_for_are_not_limited() -> None:
+    """Answers take no place in a window: as many may arrive side by side as were asked for, and no others are kept."""
+    link = linked(window_bytes=1, max_message_size=50_000)
+    sendings = [Sent(b"?", REQ_ACK | WANTED) for _ in range(40)]
+    total = (50_000).to_bytes(8, "big")
+    for out in sendings:
+        peer_of(link).submit(out, 0.0)
+    for out in sendings:
+        feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, total + b"x", identity=out.identity))
+    for serial in range(1000, 1040):
+        feed(link, frame(ANSWER | CONTINUED, serial, total) + frame(FRAGMENT, serial, bytes(40_000)))
+    assert held_bytes(link) < 40 * 50_000
+    for out in sendings:
+        feed(link, frame(FRAGMENT, out.serial, bytes(49_999), identity=out.identity))
+    assert all(out.answer is not None for out in sendings)
+    feed(link, frame(FRAGMENT, 1000, bytes(10_000)))
+    assert peer_of(link).counters.late == 1
+
+
+def test_interleaved() -> None:
+    """Fragmented messages come together side by side, small ones pass between them."""
+    link = linked()
+    total = (6).to_bytes(8, "big")
+    feed(
+        link,
+        frame(REQ_ACK | CONTINUED, 1, total + b"ab")
+        + frame(REQ_ACK | CONTINUED, 2, total + b"AB")
+        + frame(0, 3, b"small")
+        + frame(FRAGMENT, 2, b"CDEF")
+        + frame(FRAGMENT, 1, b"cd")
+        + frame(FRAGMENT, 1, b"ef"),
+    )
+    assert [(serial, data) for _, serial, _, _, data in arrived(link)] == [
+        (3, b"small"),
+        (2, b"ABCDEF"),
+        (1, b"abcdef"),
+    ]
+    assert not link.reader.unfinished
+
+
+def test_headers_count() -> None:
+    """Headers of begun messages count as their bodies do."""
+    link = linked(window_bytes=65_536, max_message_size=100_000)
+    begin = [frame(REQ_ACK | CONTINUED, serial, (2).to_bytes(8, "big"), header=bytes(60_000)) for serial in (1, 2, 3)]
+    feed(link, begin[0] + begin[1])
+    with pytest.raises(ProtocolError, match="messages of 180006 bytes were begun, more than the window allows"):
+        feed(link, begin[2])
+    assert held_bytes(link) < 190_000
+
+
+@pytest.mark.parametrize("kind", [REQ_ACK, 0])
+def test_no_more_than_the_window_is_begun(kind: int) -> None:
+    """No more messages can be begun at a time than the window has places; what ends makes room."""
+    link = linked(window=3)
+    total = (2).to_bytes(8, "big")
+    for serial in (1, 2, 3):
+        feed(link, frame(kind | CONTINUED, serial, total))
+    feed(link, frame(CANCEL, 1) + frame(kind | CONTINUED, 4, total))
+    feed(link, frame(FRAGMENT, 2, b"ab") + frame(kind | CONTINUED, 5, total))
+    with pytest.raises(ProtocolError, match="4 messages were begun, more than the window allows"):
+        feed(link, frame(kind | CONTINUED, 6, total))
+
+
+def test_unwanted_answers_cost_nothing() -> None:
+    """Of answers that nobody waits for nothing is kept, neither header nor body, and only so many are followed."""
+    link = linked()
+    total = (1 << 20).to_bytes(8, "big")
+    for serial in range(MAX_UNWANTED):
+        feed(link, frame(ANSWER | CONTINUED, serial, total + b"x", header=bytes(60_000)))
+    assert held_bytes(link) == 0
+    assert not link.reader.unfinished
+    feed(link, frame(FRAGMENT, 0, bytes((1 << 20) - 1)) + frame(ANSWER | CONTINUED, MAX_UNWANTED, total))
+    assert peer_of(link).counters.late == 1
+    with pytest.raises(ProtocolError, match="4097 answers were begun that nobody waits for"):
+        feed(link, frame(ANSWER | CONTINUED, MAX_UNWANTED + 1, total))
+
+
+def test_answers_to_ended_requests_are_let_go() -> None:
+    """What arrived of an answer goes when its request has ended and the next answer begins."""
+    link = linked()
+    sendings = [Sent(b"?", REQ_ACK | WANTED) for _ in range(2)]
+    total = (50_000).to_bytes(8, "big")
+    for out in sendings:
+        peer_of(link).submit(out, 0.0)
+    first, second = sendings
+    feed(link, frame(ANSWER | CONTINUED, first.serial, total + bytes(40_000), identity=first.identity))
+    peer_of(link).withdraw(first, 0.0)
+    feed(link, frame(ANSWER | CONTINUED, second.serial, total + bytes(10), identity=second.identity))
+    assert held_bytes(link) < 20_000
+    feed(link, frame(FRAGMENT, first.serial, bytes(10_000), identity=first.identity))
+    assert first.ends == []
+    assert peer_of(link).counters.late == 1
+
+
+def test_an_unwanted_answer_acknowledges() -> None:
+    """A large answer to a request that was given up gives its place in the window back, if it acknowledges."""
+    link = linked()
+    out = Sent(b"?", REQ_ACK | WANTED)
+    peer_of(link).submit(out, 0.0)
+    peer_of(link).withdraw(out, 0.0)
+    taken(link)
+    feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, (9).to_bytes(8, "big") + b"x", identity=out.identity))
+    feed(link, frame(FRAGMENT, out.serial, bytes(8), identity=out.identity))
+    assert (link.in_flight, link.window_used, link.window_bytes_used) == ({}, 0, 0)
+    assert peer_of(link).counters.late == 1

@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+from redpoll.wire.requests import MAX_GIVEN_UP, Requests
+from tests.wire.support import REQ_ACK, WANTED, Sent, linked, plain_link
+
+
+def request(serial: int = 1) -> Sent:
+    out = Sent(b"?", REQ_ACK | WANTED)
+    out.serial = serial
+    return out
+
+
+def test_oldest_first() -> None:
+    """Requests with one identity are answered in the order of sending; then the key is free."""
+    requests = Requests()
+    first, second = request(1), request(2)
+    requests[b"same"] = [first, second]
+    assert [requests.take(b"same") for _ in range(3)] == [first, second, None]
+    assert not requests
+
+
+def test_drop() -> None:
+    """A request is dropped by serial or identity, whatever it waits under, and no other with it."""
+    requests = Requests()
+    one, other, more = request(1), request(2), request(3)
+    requests[1] = [one]
+    requests[other.identity] = [other, more]
+    requests.drop(one)
+    requests.drop(other)
+    requests.drop(request(9))
+    assert requests == {other.identity: [more]}
+    assert requests.given_up is None
+
+
+def test_given_up() -> None:
+    """An answer of libchirp to a request that was given up is known once; the latest of them are remembered."""
+    requests = Requests()
+    link = plain_link()
+    outs = [request() for _ in range(MAX_GIVEN_UP + 1)]
+    for out in outs:
+        out.link = link
+        requests.drop(out)
+    assert not requests.was_given_up(outs[0].identity)
+    assert [requests.was_given_up(outs[1].identity), requests.was_given_up(outs[1].identity)] == [True, False]
+    announced = request()
+    announced.link = linked()
+    requests.drop(announced)
+    assert not requests.was_given_up(announced.identity)
+
+
+def test_over() -> None:
+    """Those of one link are told apart from those of another."""
+    requests = Requests()
+    link = linked()
+    one, other = request(1), request(2)
+    one.link, other.link = link, linked()
+    requests[1], requests[2] = [one], [other]
+    assert requests.over(link) == [one]

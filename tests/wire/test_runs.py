@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from redpoll.address import Address
+from redpoll.message import Message
+from redpoll.wire.link import Link
+from redpoll.wire.outgoing import Body
+from redpoll.wire.runs import transmit_run
+from tests.wire.support import (
+    REQ_ACK,
+    THERE,
+    Sent,
+    add_link,
+    announcement,
+    begin_all,
+    feed,
+    frame,
+    linked,
+    make_peer,
+    peer_of,
+    sent,
+    taken,
+)
+
+
+def run(link: Link, messages: Iterator[Message[bytes]], limit: int = 1000) -> tuple[int, Message[bytes] | None, bool]:
+    return transmit_run(link, messages, THERE, bytes, limit)
+
+
+def many(count: int, size: int = 3) -> list[Message[bytes]]:
+    return [Message(bytes([number]) * size, THERE) for number in range(count)]
+
+
+@pytest.mark.parametrize("size", [0, 3, 512, 513, 5000])
+def test_a_run_writes_what_single_sends_write(size: int) -> None:
+    """A run's bytes, serials and window are those of as many unacknowledged messages sent one by one."""
+    messages = many(20, size)
+    one, other = add_link(make_peer(serial=0xFFFFFFF8)), add_link(make_peer(serial=0xFFFFFFF8))
+    assert run(one, iter(messages)) == (20, None, True)
+    for message in messages:
+        other.transmit(Sent(message.data, 0, message=message), 0.0)
+    assert taken(one) == taken(other)
+    assert (one.window_used, one.window_bytes_used) == (other.window_used, other.window_bytes_used)
+    assert peer_of(one).serial == peer_of(other).serial
+    assert peer_of(one).counters.sent == 20
+
+
+def test_a_run_ends_at_what_is_no_part_of_it() -> None:
+    """A message for elsewhere, with a header, too large, or that continues another ends the run and is handed back."""
+    link = add_link(make_peer(), announced=announcement(kib=4))
+    feed(link, frame(REQ_ACK, 3, b"x"))
+    (received,) = begin_all(link)
+    for odd in (
+        Message(b"x", Address("tcp", "127.0.0.1", 9)),
+        Message(b"x", THERE, header=b"h"),
+        Message(bytes(4097), THERE),
+        received.reply(b"x"),
+    ):
+        messages = iter([*many(2), odd, *many(2)])
+        assert run(link, messages) == (2, odd, False)
+        assert len(list(messages)) == 2
+        assert [len(data) for *_, data in sent(link)] == [3, 3]
+
+
+def test_a_run_keeps_to_its_limit() -> None:
+    """No message is asked for beyond the limit, nor beyond the window in bytes."""
+    link = add_link(make_peer(), announced=announcement(units=1))
+    messages = iter(many(50))
+    assert run(link, messages, limit=7) == (7, None, False)
+    assert len(list(messages)) == 43
+    messages = iter(many(50, 30_000))
+    assert run(link, messages) == (3, None, False)
+    assert len(list(messages)) == 47
+    assert peer_of(link).places == 0
+
+
+def test_output_taken_amid_a_run_is_half_of_it() -> None:
+    """Output that is taken while a run is made, as a send in between may do, is followed by the rest."""
+    link = linked()
+    early: list[Body] = []
+
+    def generate() -> Iterator[Message[bytes]]:
+        for number, message in enumerate(many(6)):
+            if number == 3:
+                early.extend(link.take_output())
+            yield message
+
+    assert run(link, generate()) == (6, None, True)
+    assert sum(map(len, early)) == sum(map(len, link.take_output())) > 0
+
+
+def test_what_makes_the_messages_may_send() -> None:
+    """A generator that itself sends to the same peer takes serials of its own, all in the order of the wire."""
+    link = linked()
+    peer = peer_of(link)
+    inner: list[Sent] = []
+
+    def generate() -> Iterator[Message[bytes]]:
+        for message in many(3):
+            inner.append(Sent(b"inner"))
+            peer.submit(inner[-1], 0.0)
+            yield message
+
+    run(link, generate())
+    assert [serial for _, serial, *_ in sent(link)] == [1, 2, 3, 4, 5, 6]
+    assert [out.serial for out in inner] == [1, 3, 5]
+    assert sorted(link.in_flight) == [1, 3, 5]
+
+
+def test_a_run_that_raises() -> None:
+    """What was written before the messages' maker raised is written and counted."""
+    link = linked()
+
+    def generate() -> Iterator[Message[bytes]]:
+        yield from many(2)
+        raise RuntimeError("no more")
+
+    with pytest.raises(RuntimeError, match="no more"):
+        run(link, generate())
+    assert len(sent(link)) == 2
+    assert (link.window_used, link.window_bytes_used, peer_of(link).counters.sent) == (2, 6, 2)
+
+
+def test_data_of_a_run_is_encoded() -> None:
+    """Data that is not bytes goes through the serializer."""
+    link = linked()
+    transmit_run(link, iter([Message("text", THERE)]), THERE, lambda data: str(data).encode(), 5)
+    assert [data for *_, data in sent(link)] == [b"text"]
