@@ -192,7 +192,7 @@ class Sized(Upper):
         return memoryview(value.encode())
 
     def decode(self, data: Any, /) -> str:
-        assert type(data) is (memoryview if len(data) > 65_536 else bytes)
+        assert type(data) is (memoryview if len(data) > 65_536 else bytearray)
         assert not isinstance(data, memoryview) or not data.readonly
         return f"{type(data).__name__} of {len(data)}"
 
@@ -209,12 +209,12 @@ async def test_a_serializer_of_ones_own() -> None:
 
 @pytest.mark.asyncio
 async def test_a_serializer_may_want_buffers() -> None:
-    """With `wants_buffer` a large body comes to the serializer as writable memory, a small one as bytes."""
+    """With `wants_buffer` a large body comes to the serializer as a view of the memory it is in, a small one as such memory."""
     inbox = Inbox()
     async with make(inbox, serializer=Sized()) as server, make(serializer=Sized()) as client:
         for size in (SMALL, LARGE, FRAGMENTED):
             await within(client.send(to(server, "x" * size)))
-    assert inbox.begun == [f"bytes of {SMALL}", f"memoryview of {LARGE}", f"memoryview of {FRAGMENTED}"]
+    assert inbox.begun == [f"bytearray of {SMALL}", f"memoryview of {LARGE}", f"memoryview of {FRAGMENTED}"]
 
 
 @pytest.mark.asyncio

@@ -193,14 +193,38 @@ def test_window_in_messages() -> None:
 
 
 def test_window_in_bytes() -> None:
-    """Bytes are limited too, but one message of any legal size is always admitted."""
+    """Bytes are limited too."""
     link = add_link(make_peer(), announced=announcement(units=1))
-    first = transmit(link, bytes(200_000))
-    assert not link.admits(Sent(b"x"))
-    feed(link, frame(ACK, first.serial, identity=first.identity))
     transmit(link, bytes(60_000))
     assert link.admits(Sent(bytes(5536)))
     assert not link.admits(Sent(bytes(5537)))
+
+
+def test_a_message_larger_than_the_window() -> None:
+    """One message that is larger than the window goes beside the others: they count without it, and it without them."""
+    link = add_link(make_peer(), announced=announcement(units=1))
+    transmit(link, bytes(60_000))
+    large = transmit(link, bytes(200_000))
+    assert [link.admits(Sent(bytes(size))) for size in (5536, 5537, 65_537)] == [True, False, False]
+    transmit(link, bytes(5000))
+    taken(link)
+    feed(link, frame(ACK, large.serial, identity=large.identity))
+    assert [link.admits(Sent(bytes(size))) for size in (536, 537, 65_537)] == [True, False, True]
+
+
+def test_a_message_larger_than_the_window_that_is_not_acknowledged() -> None:
+    """Its bytes come back in credit, as the others' do; when that has come the window is as before."""
+    link = add_link(make_peer(), announced=announcement(units=1))
+    transmit(link, bytes(100), 0)
+    transmit(link, bytes(70_000), 0)
+    transmit(link, bytes(60_000), 0)
+    taken(link)
+    assert not link.admits(Sent(bytes(70_000)))
+    feed(link, frame(CREDIT, 0, (2).to_bytes(4, "big") + (70_100).to_bytes(8, "big") + bytes(4)))
+    assert [link.admits(Sent(bytes(size))) for size in (5536, 5537, 70_000)] == [True, False, True]
+    transmit(link, bytes(5536), 0)
+    assert link.free_bytes() == 0
+    assert not link.admits(Sent(b"x"))
 
 
 def test_credit_that_is_kept_back_stops_nothing() -> None:

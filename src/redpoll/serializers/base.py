@@ -31,8 +31,8 @@ class Serializer(Protocol[T]):
     def wants_buffer(self) -> bool:
         """Whether `decode` is given a large body as a writable memoryview, instead of bytes.
 
-        It is the memory that the body was received into, and nobody else keeps it. Small bodies come as bytes all the
-        same.
+        It is the memory that the body was received into, and nobody else keeps it. Small bodies come as bytes or as a
+        bytearray.
         """
         ...
 

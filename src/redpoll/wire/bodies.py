@@ -13,6 +13,7 @@ from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import Assembly
 from redpoll.wire.frames import CONTROL_MASK, LIBCHIRP_BITS, PREAMBLE, PREAMBLE_SIZE, TOTAL, Kind
 from redpoll.wire.metadata import Field, decode_metadata
+from redpoll.wire.outgoing import Body
 from redpoll.wire.partial import Partial
 
 if TYPE_CHECKING:
@@ -35,15 +36,17 @@ class Bodies:
     """Reads such messages for one link; the methods that read return where the next frame begins, or -1 to wait.
 
     Attributes:
+        cut: Makes data of what was read of a small body: bytes, or memory to write to where the node wants that.
         current: The body that the socket is read into; None is none.
         missing: Bytes that are missing of its present frame.
     """
 
-    __slots__ = ("_link", "_max_size", "_partial", "current", "missing")
+    __slots__ = ("_link", "_max_size", "_partial", "current", "cut", "missing")
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._max_size = link.settings.max_message_size
+        self.cut: type[bytes | bytearray] = bytes if link.settings.flat else bytearray
         self.current: Assembly | None = None
         self.missing = 0
         #: What comes in fragments; made when the first one does.
@@ -90,7 +93,7 @@ class Bodies:
             if stop > end:
                 return -1
             if self._takes(serial, kind):
-                self._arrived(bytes(source[start:stop]), header, identity, serial, kind, total, deadline)
+                self._arrived(self.cut(source[start:stop]), header, identity, serial, kind, total, deadline)
             return stop
         left = None if deadline is None else deadline - now
         body = Assembly(identity, serial, kind, header, total, size, left, link.bodies)
@@ -161,7 +164,7 @@ class Bodies:
 
     def _arrived(
         self,
-        data: bytes | memoryview,
+        data: Body,
         header: bytes,
         identity: bytes,
         serial: int,

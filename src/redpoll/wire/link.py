@@ -90,6 +90,7 @@ class Link:
         "out",
         "out_bytes",
         "out_large",
+        "oversized",
         "owner",
         "peer",
         "reader",
@@ -154,6 +155,8 @@ class Link:
         #: The serial of the last message that was taken, one sent again aside; None while there is none.
         self.last_serial: int | None = None
         self.window = self.window_bytes = self.window_used = self.window_bytes_used = 0
+        #: Bytes of the message in flight that is larger than the window: there is one at a time, and others beside it.
+        self.oversized = 0
         self.credit_messages = self.credit_bytes = 0
         self.credit_at = max(1, settings.window // 4)
         # A quarter of what is announced, which is rounded: the other end reckons with that.
@@ -298,10 +301,26 @@ class Link:
             if self.transfers or (peer is not None and out.kind & _RETRY and peer.epoch is not None):
                 return False
             return not (out.kind & _REQ_ACK and peer is not None and peer.unconfirmed)
-        used = self.window_bytes_used
+        if self.window_used >= self.window:
+            return False
+        size, limit = out.size, self.window_bytes
+        if self.window_bytes_used + size <= limit:
+            return True
+        if size > limit:
+            return self.free_bytes() > 0 and not self.oversized
         # The other end may keep back credit for less than a quarter of the window: what is used then is no obstacle.
-        limit = self.window_bytes
-        return self.window_used < self.window and (used + out.size <= limit or used * 4 <= limit)
+        free = self.free_bytes()
+        return size <= free or free * 4 >= limit * 3
+
+    def free_bytes(self) -> int:
+        """Bytes of the other end's window that are free, beside one message that is larger than all of it."""
+        self._look_at_oversized()
+        return self.window_bytes - (self.window_bytes_used - self.oversized)
+
+    def _look_at_oversized(self) -> None:
+        # What ended took its bytes along, and all others together have fewer.
+        if self.window_bytes_used < self.oversized:
+            self.oversized = 0
 
     def transmit(self, out: Outgoing, now: float) -> None:
         """Write a message, which `admits()` allowed: to the output, or a large one to the transfers."""
@@ -310,6 +329,10 @@ class Link:
         size = len(body)
         out.link = self
         out.stage = 1
+        if self.oversized:
+            self._look_at_oversized()
+        if out.size > self.window_bytes and self.announced is not None:
+            self.oversized = out.size
         # libchirp has no window, but the other end may still announce itself, and then counts this too.
         self.window_used += 1
         self.window_bytes_used += out.size

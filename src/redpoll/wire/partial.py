@@ -31,8 +31,10 @@ class Partial:
     def __init__(self, settings: Settings) -> None:
         self._bodies: dict[int, Assembly] = {}
         self._max_messages = settings.window
-        # A sender may begin one message of any size while no more than a quarter of the window is in use.
-        self._max_bytes = max(settings.window_bytes, WINDOW_UNIT) + settings.max_message_size
+        # A sender may begin a message that fits the window while no more than a quarter of that is in use, and one
+        # that does not fit it beside all others.
+        window = max(settings.window_bytes, WINDOW_UNIT)
+        self._max_bytes = window + window // 4 + settings.max_message_size
         self._messages = 0
         self._bytes = 0
         #: Answers that are kept, and how many are not.

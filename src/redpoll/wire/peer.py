@@ -218,7 +218,7 @@ class Peer:
         link = self.link
         if link is None or self.queued or link.announced is None or not link.writable or not link.sending:
             return 0
-        if link.window_bytes_used >= link.window_bytes:
+        if link.free_bytes() <= 0:
             return 0
         return link.window - link.window_used
 

@@ -145,6 +145,7 @@ class Reader:
         taking = link.taking
         peer = link.peer
         bodies = self._bodies
+        cut = bodies.cut
         source: Any = shared
         if end - pos >= PREAMBLE_SIZE:
             _, _, size, header_size, _ = unpack(shared, pos)
@@ -183,7 +184,7 @@ class Reader:
                 if not taking:
                     pos = bodies.message(shared, source, pos, end, now)
                     continue
-                message = make((identity, serial, size, 0, kind, bytes(source[start:stop]), deadline), link)
+                message = make((identity, serial, size, 0, kind, cut(source[start:stop]), deadline), link)
                 link.last_serial = serial
                 pos = stop
                 if kind:
@@ -227,7 +228,7 @@ class Reader:
                 and size <= small
                 and peer is not None
             ):
-                peer.answered(make((identity, serial, size, 0, kind, bytes(source[start:stop])), link))
+                peer.answered(make((identity, serial, size, 0, kind, cut(source[start:stop])), link))
                 pos = stop
             else:
                 consumed = read_other(link, bodies, shared, source, pos, end, now)

@@ -50,7 +50,7 @@ def transmit_run(
     if peer is None:
         return 0, None, False
     out = link.out
-    budget = link.window_bytes - link.window_bytes_used
+    budget = link.free_bytes()
     largest = min(LARGE, link.settings.max_message_size)
     if link.announced is not None:
         largest = min(largest, link.announced.max_message_size)

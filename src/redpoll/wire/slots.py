@@ -136,13 +136,18 @@ class Slots:
         settings = self.settings
         allowed, limit = 0, settings.lookahead
         if link.announced is not None:
-            allowed, limit = settings.window, limit + max(settings.window_bytes, WINDOW_UNIT)
+            window = max(settings.window_bytes, WINDOW_UNIT)
+            allowed, limit = settings.window, limit + window + window // 4
         if self.overrun:
             return True
         if len(inbox) <= allowed and (self._at_most <= limit or len(inbox) < 2):
             return False
         # What was added up since the inbox was empty is more than waits now: count, and add to that from here on.
         self._at_most = sum(message.frame[2] for message in inbox)
+        largest = max(message.frame[2] for message in inbox)
+        if allowed and largest > settings.window_bytes:
+            # One that is larger than the window may stand beside a window of others.
+            self._at_most -= largest
         if self._at_most <= limit and (
             len(inbox) <= allowed or self._at_most + OVERHEAD * len(inbox) <= settings.lookahead
         ):
