@@ -422,7 +422,7 @@ class Link:
         """
         kind = ACK_ANSWER if ends else _ANSWER
         size = len(body)
-        if size > self.settings.fragment_size or (size > _APART and not self.writable):
+        if size > self.settings.fragment_size or (size > APART and not self.writable):
             # Also what would heap up in the transport: it goes when there is room.
             if out is None:
                 out = Unawaited()
