@@ -309,10 +309,7 @@ class Connection(asyncio.BufferedProtocol):
                 return
             self._write(transport, link.take_output(), _VECTORED)
         if link.transfers:
-            while link.writable and link.transfers:
-                self._write(transport, link.take_fragment(self._time()), False)
-            if link.writable and link.out:
-                self.wake()
+            self._write_fragments(transport)
         if not link.writable:
             self._left = transport.get_write_buffer_size()
             return
@@ -328,6 +325,20 @@ class Connection(asyncio.BufferedProtocol):
                 self.wake()
         if peer is not None and peer.starved and peer.ready:
             self.keeper.room(peer)
+
+    def _write_fragments(self, transport: asyncio.Transport) -> None:
+        """Write pieces of large bodies as long as the transport takes them, and between two what waits and may pass."""
+        link = self.link
+        peer = link.peer
+        while link.writable and link.transfers:
+            if peer is not None and peer.queued:
+                peer.pump(self._time())
+            if link.out:
+                self._write(transport, link.take_output(), _VECTORED)
+            if link.writable:
+                self._write(transport, link.take_fragment(self._time()), False)
+        if link.writable and link.out:
+            self.wake()
 
     def _heaps_up(self, transport: asyncio.Transport, size: int) -> bool:
         """Count what is added to a full transport; False if the other end takes too little of it, and the link is closed."""

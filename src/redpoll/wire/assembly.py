@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 from collections import deque
 
-__all__ = ["EAGER_ALLOCATION", "KEPT_BODIES", "KEPT_SIZE", "Assembly", "BodyPool"]
+__all__ = ["EAGER_ALLOCATION", "KEPT_BODIES", "KEPT_SIZE", "STEP", "Assembly", "BodyPool"]
 
 #: Bytes that a body gets at most before any of it arrived, and no more than its first frame brings: a link reads one
-#: frame at a time, so nothing that is only announced adds up. A body grows to twice what has arrived of it, which costs
-#: at most one copy of the body in all.
+#: frame at a time, so nothing that is only announced adds up. A body grows to twice what has arrived of it, but by
+#: `STEP` at most: fresh memory costs time by the page, and meanwhile no link of the loop is read.
 EAGER_ALLOCATION = 1024 * 1024
+STEP = 4 * 1024 * 1024
 
 _ZEROS = bytes(64 * 1024)
 
@@ -119,7 +120,7 @@ class Assembly:
         if self.discarded:
             return _SCRATCH[:wanted]
         if self.filled == len(buffer):
-            self._grow(min(self.total, max(2 * len(buffer), min(wanted, len(_ZEROS)))))
+            self._grow(min(self.total, len(buffer) + max(min(len(buffer), STEP), min(wanted, len(_ZEROS)))))
         return memoryview(buffer)[self.filled : self.filled + wanted]
 
     def append(self, data: memoryview) -> None:
@@ -127,7 +128,7 @@ class Assembly:
         size = len(data)
         if not self.discarded:
             while self.filled + size > len(self.buffer):
-                self._grow(min(self.total, max(2 * len(self.buffer), self.filled + size)))
+                self._grow(min(self.total, max(len(self.buffer) + min(len(self.buffer), STEP), self.filled + size)))
             self.buffer[self.filled : self.filled + size] = data
         self.filled += size
 
