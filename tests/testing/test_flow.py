@@ -89,7 +89,7 @@ async def test_bytes_keep_their_order(faults: Faults) -> None:
 
 async def test_frozen_reads_nothing() -> None:
     """Frozen, it leaves the bytes with the system; held, it takes its bound and no more."""
-    with flowing(Faults(), bound=10) as (flow, noted, writer, reader):
+    with flowing(Faults(), bound=10) as (flow, noted, writer, _):
         flow.frozen = True
         flow.advance()
         writer.send(bytes(100))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 
@@ -125,8 +126,14 @@ async def test_conditions_come_back() -> None:
     made, _, client = passage(socket.socket())
     with client:
         made.set(Faults(pieces=1), "forward")
-        made.follow(iter([Step(do="set", faults=Faults(pieces=2), seconds=0.001)]))
-        await until(lambda: made.flows["back"].faults.pieces == 2, "the change")
+        seen = []
+
+        def steps() -> Iterator[Step]:
+            yield Step(do="set", faults=Faults(pieces=2), seconds=0.001)
+            seen.extend(flow.faults.pieces for flow in made.flows.values())
+
+        made.follow(steps())
+        await until(lambda: seen == [2, 2], "the change")
         await until(lambda: made.flows["back"].faults.pieces is None, "its end")
         assert made.flows["forward"].faults.pieces == 1
         made.close()
