@@ -126,7 +126,7 @@ async def test_conditions_come_back() -> None:
     made, _, client = passage(socket.socket())
     with client:
         made.set(Faults(pieces=1), "forward")
-        seen = []
+        seen: list[object] = []
 
         def steps() -> Iterator[Step]:
             yield Step(do="set", faults=Faults(pieces=2), seconds=0.001)

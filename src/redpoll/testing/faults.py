@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from redpoll.errors import ConfigError
 
-__all__ = ["CUTS", "DIRECTIONS", "Chaos", "Cut", "Direction", "Event", "Faults", "ProxyStats", "Step"]
+__all__ = ["CUTS", "DIRECTIONS", "Chaos", "Cut", "Direction", "Event", "Faults", "ProxyStats", "Step", "check_word"]
 
 Direction = Literal["forward", "back", "both"]
 """Which way bytes go: "forward" from the one that dialled to the target, "back" the other way, or "both"."""
