@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
-from tests.testing.support import PLUGINS
+from tests.doc_pages import PLUGINS
 
 pytest_plugins = ["pytester", *PLUGINS]
 

@@ -8,8 +8,8 @@ import tomllib
 
 import pytest
 
+from tests.doc_pages import PLUGINS
 from tests.source_tree import ROOT
-from tests.testing.support import PLUGINS
 
 ARGUMENTS = ["-p", "no:cacheprovider", *(word for name in PLUGINS for word in ("-p", name))]
 

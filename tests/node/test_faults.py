@@ -17,7 +17,14 @@ from tests.node.support import PATIENCE, elapse, turns, until, within
 pytestmark = pytest.mark.asyncio
 
 WINDOW = 8
-OPTIONS: dict[str, Any] = {"window": WINDOW, "slots": 3, "fragment_size": 4096, "keepalive": 0.1}
+# A fault may hit a connection in its handshake, which is given up by a clock of its own.
+OPTIONS: dict[str, Any] = {
+    "window": WINDOW,
+    "slots": 3,
+    "fragment_size": 4096,
+    "keepalive": 0.1,
+    "handshake_timeout": 0.5,
+}
 
 #: Sizes of the messages, in turn: small ones, one that travels in fragments, and empty but for its number.
 SIZES = (0, 10, 500, 9000)

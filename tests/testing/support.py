@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.metadata
 import socket
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
@@ -15,9 +14,6 @@ from redpoll.testing import FaultProxy
 
 #: Seconds after which a test gives up.
 PATIENCE = 10.0
-
-#: The plugin for pytest, where this checkout was not installed since it has one.
-PLUGINS = [] if importlib.metadata.entry_points(group="pytest11", name="redpoll") else ["_redpoll_pytest"]
 
 
 async def until(condition: Callable[[], object], what: str) -> None:
