@@ -147,10 +147,11 @@ class Flow:
         """Leave both sockets alone from now on."""
         self._drop()
         self.closed = True
-        if self._reading:
-            self._loop.remove_reader(self._source)
-        if self._writing:
-            self._loop.remove_writer(self._dest)
+        if not self._loop.is_closed():
+            if self._reading:
+                self._loop.remove_reader(self._source)
+            if self._writing:
+                self._loop.remove_writer(self._dest)
         self._reading = self._writing = False
         if self._timer is not None:
             self._timer.cancel()

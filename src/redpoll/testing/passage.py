@@ -222,7 +222,7 @@ class Passage:
             return
         self._closed = True
         self.forget_steps()
-        if self._dialling:
+        if self._dialling and not self._loop.is_closed():
             self._loop.remove_writer(self._far)
         for flow in self.flows.values():
             flow.close()

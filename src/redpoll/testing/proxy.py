@@ -124,7 +124,8 @@ class FaultProxy:
         Raises:
             DialFailed: The name of the target cannot be resolved. Whether anybody listens there is not asked.
             Closed: The target is a node that does not listen.
-            UsageError: It was started before.
+            ConfigError: It cannot listen.
+            UsageError: It was started before, or the loop has no `add_reader`.
         """
         if self._state != "new":
             raise UsageError(f"this proxy is {self._state}: a proxy is started once")
@@ -137,14 +138,21 @@ class FaultProxy:
             found = (await resolve(target, self._loop))[0]
             self._family = socket.AF_INET6 if ":" in found.host else socket.AF_INET
             self._sockaddr = socket.getaddrinfo(found.host, found.port, type=socket.SOCK_STREAM)[0][4]
-        self._place = _bound_to(0)
-        self._address = Address.of_socket(self._place.getsockname())
         self._state = "running"
-        self._listen()
+        try:
+            self._place = _bound_to(0)
+            self._address = Address.of_socket(self._place.getsockname())
+            self._listen()
+        except OSError as error:
+            self.close()
+            raise ConfigError("host", "127.0.0.1", f"cannot listen there: {error.strerror}") from error
+        except NotImplementedError as error:
+            self.close()
+            raise UsageError("this event loop has no add_reader", "use asyncio.SelectorEventLoop") from error
         _LOG.info("fault proxy %s -> %s: seed %d", self._address, target, self.seed)
 
     def close(self) -> None:
-        """Stop listening and close every connection; a plain function, and twice is once."""
+        """Stop listening and close every connection; a plain function, also for when the loop is closed. Twice is once."""
         if self._state == "running":
             self._state = "closed"
             self._stop_listening()
@@ -160,13 +168,19 @@ class FaultProxy:
 
     def _listen(self) -> None:
         if self._listener is None:
-            self._listener = _bound_to(self._address.port)
-            self._listener.listen(_BACKLOG)
-            self._loop.add_reader(self._listener, self._accept)
+            self._listener = listener = _bound_to(self._address.port)
+            listener.listen(_BACKLOG)
+            try:
+                self._loop.add_reader(listener, self._accept)
+            except NotImplementedError:
+                listener.close()
+                self._listener = None
+                raise
 
     def _stop_listening(self) -> None:
         if self._listener is not None:
-            self._loop.remove_reader(self._listener)
+            if not self._loop.is_closed():
+                self._loop.remove_reader(self._listener)
             self._listener.close()
             self._listener = None
 
@@ -180,13 +194,17 @@ class FaultProxy:
             near, _ = listener.accept()
         except OSError:
             return  # it went away again
-        near.setblocking(False)
-        tune(near)
-        far = socket.socket(self._family, socket.SOCK_STREAM)
-        far.setblocking(False)
-        tune(far)
         number = next(self._numbers)
         self._counts["connections"] += 1
+        try:
+            far = socket.socket(self._family, socket.SOCK_STREAM)
+        except OSError:  # out of descriptors
+            self._counts["unreachable"] += 1
+            near.close()
+            return
+        for sock in (near, far):
+            sock.setblocking(False)
+            tune(sock)
         passage = Passage(
             number,
             near,
