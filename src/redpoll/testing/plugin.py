@@ -210,4 +210,5 @@ def _put_down(node: Node[Any]) -> None:
         # Whatever goes wrong here, the test has failed already, and for a better reason.
         with contextlib.suppress(Exception):
             loop.run_until_complete(node.stop(0))
-    node.stopped()
+    # What was forgotten was told: no second warning when the node goes.
+    node._state = "stopped"
