@@ -239,7 +239,7 @@ async def test_slow_then_given_up(redpoll_node: NodeFactory, redpoll_faults: Fau
 async def test_cut_at_each_part_of_the_opening(
     redpoll_node: NodeFactory, redpoll_faults: FaultsFactory, direction: Any, count: int
 ) -> None:
-    """A connection that breaks in its handshake, announcement or first frame: with a retry the send succeeds."""
+    """A connection that breaks in its opening or first frame: sends with a retry succeed or are not confirmed."""
     worker = Worker()
     async with (
         redpoll_node(worker, **OPTIONS) as server,
