@@ -16,6 +16,10 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
+from tests.doc_pages import PLUGINS
+
+pytest_plugins = ["pytester", *PLUGINS]
+
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 
 # Set by nox in a session of its own: tasks start at once instead of in the next turn of the loop (Python 3.12).

@@ -1,7 +1,8 @@
 """The fenced blocks of README and the documentation, and a program that runs those of one page as a reader would.
 
 Python blocks of a page share their names, like one session of `python -m asyncio`: `await` may stand at the top. Shell
-blocks run one after another in an empty folder. A block titled Output is what the block before it prints.
+blocks run one after another in an empty folder. A block titled Output is what the block before it prints; one titled
+with the name of a file is that file, and not run by itself.
 
 `python tests/doc_pages.py FILE` runs one page and reports what differs.
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import importlib.metadata
 import inspect
 import io
 import logging
@@ -28,6 +30,9 @@ from types import CodeType
 from typing import Any
 
 ROOT = Path(__file__).parent.parent
+
+#: The plugin for pytest, where this checkout was not installed since it has one.
+PLUGINS = [] if importlib.metadata.entry_points(group="pytest11", name="redpoll") else ["_redpoll_pytest"]
 
 # The ports that the pages name. Each run puts free ones in their place, so that pages can be run side by side.
 PORTS = ("2998", "2999")
@@ -50,6 +55,12 @@ class Block:
     def is_output(self) -> bool:
         """Whether it shows what the block before it prints."""
         return 'title="Output"' in self.info
+
+    @property
+    def file(self) -> str | None:
+        """The name of the file that it shows, in the page's folder; None if it is none."""
+        match = re.search(r'title="([\w-]+\.\w+)"', self.info)
+        return match[1] if match else None
 
 
 def pages() -> list[Path]:
@@ -103,6 +114,11 @@ class _Session:
         command = commands / "redpoll"
         command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m redpoll "$@"\n')
         command.chmod(0o755)
+        # pytest as it is for a user, who has the plugin installed.
+        options = " ".join(f"-p {name}" for name in PLUGINS)
+        tests = commands / "pytest"
+        tests.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pytest -p no:cacheprovider {options} "$@"\n')
+        tests.chmod(0o755)
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
 
@@ -113,6 +129,9 @@ class _Session:
 
     def run(self, block: Block, where: str) -> str:
         text = self.put_ports(block.text)
+        if block.file is not None:
+            (self._folder / block.file).write_text(text)
+            return ""
         return self._python(text, where) if block.language == "python" else self._shell(text)
 
     def _python(self, text: str, where: str) -> str:

@@ -15,7 +15,7 @@ LAYERS = (
     ("node",),
     ("",),  # the package root, which hands names on
     ("testing", "cli"),
-    ("__main__",),
+    ("__main__", "_redpoll_pytest"),
 )
 RANK = {name: rank for rank, names in enumerate(LAYERS) for name in names}
 
@@ -24,8 +24,9 @@ OUTSIDE = {"asyncio", "os", "random", "secrets", "select", "socket", "ssl", "thr
 
 
 def layer(name: str) -> str:
-    """Return the first part below redpoll, "" for the root itself."""
-    return f"{name}.".split(".")[1]
+    """Return the first part below redpoll, "" for the root itself; the name of what stands beside it."""
+    first, _, below = name.partition(".")
+    return below.partition(".")[0] if first == "redpoll" else first
 
 
 def inside(module: Module) -> list[Imported]:

@@ -19,7 +19,9 @@ LOOPS = (ast.For, ast.AsyncFor, ast.While)
 
 def home(module: Module) -> Path:
     """Return where the tests of a module belong: src/redpoll/wire/link.py has tests/wire/test_link.py."""
-    relative = module.path.relative_to(SRC / "redpoll")
+    relative = module.path.relative_to(SRC)
+    if relative.parts[0] == "redpoll":
+        relative = relative.relative_to("redpoll")
     stem = relative.parent.name if module.is_package else relative.stem
     return TESTS / relative.parent / f"test_{stem.strip('_')}.py"
 

@@ -97,7 +97,9 @@ def test_interleaved() -> None:
 def test_headers_count() -> None:
     """Headers of begun messages count as their bodies do."""
     link = linked(window_bytes=65_536, max_message_size=100_000)
-    begin = [frame(REQ_ACK | CONTINUED, serial, (2).to_bytes(8, "big"), header=bytes(60_000)) for serial in (1, 2, 3, 4)]
+    begin = [
+        frame(REQ_ACK | CONTINUED, serial, (2).to_bytes(8, "big"), header=bytes(60_000)) for serial in (1, 2, 3, 4)
+    ]
     feed(link, begin[0] + begin[1] + begin[2])
     with pytest.raises(ProtocolError, match="messages of 240008 bytes were begun, more than the window allows"):
         feed(link, begin[3])

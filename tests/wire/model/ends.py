@@ -1,11 +1,11 @@
-"""Two nodes in miniature, joined by pipes in memory, in virtual time: what transport and node do for the core."""
+"""Nodes in miniature, joined by pipes in memory, in virtual time: what transport and node do for the core."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 from redpoll.errors import PeerLost, RedpollError
+from redpoll.testing import FaultyPipe, PipeStream, VirtualClock
 from redpoll.wire.frames import PREAMBLE_SIZE
 from redpoll.wire.handshake import HANDSHAKE_SIZE
 from redpoll.wire.inbound import Inbound
@@ -17,13 +17,6 @@ from redpoll.wire.states import LinkState
 from tests.wire.support import REQ_ACK, SHARED, THERE, WANTED, Sent, introduction
 
 TAG_SIZE = 8
-
-
-@dataclass
-class Clock:
-    """The time of both nodes."""
-
-    now: float = 0.0
 
 
 class Tracked(Sent):
@@ -61,13 +54,13 @@ class Job(Inbound[Any]):
 class Port:
     """One end of a connection: it reads and writes for a link, as redpoll.transport.connection does."""
 
-    def __init__(self, end: End, link: Link, high_water: int) -> None:
+    def __init__(self, end: End, link: Link, wire: PipeStream, high_water: int) -> None:
         link.owner = self
         self.end = end
         self.link = link
         self.other: Port
         #: Written here and not yet read there.
-        self.wire = bytearray()
+        self.wire = wire
         self.written = bytearray()
         self.high_water = high_water
         self.finished = False
@@ -99,7 +92,7 @@ class Port:
 
     def _write(self, pieces: list[Any]) -> None:
         for piece in pieces:
-            self.wire += piece
+            self.wire.write(piece)
             self.written += piece
         if len(self.wire) > self.high_water:
             self.link.writable = False
@@ -110,9 +103,7 @@ class Port:
         link = self.link
         while count > 0 and not self.finished and not self.paused and other.wire:
             room = link.reader.get_buffer(SHARED)
-            size = min(len(room), count, len(other.wire))
-            room[:size] = other.wire[:size]
-            del other.wire[:size]
+            size = other.wire.read_into(room[:count])
             link.reader.received(SHARED, size, self.end.clock.now)
             del room
             count -= size
@@ -120,7 +111,7 @@ class Port:
         if not other.link.writable and not other.finished and len(other.wire) <= self.high_water // 2:
             other.link.writable = True
             other.flush()
-        if other.finished and not other.wire and not self.finished:
+        if other.wire.ended and not self.finished:
             self.lose(PeerLost(THERE, "the other end closed"))
 
     def _act(self) -> None:
@@ -162,6 +153,7 @@ class Port:
         if self.finished:
             return
         self.finished = True
+        self.wire.close()
         self.end.ports.remove(self)
         self.end.losses += 1
         peer = self.link.peer
@@ -173,17 +165,24 @@ class Port:
 
     def cut(self) -> None:
         """The connection breaks: what is under way is lost."""
-        self.wire.clear()
-        self.other.wire.clear()
+        self.wire.lose()
+        self.other.wire.lose()
 
 
 class End:
     """One node: a peer, its ports, its handlers' work; the owner of the peer."""
 
-    def __init__(self, clock: Clock, settings: Settings, other_identity: bytes, serial: int = 0) -> None:
+    def __init__(
+        self,
+        clock: VirtualClock,
+        settings: Settings,
+        other_identity: bytes,
+        serial: int = 0,
+        pool: SlotPool | None = None,
+    ) -> None:
         self.clock = clock
         self.settings = settings
-        self.pool = SlotPool(1024)
+        self.pool = SlotPool(1024) if pool is None else pool
         self.peer = Peer(THERE, other_identity, settings, self.pool, self, serial)
         self.ports: list[Port] = []
         self.working: list[Job] = []
@@ -311,26 +310,39 @@ class End:
 def join(dialler: End, listener: End, *, high_water: int = 1 << 20) -> tuple[Port, Port]:
     """Connect two ends with a pipe. One that does not announce itself ignores that the other does, as libchirp does."""
     ports = []
-    for end in (dialler, listener):
+    pipe = FaultyPipe(dialler.clock)
+    for end, wire in ((dialler, pipe.forward), (listener, pipe.back)):
         link = Link(end.settings, dialled=end is dialler, now=end.clock.now, make=Job)
-        ports.append(Port(end, link, high_water))
+        ports.append(Port(end, link, wire, high_water))
         end.ports.append(ports[-1])
     near, far = ports
     near.other, far.other = far, near
     for port in ports:
         if not port.end.announces:
-            del port.other.wire[HANDSHAKE_SIZE : HANDSHAKE_SIZE + PREAMBLE_SIZE]
+            opening = port.other.wire.read()
+            port.other.wire.write(opening[:HANDSHAKE_SIZE] + opening[HANDSHAKE_SIZE + PREAMBLE_SIZE :])
     return near, far
 
 
-def two_ends(serials: tuple[int, int] = (0, 0), **options: Any) -> tuple[End, End]:
-    """Two ends that know each other and have no link yet; the first has the smaller identity."""
-    clock = Clock()
-    first, second = b"\x01" * 16, b"\x02" * 16
-    return (
-        End(clock, Settings(identity=first, epoch=1, **options), second, serials[0]),
-        End(clock, Settings(identity=second, epoch=2, **options), first, serials[1]),
+def two_ends(
+    serials: tuple[int, int] = (0, 0),
+    *,
+    clock: VirtualClock | None = None,
+    numbers: tuple[int, int] = (1, 2),
+    pools: tuple[SlotPool | None, SlotPool | None] = (None, None),
+    **options: Any,
+) -> tuple[End, End]:
+    """Two ends that know each other and have no link yet; the first has the smaller identity.
+
+    Ends of the same node, to several others, have its number and its pool of slots.
+    """
+    clock = VirtualClock() if clock is None else clock
+    identities = [bytes([number]) * 16 for number in numbers]
+    first, second = (
+        End(clock, Settings(identity=own, epoch=number, **options), other, serial, pool)
+        for own, other, number, serial, pool in zip(identities, identities[::-1], numbers, serials, pools, strict=True)
     )
+    return first, second
 
 
 def exchange(*ends: End) -> None:
@@ -339,7 +351,7 @@ def exchange(*ends: End) -> None:
         for end in ends:
             end.run()
         ports = [port for end in ends for port in end.ports if not port.paused]
-        if not any(port.other.wire or port.other.finished for port in ports):
+        if not any(port.other.wire or port.other.wire.ended for port in ports):
             break
         for end in ends:
             for port in list(end.ports):
@@ -348,4 +360,4 @@ def exchange(*ends: End) -> None:
         raise AssertionError("the two never come to rest")
 
 
-__all__ = ["REQ_ACK", "WANTED", "Clock", "End", "Job", "Port", "Tracked", "exchange", "join", "two_ends"]
+__all__ = ["REQ_ACK", "WANTED", "End", "Job", "Port", "Tracked", "exchange", "join", "two_ends"]

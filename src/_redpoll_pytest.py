@@ -1,0 +1,86 @@
+"""The pytest plugin of redpoll: fixtures that hand out factories of nodes and of fault proxies.
+
+It stands outside the package, because importing anything in there imports all of redpoll: a test run in an environment
+where redpoll happens to be installed imports nothing of it until a fixture is used, and coverage sees all of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from redpoll.testing.plugin import FaultsFactory, Kept, NodeFactory, NodesFactory
+
+__all__ = ["pytest_addoption", "pytest_runtest_makereport", "redpoll_faults", "redpoll_node", "redpoll_nodes"]
+
+_KEPT = pytest.StashKey["Kept"]()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--redpoll-seed``."""
+    parser.getgroup("redpoll").addoption(
+        "--redpoll-seed",
+        type=int,
+        default=None,
+        metavar="SEED",
+        help="draw the network faults of redpoll_faults from this seed, as the report of a failed test names it",
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Say in the report of a failed test how to run it again with the same faults."""
+    report = yield
+    kept = item.stash.get(_KEPT, None)
+    if kept is not None and report.failed and kept.remark is not None:
+        report.sections.append(("redpoll", kept.remark))
+    return report
+
+
+@pytest.fixture
+def _redpoll_kept(request: pytest.FixtureRequest) -> Iterator[Kept]:
+    """What the test made; fails the test if it did not close it."""
+    from redpoll.testing.plugin import Kept
+
+    kept = Kept(request.config.getoption("--redpoll-seed", default=None))
+    request.node.stash[_KEPT] = kept
+    yield kept
+    problem = kept.end()
+    if problem is not None:
+        pytest.fail(problem, pytrace=False)
+
+
+@pytest.fixture
+def redpoll_node(_redpoll_kept: Kept) -> NodeFactory:
+    """Make nodes, each on a free port.
+
+    `async with redpoll_node(handler, **options) as node`
+    """
+    from redpoll.testing.plugin import NodeFactory
+
+    return NodeFactory(_redpoll_kept)
+
+
+@pytest.fixture
+def redpoll_nodes(_redpoll_kept: Kept) -> NodesFactory:
+    """Make nodes that have links to one another.
+
+    `async with redpoll_nodes(3, handler, **options) as (a, b, c)`
+    """
+    from redpoll.testing.plugin import NodesFactory
+
+    return NodesFactory(_redpoll_kept)
+
+
+@pytest.fixture
+def redpoll_faults(_redpoll_kept: Kept) -> FaultsFactory:
+    """Put a proxy in front of a node or an address, which breaks connections as it is told or by chance.
+
+    `async with redpoll_faults(node) as proxy`, and then dial `proxy.address`
+    """
+    from redpoll.testing.plugin import FaultsFactory
+
+    return FaultsFactory(_redpoll_kept)
