@@ -12,7 +12,7 @@ import pytest
 
 from redpoll import Address, Message, Node
 from redpoll.node import peers as peers_module
-from redpoll.node.claims import Claims
+from redpoll.node.claims import DOUBT_TIMEOUT, Claims
 from redpoll.node.hooks import PeerInfo
 from redpoll.node.peers import Peers
 from redpoll.transport.connection import Connection, Keeper
@@ -77,7 +77,7 @@ async def test_ask_writes_to_the_trusted_link_alone() -> None:
     """A claim sends a number, and a ping, over the peer's own link and nothing over the one that claims."""
     claims, peer = Claims(), make_peer()
     line, claiming = trusted(peer), stranger()
-    number = claims.ask(claiming, peer)
+    number = claims.ask(claiming, peer, 0.0)
     assert len(number) == 16
     assert [(kind, body) for kind, _, _, _, body in sent(line.link)] == [(SESSION, PROVE + number), (PING, b"")]
     assert not claiming.link.out
@@ -91,7 +91,7 @@ async def test_numbers_are_not_used_twice() -> None:
     """Each claim has a number of its own."""
     claims, peer = Claims(), make_peer()
     trusted(peer)
-    assert len({claims.ask(stranger(), peer) for _ in range(20)}) == 20
+    assert len({claims.ask(stranger(), peer, 0.0) for _ in range(20)}) == 20
 
 
 @pytest.mark.asyncio
@@ -100,7 +100,7 @@ async def test_a_claim_is_proven_once() -> None:
     claims, peer = Claims(), make_peer()
     trusted(peer)
     claiming = stranger()
-    number = claims.ask(claiming, peer)
+    number = claims.ask(claiming, peer, 0.0)
     assert claims.take(claiming, PROOF + number, []) == number
     claim = claims.drop(number)
     assert claim is not None
@@ -117,8 +117,8 @@ async def test_a_proof_counts_where_it_is_due(where: str) -> None:
     """The right number over any other connection proves nothing, and the claim stays open."""
     claims, peer = Claims(), make_peer()
     line, claiming, other = trusted(peer), stranger(), stranger()
-    number = claims.ask(claiming, peer)
-    claims.ask(other, peer)
+    number = claims.ask(claiming, peer, 0.0)
+    claims.ask(other, peer, 0.0)
     wrong = {"trusted": line, "other claim": other, "not claiming": stranger()}[where]
     assert claims.take(wrong, PROOF + number, []) is None
     assert claims.take(claiming, PROOF + number, []) == number
@@ -131,7 +131,7 @@ async def test_numbers_of_another_size_are_ignored(size: int) -> None:
     claims, peer = Claims(), make_peer()
     line, own = trusted(peer), stranger(dialled=True)
     claiming = stranger()
-    number = claims.ask(claiming, peer)
+    number = claims.ask(claiming, peer, 0.0)
     wrong = (number * 4)[:size]
     assert claims.take(claiming, PROOF + wrong, [own]) is None
     assert claims.take(line, PROVE + wrong, [own]) is None
@@ -185,7 +185,7 @@ async def test_a_lost_connection_is_forgotten() -> None:
     """Of a connection that is gone neither its claim nor the proof that it is owed is left."""
     claims, peer = Claims(), make_peer()
     asking, claiming, own = trusted(peer), stranger(), connection(bare_link())
-    number = claims.ask(claiming, peer)
+    number = claims.ask(claiming, peer, 0.0)
     claims.take(asking, PROVE + NUMBER, [own])
     claims.forget(claiming)
     claims.forget(own)
@@ -200,11 +200,28 @@ async def test_who_is_heard_after_it_was_asked_lives() -> None:
     """A holder lives if anything came over a link of its own after it was asked; a link that is silent is in doubt."""
     claims, peer = Claims(), make_peer()
     line = trusted(peer)
-    claim = claims.drop(claims.ask(stranger(), peer))
+    claim = claims.drop(claims.ask(stranger(), peer, 0.0))
     assert claim is not None
     assert not claim.holder_lives
     feed(line.link, Frame(BLANK, 1, PONG).encode())
     assert claim.holder_lives
+
+
+@pytest.mark.asyncio
+async def test_who_is_heard_and_does_not_answer_leaves_doubt() -> None:
+    """Bytes that may have long been under way decide nothing, until the ping is answered or the doubt lasts too long."""
+    claims, peer = Claims(), make_peer()
+    line = trusted(peer)
+    number = claims.ask(stranger(), peer, 100.0)
+    assert not claims.in_doubt(number, 101.0)
+    feed(line.link, Frame(BLANK, 0, PONG).encode())
+    assert claims.in_doubt(number, 101.0)
+    assert not claims.in_doubt(number, 100.0 + DOUBT_TIMEOUT)
+    ping = int.from_bytes(number[:4], "big") | 1
+    feed(line.link, Frame(BLANK, ping, PONG).encode())
+    assert not claims.in_doubt(number, 101.0)
+    claims.drop(number)
+    assert not claims.in_doubt(number, 101.0)
 
 
 # From end to end: sockets that play redpoll nodes.

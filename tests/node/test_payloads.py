@@ -209,7 +209,7 @@ async def test_a_serializer_of_ones_own() -> None:
 
 @pytest.mark.asyncio
 async def test_a_serializer_may_want_buffers() -> None:
-    """With `wants_buffer` a large body comes to the serializer as a view of the memory it is in, a small one as such memory."""
+    """With `wants_buffer` a large body comes to the serializer as a view of its memory, a small one as memory."""
     inbox = Inbox()
     async with make(inbox, serializer=Sized()) as server, make(serializer=Sized()) as client:
         for size in (SMALL, LARGE, FRAGMENTED):

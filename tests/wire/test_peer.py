@@ -8,6 +8,7 @@ from redpoll.errors import (
     ConfirmTimeout,
     DialFailed,
     Expired,
+    HandlerFailed,
     MessageTooLarge,
     NoAnswer,
     NotConfirmed,
@@ -817,6 +818,17 @@ def test_late_announcement() -> None:
     acknowledge(link, first, waits)
     feed(link, frame(CREDIT, 0, bytes.fromhex("00000001000000000000000300000000")))
     assert (first.error, waits.error, link.window_used, link.window_bytes_used) == (None, None, 0, 0)
+
+
+def test_a_request_before_a_late_announcement_is_forgotten() -> None:
+    """A request that went out as one to libchirp and is then refused by a redpoll node leaves nothing behind."""
+    peer = make_peer()
+    link = add_link(peer, plain=True)
+    submit(peer, out := Sent(kind=REQ_ACK | WANTED))
+    assert out.identity in peer.requests
+    feed(link, announcement())
+    feed(link, frame(ACK | RETRY, out.serial, b"\x01", identity=out.identity))
+    assert (type(out.error), peer.requests, peer.unconfirmed) == (HandlerFailed, {}, 0)
 
 
 def test_late_announcement_with_a_large_message() -> None:

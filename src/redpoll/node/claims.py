@@ -19,10 +19,14 @@ from redpoll.wire.peer import Peer
 if TYPE_CHECKING:
     from redpoll.transport.connection import Connection
 
-__all__ = ["CLAIM_TIMEOUT", "Claims", "OpenClaim"]
+__all__ = ["CLAIM_TIMEOUT", "DOUBT_TIMEOUT", "Claims", "OpenClaim"]
 
 #: Seconds that a link has to prove its claim; after that it is a peer of its own.
 CLAIM_TIMEOUT = 1.0
+
+#: Seconds that it has if the link of who was asked brings bytes and no answer, as one that was given up at its other end
+#: does while what was under way drips out: as long as a peer whose link was lost is remembered.
+DOUBT_TIMEOUT = 30.0
 
 _NUMBER_SIZE = 16
 _PROVE = b"\x01"
@@ -36,16 +40,28 @@ class OpenClaim(NamedTuple):
         connection: Who claims.
         peer: Whose identity.
         received: How many bytes each link of that peer had brought when it was asked.
+        ping: The number of the ping behind the question.
+        asked: When it was asked, on the loop's clock, seconds.
     """
 
     connection: Connection
     peer: Peer
     received: dict[Link, int]
+    ping: int
+    asked: float
 
     @property
     def holder_lives(self) -> bool:
         """Whether the peer was heard since it was asked: its link is not one that is dead and looks alive."""
         return any(link.bytes_received > self.received.get(link, 0) for link in self.peer.links)
+
+    def in_doubt(self, now: float) -> bool:
+        """Whether the peer was heard and may not have read the question yet: what is heard may have long been under way.
+
+        After `DOUBT_TIMEOUT` there is no doubt any more.
+        """
+        unanswered = all(link.answered_ping != self.ping for link in self.peer.links)
+        return self.holder_lives and unanswered and now < self.asked + DOUBT_TIMEOUT
 
 
 class Claims:
@@ -63,17 +79,24 @@ class Claims:
         """The numbers of the claims that are open for a peer."""
         return [number for number, claim in self._open.items() if claim.peer is peer]
 
-    def ask(self, connection: Connection, peer: Peer) -> bytes:
+    def ask(self, connection: Connection, peer: Peer, now: float) -> bytes:
         """Ask a peer, over its own link, to prove that a new connection is its own too; return the number.
 
         A ping goes along, which whoever lives answers, also if there is nothing to prove.
         """
         number = os.urandom(_NUMBER_SIZE)
-        self._open[number] = OpenClaim(connection, peer, {link: link.bytes_received for link in peer.links})
+        ping = int.from_bytes(number[:4], "big") | 1
+        received = {link: link.bytes_received for link in peer.links}
+        self._open[number] = OpenClaim(connection, peer, received, ping, now)
         if peer.link is not None:
             peer.link.control(Control.SESSION, body=_PROVE + number)
-            peer.link.control(Control.PING)
+            peer.link.control(Control.PING, ping)
         return number
+
+    def in_doubt(self, number: bytes, now: float) -> bool:
+        """Whether a claim is open and cannot be decided yet."""
+        claim = self._open.get(number)
+        return claim is not None and claim.in_doubt(now)
 
     def drop(self, number: bytes) -> OpenClaim | None:
         """Stop waiting for a proof; return the claim if it was still open."""

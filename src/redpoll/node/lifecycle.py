@@ -6,7 +6,6 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import Closed, RedpollError, ShuttingDown
-from redpoll.node.routes import can_be_dialled
 from redpoll.wire.link import Link
 from redpoll.wire.states import LinkState
 
@@ -127,16 +126,16 @@ class Shutdown:
     def _leave(self) -> None:
         """Say goodbye on each link that has nothing more to send; to be called again for the others.
 
-        While anything is at work that may still send, links stay that it cannot do without: to who cannot be dialled
-        back, to libchirp, which knows no goodbye, and those that this node dialled.
+        What comes over them from now on waits for the next link, to who runs here next. What is at work may go on sending
+        over a link to a redpoll peer until that answers; libchirp knows no goodbye, so its links stay meanwhile.
         """
         peers = self._peers
         working = self._working()
         for connection in list(peers.connections):
             link = connection.link
             sends = link.transfers or (link.peer is not None and link.peer.queued)
-            if link.taking and not sends and not (working and _is_needed(link)):
-                link.leave()
+            if link.taking and not sends and not (working and link.announced is None):
+                link.leave(sends_on=working)
                 connection.wake()
         if peers.consumers is not None and not peers.consumers.claiming and not peers.pool.used:
             # Nobody will begin what waits: there is nothing to drain.
@@ -203,12 +202,6 @@ class Shutdown:
 
 def _nothing() -> None:
     pass
-
-
-def _is_needed(link: Link) -> bool:
-    """Whether whoever works on a message may need a link: without it its peer could not be reached, or not at once."""
-    peer = link.peer
-    return peer is not None and (link.dialled or link.announced is None or not can_be_dialled(peer.address))
 
 
 def _awaits_goodbye(link: Link) -> bool:

@@ -175,10 +175,9 @@ class Peers:
         self.claims.settle(connection)
         peer, claim = self.routes.identify(link, connection.remote, connection.target, self._new_peer)
         if claim is Claim.TO_PROVE:
-            number = self.claims.ask(connection, peer)
+            number = self.claims.ask(connection, peer, now)
             self.wake_links(peer)
-            # Twice: what came while this process did not run is read in between.
-            self.loop.call_later(CLAIM_TIMEOUT, self.loop.call_later, _LAG / 5, self._unproven, number)
+            self._decide_later(number)
             return
         self._bind(connection, peer, claim, now)
 
@@ -200,6 +199,17 @@ class Peers:
                 proven = self.claims.drop(number)
                 if proven is not None:
                     self._bind(connection, proven.peer, Claim.PLAIN, now)
+
+    def _decide_later(self, number: bytes) -> None:
+        # Twice: what came while this process did not run is read in between.
+        self.loop.call_later(CLAIM_TIMEOUT, self.loop.call_later, _LAG / 5, self._decide, number)
+
+    def _decide(self, number: bytes) -> None:
+        """The time of a claim is over, unless it is still in doubt."""
+        if self.claims.in_doubt(number, self.loop.time()) and self.closing is None:
+            self._decide_later(number)
+        else:
+            self._unproven(number)
 
     def _unproven(self, number: bytes) -> None:
         """A claim was not proven in time: the link is a peer of its own, unless who held the identity is gone."""

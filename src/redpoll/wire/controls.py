@@ -151,7 +151,9 @@ def _ping(link: Link, identity: bytes, serial: int, body: bytes) -> None:
 
 
 def _pong(link: Link, identity: bytes, serial: int, body: bytes) -> None:
-    """Nothing to do: that it came is what it says."""
+    """That it came is what it says; one with a number answers a ping that somebody waits for."""
+    if serial:
+        link.answered_ping = serial
 
 
 def _goodbye(link: Link, identity: bytes, serial: int, body: bytes) -> None:

@@ -68,6 +68,7 @@ class Link:
 
     __slots__ = (
         "announced",
+        "answered_ping",
         "arrived",
         "arrived_bytes",
         "bodies",
@@ -96,6 +97,7 @@ class Link:
         "reader",
         "remote_identity",
         "sending",
+        "sends_on",
         "session",
         "settings",
         "state",
@@ -133,6 +135,7 @@ class Link:
         self.sending = False
         self.taking = False
         self.takes_all = False
+        self.sends_on = False
         self.peer: Peer | None = None
         self.handshake: Handshake | None = None
         self.remote_identity: bytes | None = None
@@ -152,6 +155,8 @@ class Link:
         #: Bodies of session frames, for the owner to take: proofs that this link is who it claims to be.
         self.session: list[bytes] = []
         self.held = 0
+        #: The number of the last ping that was answered, of those that have one.
+        self.answered_ping = 0
         #: The serial of the last message that was taken, one sent again aside; None while there is none.
         self.last_serial: int | None = None
         self.window = self.window_bytes = self.window_used = self.window_bytes_used = 0
@@ -196,7 +201,7 @@ class Link:
         if state is None:
             raise ProtocolError(f"{event.name.lower()} is not legal on a link that is {self.state.name.lower()}")
         self.state = state
-        self.sending = state in SENDING
+        self.sending = state in SENDING or (self.sends_on and state is LinkState.LEAVING)
         self.taking = state in TAKING or (self.takes_all and state in LEAVING)
 
     @property
@@ -236,17 +241,20 @@ class Link:
         if first and self.peer is not None:
             self.peer.met(self)
 
-    def leave(self, *, take_all: bool = False) -> None:
+    def leave(self, *, take_all: bool = False, sends_on: bool = False) -> None:
         """Say goodbye; nothing happens twice, nor before the handshake.
 
         Args:
             take_all: Whether what crosses the goodbye is handled, as long as the link is there: this node goes on, only
                 without the link. Else messages that are to be acknowledged are handled if they have arrived; what comes
                 later is not, and its sender is told by the last serial.
+            sends_on: Whether messages of an announced node's are still sent until it answers, which it does when all
+                that it sent has ended: what works on that may have to send it something.
         """
         if (self.state, Event.GOODBYE_SENT) not in TRANSITIONS:
             return
         self.takes_all = take_all
+        self.sends_on = sends_on and self.announced is not None
         if self.announced is not None:
             self._say_goodbye()
         self.step(Event.GOODBYE_SENT)

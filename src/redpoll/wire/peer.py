@@ -439,6 +439,9 @@ class Peer:
         if self.epoch is not None and self.epoch != epoch:
             self.slots.forget_all()
         self.epoch = epoch
+        for out in link.in_flight.values():
+            # A request that was noted as one to libchirp is answered by its serial now.
+            self.requests.forget(out)
         # What went out before the announcement was confirmed one at a time; from now on the window counts it.
         self.unconfirmed -= len(link.in_flight)
         self.unconfirmed -= sum(1 for out in link.transfers.unbegun() if out.kind & _REQ_ACK)

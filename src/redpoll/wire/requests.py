@@ -43,6 +43,10 @@ class Requests(dict[int | bytes, list[Outgoing]]):
             given_up[out.identity] = None
             if len(given_up) > MAX_GIVEN_UP:
                 del given_up[next(iter(given_up))]
+        self.forget(out)
+
+    def forget(self, out: Outgoing) -> None:
+        """Keep a request no longer."""
         for key in (out.serial, out.identity):
             waiting = self.get(key)
             if waiting is not None and out in waiting:

@@ -14,7 +14,7 @@ class LinkState(Enum):
     #: The other end's 18 bytes are not here yet: nothing but our own goes out.
     HANDSHAKE = auto()
     OPEN = auto()
-    #: We said goodbye: no message is sent, and those that arrive are no longer taken unless we said so.
+    #: We said goodbye: no message is sent unless we go on to, and those that arrive are no longer taken unless we said so.
     LEAVING = auto()
     #: The other end said goodbye: no message is sent.
     LEFT = auto()
