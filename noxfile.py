@@ -101,7 +101,7 @@ def nightly(session: nox.Session) -> None:
     """Run what takes longer than a commit should wait: long tests, many more random examples, then the benchmarks."""
     session.install("-e", ".[cli,test]")
     env = {"REDPOLL_TEST_PROFILE": "nightly"}
-    session.run("pytest", "-m", "not interop", "--timeout", "900", *session.posargs, env=env)
+    session.run("pytest", *PARALLEL, "-m", "not interop", "--timeout", "900", *session.posargs, env=env)
     session.notify("bench", [])
 
 
