@@ -21,6 +21,8 @@ nox.options.sessions = ["lint", "types", "docs", f"tests-{RUNNING}"]
 
 ON_A_LOOP = "asyncio and not interop and not nightly"
 PARALLEL = ["-n", "auto"]
+# What takes time because networks do; once on each interpreter is enough.
+NOT_AGAIN = ["--deselect", "tests/node/test_faults.py", "--deselect", "tests/testing"]
 
 LIBCHIRP = "libchirp==1.2.1b3"
 LIBCHIRP_PYTHON = "3.11"
@@ -37,9 +39,9 @@ def tests(session: nox.Session) -> None:
         return
     session.run("pytest", *PARALLEL)
     if session.python == RUNNING:
-        session.run("pytest", "-q", *PARALLEL, "--asyncio-debug", "-m", ON_A_LOOP)
+        session.run("pytest", "-q", *PARALLEL, *NOT_AGAIN, "--asyncio-debug", "-m", ON_A_LOOP)
     if session.python == PYTHONS[-1]:
-        session.run("pytest", "-q", *PARALLEL, "-m", ON_A_LOOP, env={"REDPOLL_TEST_EAGER": "1"})
+        session.run("pytest", "-q", *PARALLEL, *NOT_AGAIN, "-m", ON_A_LOOP, env={"REDPOLL_TEST_EAGER": "1"})
 
 
 @nox.session(python=False)
