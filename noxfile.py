@@ -20,7 +20,8 @@ PYTHONS = sorted({"3.11", "3.12", "3.13", RUNNING})
 nox.options.sessions = ["lint", "types", "docs", f"tests-{RUNNING}"]
 
 ON_A_LOOP = "asyncio and not interop and not nightly"
-PARALLEL = ["-n", "auto"]
+# Tests wait for processes and sockets half of their time.
+PARALLEL = ["-n", str(2 * (os.cpu_count() or 1))]
 # What takes time because networks do; once on each interpreter is enough.
 NOT_AGAIN = ["--deselect", "tests/node/test_faults.py", "--deselect", "tests/testing"]
 

@@ -325,10 +325,16 @@ def test_who_does_not_listen_comes_back_in_its_run(routes: Book) -> None:
     assert claim is Claim.CONFLICT
 
 
-def test_who_does_not_listen_cannot_have_two_links(routes: Book) -> None:
-    """Such a node dials only when it has no link: a second one at the same time is somebody else's."""
+def test_who_does_not_listen_has_to_prove_a_second_link(routes: Book) -> None:
+    """Such a node dials again when its link is lost, which this end may not know yet; the same run can prove it."""
     peer, _ = routes.accept(link(ONE, 41_000, listens=False))
-    other, claim = routes.accept(link(ONE, 41_001, listens=False))
+    assert routes.accept(link(ONE, 41_001, listens=False)) == (peer, Claim.TO_PROVE)
+
+
+def test_another_run_of_who_does_not_listen_is_another_peer(routes: Book) -> None:
+    """Where nobody can be dialled back, the identity alone is not enough to be a peer that has a link."""
+    peer, _ = routes.accept(link(ONE, 41_000, listens=False))
+    other, claim = routes.accept(link(ONE, 41_001, listens=False, epoch=8))
     assert other is not peer
     assert claim is Claim.CONFLICT
 

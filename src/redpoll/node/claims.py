@@ -24,8 +24,8 @@ __all__ = ["CLAIM_TIMEOUT", "DOUBT_TIMEOUT", "Claims", "OpenClaim"]
 #: Seconds that a link has to prove its claim; after that it is a peer of its own.
 CLAIM_TIMEOUT = 1.0
 
-#: Seconds that it has if the link of who was asked brings bytes and no answer, as one that was given up at its other end
-#: does while what was under way drips out: as long as a peer whose link was lost is remembered.
+#: Seconds that it has if who was asked does not answer the ping behind the question: as long as a peer whose link was lost
+#: is remembered, and longer than it takes to find a dead link.
 DOUBT_TIMEOUT = 30.0
 
 _NUMBER_SIZE = 16
@@ -56,12 +56,15 @@ class OpenClaim(NamedTuple):
         return any(link.bytes_received > self.received.get(link, 0) for link in self.peer.links)
 
     def in_doubt(self, now: float) -> bool:
-        """Whether the peer was heard and may not have read the question yet: what is heard may have long been under way.
+        """Whether the peer may be the same run of the same node and has not read the question yet.
 
-        After `DOUBT_TIMEOUT` there is no doubt any more.
+        Its link may be dead without anybody knowing, or bring what was under way when its other end gave it up: it is lost
+        soon then, and the new one its successor. After `DOUBT_TIMEOUT` there is no doubt any more.
         """
-        unanswered = all(link.answered_ping != self.ping for link in self.peer.links)
-        return self.holder_lives and unanswered and now < self.asked + DOUBT_TIMEOUT
+        announced = self.connection.link.announced
+        if announced is None or announced.epoch != self.peer.epoch or now >= self.asked + DOUBT_TIMEOUT:
+            return False
+        return all(link.answered_ping != self.ping for link in self.peer.links)
 
 
 class Claims:

@@ -163,7 +163,7 @@ class Routes:
                 if not peer.links or (peer.epoch is None and link.announced is None):
                     # Nobody holds the identity; or libchirp, which keeps two links and cannot prove anything.
                     return peer, Claim.PLAIN
-                if link.announced is not None and peer.epoch is not None and can_be_dialled(peer.address):
+                if link.announced is not None and peer.epoch is not None:
                     return peer, Claim.TO_PROVE
             if not peer.idle:
                 claim = Claim.CONFLICT
