@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 
@@ -12,11 +12,9 @@ from benchmarks.__main__ import main
 from benchmarks.latency import percentile
 from benchmarks.model import REDPOLL, SOCKETS, Comparison, Contender, Figure, Job, Peer, Row, message_rate
 from benchmarks.processes import BenchmarkError, End
+from benchmarks.quote import RESULTS, quote
 from benchmarks.rounds import Result, Settings, chosen, compare, interpreter, run_row
 from benchmarks.rows import ROWS
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 NONE_IS_GOOD = {"bytes", "receiver", "sender", "grown", "lost", "bodies"}
 
@@ -197,3 +195,10 @@ def test_percentile_is_the_nearest_rank() -> None:
     assert percentile(ordered, 99.9) == 999
     assert percentile(ordered, 100) == 1000
     assert percentile([7], 99.9) == 7
+
+
+@pytest.mark.parametrize("file", sorted(RESULTS.glob("*.json")), ids=lambda file: file.name)
+def test_the_documentation_quotes_what_was_measured(file: Path) -> None:
+    """Each run in the repository stands in the documentation as it is, and no ratio stands there otherwise."""
+    page = (RESULTS.parent.parent / "docs/explanation/measured.md").read_text()
+    assert quote(json.loads(file.read_text())) in page
