@@ -84,7 +84,6 @@ def test_every_way_to_run_coroutines(pytester: pytest.Pytester, way: str) -> Non
     """The factories work under pytest-asyncio in both modes, under anyio, and in plain functions that run a loop."""
     options = ["-o", f"asyncio_mode={'auto' if way == 'auto' else 'strict'}"]
     if way == "anyio":
-        pytest.importorskip("anyio", reason="in the extra `test`")
         options = ["-p", "no:asyncio"]
         pytester.makeini("[pytest]\n")
         pytester.makepyfile(USES + WAYS[way])

@@ -32,7 +32,7 @@ ROW = Row(
         "messages to their end. The peers are nodes of one other process.",
     ),
     contenders=on_loops(Contender(REDPOLL, "default Config", "redpoll", "crowd")),
-    jobs=[Job("100 B", 100, {"size": 100, "peers": PEERS, "each_second": 10}, warm_up=10)],
+    jobs=[Job("100 B", 100, {"size": 100, "peers": PEERS, "each_second": 10}, warm_up=150)],
     figures={
         "p99": Figure("p99 ms", 1e3, 1),
         "lost": Figure("lost"),
