@@ -15,7 +15,9 @@ from tests.wire.support import (
     ACK,
     ANSWER,
     CANCEL,
+    CONTINUED,
     CREDIT,
+    FRAGMENT,
     GOODBYE,
     METADATA,
     NAME,
@@ -460,6 +462,38 @@ def test_remembered_refusals_are_short() -> None:
     assert outcomes[7] == (1, "\N{SNOWMAN}" * 341)
     feed(link, frame(REQ_ACK | RETRY, 7, b"work"))
     assert sent(link) == first
+
+
+def test_a_window_of_outcomes_is_remembered() -> None:
+    """A peer may have a window open and send it again: the ends of so many are remembered, and of few more."""
+    peer = make_peer(window=8, slots=1)
+    link = add_link(peer)
+    for serial in range(1, 51):
+        feed(link, frame(REQ_ACK, serial, b"x"))
+        peer.slots.arrived(link)
+        (message,) = peer.slots.begin_many(0.0, 9)
+        assert peer.slots.release(message)
+    assert 16 <= peer.slots.remembered <= 32
+    taken(link)
+    feed(link, b"".join(frame(REQ_ACK | RETRY, serial, b"x") for serial in range(43, 51)))
+    peer.slots.arrived(link)
+    assert not peer.slots.inbox
+    assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK, serial) for serial in range(43, 51)]
+
+
+def test_sent_again_in_fragments_is_known_by_the_first() -> None:
+    """A large message that was done is answered with its first fragment: others may end before its last is here."""
+    link = linked()
+    receive(link, 7)
+    assert peer_of(link).slots.release(begin(link))
+    taken(link)
+    total = (9).to_bytes(8, "big")
+    feed(link, frame(REQ_ACK | RETRY | CONTINUED, 7, total + b"abc"))
+    assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK, 7)]
+    feed(link, frame(FRAGMENT, 7, b"def") + frame(FRAGMENT, 7, b"ghi"))
+    peer_of(link).slots.arrived(link)
+    assert not peer_of(link).slots.inbox
+    assert not link.reader.unfinished
 
 
 def test_sent_again_and_not_known() -> None:

@@ -16,7 +16,6 @@ from redpoll.wire.frames import MAX_REFUSAL_TEXT, Control, Goodbye, Kind
 from redpoll.wire.handshake import Handshake
 from redpoll.wire.link import Link
 from redpoll.wire.metadata import Field
-from redpoll.wire.settings import Settings
 from redpoll.wire.states import TRANSITIONS, Event, LinkState
 from tests.doc_pages import blocks
 from tests.source_tree import ROOT, SRC
@@ -300,8 +299,6 @@ def test_sections_that_the_code_cites(path: Path) -> None:
 
 def test_numbers() -> None:
     """Limits and times that the page gives are the code's."""
-    own = Settings(identity=bytes(16))
     assert f"{MAX_REFUSAL_TEXT:,} bytes of UTF-8" in TEXT
-    assert f"{own.remembered:,} to {2 * own.remembered:,} outcomes" in TEXT
     assert f"{EAGER_ALLOCATION >> 20} MiB" in section("2")
     assert f"{ANNOUNCEMENT_GRACE * 1000:.0f} ms" in section("5.1")

@@ -90,8 +90,6 @@ class Peers:
             queue_messages=config.send_queue_limit,
             queue_bytes=config.send_queue_bytes,
             flat=not serializer.wants_buffer,
-            # What a peer may send again is what it has open: a window, whose ends were the last ones here.
-            remembered=config.effective_window,
         )
         self.pool = SlotPool(config.node_slots)
         self.ends = Ends(self)

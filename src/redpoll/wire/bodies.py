@@ -100,10 +100,20 @@ class Bodies:
         if not self._takes(serial, kind):
             body.discard()
         if size < total:
+            if kind & _RETRY and kind & _REQ_ACK and self._known(body):
+                body.discard()
             if self._partial is None:
                 self._partial = Partial(link.settings)
             self._partial.begin(body, self._awaits)
         return self._fill(shared, body, start, min(stop, end), stop)
+
+    def _known(self, body: Assembly) -> bool:
+        """Whether a message that is sent again in fragments was here before: asked early, while that is remembered."""
+        link = self._link
+        if link.peer is None or body.discarded:
+            return False
+        frame = (body.identity, body.serial, body.size, body.header, body.kind, b"")
+        return link.peer.resent(link.make(frame, link))
 
     def _awaits(self, serial: int) -> bool:
         peer = self._link.peer

@@ -40,7 +40,7 @@ _SHORT_READ = 4096
 
 # While small messages stream, a read is to bring about so many of them, in bytes between these two: what they are made
 # into then still fits the processor's cache when it is handled, and its memory is used again instead of paged in anew.
-_STREAM = 32
+_STREAM = 100
 _STREAM_MESSAGES = 1024
 _STREAM_READ = (32 * 1024, 128 * 1024)
 

@@ -37,5 +37,3 @@ class Settings:
     queue_bytes: int = 64 * MIB
     #: Whether a large body is handed over as bytes, which costs a copy, instead of as the memory it was received into.
     flat: bool = False
-    #: How many outcomes are remembered for resent messages, at least, for each peer.
-    remembered: int = 4096

@@ -370,7 +370,8 @@ class Slots:
         if known is message:
             outcomes = self._outcomes
             if outcomes is None:
-                outcomes = self._outcomes = RecentOutcomes(self.settings.remembered)
+                # What a peer may send again is what it has open, a window, and it does so before all else.
+                outcomes = self._outcomes = RecentOutcomes(2 * self.settings.window)
             outcomes.note(message.serial, outcome)
         elif known is not None:
             # The peer started anew meanwhile, and means another message by that number.
