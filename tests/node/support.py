@@ -10,6 +10,7 @@ from typing import Any, Self, TypeVar
 
 from redpoll import Address, Message, Node, Received
 from tests.interop.raw import NOOP, Frame, RawLink, RawListener, handshake
+from tests.ports import free_port
 
 #: Seconds after which a test gives up; nothing here takes a tenth of it.
 PATIENCE = 10.0
@@ -20,7 +21,7 @@ T = TypeVar("T")
 def make(handler: Callable[[Any], Any] | None = None, **options: Any) -> Node[Any]:
     """A node on a free port of 127.0.0.1."""
     if options.get("listen") is not False:
-        options.setdefault("port", 0)
+        options.setdefault("port", free_port())
     return Node(handler, **options)
 
 

@@ -22,7 +22,8 @@ from tests.node.support import (
     until,
     within,
 )
-from tests.transport.test_listen import free_port, resolving
+from tests.ports import free_port
+from tests.transport.test_listen import resolving
 
 pytestmark = pytest.mark.asyncio
 

@@ -26,7 +26,7 @@ from tests.node.support import (
     until,
     within,
 )
-from tests.transport.test_listen import free_port
+from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,9 +13,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from redpoll.testing import Chaos, FaultProxy
+from tests.ports import free_port
 from tests.promise.programs import Options
 
 #: Seconds that a program has for what takes it a fraction of one, on a machine that is busy.
@@ -87,7 +87,7 @@ async def keep_books(run: Run, folder: Path) -> Books:
     """Run it: send through a proxy that does its worst, kill the receiver now and then, and return what was written."""
     chance = random.Random(run.seed)
     sent, handled = folder / "sent", folder / "handled"
-    port = _free_port()
+    port = free_port()
     pause = 0.2 if run.count < 10_000 else 0.05
     options = Options(str(handled), port=port, seed=run.seed, count=run.count, retry=run.retry, pause=pause)
     async with contextlib.AsyncExitStack() as stack:
@@ -111,7 +111,7 @@ async def keep_books(run: Run, folder: Path) -> Books:
 async def restart_in_turn(count: int, workers: int, folder: Path) -> Books:
     """Send to a pool of receivers while each of them is stopped and started again, and return what was written."""
     sent, handled = folder / "sent", folder / "handled"
-    ports = [_free_port() for _ in range(workers)]
+    ports = [free_port() for _ in range(workers)]
     addresses = tuple(f"127.0.0.1:{port}" for port in ports)
     options = Options(str(handled), count=count, timeout=20.0, hurry=False, pause=0.05)
     async with contextlib.AsyncExitStack() as stack:
@@ -194,12 +194,3 @@ async def _written(path: Path, lines: int, writer: asyncio.subprocess.Process) -
         while len(read_log(path)) < lines:
             assert writer.returncode is None
             await asyncio.sleep(0.01)
-
-
-def _free_port() -> int:
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: Any = probe.getsockname()[1]
-        return int(port)

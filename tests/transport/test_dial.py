@@ -14,7 +14,8 @@ import pytest
 from redpoll import Address, DialFailed
 from redpoll.transport.dial import dial, resolve, tune
 from tests.node.support import turns, until, within
-from tests.transport.test_listen import ended, free_port, resolving
+from tests.ports import free_port
+from tests.transport.test_listen import ended, resolving
 
 pytestmark = pytest.mark.asyncio
 

@@ -21,6 +21,7 @@ from redpoll.transport import inproc
 from redpoll.transport.listen import Listener, _tcp_socket
 from tests.interop.raw import DisconnectedError, RawLink
 from tests.node.support import until, within
+from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio
 
@@ -105,11 +106,6 @@ def ended(sock: socket.socket) -> bool:
         return False
     except ConnectionError:
         return True
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as sock:
-        return int(sock.getsockname()[1])
 
 
 def resolving(monkeypatch: pytest.MonkeyPatch, *addresses: str) -> None:
