@@ -40,7 +40,7 @@ def tests(session: nox.Session) -> None:
         return
     session.run("pytest", *PARALLEL)
     if session.python == RUNNING:
-        session.run("pytest", "-q", *PARALLEL, *NOT_AGAIN, "--asyncio-debug", "-m", ON_A_LOOP)
+        session.run("pytest", "-q", "-n", "auto", *NOT_AGAIN, "--asyncio-debug", "-m", ON_A_LOOP)
     if session.python == PYTHONS[-1]:
         session.run("pytest", "-q", *PARALLEL, *NOT_AGAIN, "-m", ON_A_LOOP, env={"REDPOLL_TEST_EAGER": "1"})
 

@@ -527,7 +527,7 @@ async def test_an_unacknowledged_message_expires_in_the_queue() -> None:
 async def test_a_deadline_outlives_no_message() -> None:
     """Messages that end in time leave nothing that rings later."""
     async with make(lambda message: None) as server, make() as client:
-        await within(asyncio.gather(*(client.send(to(server), timeout=0.1) for _ in range(500))))
+        await within(asyncio.gather(*(client.send(to(server), timeout=1.0) for _ in range(500))))
         (peer,) = client._peers.routes
         await until(lambda: len(peer.deadlines) == 0, "the end of what was watched")
         assert client.stats().errors == 0
