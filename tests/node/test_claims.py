@@ -28,6 +28,7 @@ from tests.wire.support import (
     PING,
     PONG,
     REQ_ACK,
+    RETRY,
     SESSION,
     THEIRS,
     THERE,
@@ -380,6 +381,42 @@ async def test_a_stranger_that_leaves_leaves_nothing() -> None:
                 # By then the time of the first is over too.
                 await until(lambda: len(node.peers) == 2, "the second stranger")
                 assert told.names == ["connected", "conflict", "connected"]
+
+
+@pytest.mark.asyncio
+async def test_what_waits_for_a_claim_outlives_a_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A goodbye on a link whose claim is open does not close it over the messages that wait: they are handled first."""
+    monkeypatch.setattr(peers_module, "CLAIM_TIMEOUT", 0.2)
+    inbox = Inbox()
+    async with make(inbox) as node, raw_listener() as listener, held(node, listener.port) as true:
+        async with raw_dialling(node, port=listener.port, identity=IDENTITY) as second:
+            message = second.message(b"last")
+            second.send(message)
+            second.send(Frame(BLANK, 0, GOODBYE, data=b"\x02"))
+            await asked(true)
+            kinds = {(await within(second.read_frame())).kind for _ in range(2)}
+            assert kinds == {GOODBYE, ACK}
+            assert inbox.begun == [b"last"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("late")
+async def test_what_waits_for_a_claim_is_told_of_a_stop() -> None:
+    """A node that stops waits for no proof: what came over such a link is refused, and not left without a word."""
+    inbox = Inbox()
+    node = make(inbox)
+    await node.start()
+    async with raw_listener() as listener, held(node, listener.port) as true:
+        async with raw_dialling(node, port=listener.port, identity=IDENTITY) as second:
+            message = second.message(b"late")
+            second.send(message)
+            await asked(true)
+            assert await frames_until_pong(second) == []
+            stopping = asyncio.ensure_future(node.stop(0.5))
+            refusal = await within(second.read_frame())
+            assert (refusal.identity, refusal.kind, refusal.data[:1]) == (message.identity, ACK | RETRY, b"\x07")
+        await within(stopping)
+    assert inbox.begun == []
 
 
 @pytest.mark.asyncio

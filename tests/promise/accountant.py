@@ -191,6 +191,10 @@ async def _line(process: asyncio.subprocess.Process, count: int = 0) -> str:
 async def _written(path: Path, lines: int, writer: asyncio.subprocess.Process) -> None:
     """Wait until so many sends have ended."""
     async with asyncio.timeout(PATIENCE + lines / 100):
-        while len(read_log(path)) < lines:
-            assert writer.returncode is None
+        while not path.exists():  # noqa: ASYNC110  # another process makes it
             await asyncio.sleep(0.01)
+        with path.open("rb") as log:
+            count = 0
+            while (count := count + log.read().count(b"\n")) < lines:
+                assert writer.returncode is None
+                await asyncio.sleep(0.01)

@@ -212,6 +212,29 @@ def test_a_message_larger_than_the_window() -> None:
     assert [link.admits(Sent(bytes(size))) for size in (536, 537, 65_537)] == [True, False, True]
 
 
+def test_a_message_just_larger_than_the_window() -> None:
+    """When it has ended the others have the window and no more, though they may be as large together as it was."""
+    link = add_link(make_peer(), announced=announcement(units=1))
+    transmit(link, bytes(16_384))
+    large = transmit(link, bytes(65_537))
+    assert not link.admits(Sent(bytes(65_536)))
+    transmit(link, bytes(49_152))
+    taken(link)
+    feed(link, frame(ACK, large.serial, identity=large.identity))
+    assert link.free_bytes() == 0
+    assert not link.admits(Sent(b"x"))
+
+
+def test_a_message_that_is_answered_while_it_is_written() -> None:
+    """A resend that the other end knew by its first piece is not written to its end; it is told so."""
+    link = add_link(make_peer(fragment_size=100))
+    out = transmit(link, bytes(500))
+    link.take_fragment(0.0)
+    feed(link, frame(ACK, out.serial, identity=out.identity))
+    assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(CANCEL, out.serial)]
+    assert not link.transfers
+
+
 def test_a_message_larger_than_the_window_that_is_not_acknowledged() -> None:
     """Its bytes come back in credit, as the others' do; when that has come the window is as before."""
     link = add_link(make_peer(), announced=announcement(units=1))

@@ -13,8 +13,10 @@ from tests.wire.support import (
     CONTINUED,
     FRAGMENT,
     REQ_ACK,
+    RETRY,
     WANTED,
     Sent,
+    Work,
     arrived,
     feed,
     frame,
@@ -129,7 +131,7 @@ def test_unwanted_answers_cost_nothing() -> None:
     assert not link.reader.unfinished
     feed(link, frame(FRAGMENT, 0, bytes((1 << 20) - 1)) + frame(ANSWER | CONTINUED, MAX_UNWANTED, total))
     assert peer_of(link).counters.late == 1
-    with pytest.raises(ProtocolError, match="4097 answers were begun that nobody waits for"):
+    with pytest.raises(ProtocolError, match="4097 answers or messages were begun that nobody waits for"):
         feed(link, frame(ANSWER | CONTINUED, MAX_UNWANTED + 1, total))
 
 
@@ -161,3 +163,31 @@ def test_an_unwanted_answer_acknowledges() -> None:
     feed(link, frame(FRAGMENT, out.serial, bytes(8), identity=out.identity))
     assert (link.in_flight, link.window_used, link.window_bytes_used) == ({}, 0, 0)
     assert peer_of(link).counters.late == 1
+
+
+def test_what_is_known_takes_no_place() -> None:
+    """A resend that was answered with its first fragment is done: the next message is begun beside its other ones."""
+    link = linked(window=1, window_bytes=65_536)
+    peer = peer_of(link)
+    feed(link, frame(REQ_ACK, 1, b"work"))
+    peer.slots.arrived(link)
+    (message,) = peer.slots.begin_many(0.0, 9)
+    peer.slots.release(message)
+    total = (200_000).to_bytes(8, "big")
+    feed(link, frame(REQ_ACK | RETRY | CONTINUED, 1, total + b"x") + frame(REQ_ACK | CONTINUED, 2, total + b"y"))
+    assert taken(link).count(message.identity) == 2
+    feed(link, frame(CANCEL, 1))
+    with pytest.raises(ProtocolError, match="2 messages were begun, more than the window allows"):
+        feed(link, frame(REQ_ACK | CONTINUED, 3, total))
+
+
+def test_a_cancel_reaches_the_first_run() -> None:
+    """The sender gives a message up while its resend comes in fragments: the run that goes on is told."""
+    link = linked()
+    peer = peer_of(link)
+    feed(link, frame(REQ_ACK, 1, b"work"))
+    peer.slots.arrived(link)
+    (message,) = peer.slots.begin_many(0.0, 9)
+    feed(link, frame(REQ_ACK | RETRY | CONTINUED, 1, (9).to_bytes(8, "big") + b"x") + frame(CANCEL, 1, b"\x01"))
+    assert isinstance(message, Work)
+    assert message.told is True

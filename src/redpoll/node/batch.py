@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from redpoll.errors import BatchError, RedpollError, UsageError
+from redpoll.errors import BatchError, Expired, RedpollError, UsageError
 from redpoll.message import Message
 from redpoll.node.sending import Unset
 from redpoll.node.waiting import wait_room
@@ -88,9 +88,13 @@ class _Stream:
             if places <= 0:
                 # Room is waited for only by a message that needs it: the last one is done once it is written.
                 waiting = next(messages, _END)
-                if waiting is not _END:
-                    await wait_room(self._peers, peer, self._seconds)
+                if waiting is not _END and not await wait_room(self._peers, peer, self._seconds):
+                    late = Expired(waiting, self._seconds, "waiting for room in the window", peer.address)
+                    raise BatchError(self._completed, self._completed, late) from peer.trouble
                 return waiting
+            if link.oversized:
+                # What goes beside a message larger than the window has to keep to the window to the byte.
+                return _END
             try:
                 run = transmit_run(link, messages, address, self._peers.encode_small, min(places, _RUN))
             finally:

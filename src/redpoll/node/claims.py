@@ -64,7 +64,7 @@ class OpenClaim(NamedTuple):
         announced = self.connection.link.announced
         if announced is None or announced.epoch != self.peer.epoch or now >= self.asked + DOUBT_TIMEOUT:
             return False
-        return all(link.answered_ping != self.ping for link in self.peer.links)
+        return any(self.ping in link.pings for link in self.peer.links)
 
 
 class Claims:
@@ -77,6 +77,11 @@ class Claims:
     def of_connection(self, connection: Connection) -> bytes | None:
         """The number of the claim that is open for a connection."""
         return next((number for number, claim in self._open.items() if claim.connection is connection), None)
+
+    @property
+    def open(self) -> list[bytes]:
+        """The numbers of all claims that are open."""
+        return list(self._open)
 
     def of_peer(self, peer: Peer) -> list[bytes]:
         """The numbers of the claims that are open for a peer."""
@@ -91,9 +96,11 @@ class Claims:
         ping = int.from_bytes(number[:4], "big") | 1
         received = {link: link.bytes_received for link in peer.links}
         self._open[number] = OpenClaim(connection, peer, received, ping, now)
-        if peer.link is not None:
-            peer.link.control(Control.SESSION, body=_PROVE + number)
-            peer.link.control(Control.PING, ping)
+        asked = peer.link or next(iter(peer.links), None)
+        if asked is not None:
+            asked.control(Control.SESSION, body=_PROVE + number)
+            asked.control(Control.PING, ping)
+            asked.pings.add(ping)
         return number
 
     def in_doubt(self, number: bytes, now: float) -> bool:
@@ -103,7 +110,11 @@ class Claims:
 
     def drop(self, number: bytes) -> OpenClaim | None:
         """Stop waiting for a proof; return the claim if it was still open."""
-        return self._open.pop(number, None)
+        claim = self._open.pop(number, None)
+        if claim is not None:
+            for link in claim.peer.links:
+                link.pings.discard(claim.ping)
+        return claim
 
     def take(self, connection: Connection, body: bytes, dialled: Iterable[Connection]) -> bytes | None:
         """Take a session frame that came over a connection.
@@ -142,7 +153,7 @@ class Claims:
         self._owed.pop(connection, None)
         number = self.of_connection(connection)
         if number is not None:
-            del self._open[number]
+            self.drop(number)
 
     @staticmethod
     def _prove(connection: Connection, number: bytes) -> None:

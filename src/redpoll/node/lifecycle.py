@@ -49,6 +49,7 @@ class Shutdown:
         if listener is not None:
             listener.close()
         peers.stopping = True
+        peers.decide_claims()
         peers.changed = self._changed.set
         self._leave()
         self._task = peers.loop.create_task(self._run(drain), name="redpoll stop")

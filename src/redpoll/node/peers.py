@@ -177,7 +177,10 @@ class Peers:
         if claim is Claim.TO_PROVE:
             number = self.claims.ask(connection, peer, now)
             self.wake_links(peer)
-            self._decide_later(number)
+            if self.stopping:
+                self._unproven(number)
+            else:
+                self._decide_later(number)
             return
         self._bind(connection, peer, claim, now)
 
@@ -224,6 +227,14 @@ class Peers:
         now = self.loop.time()
         self._bind(connection, peer, claim, now)
         connection.after_binding(now)
+        if connection.link.state is not LinkState.OPEN:
+            # Its other end said goodbye meanwhile, and waits for what came of its messages.
+            connection.part()
+
+    def decide_claims(self) -> None:
+        """Wait for no proof any longer: the node stops, and messages that wait on such links are to be told."""
+        for number in self.claims.open:
+            self._unproven(number)
 
     def _bind(self, connection: Connection, peer: Peer, claim: Claim, now: float) -> None:
         if claim is Claim.CONFLICT:

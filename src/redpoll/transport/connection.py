@@ -305,9 +305,11 @@ class Connection(asyncio.BufferedProtocol):
         if transport is None:
             return
         if link.out:
-            if not link.writable and not self._heaps_up(transport, link.out_bytes):
+            blocked = not link.writable
+            parts = link.take_output()
+            if blocked and not self._heaps_up(transport, sum(map(len, parts))):
                 return
-            self._write(transport, link.take_output(), _VECTORED)
+            self._write(transport, parts, _VECTORED)
         if link.transfers:
             self._write_fragments(transport)
         if not link.writable:

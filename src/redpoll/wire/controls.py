@@ -151,9 +151,8 @@ def _ping(link: Link, identity: bytes, serial: int, body: bytes) -> None:
 
 
 def _pong(link: Link, identity: bytes, serial: int, body: bytes) -> None:
-    """That it came is what it says; one with a number answers a ping that somebody waits for."""
-    if serial:
-        link.answered_ping = serial
+    """That it came is what it says; one with a number answers a ping that somebody may wait for."""
+    link.pings.discard(serial)
 
 
 def _goodbye(link: Link, identity: bytes, serial: int, body: bytes) -> None:

@@ -46,6 +46,7 @@ _TIMED = Struct("!16sIIHBHBHI")
 _TIMED_EXTRA = DEADLINE_BLOCK.size
 _REQ_ACK = int(Kind.REQ_ACK)
 _ENDED = int(Stage.ENDED)
+_ENDS = frozenset((int(Stage.DONE), int(Stage.ENDED)))
 _RETRY = int(Kind.RETRY)
 _ANSWER = int(Kind.ANSWER)
 _TIMED_BIT = int(Kind.METADATA)
@@ -68,7 +69,6 @@ class Link:
 
     __slots__ = (
         "announced",
-        "answered_ping",
         "arrived",
         "arrived_bytes",
         "bodies",
@@ -94,6 +94,7 @@ class Link:
         "oversized",
         "owner",
         "peer",
+        "pings",
         "reader",
         "remote_identity",
         "sending",
@@ -155,8 +156,8 @@ class Link:
         #: Bodies of session frames, for the owner to take: proofs that this link is who it claims to be.
         self.session: list[bytes] = []
         self.held = 0
-        #: The number of the last ping that was answered, of those that have one.
-        self.answered_ping = 0
+        #: Numbers of pings that somebody waits for the answer of.
+        self.pings: set[int] = set()
         #: The serial of the last message that was taken, one sent again aside; None while there is none.
         self.last_serial: int | None = None
         self.window = self.window_bytes = self.window_used = self.window_bytes_used = 0
@@ -207,7 +208,7 @@ class Link:
     @property
     def busy(self) -> bool:
         """Whether anything on this link has not ended: closing it would lose or fail something."""
-        return self.held > 0 or self.unfinished
+        return self.held > 0 or bool(self.arrived) or self.unfinished
 
     @property
     def unfinished(self) -> bool:
@@ -316,8 +317,10 @@ class Link:
             return True
         if size > limit:
             return self.free_bytes() > 0 and not self.oversized
-        # The other end may keep back credit for less than a quarter of the window: what is used then is no obstacle.
         free = self.free_bytes()
+        if self.oversized:
+            return size <= free
+        # The other end may keep back credit for less than a quarter of the window: what is used then is no obstacle.
         return size <= free or free * 4 >= limit * 3
 
     def free_bytes(self) -> int:
@@ -326,7 +329,7 @@ class Link:
         return self.window_bytes - (self.window_bytes_used - self.oversized)
 
     def _look_at_oversized(self) -> None:
-        # What ended took its bytes along, and all others together have fewer.
+        # What ended took its bytes along; those beside it keep within the window, so they have fewer.
         if self.window_bytes_used < self.oversized:
             self.oversized = 0
 
@@ -533,6 +536,11 @@ class Link:
             return []
         transfer = transfers[0]
         out = transfer.out
+        if out.stage in _ENDS and transfer.begun and not (transfer.whole or transfer.answer):
+            # The other end knew it by its first piece, and has answered: it needs no more of it.
+            del transfers[0]
+            self.control(Control.CANCEL, out.serial)
+            return self.take_output()
         if not transfer.begun:
             if not transfer.answer:
                 self._number(out)

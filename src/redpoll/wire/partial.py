@@ -63,6 +63,10 @@ class Partial:
         if body.serial in self._bodies:
             raise ProtocolError(f"message {body.serial} was begun twice")
         self._bodies[body.serial] = body
+        if body.discarded:
+            # Not taken, or known already: it has no place any more, at neither end.
+            self._count_unwanted(1)
+            return
         if body.kind & _ANSWER:
             self._answers[body.serial] = body
             # Also those whose request ended since: by its deadline, by another answer.
@@ -78,18 +82,23 @@ class Partial:
     def _discard(self, serials: list[int]) -> None:
         for serial in serials:
             self._answers.pop(serial).discard()
-        self._unwanted += len(serials)
+        self._count_unwanted(len(serials))
+
+    def _count_unwanted(self, count: int) -> None:
+        self._unwanted += count
         if self._unwanted > MAX_UNWANTED:
-            raise ProtocolError(f"{self._unwanted} answers were begun that nobody waits for")
+            raise ProtocolError(f"{self._unwanted} answers or messages were begun that nobody waits for")
 
     def end(self, serial: int) -> Assembly | None:
         """Return what was begun under a serial, of which nothing more comes."""
         body = self._bodies.pop(serial, None)
         if body is None:
             return None
-        if not body.kind & _ANSWER:
+        if body.discarded:
+            self._unwanted -= 1
+        elif body.kind & _ANSWER:
+            del self._answers[serial]
+        else:
             self._messages -= 1
             self._bytes -= body.size
-        elif self._answers.pop(serial, None) is None:
-            self._unwanted -= 1
         return body

@@ -42,6 +42,7 @@ _WANTED = int(Kind.WANTED)
 _RETRY = int(Kind.RETRY)
 _ACK = int(Kind.ACK)
 _ENDED = int(Stage.ENDED)
+_DONE_OR_ENDED = frozenset((int(Stage.DONE), int(Stage.ENDED)))
 
 #: libchirp's data length has 32 bits; its own limit is below that, and nobody tells it to us.
 _MAX_PLAIN = 0xFFFFFFFF
@@ -401,13 +402,12 @@ class Peer:
     def cancelled(self, link: Link, serial: int, *, hard: bool) -> None:
         """The peer gave up waiting for one of its messages."""
         part = link.reader.abandon(serial)
-        if part is None:
+        if part is None or part.discarded:
             self.slots.withdraw(serial, hard)
-        elif not part.discarded:
-            if part.kind & _REQ_ACK:
-                link.refuse(part, Withdrawn.code, "withdrawn by its sender before all of it was there")
-            else:
-                link.credit(1, part.size)
+        elif part.kind & _REQ_ACK:
+            link.refuse(part, Withdrawn.code, "withdrawn by its sender before all of it was there")
+        else:
+            link.credit(1, part.size)
 
     def carried_over_ended(self) -> None:
         """A message that came over a lost link ended, or came again: the window over present links grows by its place."""
@@ -526,7 +526,7 @@ class Peer:
                 out.retry -= 1
                 out.kind |= _RETRY
                 again.append(out)
-            elif out.stage != _ENDED:
+            elif out.stage not in _DONE_OR_ENDED:
                 self.requests.drop(out)
                 self.fail(out, because(NotConfirmed(out.message, str(error), self.address), error))
         return again + [out for out in unbegun if out.stage != _ENDED]
