@@ -22,7 +22,7 @@ def quote(run: dict[str, Any]) -> str:
         run: What ``python -m benchmarks --json`` wrote.
     """
     machine = run["machine"]
-    where = ", ".join(machine[key] for key in ("date", "python", "system", "processor"))
+    where = ", ".join(machine[key] for key in ("date", "commit", "python", "system", "processor"))
     lines = [
         f"{where}, {machine['cores']} cores; medians of {run['rounds']} rounds, and their lowest and highest.",
         "",

