@@ -337,9 +337,9 @@ def test_large_answer() -> None:
     link.answer(message, b"abcde", b"head", ends=False)
     assert [(kind, serial, header) for kind, serial, _, header, _ in sent(link)] == [
         (ACK | ANSWER | CONTINUED, 77, b""),
+        (FRAGMENT, 77, b""),
+        (FRAGMENT, 77, b""),
         (ANSWER | CONTINUED, 77, b"head"),
-        (FRAGMENT, 77, b""),
-        (FRAGMENT, 77, b""),
         (FRAGMENT, 77, b""),
     ]
     assert out.error is None

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.wire.outgoing import Body
-from redpoll.wire.transfer import Transfer, Transfers
+from redpoll.wire.transfer import TURN, Transfer, Transfers
 from tests.wire.support import (
     CONTINUED,
     FRAGMENT,
@@ -104,16 +104,16 @@ def test_fragments_let_others_pass() -> None:
 
 
 def test_two_take_turns() -> None:
-    """Two large messages on one link go fragment by fragment in turn, and control frames between them."""
-    peer = make_peer(fragment_size=4)
+    """Two large messages on one link go in turn, some fragments of one and then some of the other."""
+    peer = make_peer(fragment_size=2)
     link = add_link(peer)
-    first, second = Sent(b"a" * 8), Sent(b"b" * 8)
+    first, second = Sent(b"a" * 4 * TURN), Sent(b"b" * 4 * TURN)
     peer.submit(first, 0.0)
     peer.submit(second, 0.0)
     written = b""
     while link.transfers:
         written += b"".join(link.take_fragment(0.0))
-    assert [serial for _, serial, *_ in frames(written)] == [1, 2, 1, 2]
+    assert [serial for _, serial, *_ in frames(written)] == ([1] * TURN + [2] * TURN) * 2
 
 
 def test_progress_moves_the_deadline() -> None:
@@ -140,14 +140,14 @@ def answer_to(serial: int, body: bytes, *, answer: bool = False, whole: bool = F
 
 
 def test_transfers_take_turns() -> None:
-    """Each gives one piece in its turn and is gone with its last."""
-    transfers = Transfers([answer_to(1, bytes(25)), answer_to(2, bytes(5))])
+    """Each gives `TURN` pieces in its turn and is gone with its last."""
+    transfers = Transfers([answer_to(1, bytes(10 * TURN + 5)), answer_to(2, bytes(5))])
     turns = []
     while transfers:
         serial = transfers[0].out.serial
         pieces, done = transfers.take()
         turns.append((serial, sum(map(len, pieces[1:])), done))
-    assert turns == [(1, 10, False), (2, 5, True), (1, 10, False), (1, 5, True)]
+    assert turns == [(1, 10, False)] * TURN + [(2, 5, True), (1, 5, True)]
 
 
 def test_a_whole_frame_is_not_interrupted() -> None:
@@ -168,4 +168,4 @@ def test_what_was_not_begun() -> None:
     transfers.take()
     assert transfers.unbegun() == [waiting.out]
     assert (transfers.stop(waiting.out), transfers.stop(waiting.out)) == (waiting, None)
-    assert transfers == [answer, begun]
+    assert transfers == [begun, answer]

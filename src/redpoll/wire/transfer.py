@@ -5,7 +5,11 @@ from __future__ import annotations
 from redpoll.wire.frames import PREAMBLE, TOTAL, Control, Kind
 from redpoll.wire.outgoing import Body, Outgoing
 
-__all__ = ["Transfer", "Transfers"]
+__all__ = ["TURN", "Transfer", "Transfers"]
+
+#: Pieces of one body that are written before the next one has its turn: most bodies go out, arrive and are let go one
+#: after another, so that both ends use the same memory again while the processor's cache has it.
+TURN = 4
 
 
 class Transfer:
@@ -33,6 +37,11 @@ class Transfer:
     def begun(self) -> bool:
         """Whether any of it was written."""
         return self._offset > 0
+
+    @property
+    def turn_is_over(self) -> bool:
+        """Whether `TURN` pieces were written since its turn began."""
+        return self._offset // self._piece % TURN == 0
 
     @property
     def begun_whole(self) -> bool:
@@ -90,6 +99,6 @@ class Transfers(list[Transfer]):
         pieces, done = transfer.take()
         if done:
             del self[0]
-        elif not transfer.whole:
+        elif not transfer.whole and transfer.turn_is_over:
             self.append(self.pop(0))
         return pieces, done
