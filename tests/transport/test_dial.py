@@ -62,6 +62,29 @@ async def test_tcp(host: str) -> None:
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
 
 
+async def test_small_buffers_inside_a_machine() -> None:
+    """A link between two ends of one machine has small buffers, so that little stands before a small message."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        async with connected(Address.of_socket(server.getsockname())) as caller:
+            assert caller.transport is not None
+            sock = caller.transport.get_extra_info("socket")
+            asked = {sock.getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)}
+    # Linux doubles what is asked for.
+    assert asked <= {256 * 1024, 512 * 1024}
+
+
+async def test_large_buffers_over_a_network() -> None:
+    """The system keeps finding the sizes of buffers by itself where the ends have different addresses."""
+    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as sock:
+        sock.bind(("127.0.0.2", 0))
+        sock.connect(server.getsockname())
+        before = [sock.getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
+        tune(sock)
+        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+        after = [sock.getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
+    assert after == before
+
+
 async def test_unix(tmp_path: Path) -> None:
     """A unix socket is dialled by its path."""
     with socket.socket(socket.AF_UNIX) as server:
