@@ -381,7 +381,7 @@ def test_reannouncing_gives_credit_back() -> None:
     """With a new window credit that was kept back for the old one goes along, and a quarter is one of the new."""
     link = linked(window=64)
     link.credit(15, 15)
-    link.reannounce(4)
+    link.reannounce(4, link.settings.window_bytes)
     assert [(kind, data[:4]) for kind, _, _, _, data in sent(link)] == [(NOOP, b""), (CREDIT, struct.pack("!I", 15))]
     link.credit(1, 1)
     assert [kind for kind, *_ in sent(link)] == [CREDIT]
@@ -394,7 +394,7 @@ def test_reannouncing_keeps_the_rest() -> None:
     link.start(first)
     feed(link, handshake() + announcement())
     taken(link)
-    link.reannounce(2)
+    link.reannounce(2, link.settings.window_bytes)
     ((_, serial, identity, _, _),) = sent(link)
     told = Announcement.decode(identity, serial)
     assert told == first._replace(window=2)
@@ -406,7 +406,7 @@ def test_a_silent_node_tells_no_window() -> None:
     link.start(None)
     feed(link, handshake() + announcement())
     taken(link)
-    link.reannounce(2)
+    link.reannounce(2, link.settings.window_bytes)
     assert taken(link) == b""
 
 
@@ -414,7 +414,7 @@ def test_libchirp_gets_no_control_frames() -> None:
     """No control frame goes to a node that did not announce itself, and no second announcement."""
     link = plain_link()
     link.control(Control.PING, 1)
-    link.reannounce(5)
+    link.reannounce(5, link.settings.window_bytes)
     link.leave()
     assert taken(link) == b""
 
@@ -763,7 +763,7 @@ def test_toward_libchirp_not_one_byte_differs(steps: list[tuple[object, ...]], s
         elif step == "tick":
             link.tick(20.0)
         elif step == "leave":
-            link.reannounce(2)
+            link.reannounce(2, link.settings.window_bytes)
         peer.pump(0.0)
         written += taken(link)
         peer.pump(0.0)

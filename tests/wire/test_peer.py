@@ -890,8 +890,9 @@ def test_an_end_is_told_once() -> None:
 
 def test_window_less_what_is_carried() -> None:
     """The window of a new link is the node's, less what lost links left open, and never below nothing."""
-    peer = make_peer(window=9)
+    peer = make_peer(window=9, window_bytes=1000)
+    slots = peer.slots
     windows = [peer.window]
-    for peer.slots.carried in (4, 10):
+    for slots.carried, slots.carried_bytes in ((4, 10), (10, 10), (4, 999), (4, 1000)):
         windows.append(peer.window)
-    assert windows == [9, 5, 0]
+    assert windows == [(9, 1000), (5, 990), (0, 990), (5, 1), (0, 0)]

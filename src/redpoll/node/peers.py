@@ -152,10 +152,12 @@ class Peers:
         if not port:
             # libchirp tells nodes of one host apart by their ports alone: a link's own is as good as none, and unique.
             port, flags = connection.local_port, NOT_LISTENING
+        # Whose link it is is not known yet: while messages of lost links are open it gets its window when it is.
+        window = 0 if self.pool.carried else settings.window
         connection.link.start(
             Announcement(
                 settings.slots,
-                settings.window,
+                window,
                 settings.window_bytes,
                 settings.max_message_size,
                 settings.epoch,

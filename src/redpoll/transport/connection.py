@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from redpoll.address import Address
 from redpoll.errors import LinkError, PeerLost, ProtocolError, RedpollError
+from redpoll.transport.dial import tune
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
@@ -146,6 +147,9 @@ class Connection(asyncio.BufferedProtocol):
             # It was given up before it was there.
             transport.abort()  # type: ignore[attr-defined]
             return
+        if self.link.dialled:
+            # Whoever listens has done so before.
+            tune(transport.get_extra_info("socket"))
         transport.set_write_buffer_limits(high=_high_water(self._loop))  # type: ignore[attr-defined]
         self.keeper.opened(self)
         self.flush()

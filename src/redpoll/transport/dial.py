@@ -41,6 +41,8 @@ async def resolve(address: Address, loop: asyncio.AbstractEventLoop) -> list[Add
 async def dial(address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEventLoop) -> None:
     """Connect; `factory` makes the protocol, which has been told that it is connected when this returns.
 
+    It may have written by then, so it is for the protocol to `tune` its socket before it does.
+
     Cancelling gives up. uvloop may connect all the same: the protocol is told, and has to hang up.
 
     Raises:
@@ -52,8 +54,7 @@ async def dial(address: Address, factory: ProtocolFactory, loop: asyncio.Abstrac
         elif address.kind == "unix":
             await loop.create_unix_connection(factory, address.host)
         else:
-            transport, _ = await loop.create_connection(factory, address.host, address.port)
-            tune(transport.get_extra_info("socket"))
+            await loop.create_connection(factory, address.host, address.port)
     except OSError as error:
         if isinstance(error, DialFailed):
             raise

@@ -59,7 +59,7 @@ class Link:
     Attributes:
         dialled: Whether this end dialled.
         peer: Whose link it is; None until the owner knows.
-        introduced: What this end said of itself in its first bytes; None is nothing.
+        introduced: What this end said of itself last; None is nothing.
         announced: The other end's last announcement; None means libchirp, or too early to know.
         writable: Kept by the owner: False while the transport is above its high-water mark.
         in_flight: Written and not yet confirmed, by serial, oldest first.
@@ -164,9 +164,7 @@ class Link:
         #: Bytes of the message in flight that is larger than the window: there is one at a time, and others beside it.
         self.oversized = 0
         self.credit_messages = self.credit_bytes = 0
-        self.credit_at = max(1, settings.window // 4)
-        # A quarter of what is announced, which is rounded: the other end reckons with that.
-        self.credit_bytes_at = max(1, settings.window_bytes // WINDOW_UNIT * WINDOW_UNIT // 4)
+        self._keep_credit_back(settings.window, settings.window_bytes)
         self.out: list[Body] = []
         self.out_bytes = 0
         self.out_large = False
@@ -503,13 +501,26 @@ class Link:
         """Write libchirp's NOOP, which keeps an idle link alive at its end and asks for nothing."""
         self._put(control_frame(Control.ANNOUNCE, self._next_serial()))
 
-    def reannounce(self, window: int) -> None:
-        """Tell an announced node a new window in messages; credit that was kept back for the former one goes along."""
-        if self.announced is not None and self.introduced is not None:
-            self._put(self.introduced._replace(window=window).encode())
-            if self.state is LinkState.OPEN:
-                self.credit_at = max(1, window // 4)
-            self.credit(0, 0)
+    def reannounce(self, window: int, window_bytes: int) -> bool:
+        """Tell an announced node another window; credit that was kept back for the former one goes along.
+
+        Returns:
+            Whether there was anything to tell.
+        """
+        told = self.introduced
+        if self.announced is None or told is None or (told.window, told.window_bytes) == (window, window_bytes):
+            return False
+        self.introduced = told._replace(window=window, window_bytes=window_bytes)
+        self._put(self.introduced.encode())
+        if self.state is LinkState.OPEN:
+            self._keep_credit_back(window, window_bytes)
+        self.credit(0, 0)
+        return True
+
+    def _keep_credit_back(self, window: int, window_bytes: int) -> None:
+        """Give credit for a quarter of a window at a time; of its bytes as they are announced, which is rounded."""
+        self.credit_at = max(1, window // 4)
+        self.credit_bytes_at = max(1, window_bytes // WINDOW_UNIT * WINDOW_UNIT // 4)
 
     # Output
 

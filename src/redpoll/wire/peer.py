@@ -409,18 +409,19 @@ class Peer:
         else:
             link.credit(1, part.size)
 
-    def carried_over_ended(self) -> None:
-        """A message that came over a lost link ended, or came again: the window over present links grows by its place."""
-        self.slots.carried -= 1
+    def tell_window(self) -> None:
+        """Announce to the peer how much of it may be unreleased here, where it was told another window."""
         for link in self.links:
-            if link.announced is not None:
-                link.reannounce(self.window)
+            if link.announced is not None and link.reannounce(*self.window):
                 self.owner.wake(link)
 
     @property
-    def window(self) -> int:
-        """How many messages of the peer may be unreleased here over a new link: those of lost ones count."""
-        return max(0, self.settings.window - self.slots.carried)
+    def window(self) -> tuple[int, int]:
+        """How many messages of the peer, and bytes, may be unreleased here over a new link: those of lost ones count."""
+        messages = max(0, self.settings.window - self.slots.carried)
+        size = self.settings.window_bytes - self.slots.carried_bytes
+        # A window in bytes admits one message of any size.
+        return (messages, size) if size > 0 or not self.slots.carried else (0, 0)
 
     # Links come and go
 
@@ -449,8 +450,7 @@ class Peer:
         for serial, hard in link.early_cancels:
             self.cancelled(link, serial, hard=hard)
         link.early_cancels.clear()
-        if self.slots.carried:
-            link.reannounce(self.window)
+        link.reannounce(*self.window)
         for each in links_too_many(self.links, self.settings.identity, self.identity):
             each.leave(take_all=True)
             self.owner.wake(each)
@@ -488,7 +488,6 @@ class Peer:
         self.links.remove(link)
         if self.link is link:
             self.link = link_to_use(self.links, link)
-        self.slots.carried += link.held
         self.counters.bytes_sent += link.bytes_sent
         self.counters.bytes_received += link.bytes_received
         for message in link.arrived:
@@ -496,6 +495,7 @@ class Peer:
             if self.held.get(message.serial) is message:
                 del self.held[message.serial]
         link.arrived.clear()
+        self.slots.carry(link)
         for out in reversed(self._open_on(link, error)):
             self.requests.drop(out)
             self._requeue(out)

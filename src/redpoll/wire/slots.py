@@ -52,13 +52,20 @@ class Counters:
 
 
 class SlotPool:
-    """The slots of a node, over all its peers."""
+    """The slots of a node, over all its peers.
 
-    __slots__ = ("limit", "used")
+    Attributes:
+        limit: How many there are.
+        used: How many of them hold a message.
+        carried: How many messages that have not ended came over links that are gone.
+    """
+
+    __slots__ = ("carried", "limit", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
         self.used = 0
+        self.carried = 0
 
     @property
     def free(self) -> int:
@@ -76,6 +83,7 @@ class Slots:
         held: Acknowledged messages of an announced peer that have not ended, by serial: what a cancel frame or a
             resent message can still mean.
         carried: How many of all these came over links that are gone; a new link's window is smaller by them.
+        carried_bytes: What those of them have that wait, or are to be acknowledged.
     """
 
     __slots__ = (
@@ -83,6 +91,7 @@ class Slots:
         "_outcomes",
         "_resume_at",
         "carried",
+        "carried_bytes",
         "counters",
         "held",
         "inbox",
@@ -102,7 +111,7 @@ class Slots:
         self.running = 0
         self.inbox: deque[Inbound[Any]] = deque()
         self.held: dict[int, Inbound[Any]] = {}
-        self.carried = 0
+        self.carried = self.carried_bytes = 0
         #: Whether any message in the inbox has a deadline or has ended.
         self.irregular = False
         self._outcomes: RecentOutcomes | None = None
@@ -241,7 +250,7 @@ class Slots:
         link = message.link
         link.held -= 1
         if link.state is _CLOSED:
-            self._ended_late(link)
+            self._ended_late(message)
         if not message.kind & _REQ_ACK:
             link.credit(1, message.body_size)
         elif link.announced is None:
@@ -282,7 +291,7 @@ class Slots:
         link = message.link
         link.held -= 1
         if link.state is _CLOSED:
-            self._ended_late(link)
+            self._ended_late(message)
         if link.announced is None:
             return
         if message.kind & _REQ_ACK:
@@ -359,10 +368,22 @@ class Slots:
             link.held -= count
             link.credit(count, size)
 
-    @staticmethod
-    def _ended_late(link: Link) -> None:
-        if link.peer is not None:
-            link.peer.carried_over_ended()
+    def carry(self, link: Link) -> None:
+        """A link is gone: what came over it and has not ended is in the window of those to come."""
+        unacknowledged = (each for each in self.inbox if not each.phase and not each.kind & _REQ_ACK)
+        messages = [each for each in (*unacknowledged, *self.held.values()) if each.link is link]
+        self.carried += link.held
+        self.pool.carried += link.held
+        self.carried_bytes += sum(each.body_size for each in messages)
+
+    def _ended_late(self, message: Inbound[Any]) -> None:
+        """A message that came over a lost link ended, or came again: the window over present links grows by its place."""
+        self.carried -= 1
+        self.pool.carried -= 1
+        self.carried_bytes = max(0, self.carried_bytes - message.body_size) if self.carried else 0
+        peer = message.link.peer
+        if peer is not None:
+            peer.tell_window()
 
     def _forget(self, message: Inbound[Any], outcome: tuple[int, str] | None) -> None:
         held = self.held
@@ -413,9 +434,9 @@ class Slots:
         former = message.link
         former.held -= 1
         link.held += 1
-        message.link = link
         if former.state is _CLOSED:
-            self._ended_late(former)
+            self._ended_late(message)
+        message.link = link
 
     def withdraw(self, serial: int, hard: bool) -> None:
         """The sender gave a message up: one that waits is refused, one being handled is told."""

@@ -65,7 +65,10 @@ class Port:
         self.high_water = high_water
         self.finished = False
         self.paused = False
-        link.start(introduction(end.settings) if end.announces else None)
+        told = introduction(end.settings)
+        if end.peer.slots.pool.carried:
+            told = told._replace(window=0)
+        link.start(told if end.announces else None)
         self.flush()
 
     def flush(self) -> None:

@@ -22,18 +22,7 @@ NODE_SLOTS = 4
 
 
 class FaultyPeers(TwoPeers):
-    """All that `TwoPeers` do, and all that a network can do to them short of changing bytes.
-
-    Its ends wait for announcements: one that does not keeps a request for ever that it wrote before it read the other's
-    announcement and that was refused, so that it is not at rest at the end.
-    """
-
-    @initialize(
-        serials=st.tuples(st.sampled_from([0, 0x7FFFFFFE, 0xFFFFFFFC]), st.sampled_from([0, 0xFFFFFFFC])),
-        scale=st.sampled_from(sorted(SCALES)),
-    )
-    def begin(self, serials: tuple[int, int], scale: str) -> None:
-        super().begin(serials, scale, patient=True)
+    """All that `TwoPeers` do, and all that a network can do to them short of changing bytes."""
 
     @rule(side=SIDES, number=SIDES)
     def hold(self, side: int, number: int) -> None:
