@@ -10,8 +10,9 @@ import pytest
 from redpoll import (
     Received,
 )
-from tests.interop.raw import ACK, REQ_ACK, raw_listener
-from tests.node.support import Inbox, make, raw_dialling, to, turns, until, within
+from redpoll.wire.capabilities import Announcement
+from tests.interop.raw import ACK, REQ_ACK, RawLink, handshake, raw_listener
+from tests.node.support import Inbox, announcement, make, raw_dialling, to, turns, until, within
 
 # Order
 
@@ -370,3 +371,35 @@ async def test_a_node_stops_reading_behind_the_lookahead() -> None:
             inbox.gate.set()
             await within(writing)
             await until(lambda: len(inbox.ended) == 300, "all messages")
+
+
+# Reconnecting
+
+
+async def windows_told(link: RawLink) -> tuple[int, int]:
+    """The window in the first bytes of a node, and the one that it tells once it knows whose the link is."""
+    link.write(handshake(0, b"I" * 16) + announcement().encode())
+    await link.read(18)
+    first, second = [Announcement.decode((await link.read_frame()).identity, 0) for _ in range(2)]
+    assert first is not None
+    assert second is not None
+    return first.window, second.window
+
+
+@pytest.mark.asyncio
+async def test_reconnecting_admits_no_more_than_the_window() -> None:
+    """While messages of a lost link are open a node admits nothing until it knows whose a link is, and then the rest."""
+    inbox = Inbox(hold=True)
+    async with make(inbox, slots=1, window=5) as server:
+        async with raw_dialling(server, port=0) as link:
+            for _ in range(3):
+                link.send(link.message())
+            await inbox.holds(1)
+            await until(lambda: server.stats().received == 3, "three messages")
+        await until(lambda: not server.stats().connections, "the end of the link")
+        link = await RawLink.dial("127.0.0.1", server.address.port)
+        try:
+            assert await windows_told(link) == (0, 2)
+        finally:
+            link.close()
+        inbox.gate.set()
