@@ -107,6 +107,32 @@ def test_own_lag_is_no_fault_of_the_peer() -> None:
     assert clock.next_deadline(True) == 65.05
 
 
+def test_own_lag_is_discounted() -> None:
+    """What this process did not run for is no silence of the peer, which has the rest of its time to answer."""
+    clock = alive()
+    clock.tick(5.0, True)
+    clock.tick(60.0, True)
+    assert clock.tick(clock.next_deadline(True) or 0.0, True) is Liveness.SUSPECT
+    assert clock.next_deadline(True) == 70.0
+    assert clock.tick(100.0, True) is None, "it lags again"
+    assert clock.tick(100.2, True) == "no sign of life for 15.2 s, pings unanswered"
+
+
+def test_own_lag_is_no_missing_handshake() -> None:
+    """A handshake may lie unread when the time for it is over and this process was busy: it is read first."""
+    late = alive(opened=False)
+    assert late.tick(30.0, False) is None
+    again = late.next_deadline(False)
+    assert again is not None
+    assert 30.0 < again < 31.0
+    assert late.tick(again, False) == "no handshake within 10 s"
+    clock = alive(opened=False)
+    clock.tick(30.0, False)
+    clock.heard = 30.05
+    clock.open()
+    assert clock.next_deadline(True) == 35.05
+
+
 def test_lag_with_nothing_to_read() -> None:
     """A busy process that finds nothing to read suspects all the same, and at last gives up."""
     clock = alive()

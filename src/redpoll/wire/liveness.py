@@ -48,11 +48,12 @@ class Liveness:
     def open(self) -> None:
         """The handshake is here."""
         self._opened = True
+        self._strict_at = None
 
     def next_deadline(self, announced: bool) -> float | None:
         """When to look again; `announced` tells whether the other end understands pings."""
         if not self._opened:
-            return self._ready_by
+            return self._ready_by if self._strict_at is None else self._strict_at
         keepalive = self._settings.keepalive
         if keepalive is None or not announced:
             return None
@@ -67,25 +68,31 @@ class Liveness:
         due = self.next_deadline(announced)
         if due is None or now < due:
             return None
-        if not self._opened:
-            return f"no handshake within {self._settings.handshake_timeout:g} s"
-        # Nothing was heard for long before the ping: what has its very time, on a coarse clock, came after it.
-        if self._pinged is not None and self.heard >= self._pinged:
-            self._pinged = self._strict_at = None
-            self.suspect = False
-            return None if now < self.heard + (self._settings.keepalive or 0.0) else self._ping(now)
-        if self._pinged is None:
-            return self._ping(now)
+        if self._opened and (self._pinged is None or self.heard >= self._pinged):
+            return self._go_on(now)
         if self._strict_at is None and now - due > _LAG:
-            # This process did not run when it should have: what was sent to it in the meantime is still to be read.
+            # This process did not run when it should have: that is no silence of the other end, and what that sent in the
+            # meantime is still to be read.
             self._strict_at = now + _LAG
+            if self._pinged is not None:
+                self._pinged += now - due
             return None
         self._strict_at = None
+        if self._pinged is None:
+            # Nothing is asked before the handshake.
+            return f"no handshake within {self._settings.handshake_timeout:g} s"
         if self.suspect:
             return f"no sign of life for {now - self._pinged:.1f} s, pings unanswered"
         self.suspect = True
         return Liveness.SUSPECT
 
-    def _ping(self, now: float) -> _Verdict:
+    def _go_on(self, now: float) -> _Verdict | None:
+        """Ask, or ask no more because something came."""
+        if self._pinged is not None:
+            # Nothing was heard for long before the ping: what has its very time, on a coarse clock, came after it.
+            self._pinged = self._strict_at = None
+            self.suspect = False
+            if now < self.heard + (self._settings.keepalive or 0.0):
+                return None
         self._pinged = now
-        return _Verdict.PING
+        return Liveness.PING
