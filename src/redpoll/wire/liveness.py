@@ -9,7 +9,7 @@ from redpoll.wire.settings import Settings
 
 __all__ = ["Liveness"]
 
-#: A timer that comes this much late, seconds, says that this process was busy: read first, judge then.
+#: A timer that comes this much late, seconds, says that this process was busy. Reading what came takes as long at most.
 _LAG = 0.1
 
 
@@ -27,7 +27,7 @@ class Liveness:
         suspect: Whether a ping has been unanswered for `keepalive`.
     """
 
-    __slots__ = ("_opened", "_pinged", "_ready_by", "_settings", "_strict_at", "heard", "suspect", "used")
+    __slots__ = ("_lagged", "_opened", "_pinged", "_ready_by", "_settings", "heard", "suspect", "used")
 
     #: Send a ping.
     PING: Final = _Verdict.PING
@@ -40,7 +40,7 @@ class Liveness:
         timeout = settings.handshake_timeout
         self._ready_by = None if timeout is None else now + timeout
         self._pinged: float | None = None
-        self._strict_at: float | None = None
+        self._lagged = False
         self.heard = now
         self.used = now
         self.suspect = False
@@ -48,17 +48,15 @@ class Liveness:
     def open(self) -> None:
         """The handshake is here."""
         self._opened = True
-        self._strict_at = None
+        self._lagged = False
 
     def next_deadline(self, announced: bool) -> float | None:
         """When to look again; `announced` tells whether the other end understands pings."""
         if not self._opened:
-            return self._ready_by if self._strict_at is None else self._strict_at
+            return self._ready_by
         keepalive = self._settings.keepalive
         if keepalive is None or not announced:
             return None
-        if self._strict_at is not None:
-            return self._strict_at
         if self._pinged is None:
             return self.heard + keepalive
         return self._pinged + (3 * keepalive if self.suspect else keepalive)
@@ -70,14 +68,13 @@ class Liveness:
             return None
         if self._opened and (self._pinged is None or self.heard >= self._pinged):
             return self._go_on(now)
-        if self._strict_at is None and now - due > _LAG:
+        if not self._lagged and now - due > _LAG:
             # This process did not run when it should have: that is no silence of the other end, and what that sent in the
-            # meantime is still to be read.
-            self._strict_at = now + _LAG
-            if self._pinged is not None:
-                self._pinged += now - due
+            # meantime is still to be read. Once: a process that always lags has to come to an end too.
+            self._lagged = True
+            self._begin_again(now)
             return None
-        self._strict_at = None
+        self._lagged = False
         if self._pinged is None:
             # Nothing is asked before the handshake.
             return f"no handshake within {self._settings.handshake_timeout:g} s"
@@ -86,12 +83,19 @@ class Liveness:
         self.suspect = True
         return Liveness.SUSPECT
 
+    def _begin_again(self, now: float) -> None:
+        """Give the other end as long as what it was being waited for takes."""
+        if self._pinged is None:
+            self._ready_by = now + _LAG
+        else:
+            self._pinged = now - (self._settings.keepalive or 0.0) if self.suspect else now
+
     def _go_on(self, now: float) -> _Verdict | None:
         """Ask, or ask no more because something came."""
         if self._pinged is not None:
             # Nothing was heard for long before the ping: what has its very time, on a coarse clock, came after it.
-            self._pinged = self._strict_at = None
-            self.suspect = False
+            self._pinged = None
+            self.suspect = self._lagged = False
             if now < self.heard + (self._settings.keepalive or 0.0):
                 return None
         self._pinged = now
