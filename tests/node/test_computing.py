@@ -46,7 +46,7 @@ async def test_who_waits_closes_nothing_in_three_times_keepalive(tmp_path: Path)
 
 @pytest.mark.asyncio
 async def test_who_computes_does_not_judge_by_its_own_absence(tmp_path: Path) -> None:
-    """A node that computes again and again, for longer than its peers may be silent, reads what they said before it judges."""
+    """A node that computes again and again, longer than its peers may be silent, reads before it judges."""
     async with Process(tmp_path, keepalive=0.1) as process, make() as quiet, make() as client:
         watch = Watch(quiet)
         await within(quiet.send(Message(b"before", process.address)))
