@@ -37,6 +37,7 @@ from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.frames import PREAMBLE_SIZE
 from redpoll.wire.link import Link
+from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
@@ -325,6 +326,7 @@ class Peers:
             for number in self.claims.of_peer(peer):
                 self._unproven(number)
         if not peer.links:
+            self._part_ways(peer, now)
             if not parted:
                 self.absent.add(peer)
             self.forget_if_idle(peer)
@@ -402,11 +404,24 @@ class Peers:
         self.room(target)
         self.forget_if_idle(target)
 
+    def _part_ways(self, peer: Peer, now: float) -> None:
+        """What waits for a peer whose last link is gone goes to where it is addressed: names may lead elsewhere by now."""
+        others = set(self.routes.unlinked(peer))
+        if not any(out.message.address in others for out in peer.queue if out.stage != Stage.ENDED and not out.pinned):
+            return
+        for out in peer.take_queue():
+            address = out.message.address
+            self._submit(out, self.at(address) if address in others else peer, now)
+
     def _move_queue(self, source: Peer, peer: Peer, now: float) -> None:
         for out in source.take_queue():
-            if isinstance(out, Sending):
-                out.peer = peer
-            peer.submit(out, now)
+            self._submit(out, peer, now)
+
+    @staticmethod
+    def _submit(out: Outgoing, peer: Peer, now: float) -> None:
+        if isinstance(out, Sending):
+            out.peer = peer
+        peer.submit(out, now)
 
     # What waits for room
 
