@@ -256,6 +256,12 @@ class Peers:
             self._replaced(connection.target, peer, now)
         if first:
             self.node.events.tell("peer_connected", info(peer))
+        if self.closing is not None:
+            # Its other end takes the link for open: the goodbye tells it that nothing was taken.
+            self._turn_away(peer, connection.link)
+            connection.link.leave()
+        elif self.stopping:
+            self.changed()
 
     def arrived(self, connection: Connection, now: float) -> None:
         """Messages came over a connection."""
@@ -265,7 +271,7 @@ class Peers:
             return
         if self.stopping:
             # What came after our goodbye or before we could say it; at last also what that had promised.
-            peer.slots.turn_away(link, ShuttingDown.code, "the node is stopping", promised=self.closing is not None)
+            self._turn_away(peer, link)
         link.liveness.used = now
         if peer.slots.arrived(link):
             for each in peer.links:
@@ -275,6 +281,9 @@ class Peers:
             self.begun(peer)
         elif self.consumers is not None:
             self.consumers.arrived(peer, now)
+
+    def _turn_away(self, peer: Peer, link: Link) -> None:
+        peer.slots.turn_away(link, ShuttingDown.code, "the node is stopping", promised=self.closing is not None)
 
     def suspect(self, connection: Connection) -> None:
         """A ping was not answered in time: tell whoever wants to know."""
