@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -12,7 +13,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from redpoll.cli.request import _answer as answer_to
+from redpoll.cli.runtime import Stop
 from tests.cli.support import environment, errors, refuse, run, serving
+from tests.node.support import Inbox, make, to, within
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -118,3 +122,17 @@ def test_what_cannot_be_carried_out_is_usage(capfd: pytest.CaptureFixture[str], 
     """No message, two of them, a bad address and a missing file exit with 2."""
     code, out, _ = refuse(capfd, "request", *arguments)
     assert (code, out) == (2, "")
+
+
+@pytest.mark.asyncio
+async def test_an_answer_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a stop a request that is being worked on is waited for as long as a drain takes, and then withdrawn."""
+    monkeypatch.setattr("redpoll.cli.request.DRAIN", 0.05)
+    inbox, stop = Inbox(hold=True), Stop()
+    async with make(inbox) as server, make(listen=False) as client:
+        asked = asyncio.ensure_future(answer_to(client, to(server), stop))
+        await inbox.holds(1)
+        stop.set()
+        assert await asked is None
+        await within(inbox.messages[0].cancelled.wait())
+        inbox.gate.set()

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Self, TypeVar
 
 from redpoll import Address, Message, Node, Received
+from redpoll.node.hooks import PeerInfo
 from tests.interop.raw import NOOP, Frame, RawLink, RawListener, handshake
 from tests.ports import free_port
 
@@ -97,6 +98,31 @@ class Inbox:
     async def holds(self, count: int) -> None:
         """Wait until so many messages have been begun."""
         await until(lambda: len(self.messages) >= count, f"{count} messages begun, not {len(self.messages)}")
+
+
+class Watch:
+    """What a node's hooks tell of peers that do not answer.
+
+    Attributes:
+        told: "suspect" and "lost", in order.
+        peers: Who was suspect.
+        errors: Why they were lost.
+    """
+
+    def __init__(self, node: Node[Any]) -> None:
+        self.told: list[str] = []
+        self.peers: list[PeerInfo] = []
+        self.errors: list[BaseException] = []
+        node.events.peer_suspect = self._suspect
+        node.events.peer_lost = self._lost
+
+    def _suspect(self, peer: PeerInfo) -> None:
+        self.told.append("suspect")
+        self.peers.append(peer)
+
+    def _lost(self, peer: PeerInfo, error: BaseException) -> None:
+        self.told.append("lost")
+        self.errors.append(error)
 
 
 async def settle(*futures: asyncio.Future[Any]) -> None:

@@ -28,7 +28,6 @@ from tests.wire.support import (
     PING,
     PONG,
     REQ_ACK,
-    RETRY,
     SESSION,
     THEIRS,
     THERE,
@@ -402,7 +401,7 @@ async def test_what_waits_for_a_claim_outlives_a_goodbye(monkeypatch: pytest.Mon
 @pytest.mark.asyncio
 @pytest.mark.usefixtures("late")
 async def test_what_waits_for_a_claim_is_told_of_a_stop() -> None:
-    """A node that stops waits for no proof: what came over such a link is refused, and not left without a word."""
+    """A node that stops waits for no proof: its goodbye says of what came over such a link that it was not taken."""
     inbox = Inbox()
     node = make(inbox)
     await node.start()
@@ -413,8 +412,8 @@ async def test_what_waits_for_a_claim_is_told_of_a_stop() -> None:
             await asked(true)
             assert await frames_until_pong(second) == []
             stopping = asyncio.ensure_future(node.stop(0.5))
-            refusal = await within(second.read_frame())
-            assert (refusal.identity, refusal.kind, refusal.data[:1]) == (message.identity, ACK | RETRY, b"\x07")
+            goodbye = await within(second.read_frame())
+            assert (goodbye.kind, goodbye.serial, goodbye.data) == (GOODBYE, message.serial - 1, b"\0")
         await within(stopping)
     assert inbox.begun == []
 

@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 
 from redpoll import Closed, Message, Node, Received, ShuttingDown
+from redpoll.testing import Faults
+from redpoll.testing.plugin import FaultsFactory, NodeFactory
 from tests.interop.raw import REQ_ACK, Frame
 from tests.node.support import Inbox, make, raw_dialling, settle, to, turns, until, within
+from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio
 
@@ -160,3 +163,112 @@ async def test_a_worker_loop_is_drained() -> None:
         assert done == [b"0", b"1", b"2"]
         assert [send.exception() for send in sends] == [None, None, None]
         assert isinstance(working.exception(), Closed)
+
+
+async def test_what_comes_before_the_goodbye_goes_to_the_next_node() -> None:
+    """A node that stops and has still to send to a peer takes no message of that one, which waits for its successor."""
+    port = free_port()
+    client_inbox, first, second = Inbox(hold=True), Inbox(), Inbox(answer=b"answer")
+    async with make(client_inbox, window=1, fragment_size=4096) as client:
+        server = make(first, port=port, timeout=None)
+        await server.start()
+        sends = [server.send(to(client, b"%d" % number)) for number in range(5)]
+        await client_inbox.holds(1)
+        stop = asyncio.ensure_future(server.stop())
+        await turns()
+        late: list[asyncio.Future[Any]] = [
+            client.send(Message(b"late", f"127.0.0.1:{port}"), timeout=None),
+            client.send(Message(bytes(20_000), f"127.0.0.1:{port}"), timeout=None),
+            client.request(Message(b"ask", f"127.0.0.1:{port}"), timeout=None),
+        ]
+        await until(lambda: server.stats().bytes_received > 20_000, "the messages")
+        client_inbox.gate.set()
+        await within(stop)
+        await within(asyncio.gather(*sends))
+        async with make(second, port=port):
+            await within(asyncio.gather(*late))
+        assert (len(client_inbox.ended), first.begun) == (5, [])
+        assert sorted(second.begun, key=len) == [b"ask", b"late", bytes(20_000)]
+
+
+@pytest.mark.parametrize("works", [False, True], ids=["idle", "at work"])
+async def test_a_link_whose_opening_is_under_way(
+    redpoll_node: NodeFactory, redpoll_faults: FaultsFactory, *, works: bool
+) -> None:
+    """Who has opened a link that the node, which stops, has not heard of yet loses nothing that it sends over it."""
+    port = free_port()
+    handler, second = Inbox(hold=True), Inbox()
+    server = redpoll_node(handler, port=port)
+    await server.start()
+    async with redpoll_faults(server) as proxy, redpoll_node() as client, redpoll_node() as other:
+        work = [other.send(to(server))] if works else []
+        await handler.holds(len(work))
+        proxy.set(Faults(delay=0.05), "forward")
+        futures = [client.send(Message(bytes([number]), proxy.address), timeout=None) for number in range(5)]
+        await until(lambda: client.stats().in_flight == 5, "the messages to be on their way")
+        stop = asyncio.ensure_future(server.stop())
+        if works:
+            await until(lambda: not client.stats().in_flight, "them to come back")
+        handler.gate.set()
+        await within(asyncio.gather(stop, *work))
+        async with redpoll_node(second, port=port):
+            await within(asyncio.gather(*futures))
+    assert len(handler.begun) == works
+    assert second.begun == [bytes([number]) for number in range(5)]
+
+
+#: Turns of the loop after which a stop begins: before there is a link, in its opening, amid the messages, after the last.
+MOMENTS = (*range(20), 25, 30, 40, 60, 100)
+
+
+class Slow:
+    """A handler that takes a few turns, and notes what it ended."""
+
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.ended: list[int] = []
+
+    async def __call__(self, message: Received[bytes]) -> bytes:
+        number = message.data[0]
+        self.begun.append(number)
+        await turns(number % 4)
+        self.ended.append(number)
+        return message.data[:1]
+
+
+def submit(client: Node[Any], address: str) -> list[asyncio.Future[Any]]:
+    """Sends and requests, some of them large enough to travel in pieces, more than a window of them."""
+    bodies = [bytes([number]) + bytes(20_000 if number % 5 == 4 else 10) for number in range(15)]
+    return [(client.request if body[0] % 3 else client.send)(Message(body, address), timeout=None) for body in bodies]
+
+
+async def test_a_receiver_that_stops_at_any_moment_neither_loses_nor_repeats() -> None:
+    """What it began it finishes, and what it did not goes to who listens there next: each once, and no sender sees it."""
+    for moment in MOMENTS:
+        port = free_port()
+        first, second = Slow(), Slow()
+        async with make(fragment_size=4096) as client:
+            server = make(first, port=port, window=4, slots=2, fragment_size=4096)
+            await server.start()
+            futures = submit(client, f"127.0.0.1:{port}")
+            await turns(moment)
+            await within(server.stop())
+            assert sorted(first.begun) == sorted(first.ended)
+            async with make(second, port=port):
+                await within(asyncio.gather(*futures))
+        assert sorted(first.ended + second.ended) == list(range(15)), f"stopped after {moment} turns"
+
+
+async def test_a_sender_that_stops_at_any_moment_neither_loses_nor_repeats() -> None:
+    """All that was sent before the stop is done once, and its sends and requests succeed."""
+    for moment in MOMENTS:
+        handler = Slow()
+        async with make(handler, window=4, slots=2, fragment_size=4096) as server:
+            client = make(fragment_size=4096)
+            await client.start()
+            futures = submit(client, str(server.address))
+            await turns(moment)
+            await within(client.stop())
+            assert all(future.done() for future in futures)
+            assert [future.exception() for future in futures] == [None] * 15
+        assert sorted(handler.ended) == sorted(handler.begun) == list(range(15)), f"stopped after {moment} turns"

@@ -199,6 +199,33 @@ def test_what_a_name_stands_for_means_its_peer(routes: Book) -> None:
     assert routes.accept(link(ONE)) == (target, Claim.TO_PROVE)
 
 
+def test_without_a_link_its_own_address_alone_means_a_peer(routes: Book) -> None:
+    """What else meant it is free for others, but who is there with its identity is that peer."""
+    target = routes.known(NAME)
+    routes.dial(link(ONE, dialled=True), target)
+    target.links.clear()
+    assert routes.unlinked(target) == [THERE]
+    assert (routes.get(NAME), routes.get(THERE)) == (target, None)
+    other = routes.known(THERE)
+    assert routes.dial(link(ONE, dialled=True), other) is target
+    assert routes.get(THERE) is target
+
+
+def test_what_meant_a_peer_before_its_last_link_is_forgotten(routes: Book) -> None:
+    """Places are not collected: who is at one that an older link showed is no longer taken for the peer."""
+    target = routes.known(NAME)
+    for remote in (THERE, ELSEWHERE):
+        routes.dial(link(ONE, dialled=True), target, remote)
+        target.links.clear()
+        assert routes.unlinked(target) == [remote]
+    assert routes.dial(link(ONE, dialled=True), routes.known(THERE)) is not target
+
+
+def test_who_is_not_known_has_no_addresses(routes: Book) -> None:
+    """A peer that is lost after it was forgotten frees nothing."""
+    assert routes.unlinked(new_peer(THERE, ONE)) == []
+
+
 def test_a_name_takes_no_address_from_who_lives_there(routes: Book) -> None:
     """An address that means a peer with a link keeps meaning it."""
     living, _ = routes.accept(link(ONE))

@@ -191,3 +191,16 @@ def test_a_cancel_reaches_the_first_run() -> None:
     feed(link, frame(REQ_ACK | RETRY | CONTINUED, 1, (9).to_bytes(8, "big") + b"x") + frame(CANCEL, 1, b"\x01"))
     assert isinstance(message, Work)
     assert message.told is True
+
+
+def test_what_is_turned_back_is_not_kept() -> None:
+    """Of messages later than the last one taken that are here in part nothing more is waited for, whatever still comes."""
+    link = linked(window=2)
+    total = (6).to_bytes(8, "big") + b"one"
+    feed(link, frame(REQ_ACK | CONTINUED, 1, total) + frame(REQ_ACK | CONTINUED, 2, total))
+    link.turn_back(2)
+    link.leave()
+    assert link.reader.unfinished
+    feed(link, frame(FRAGMENT, 2, b"two") + frame(FRAGMENT, 1, b"two"))
+    assert [message.serial for message in link.arrived] == [1]
+    assert not link.reader.unfinished

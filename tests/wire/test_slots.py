@@ -244,6 +244,34 @@ def test_turned_away() -> None:
     assert (link.held, peer_of(link).held, slots.running) == (0, {}, 0)
 
 
+def test_turned_back() -> None:
+    """What comes before the goodbye of a node that stops is not refused: the goodbye says that it was not taken."""
+    link = linked()
+    slots = peer_of(link).slots
+    feed(link, frame(REQ_ACK, 1))
+    slots.arrived(link)
+    running = begin(link)
+    feed(link, frame(REQ_ACK, 2) + frame(0, 3) + frame(REQ_ACK, 4))
+    slots.turn_away(link, 7, "stopping", promised=False)
+    feed(link, frame(REQ_ACK, 5) + frame(REQ_ACK | RETRY, 0))
+    slots.turn_away(link, 7, "stopping", promised=False)
+    assert (link.arrived, list(peer_of(link).held)) == ([], [1])
+    assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK | RETRY, 0)], (
+        "one sent again is older than those"
+    )
+    link.leave(take_all=True)
+    assert sent(link)[0][:2] == (GOODBYE, 1), "and none of them can be taken any more"
+    assert slots.release(running)
+
+
+def test_nothing_is_turned_back_of_libchirp() -> None:
+    """Toward libchirp, which knows no goodbye, it is a missing acknowledgement that says it."""
+    link = plain_link()
+    feed(link, frame(REQ_ACK, 1))
+    peer_of(link).slots.turn_away(link, 7, "stopping", promised=False)
+    assert (link.arrived, link.turned_back, sent(link)) == ([], None, [])
+
+
 # Deadlines and withdrawals
 
 

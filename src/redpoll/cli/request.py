@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 from typing import Annotated, NoReturn
@@ -11,6 +12,7 @@ import typer
 from redpoll.address import Address
 from redpoll.config import Config
 from redpoll.errors import NoAnswer, NotConfirmed, SendError, UsageError
+from redpoll.message import Message
 from redpoll.node import Node
 
 from . import runtime
@@ -26,7 +28,7 @@ from .options import (
 )
 from .output import Output, payload
 from .records import Form, Records, is_screen
-from .runtime import Stop
+from .runtime import DRAIN, Stop
 from .sink import Sink
 from .source import Source
 
@@ -60,6 +62,7 @@ def request(
     """Send a request and print the answer.
 
     Exits with 3 when there is none in time, with 1 when the request was refused or did not get there.
+    Ctrl-C waits for the answer to what was sent, five seconds at most.
     """
     if (message is None) == (file is None):
         raise UsageError("a request is one message", hint="give either a message or --file PATH")
@@ -86,13 +89,14 @@ async def _ask(job: _Job, stop: Stop) -> ExitCode:
     async with Sink(None) as sink, node:
         started = time.perf_counter()
         try:
-            answer = await stop.unless(node.request(question))
+            answer = await _answer(node, question, stop)
         except (SendError, NoAnswer) as error:
             job.output.error(error)
             # Its time was over after it had left: that the answer is missing is all that is known.
             late = isinstance(error, NotConfirmed) and isinstance(error, TimeoutError)
             return ExitCode.NO_ANSWER if late else code_of(error)
         if answer is None:
+            await node.stop(drain=0)
             return stop.code
         elapsed = time.perf_counter() - started
         if job.output.json:
@@ -101,3 +105,15 @@ async def _ask(job: _Job, stop: Stop) -> ExitCode:
         else:
             await sink.write(Records(job.form).encode([answer]))
     return ExitCode.DONE
+
+
+async def _answer(node: Node[bytes], question: Message[bytes], stop: Stop) -> Message[bytes] | None:
+    """Ask; after a stop go on waiting for what was sent, but only for so long. None: it was withdrawn."""
+    asked = node.request(question)
+    await stop.unless(asyncio.wait({asked}))
+    if not asked.done() and node.stats().sent:
+        await asyncio.wait({asked}, timeout=DRAIN)
+    if asked.done():
+        return asked.result()
+    asked.cancel()
+    return None

@@ -186,8 +186,11 @@ class Shutdown:
 
     @property
     def _parted(self) -> bool:
-        """Whether no goodbye waits for an answer."""
-        return not any(_awaits_goodbye(each.link) for each in self._peers.connections)
+        """Whether no goodbye waits for an answer, nor for the handshake of who may take the link for open already."""
+        return not any(
+            _awaits_goodbye(each.link) or (each.link.state is LinkState.HANDSHAKE and not each.link.dialled)
+            for each in self._peers.connections
+        )
 
     def _close_all(self) -> None:
         """Close every connection, once what was written is gone; what is not confirmed by then fails."""

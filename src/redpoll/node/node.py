@@ -38,7 +38,7 @@ from redpoll.serializers import get as get_serializer
 from redpoll.stats import NodeStats
 from redpoll.transport.listen import Listener
 from redpoll.wire.frames import Kind
-from redpoll.wire.peer import Peer
+from redpoll.wire.peer import WITHDRAW_GRACE, Peer
 
 __all__ = ["Node"]
 
@@ -55,10 +55,10 @@ else:
 _REQ_ACK = int(Kind.REQ_ACK)
 _REQUEST = int(Kind.REQ_ACK | Kind.WANTED)
 
-#: A forwarded message has what is left of its deadline less this share, or these seconds where they are less: the error
-#: of the next hop then reaches the first sender before that one's own time is over.
-_FORWARD_SHARE = 0.15
-_FORWARD_MARGIN = 0.5
+#: A forwarded message has what is left of its deadline less this share, or these seconds where they are less: a next hop
+#: that is frozen is first asked whether it had begun, and the error is to reach the first sender inside its own time.
+_FORWARD_SHARE = 0.3
+_FORWARD_MARGIN = WITHDRAW_GRACE + 0.5
 
 
 class Node(Generic[DataT]):

@@ -37,6 +37,7 @@ from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.frames import PREAMBLE_SIZE
 from redpoll.wire.link import Link
+from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
@@ -257,6 +258,12 @@ class Peers:
             self._replaced(connection.target, peer, now)
         if first:
             self.node.events.tell("peer_connected", info(peer))
+        if self.closing is not None:
+            # Its other end takes the link for open: the goodbye tells it that nothing was taken.
+            self._turn_away(peer, connection.link)
+            connection.link.leave()
+        elif self.stopping:
+            self.changed()
 
     def arrived(self, connection: Connection, now: float) -> None:
         """Messages came over a connection."""
@@ -266,7 +273,7 @@ class Peers:
             return
         if self.stopping:
             # What came after our goodbye or before we could say it; at last also what that had promised.
-            peer.slots.turn_away(link, ShuttingDown.code, "the node is stopping", promised=self.closing is not None)
+            self._turn_away(peer, link)
         link.liveness.used = now
         if peer.slots.arrived(link):
             for each in peer.links:
@@ -276,6 +283,9 @@ class Peers:
             self.begun(peer)
         elif self.consumers is not None:
             self.consumers.arrived(peer, now)
+
+    def _turn_away(self, peer: Peer, link: Link) -> None:
+        peer.slots.turn_away(link, ShuttingDown.code, "the node is stopping", promised=self.closing is not None)
 
     def suspect(self, connection: Connection) -> None:
         """A ping was not answered in time: tell whoever wants to know."""
@@ -327,6 +337,7 @@ class Peers:
             for number in self.claims.of_peer(peer):
                 self._unproven(number)
         if not peer.links:
+            self._part_ways(peer, now)
             if not parted:
                 self.absent.add(peer)
             self.forget_if_idle(peer)
@@ -404,11 +415,24 @@ class Peers:
         self.room(target)
         self.forget_if_idle(target)
 
+    def _part_ways(self, peer: Peer, now: float) -> None:
+        """What waits for a peer whose last link is gone goes to where it is addressed: names may lead elsewhere by now."""
+        others = set(self.routes.unlinked(peer))
+        if not any(out.message.address in others for out in peer.queue if out.stage != Stage.ENDED and not out.pinned):
+            return
+        for out in peer.take_queue():
+            address = out.message.address
+            self._submit(out, self.at(address) if address in others else peer, now)
+
     def _move_queue(self, source: Peer, peer: Peer, now: float) -> None:
         for out in source.take_queue():
-            if isinstance(out, Sending):
-                out.peer = peer
-            peer.submit(out, now)
+            self._submit(out, peer, now)
+
+    @staticmethod
+    def _submit(out: Outgoing, peer: Peer, now: float) -> None:
+        if isinstance(out, Sending):
+            out.peer = peer
+        peer.submit(out, now)
 
     # What waits for room
 

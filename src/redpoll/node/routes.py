@@ -33,7 +33,7 @@ class Routes:
     """The peers that a node knows.
 
     A peer is an identity at a place: two nodes behind one address are two. An address without more means the newest
-    live node there; several may mean one peer, as a name and what it stands for do.
+    live node there; several may mean one peer, as a name and what it stands for do, while it has a link that shows it.
     """
 
     def __init__(self, identity: bytes) -> None:
@@ -42,6 +42,8 @@ class Routes:
         self._by_identity: dict[bytes, list[Peer]] = {}
         #: All peers, each with the addresses that mean it.
         self._names: dict[Peer, list[Address]] = {}
+        #: Those that meant a peer while its last link was up: who is there and has its identity is that peer.
+        self._former: dict[Peer, set[Address]] = {}
 
     @property
     def table(self) -> dict[Address, Peer]:
@@ -74,6 +76,7 @@ class Routes:
 
     def forget(self, peer: Peer) -> None:
         """Know a peer no longer."""
+        self._former.pop(peer, None)
         for address in self._names.pop(peer, ()):
             del self._by_address[address]
         if peer.identity is not None:
@@ -82,6 +85,20 @@ class Routes:
                 same.remove(peer)
             if not same:
                 self._by_identity.pop(peer.identity, None)
+
+    def unlinked(self, peer: Peer) -> list[Address]:
+        """Note that a peer has no link any more: only its own address still means it; return what does no longer.
+
+        What a name stands for may be another node when it is looked up next.
+        """
+        if peer not in self._names:
+            return []
+        others = [address for address in self._names[peer] if address != peer.address]
+        for address in others:
+            del self._by_address[address]
+            self._names[peer].remove(address)
+        self._former[peer] = set(others)
+        return others
 
     def same_node(self, peer: Peer) -> Peer | None:
         """The peer that is known for the node of one that may have been forgotten: its identity at its address."""
@@ -204,7 +221,7 @@ class Routes:
         """Whether a peer is where a link comes from; where nobody can be dialled back, it has to be in the same run."""
         known = peer.address
         if can_be_dialled(place):
-            return known == place or self._by_address.get(place) is peer
+            return known == place or self._by_address.get(place) is peer or place in self._former.get(peer, ())
         here = known == place if place is not None else known is None or known.kind != "tcp"
         return here and link.announced is not None and peer.epoch == link.announced.epoch
 

@@ -199,6 +199,11 @@ class Bodies:
             peer.held[serial] = message
         link.arrived.append(message)
 
+    def discard_later(self, serial: int) -> None:
+        """Drop what is here in part of messages later than one."""
+        if self._partial is not None:
+            self._partial.discard_later(serial)
+
     def abandon(self, serial: int) -> Assembly | None:
         """Give up a message that arrived in part, and return what there was of it."""
         return None if self._partial is None else self._partial.end(serial)

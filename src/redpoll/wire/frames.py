@@ -28,6 +28,7 @@ __all__ = [
     "decode_refusal",
     "encode_refusal",
     "frame_struct",
+    "is_later",
     "own_struct",
     "refusal_text",
 ]
@@ -131,3 +132,8 @@ def frame_struct(size: int) -> Struct:
 def own_struct(size: int) -> Struct:
     """As `frame_struct`, with the identity in its two halves: this process's prefix and a number."""
     return Struct(f"!8sQIIHB{size}s")
+
+
+def is_later(serial: int, than: int) -> bool:
+    """Whether a serial comes after another, which may be before the end of the 32 bits."""
+    return 0 < (serial - than) & 0xFFFFFFFF < 0x80000000

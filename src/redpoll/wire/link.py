@@ -23,6 +23,7 @@ from redpoll.wire.frames import (
     Kind,
     control_frame,
     encode_refusal,
+    is_later,
 )
 from redpoll.wire.handshake import Handshake
 from redpoll.wire.inbound import Inbound
@@ -106,6 +107,7 @@ class Link:
         "taking",
         "timed",
         "transfers",
+        "turned_back",
         "window",
         "window_bytes",
         "window_bytes_used",
@@ -160,6 +162,8 @@ class Link:
         self.pings: set[int] = set()
         #: The serial of the last message that was taken, one sent again aside; None while there is none.
         self.last_serial: int | None = None
+        #: The serial of the first message that came and was not taken, though our goodbye was not said yet.
+        self.turned_back: int | None = None
         self.window = self.window_bytes = self.window_used = self.window_bytes_used = 0
         #: Bytes of the message in flight that is larger than the window: there is one at a time, and others beside it.
         self.oversized = 0
@@ -252,12 +256,17 @@ class Link:
         """
         if (self.state, Event.GOODBYE_SENT) not in TRANSITIONS:
             return
-        self.takes_all = take_all
+        self.takes_all = take_all and self.turned_back is None
         self.sends_on = sends_on and self.announced is not None
         if self.announced is not None:
             self._say_goodbye()
         self.step(Event.GOODBYE_SENT)
         self._credit_at_once()
+
+    def turn_back(self, serial: int) -> None:
+        """Take no message from this serial on: the goodbye, which is to come, says so."""
+        if self.turned_back is None:
+            self.turned_back = serial
 
     def _credit_at_once(self) -> None:
         """Keep no credit back any more: the sender moves to another link when all that it sent here has ended."""
@@ -266,6 +275,9 @@ class Link:
 
     def _say_goodbye(self) -> None:
         last = self.last_serial
+        if self.turned_back is not None:
+            last = (self.turned_back - 1) & 0xFFFFFFFF
+            self.reader.discard_later(last)
         said = Goodbye.ALL if self.takes_all else Goodbye.NONE if last is None else Goodbye.UP_TO
         self._put(control_frame(Control.GOODBYE, last or 0, body=bytes((said,))))
 
@@ -281,7 +293,7 @@ class Link:
         late: list[Outgoing] = []
         if said is not Goodbye.ALL:
             crossing = self.in_flight.values()
-            late += [out for out in crossing if said is Goodbye.NONE or _is_later(out.serial, last)]
+            late += [out for out in crossing if said is Goodbye.NONE or is_later(out.serial, last)]
         late += self.transfers.unbegun()
         for out in late:
             self.forget(out)
@@ -626,8 +638,3 @@ class Link:
         self.idle_at = now + reuse / 4
         if not self.busy and (peer is None or not (peer.queued or peer.requests)):
             self.leave(take_all=True)
-
-
-def _is_later(serial: int, than: int) -> bool:
-    """Whether a serial comes after another, which may be before the end of the 32 bits."""
-    return 0 < (serial - than) & 0xFFFFFFFF < 0x80000000

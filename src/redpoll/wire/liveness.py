@@ -9,7 +9,7 @@ from redpoll.wire.settings import Settings
 
 __all__ = ["Liveness"]
 
-#: A timer that comes this much late, seconds, says that this process was busy: read first, judge then.
+#: A timer that comes this much late, seconds, says that this process was busy. Reading what came takes as long at most.
 _LAG = 0.1
 
 
@@ -27,7 +27,7 @@ class Liveness:
         suspect: Whether a ping has been unanswered for `keepalive`.
     """
 
-    __slots__ = ("_opened", "_pinged", "_ready_by", "_settings", "_strict_at", "heard", "suspect", "used")
+    __slots__ = ("_lagged", "_opened", "_pinged", "_ready_by", "_settings", "heard", "suspect", "used")
 
     #: Send a ping.
     PING: Final = _Verdict.PING
@@ -40,7 +40,7 @@ class Liveness:
         timeout = settings.handshake_timeout
         self._ready_by = None if timeout is None else now + timeout
         self._pinged: float | None = None
-        self._strict_at: float | None = None
+        self._lagged = False
         self.heard = now
         self.used = now
         self.suspect = False
@@ -48,6 +48,7 @@ class Liveness:
     def open(self) -> None:
         """The handshake is here."""
         self._opened = True
+        self._lagged = False
 
     def next_deadline(self, announced: bool) -> float | None:
         """When to look again; `announced` tells whether the other end understands pings."""
@@ -56,8 +57,6 @@ class Liveness:
         keepalive = self._settings.keepalive
         if keepalive is None or not announced:
             return None
-        if self._strict_at is not None:
-            return self._strict_at
         if self._pinged is None:
             return self.heard + keepalive
         return self._pinged + (3 * keepalive if self.suspect else keepalive)
@@ -67,25 +66,37 @@ class Liveness:
         due = self.next_deadline(announced)
         if due is None or now < due:
             return None
-        if not self._opened:
-            return f"no handshake within {self._settings.handshake_timeout:g} s"
-        # Nothing was heard for long before the ping: what has its very time, on a coarse clock, came after it.
-        if self._pinged is not None and self.heard >= self._pinged:
-            self._pinged = self._strict_at = None
-            self.suspect = False
-            return None if now < self.heard + (self._settings.keepalive or 0.0) else self._ping(now)
-        if self._pinged is None:
-            return self._ping(now)
-        if self._strict_at is None and now - due > _LAG:
-            # This process did not run when it should have: what was sent to it in the meantime is still to be read.
-            self._strict_at = now + _LAG
+        if self._opened and (self._pinged is None or self.heard >= self._pinged):
+            return self._go_on(now)
+        if not self._lagged and now - due > _LAG:
+            # This process did not run when it should have: that is no silence of the other end, and what that sent in the
+            # meantime is still to be read. Once: a process that always lags has to come to an end too.
+            self._lagged = True
+            self._begin_again(now)
             return None
-        self._strict_at = None
+        self._lagged = False
+        if self._pinged is None:
+            # Nothing is asked before the handshake.
+            return f"no handshake within {self._settings.handshake_timeout:g} s"
         if self.suspect:
             return f"no sign of life for {now - self._pinged:.1f} s, pings unanswered"
         self.suspect = True
         return Liveness.SUSPECT
 
-    def _ping(self, now: float) -> _Verdict:
+    def _begin_again(self, now: float) -> None:
+        """Give the other end as long as what it was being waited for takes."""
+        if self._pinged is None:
+            self._ready_by = now + _LAG
+        else:
+            self._pinged = now - (self._settings.keepalive or 0.0) if self.suspect else now
+
+    def _go_on(self, now: float) -> _Verdict | None:
+        """Ask, or ask no more because something came."""
+        if self._pinged is not None:
+            # Nothing was heard for long before the ping: what has its very time, on a coarse clock, came after it.
+            self._pinged = None
+            self.suspect = self._lagged = False
+            if now < self.heard + (self._settings.keepalive or 0.0):
+                return None
         self._pinged = now
-        return _Verdict.PING
+        return Liveness.PING

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import Assembly
 from redpoll.wire.capabilities import WINDOW_UNIT
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import Kind, is_later
 from redpoll.wire.settings import Settings
 
 __all__ = ["MAX_UNWANTED", "Partial"]
@@ -20,6 +20,8 @@ __all__ = ["MAX_UNWANTED", "Partial"]
 #: only the number of its bytes is kept.
 MAX_UNWANTED = 4096
 
+_REQ_ACK = int(Kind.REQ_ACK)
+_RETRY = int(Kind.RETRY)
 _ANSWER = int(Kind.ANSWER)
 
 
@@ -83,6 +85,16 @@ class Partial:
         for serial in serials:
             self._answers.pop(serial).discard()
         self._count_unwanted(len(serials))
+
+    def discard_later(self, serial: int) -> None:
+        """Keep no message later than one that is to be acknowledged: it is sent again over another link."""
+        for body in self._bodies.values():
+            first_time = body.kind & (_REQ_ACK | _RETRY | _ANSWER) == _REQ_ACK
+            if first_time and not body.discarded and is_later(body.serial, serial):
+                body.discard()
+                self._messages -= 1
+                self._bytes -= body.size
+                self._unwanted += 1
 
     def _count_unwanted(self, count: int) -> None:
         self._unwanted += count

@@ -257,6 +257,10 @@ class Reader:
         link.last_serial = messages[-1].serial
         return stop
 
+    def discard_later(self, serial: int) -> None:
+        """Drop what is here in part of messages later than one, which are sent again elsewhere."""
+        self._bodies.discard_later(serial)
+
     def abandon(self, serial: int) -> Assembly | None:
         """Give up a message that arrived in part, and return what there was of it."""
         return self._bodies.abandon(serial)

@@ -23,6 +23,7 @@ from redpoll.wire.states import LinkState
 __all__ = ["OVERHEAD", "Counters", "SlotPool", "Slots"]
 
 _REQ_ACK = int(Kind.REQ_ACK)
+_RETRY = int(Kind.RETRY)
 _ENDED = int(Phase.ENDED)
 _CLOSED = LinkState.CLOSED
 
@@ -311,7 +312,10 @@ class Slots:
                 self._refuse(message, code, text)
 
     def turn_away(self, link: Link, code: int, text: str, *, promised: bool) -> None:
-        """Refuse what a link brought, before it waits.
+        """Take nothing more of what a link brought, before it waits.
+
+        What comes before our goodbye from who understands one is not mentioned: the goodbye will say that it was not taken,
+        and it goes to whoever is there next. What cannot be sent again that way is refused.
 
         Args:
             link: The link.
@@ -321,7 +325,11 @@ class Slots:
         """
         messages, link.arrived = link.arrived, []
         for message in messages:
-            if not promised and not link.taking and message.kind & _REQ_ACK:
+            if link.taking and link.announced is not None and message.kind & (_REQ_ACK | _RETRY) == _REQ_ACK:
+                if self.held.get(message.serial) is message:
+                    del self.held[message.serial]
+                link.turn_back(message.serial)
+            elif not promised and not link.taking and message.kind & _REQ_ACK:
                 link.arrived.append(message)
             else:
                 self.counters.received += 1
