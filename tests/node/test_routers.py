@@ -16,7 +16,7 @@ from tests.node.support import Inbox, make, to, until, within
 pytestmark = pytest.mark.asyncio
 
 #: Seconds that the first sender gives; each router has less, by what it takes to ask the next hop whether it had begun.
-TIMEOUT = 1.0
+TIMEOUT = 2.0
 
 
 class Router:
