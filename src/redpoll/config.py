@@ -135,7 +135,7 @@ class Config:
 
     max_connections: int = 10_000
     """Links at a time, those still in their handshake included, 1 to 4,294,967,295; further ones are closed when
-    accepted."""
+    accepted. While more peers than that are gone and have messages here that wait or are handled, nobody is let in."""
 
     max_connections_per_host: int = 1_000
     """The same for those accepted from one IP address; all unix sockets count as one host."""
