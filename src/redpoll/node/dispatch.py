@@ -176,7 +176,7 @@ class Dispatcher:
                 message.phase = 1
                 count += 1
                 size += frame[2]
-            if number >= look or (own_slot and _has_much(link_of)):
+            if number >= look or (own_slot and (link_of.transfers or link_of.out_bytes > OUTPUT_LIMIT)):
                 look = min(most, number + _LOOK_EVERY)
                 if self._over(link_of, number, most, now):
                     if not own_slot:

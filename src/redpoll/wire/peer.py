@@ -137,7 +137,8 @@ class Peer:
         """Send a message: at once, or when those before it and the window allow; settles it with an error at a bound."""
         link = self.link
         settings = self.settings
-        overasked = out.kind & _WANTED and self.requests.count >= settings.queue_messages
+        requests = self.requests
+        overasked = requests and out.kind & _WANTED and requests.count >= settings.queue_messages
         if link is not None and not self.queued and not overasked and link.admits(out):
             self._transmit(link, out, now)
             if out.deadline is not None:
