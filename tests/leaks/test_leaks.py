@@ -21,8 +21,8 @@ ROUNDS = 9
 
 # What may be more in the last third of the rounds than in the one before, however much was done in them: tables of the
 # interpreter and of the event loop grow in steps, and timers that were cancelled, a few hundred objects, wait there for
-# the next clearing. The system's allocator keeps pages as it likes.
-LIMITS = {"traced": 96 * 1024, "objects": 500, "resident": 4 * 1024 * 1024}
+# the next clearing. The allocator keeps pages of a round at its height, more or fewer of them each time.
+LIMITS = {"traced": 96 * 1024, "objects": 500, "resident": 16 * 1024 * 1024}
 
 #: Enough that 32 bytes of each operation in a third of the rounds are above the limit; nodes that come and go take longer.
 COUNTS = dict.fromkeys(WORKS, 18_000) | {"connections": 3_600, "vanished": 3_600}
