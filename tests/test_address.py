@@ -140,6 +140,14 @@ def test_parse_remembers() -> None:
     assert Address.parse(first) is first
 
 
+def test_parse_remembers_a_few_thousand() -> None:
+    """Of more texts than are remembered the one that was used longest ago is forgotten."""
+    first, *others = (Address.parse(f"127.0.0.1:{port}") for port in range(1, 4_098))
+    assert Address.parse("127.0.0.1:4097") is others[-1]
+    assert Address.parse("127.0.0.1:1") == first
+    assert Address.parse("127.0.0.1:1") is not first
+
+
 def test_equal_addresses_are_one_key() -> None:
     """Different spellings of one address are equal and hash alike; different addresses are not."""
     assert len({Address.parse(text) for text in ("[::1]:5", "[0::1]:5", "[::0001]:5")}) == 1

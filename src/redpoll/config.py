@@ -135,7 +135,7 @@ class Config:
 
     max_connections: int = 10_000
     """Links at a time, those still in their handshake included, 1 to 4,294,967,295; further ones are closed when
-    accepted."""
+    accepted. While more peers than that are gone and have messages here that wait or are handled, nobody is let in."""
 
     max_connections_per_host: int = 1_000
     """The same for those accepted from one IP address; all unix sockets count as one host."""
@@ -145,7 +145,8 @@ class Config:
     are `window_bytes`, `lookahead`, `max_message_size` and `send_queue_bytes`, each for one peer."""
 
     send_queue_limit: int = 100_000
-    """Messages that wait to be sent to one peer, 1 to 4,294,967,295; a send past it fails with `QueueFull`."""
+    """Messages that wait to be sent to one peer, and requests to it that are done and wait for their answers, 1 to
+    4,294,967,295 of each; a send or request past it fails with `QueueFull`."""
 
     send_queue_bytes: int = 64 * _MIB
     """Bytes that wait to be sent to one peer, 1 to 2**63-1 (default 64 MiB); one message of any legal size always

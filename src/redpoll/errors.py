@@ -324,11 +324,11 @@ class NotSent(SendError):
 
 
 class QueueFull(NotSent):
-    """The send queue of that peer is at its bound.
+    """The send queue of that peer is at its bound, or so many requests to it are done and not answered.
 
     Attributes:
         limit: The bound.
-        unit: "messages" or "bytes".
+        unit: "messages", "bytes" or "requests".
     """
 
     def __init__(self, message: Any, limit: int, unit: str, address: Address | str | None = None) -> None:

@@ -11,10 +11,12 @@ from redpoll import (
     Message,
     Received,
 )
+from redpoll.transport import connection as connection_module
+from redpoll.transport.connection import BACKED_UP
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import PREAMBLE, Kind
 from redpoll.wire.handshake import Handshake
-from tests.node.support import Inbox, make, settle, to, turns, until, within
+from tests.node.support import Inbox, elapse, make, raw_dialling, settle, to, turns, until, within
 
 
 @pytest.mark.asyncio
@@ -139,30 +141,61 @@ async def test_a_handler_may_talk_to_a_third_node() -> None:
 
 
 @pytest.mark.asyncio
-async def test_who_does_not_read_the_answers_is_not_answered_further() -> None:
+@pytest.mark.parametrize(("count", "size"), [(400, 100_000), (40, 1_000_000), (40, 1_100_000)])
+@pytest.mark.parametrize("kind", ["plain", "at once", "later"])
+async def test_who_does_not_read_the_answers_is_not_answered_further(kind: str, count: int, size: int) -> None:
     """Output for one peer is bounded: past it no more of its requests begin, until it reads again; then all do."""
     begun = 0
 
-    def handler(message: Received[bytes]) -> bytes:
+    def answer(message: Received[bytes]) -> bytes:
         nonlocal begun
         begun += 1
-        return bytes(1_000_000)
+        return bytes(size)
 
-    async with make(handler, window=200) as node:
+    async def answer_later(message: Received[bytes]) -> bytes:
+        if kind == "later":
+            await asyncio.sleep(0)
+        return answer(message)
+
+    async with make(answer if kind == "plain" else answer_later, window=count, fragment_size=1 << 20) as node:
         reader, writer = await asyncio.open_connection("127.0.0.1", node.address.port)
         introduction = Announcement(slots=1, window=64, window_bytes=1 << 22, max_message_size=1 << 30, epoch=1)
         writer.write(Handshake(1, b"x" * 16).encode() + introduction.encode())
         writer.transport.pause_reading()  # type: ignore[attr-defined]
-        for number in range(1, 101):
+        for number in range(1, count + 1):
             writer.write(PREAMBLE.pack(number.to_bytes(16, "big"), number, 0, 0, Kind.REQ_ACK | Kind.WANTED))
-        await until(lambda: node.stats().received == 100, "all requests")
-        await turns()
-        assert 0 < begun < 50
+        await until(lambda: node.stats().received == count, "all requests")
+        await elapse(0.1)
+        # What the system holds for a connection is some megabytes too.
+        assert 0 < begun * size < BACKED_UP + 12_000_000
         writer.transport.resume_reading()  # type: ignore[attr-defined]
-        await within(reader.readexactly(100 * (PREAMBLE.size + 1_000_000)))
-        assert begun == 100
+        while begun < count:
+            assert await within(reader.read(1 << 20))
         writer.transport.abort()
         await until(lambda: not node.stats().connections, "the end of the link")
+
+
+@pytest.mark.asyncio
+async def test_acknowledgements_behind_a_large_message_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind a large message that libchirp does not read, which nothing may interrupt, acknowledgements do not add up."""
+    monkeypatch.setattr(connection_module, "BACKED_UP", 512 * 1024)
+    begun = 0
+
+    def handler(message: Received[bytes]) -> None:
+        nonlocal begun
+        begun += 1
+        if begun == 1:
+            message.node.send(message.reply(bytes(50_000_000)), timeout=None, acknowledge=False)
+
+    async with make(handler, fragment_size=4096) as node, raw_dialling(node, port=0, redpoll=False) as link:
+        link.send(link.message())
+        await until(lambda: any(each.link.transfers for each in node._peers.connections), "the large message")
+        writing = asyncio.create_task(link.write_all(link.message().encode() * 100_000))
+        await until(lambda: begun > 5_000, "the messages")
+        await elapse(0.5)
+        assert begun < 50_000
+        writing.cancel()
+        await asyncio.wait([writing])
 
 
 @pytest.mark.asyncio

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import socket
 import warnings
@@ -101,6 +102,23 @@ async def test_unix_socket(tmp_path: Path) -> None:
         assert str(server.address) == f"unix:{path}"
         assert (await within(client.request(to(server)))).data == b"yes"
     assert not path.exists()
+
+
+@pytest.mark.asyncio
+async def test_backlog_holds_what_is_not_accepted(tmp_path: Path) -> None:
+    """While a node accepts nobody, so many connections wait at its socket, and one; the system turns away the next."""
+    path = str(tmp_path / "socket")
+    with contextlib.ExitStack() as stack:
+        async with make(Inbox(), host=f"unix:{path}", backlog=3) as node:
+            strangers = [stack.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(5)]
+            for stranger in strangers:
+                stranger.setblocking(False)
+            for stranger in strangers[:4]:
+                stranger.connect(path)
+            with pytest.raises(BlockingIOError):
+                strangers[4].connect(path)
+            await until(lambda: node.stats().connections == 4, "those that waited")
+            strangers[4].connect(path)
 
 
 @pytest.mark.asyncio

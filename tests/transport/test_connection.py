@@ -25,6 +25,7 @@ from tests.node.support import (
     make,
     raw_accepting,
     raw_dialling,
+    settle,
     to,
     turns,
     until,
@@ -384,6 +385,28 @@ async def test_who_does_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> N
         error = await lost.error()
         assert isinstance(error, PeerLost)
         assert "it does not read" in str(error)
+
+
+@pytest.mark.asyncio
+async def test_who_does_not_read_a_large_message_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So do those that have to wait behind a large message to libchirp, which nothing may interrupt."""
+    monkeypatch.setattr(connection_module, "UNREAD_LIMIT", 1_000_000)
+    async with make(fragment_size=4096) as server, raw_dialling(server, port=0, redpoll=False) as peer:
+        lost = Lost(server)
+        peer.send(peer.message())
+        async with server.take() as message:
+            large = server.send(message.reply(bytes(50_000_000)), timeout=None)
+            await until(lambda: any(each.link.transfers for each in server._peers.connections), "its beginning")
+        writing = asyncio.create_task(peer.write_all(peer.message().encode() * 100_000))
+        releasing = asyncio.create_task(_release_all(server))
+        assert "it does not read" in str(await lost.error())
+        releasing.cancel()
+        await settle(writing, releasing, large)
+
+
+async def _release_all(node: Node[Any]) -> None:
+    async for message in node:
+        message.release()
 
 
 @pytest.mark.asyncio

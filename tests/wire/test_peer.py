@@ -158,6 +158,26 @@ def test_one_message_of_any_size_may_wait() -> None:
     assert (other.queued, other.queued_bytes) == (5, 0)
 
 
+@pytest.mark.parametrize("plain", [False, True])
+def test_requests_without_an_answer_are_bounded(plain: bool) -> None:
+    """So many requests that are done and not answered: the next one fails as not sent; an answer lets one in."""
+    peer = make_peer(queue_messages=2, acknowledge=not plain)
+    link = add_link(peer, plain=plain)
+    message = Message(b"?", THERE)
+    first, second, third, fourth = (Sent(b"?", REQ_ACK | WANTED, message=message) for _ in range(4))
+    submit(peer, first, second)
+    if not plain:
+        acknowledge(link, first, second)
+        assert (first.body, first.message.data) == (b"", b"?")
+    submit(peer, third, plain_send := Sent(b"no request", kind=0))
+    assert isinstance(third.error, QueueFull)
+    assert third.error.reason == "the send queue holds its limit of 2 requests"
+    feed(link, frame(0 if plain else ANSWER, first.serial, identity=first.identity))
+    submit(peer, fourth)
+    assert (first.error, second.settled, fourth.settled) == (None, False, False)
+    assert plain or plain_send.settled
+
+
 def test_too_large_for_the_other_end() -> None:
     """A message above what the other end accepts fails alone, with the limit named; those behind it go."""
     peer = make_peer()

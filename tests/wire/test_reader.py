@@ -362,6 +362,18 @@ def test_any_stream_of_a_plain_node(stream: tuple[bytes, list[Seen]], cuts: list
     ]
 
 
+def test_what_waits_of_a_frame_is_bounded() -> None:
+    """Of a frame that is not here whole no more waits than its longest lead and a small body; a large one has its own."""
+    link = linked()
+    for serial, size in enumerate((LARGE, LARGE + 1)):
+        whole = message(REQ_ACK, serial, bytes(size), header=bytes(0xFFFF), block=metadata((9, bytes(0xFFFC))))
+        feed(link, whole[:-1])
+        assert len(link.reader._tail) == (196_634 if size == LARGE else 0)
+        feed(link, whole[-1:])
+        assert [each.body_size for each in link.arrived] == [size + 0xFFFF]
+        link.arrived.clear()
+
+
 @given(streams(), st.data())
 def test_cut_off(stream: tuple[bytes, list[Seen]], data: st.DataObject) -> None:
     """Bytes that end in the middle of a frame give the messages before it, in order, and never a part of one."""

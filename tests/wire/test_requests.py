@@ -14,21 +14,24 @@ def test_oldest_first() -> None:
     """Requests with one identity are answered in the order of sending; then the key is free."""
     requests = Requests()
     first, second = request(1), request(2)
-    requests[b"same"] = [first, second]
+    requests.add(b"same", first)
+    requests.add(b"same", second)
+    assert requests.count == 2
     assert [requests.take(b"same") for _ in range(3)] == [first, second, None]
-    assert not requests
+    assert (requests, requests.count) == ({}, 0)
 
 
 def test_drop() -> None:
     """A request is dropped by serial or identity, whatever it waits under, and no other with it."""
     requests = Requests()
     one, other, more = request(1), request(2), request(3)
-    requests[1] = [one]
-    requests[other.identity] = [other, more]
+    requests.add(1, one)
+    requests.add(other.identity, other)
+    requests.add(other.identity, more)
     requests.drop(one)
     requests.drop(other)
     requests.drop(request(9))
-    assert requests == {other.identity: [more]}
+    assert (requests, requests.count) == ({other.identity: [more]}, 1)
     assert requests.given_up is None
 
 
@@ -54,5 +57,6 @@ def test_over() -> None:
     link = linked()
     one, other = request(1), request(2)
     one.link, other.link = link, linked()
-    requests[1], requests[2] = [one], [other]
+    requests.add(1, one)
+    requests.add(2, other)
     assert requests.over(link) == [one]

@@ -169,3 +169,11 @@ def test_what_was_not_begun() -> None:
     assert transfers.unbegun() == [waiting.out]
     assert (transfers.stop(waiting.out), transfers.stop(waiting.out)) == (waiting, None)
     assert transfers == [begun, answer]
+
+
+def test_answers_beside_the_largest_are_counted() -> None:
+    """What waits of answers is told without the largest of them, which may be of any size; messages do not count."""
+    sizes = (25, 5, 100)
+    answers = [answer_to(number, bytes(size), answer=True) for number, size in enumerate(sizes)]
+    assert Transfers([*answers, answer_to(9, bytes(1_000))]).answered == 30
+    assert (Transfers(answers[:1]).answered, Transfers().answered) == (0, 0)

@@ -126,6 +126,8 @@ class Dispatcher:
                     self.failed(message, error)
                 else:
                     self._start(message, coroutine, self._new_context())
+            if _has_much(message.link) and self._over(message.link, number, most, now):
+                return False
             if number % _LOOK_EVERY == _LOOK_EVERY - 1 and self._loop.time() - now > MAX_SECONDS_PER_TURN:
                 return False
         return False
@@ -174,7 +176,7 @@ class Dispatcher:
                 message.phase = 1
                 count += 1
                 size += frame[2]
-            if number >= look:
+            if number >= look or (own_slot and (link_of.transfers or link_of.out_bytes > OUTPUT_LIMIT)):
                 look = min(most, number + _LOOK_EVERY)
                 if self._over(link_of, number, most, now):
                     if not own_slot:
@@ -191,7 +193,7 @@ class Dispatcher:
 
     def _over(self, link: Link, number: int, most: int, now: float) -> bool:
         """Let output leave while more is made; whether the turn is over, or the other end takes nothing more."""
-        if len(link.out) >= EARLY_FLUSH or link.out_bytes > OUTPUT_LIMIT:
+        if len(link.out) >= EARLY_FLUSH or _has_much(link):
             link.owner.flush()
             if link.owner.backed_up:
                 return True
@@ -253,6 +255,11 @@ class Dispatcher:
             message._refuse_for(error)
         if not isinstance(error, asyncio.CancelledError):
             self._ends.handler_failed(message, error)
+
+
+def _has_much(link: Link) -> bool:
+    """Whether there is much output, or a large answer came last that waits apart from it."""
+    return link.out_bytes > OUTPUT_LIMIT or (bool(link.transfers) and link.transfers[-1].answer)
 
 
 def _is_coroutine_function(handler: Callable[..., Any]) -> bool:

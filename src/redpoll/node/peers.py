@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import random
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -27,6 +26,7 @@ from redpoll.node.absent import REMEMBERED_FOR, Absent
 from redpoll.node.census import Census, info
 from redpoll.node.claims import CLAIM_TIMEOUT, Claims
 from redpoll.node.ends import Ends
+from redpoll.node.places import Places
 from redpoll.node.received import Received
 from redpoll.node.routes import Claim, Routes
 from redpoll.node.sending import Sending
@@ -100,7 +100,7 @@ class Peers:
         self.claims = Claims()
         self.absent = Absent(self.loop, REMEMBERED_FOR, self.forget_if_idle)
         self.connections: set[Connection] = set()
-        self._hosts: Counter[str] = Counter()
+        self.places = Places(config)
         self.turned_away = 0
         self.stopping = False
         self.dialler: Dialler
@@ -122,12 +122,7 @@ class Peers:
 
     def admits(self, remote: Address) -> bool:
         """Whether a stranger may come in."""
-        config = self.config
-        if (
-            self.stopping
-            or len(self.connections) >= config.max_connections
-            or self._hosts[remote.host] >= config.max_connections_per_host
-        ):
+        if self.stopping or not self.places.admits(remote.host, len(self.connections)):
             self.turned_away += 1
             return False
         return True
@@ -137,7 +132,7 @@ class Peers:
         link = Link(self.settings, dialled=False, now=self.loop.time(), make=Received, bodies=self._bodies)
         connection = Connection(self, link, remote, self.loop)
         self.connections.add(connection)
-        self._hosts[remote.host] += 1
+        self.places.take(remote.host)
         return connection
 
     def dialled(self, remote: Address, peer: Peer) -> Connection:
@@ -248,6 +243,7 @@ class Peers:
         if peer.was_linked:
             peer.counters.reconnects += 1
         peer.attach(connection.link, now)
+        self.places.settle(peer)
         # It was set for the handshake; now pings may be due earlier.
         connection.arm()
         peer.was_linked = True
@@ -307,10 +303,7 @@ class Peers:
             self.changed()
         link = connection.link
         if not link.dialled:
-            host = connection.remote.host
-            self._hosts[host] -= 1
-            if self._hosts[host] <= 0:
-                del self._hosts[host]
+            self.places.free(connection.remote.host)
         self.claims.forget(connection)
         peer = link.peer
         if peer is None:
@@ -340,6 +333,8 @@ class Peers:
             self._part_ways(peer, now)
             if not parted:
                 self.absent.add(peer)
+            if not link.dialled:
+                self.places.leave(peer, connection.remote.host)
             self.forget_if_idle(peer)
 
     @staticmethod
@@ -492,6 +487,8 @@ class Peers:
 
     def ended_late(self, peer: Peer) -> None:
         """Messages may have ended after their peer's last link: it is remembered for a time, as who has just gone is."""
+        if not peer.links and not peer.slots.busy:
+            self.places.settle(peer)
         if not peer.links and peer.idle and peer in self.routes and self.closing is None:
             self.absent.add(peer)
             self.forget_if_idle(peer)

@@ -44,7 +44,8 @@ def _high_water(loop: asyncio.AbstractEventLoop) -> int:
 #: With this many pieces of output the turn's end is not waited for: the other end works on them meanwhile.
 EARLY_FLUSH = 32
 
-#: Bytes in the transport above which no message of the peer is begun, since its answer would be one more.
+#: Bytes in the transport, and of answers and acknowledgements that wait for it, above which no message of the peer is
+#: begun, since its answer would be one more.
 BACKED_UP = 4 * 1024 * 1024
 
 #: A link is closed once so many bytes were added to a transport that was full already, less what the other end took
@@ -261,7 +262,11 @@ class Connection(asyncio.BufferedProtocol):
     def backed_up(self) -> bool:
         """Whether the other end has not taken so much that no more is to be made for it."""
         transport = self.transport
-        return not self.link.writable and transport is not None and transport.get_write_buffer_size() > BACKED_UP
+        if self.link.writable or transport is None:
+            return False
+        # Of what waits for the transport one answer may be of any size.
+        waiting = self.link.out_bytes + self.link.transfers.answered
+        return transport.get_write_buffer_size() + waiting > BACKED_UP
 
     @property
     def name(self) -> Address:
@@ -350,9 +355,11 @@ class Connection(asyncio.BufferedProtocol):
         """Count what is added to a full transport; False if the other end takes too little of it, and the link is closed."""
         taken = self._left - transport.get_write_buffer_size()
         self._unread = max(0, self._unread - taken) + size
-        if self._unread <= UNREAD_LIMIT:
+        # Behind a message of libchirp's that is half written nothing was given to the transport.
+        waiting = self._unread + self.link.out_bytes
+        if waiting <= UNREAD_LIMIT:
             return True
-        self.fail(PeerLost(self.name, f"it does not read: {self._unread} bytes more than it takes wait for it"))
+        self.fail(PeerLost(self.name, f"it does not read: {waiting} bytes more than it takes wait for it"))
         return False
 
     def _write(self, transport: asyncio.Transport, parts: list[Body], vectored: bool) -> None:

@@ -136,14 +136,18 @@ class Peer:
     def submit(self, out: Outgoing, now: float) -> None:
         """Send a message: at once, or when those before it and the window allow; settles it with an error at a bound."""
         link = self.link
-        if link is not None and not self.queued and link.admits(out):
+        settings = self.settings
+        requests = self.requests
+        overasked = requests and out.kind & _WANTED and requests.count >= settings.queue_messages
+        if link is not None and not self.queued and not overasked and link.admits(out):
             self._transmit(link, out, now)
             if out.deadline is not None:
                 self._watch(out.deadline, out)
             return
-        settings = self.settings
         full: QueueFull | None = None
-        if self.queued >= settings.queue_messages:
+        if overasked:
+            full = QueueFull(out.message, settings.queue_messages, "requests", self.address)
+        elif self.queued >= settings.queue_messages:
             full = QueueFull(out.message, settings.queue_messages, "messages", self.address)
         elif self.queued and self.queued_bytes + weight(out) > settings.queue_bytes:
             full = QueueFull(out.message, settings.queue_bytes, "bytes", self.address)
@@ -202,7 +206,7 @@ class Peer:
             if out.kind & _REQ_ACK:
                 self.unconfirmed += 1
             if out.kind & _WANTED:
-                self.requests.setdefault(out.identity, []).append(out)
+                self.requests.add(out.identity, out)
             if now - link.liveness.used > 0.75 * self.settings.reuse_time:
                 # The other end may be about to close an idle link: let a probe meet that, not the message (chirp.md 1.7).
                 link.probe()
@@ -254,12 +258,18 @@ class Peer:
             if out.stage == Stage.WITHDRAWING:
                 self.fail(out, NoAnswer(out.message, out.timeout, self.address))
             else:
-                out.stage = Stage.DONE
-                self.requests[out.serial] = [out]
+                self._done(out)
+                self.requests.add(out.serial, out)
             return
         out.stage = _ENDED
         out.deadline = None
         out.settle(None, None)
+
+    @staticmethod
+    def _done(out: Outgoing) -> None:
+        """The work of a request is done, and its answer is to come: it is not sent again."""
+        out.stage = Stage.DONE
+        out.body = out.header = b""
 
     def written(self, out: Outgoing) -> None:
         """The transport took an unacknowledged message."""
@@ -297,7 +307,7 @@ class Peer:
                 self.confirmed(out)
             return
         if waiting:
-            del self.requests[serial]
+            self.requests.take(serial)
         self._answer(out, message)
 
     def awaits(self, link: Link, serial: int) -> bool:
@@ -368,7 +378,7 @@ class Peer:
                     link.window_bytes_used -= out.size
                     self.unconfirmed -= link.announced is None
                     if out.kind & _WANTED and out.stage != _ENDED:
-                        out.stage = Stage.DONE
+                        self._done(out)
                     else:
                         self.confirmed(out)
                     return
@@ -591,5 +601,4 @@ class Peer:
     @property
     def idle(self) -> bool:
         """Whether nothing is kept for this peer."""
-        slots = self.slots
-        return not (self.queued or self.links or self.requests or self.starved or slots.inbox or slots.running)
+        return not (self.queued or self.links or self.requests or self.starved or self.slots.busy)

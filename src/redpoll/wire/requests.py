@@ -15,14 +15,24 @@ _WANTED = int(Kind.WANTED)
 
 
 class Requests(dict[int | bytes, list[Outgoing]]):
-    """The requests to one peer, oldest first: by serial where the work is done, and for libchirp by identity."""
+    """The requests to one peer, oldest first: by serial where the work is done, and for libchirp by identity.
 
-    __slots__ = ("given_up",)
+    Attributes:
+        count: How many they are.
+    """
+
+    __slots__ = ("count", "given_up")
 
     def __init__(self) -> None:
         super().__init__()
+        self.count = 0
         #: Identities of requests to libchirp that nobody waits for any more, the latest last.
         self.given_up: dict[bytes, None] | None = None
+
+    def add(self, key: int | bytes, out: Outgoing) -> None:
+        """Wait for an answer with a key."""
+        self.setdefault(key, []).append(out)
+        self.count += 1
 
     def take(self, key: int | bytes) -> Outgoing | None:
         """Take out the request that an answer is for, the oldest one with that key."""
@@ -30,6 +40,7 @@ class Requests(dict[int | bytes, list[Outgoing]]):
         if not waiting:
             return None
         out = waiting.pop(0)
+        self.count -= 1
         if not waiting:
             del self[key]
         return out
@@ -51,6 +62,7 @@ class Requests(dict[int | bytes, list[Outgoing]]):
             waiting = self.get(key)
             if waiting is not None and out in waiting:
                 waiting.remove(out)
+                self.count -= 1
                 if not waiting:
                     del self[key]
 

@@ -122,6 +122,11 @@ class Slots:
         #: Bytes that wait in the inbox, at most: what was begun since the last count is still in it.
         self._at_most = 0
 
+    @property
+    def busy(self) -> bool:
+        """Whether any message waits or is handled."""
+        return bool(self.inbox or self.running)
+
     # Arriving and beginning
 
     def arrived(self, link: Link) -> bool:

@@ -85,6 +85,12 @@ class Transfers(list[Transfer]):
         """The messages, not answers, of which nothing was written."""
         return [each.out for each in self if not each.begun and not each.answer]
 
+    @property
+    def answered(self) -> int:
+        """Bytes of the answers among these, but for the largest one."""
+        sizes = [len(each.out.body) for each in self if each.answer]
+        return sum(sizes) - max(sizes, default=0)
+
     def stop(self, out: Outgoing) -> Transfer | None:
         """Write no further piece of a sending; None if there is none, or if half a frame would be left."""
         for transfer in self:

@@ -224,7 +224,7 @@ class TwoLinks(RuleBasedStateMachine):
 
     def _ended(self, side: Side, other: Side, out: Sent) -> None:
         """An acknowledged message arrived or is known to be late; a small unacknowledged one was written."""
-        came = bytes(out.body) in other.arrived
+        came = bytes(out.message.data) in other.arrived
         if out.kind & REQ_ACK:
             assert came != (out in side.late), out
             assert came == (out.settled or out.stage == 2)
