@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 
 from redpoll.errors import UsageError
 from redpoll.pki.files import SIZE_LIMIT, File, make_folder, read_file, write_files
+from tests.cli.support import environment
 
 
 def mode(path: Path) -> int:
@@ -115,6 +118,28 @@ def test_a_failure_leaves_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     if path.exists():
         assert path.read_bytes() == (b"old" if happens else b"new")
     assert names(tmp_path) == (["key"] if path.exists() else [])
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace", "link", "unlink"])
+@pytest.mark.parametrize("force", [False, True])
+def test_a_killed_process_leaves_the_old_or_the_new(tmp_path: Path, step: str, force: bool) -> None:
+    """Wherever a process ends, the file is not there or is whole, what is left beside it is 0600, and all goes on."""
+    path = tmp_path / "key"
+    if force:
+        path.write_bytes(b"old")
+    script = (
+        "import os, pathlib\n"
+        "from redpoll.pki.files import File, write_files\n"
+        f"place = os if {step!r} in ('fsync', 'link') else pathlib.Path\n"
+        f"setattr(place, {step!r}, lambda *_, **__: os._exit(7))\n"
+        f"write_files([File(pathlib.Path({str(path)!r}), b'new')], force={force})\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], env=environment())
+    assert done.returncode == (0 if (step, force) in {("replace", False), ("link", True)} else 7)
+    assert (path.read_bytes() if path.exists() else b"none") in {b"old" if force else b"none", b"new"}
+    assert {mode(left) for left in tmp_path.iterdir() if left != path} <= {0o600}
+    write_files([File(path, b"newer")], force=True)
+    assert path.read_bytes() == b"newer"
 
 
 def test_on_the_disk_before_it_has_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

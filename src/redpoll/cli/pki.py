@@ -48,7 +48,7 @@ def init(
 ) -> None:
     """Make a CA: ca.key, ca.pem and, for libchirp, dh.pem.
 
-    Peers whose TLS ends at 1.2, as that of an old libchirp may, need --key rsa-3072.
+    libchirp peers whose TLS ends at 1.2 need --key rsa-3072.
     """
     from redpoll.pki import CA, dh_parameters
     from redpoll.pki.files import File, write_files
@@ -165,9 +165,7 @@ def _tell(error: UsageError | OSError, output: Output) -> ExitCode:
 
 
 def _made(path: Path, output: Output) -> None:
-    report, _ = _inspected(path, output)
-    if report is None:
-        return
+    report = _inspect(path)
     output.event("certificate", record(report))
     if not output.json and sys.stdout is not None:
         print(path)  # noqa: T201 - the result, for scripts
@@ -187,12 +185,16 @@ def _all(folder: Path) -> list[Path]:
     return [authority, *nodes]
 
 
-def _inspected(path: Path, output: Output) -> tuple[Report | None, ExitCode | None]:
+def _inspect(path: Path) -> Report:
     from redpoll.pki import inspect
 
     key = path.with_suffix(".key")
+    return inspect(path, key=key if path.stem == _CA and key.exists() else None)
+
+
+def _inspected(path: Path, output: Output) -> tuple[Report | None, ExitCode | None]:
     try:
-        return inspect(path, key=key if path.stem == _CA and key.exists() else None), None
+        return _inspect(path), None
     except (UsageError, OSError) as error:
         return None, _tell(error, output)
 
