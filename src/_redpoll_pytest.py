@@ -1,4 +1,4 @@
-"""The pytest plugin of redpoll: fixtures that hand out factories of nodes and of fault proxies.
+"""The pytest plugin of redpoll: fixtures that hand out factories of nodes, fault proxies and certificates.
 
 It stands outside the package, because importing anything in there imports all of redpoll: a test run in an environment
 where redpoll happens to be installed imports nothing of it until a fixture is used, and coverage sees all of it.
@@ -12,9 +12,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from redpoll.testing.certificates import Certificates
     from redpoll.testing.plugin import FaultsFactory, Kept, NodeFactory, NodesFactory
 
-__all__ = ["pytest_addoption", "pytest_runtest_makereport", "redpoll_faults", "redpoll_node", "redpoll_nodes"]
+__all__ = [
+    "pytest_addoption",
+    "pytest_runtest_makereport",
+    "redpoll_faults",
+    "redpoll_node",
+    "redpoll_nodes",
+    "redpoll_pki",
+]
 
 _KEPT = pytest.StashKey["Kept"]()
 
@@ -84,3 +92,14 @@ def redpoll_faults(_redpoll_kept: Kept) -> FaultsFactory:
     from redpoll.testing.plugin import FaultsFactory
 
     return FaultsFactory(_redpoll_kept)
+
+
+@pytest.fixture(scope="session")
+def redpoll_pki(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    """Make certificates of a CA that is thrown away when the session ends.
+
+    `redpoll_pki.issue("worker", names=["localhost"])` is the path of a file; `redpoll_pki.ca` is that of the CA's.
+    """
+    from redpoll.testing.certificates import Certificates
+
+    return Certificates(tmp_path_factory.mktemp("redpoll-pki"))

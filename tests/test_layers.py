@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
+from tests.cli.support import environment
 from tests.source_tree import Imported, Module, imports, modules
 
 # From the bottom up; a module may import from its own line and from those above it here.
@@ -11,6 +15,7 @@ LAYERS = (
     ("errors", "address", "message", "config", "stats", "runner"),
     ("serializers",),
     ("wire",),
+    ("pki",),
     ("transport",),
     ("node",),
     ("",),  # the package root, which hands names on
@@ -66,6 +71,13 @@ def test_no_cycle() -> None:
             break
         needs = {name: wanted for name, wanted in needs.items() if name not in free}
     assert not needs, f"these import one another in a circle: {sorted(needs)}"
+
+
+@pytest.mark.parametrize("name", ["redpoll", "redpoll.cli.app", "redpoll.testing", "redpoll.testing.plugin"])
+def test_cryptography_waits(name: str) -> None:
+    """Who makes no certificates does not import what makes them."""
+    code = f"import sys, {name}; sys.exit('cryptography' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], env=environment()).returncode == 0
 
 
 @pytest.mark.parametrize("module", [m for m in modules() if layer(m.name) == "wire"], ids=lambda module: module.name)

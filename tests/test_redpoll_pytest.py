@@ -168,6 +168,29 @@ def test_seed_repeats(pytester: pytest.Pytester, arguments: list[str]) -> None:
     assert "LookupError: given 7" in again.stdout.str()
 
 
+CERTIFIED = """
+import ssl
+import pytest
+
+@pytest.fixture(scope="session")
+def server(redpoll_pki):
+    return redpoll_pki.issue("server")
+
+@pytest.mark.parametrize("time", range(2))
+def test_certificates(redpoll_pki, server, time):
+    context = ssl.create_default_context(cafile=redpoll_pki.ca)
+    context.load_cert_chain(redpoll_pki.issue("worker"))
+    context.load_cert_chain(server)
+    assert redpoll_pki.issue("worker") != redpoll_pki.issue("worker")
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n", "2"]], ids=["here", "xdist"])
+def test_certificates_of_a_session(pytester: pytest.Pytester, arguments: list[str]) -> None:
+    """Plain tests and fixtures of any scope make certificates of one CA, the same names again and side by side."""
+    run(pytester, CERTIFIED, *arguments).assert_outcomes(passed=2)
+
+
 def test_imports_nothing_until_used(pytester: pytest.Pytester) -> None:
     """A test run that uses no fixture imports nothing of redpoll."""
     test = """

@@ -8,7 +8,8 @@ import redpoll
 from redpoll.cli import main
 from tests.cli.support import refuse
 
-COMMANDS = ["demo", "listen", "send", "request", "echo"]
+COMMANDS = ["demo", "listen", "send", "request", "echo", "pki"]
+PKI = ["pki init", "pki issue", "pki show", "pki renew"]
 
 
 def shown(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
@@ -21,12 +22,12 @@ def shown(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *a
     return int(ended.value.code or 0), told.out + told.err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", [*COMMANDS, *PKI])
 def test_every_command_has_help_with_an_example(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     """--help exits with 0 and shows an example, in 80 columns."""
-    code, text = shown(capfd, monkeypatch, command, "--help")
+    code, text = shown(capfd, monkeypatch, *command.split(), "--help")
     assert code == 0
     assert "Example" in text
     assert f"redpoll {command}" in text
@@ -39,9 +40,10 @@ def test_help_lists_commands_and_exit_codes(capfd: pytest.CaptureFixture[str], m
     assert code == 0
     assert all(command in text for command in COMMANDS)
     assert "Exit codes" in text
-    code, text = shown(capfd, monkeypatch)
-    assert code == 2
-    assert "Usage" in text
+    for arguments in ([], ["pki"]):
+        code, text = shown(capfd, monkeypatch, *arguments)
+        assert code == 2
+        assert "Usage" in text
 
 
 def test_an_unknown_command_is_usage(capfd: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import redpoll
 from .demo import demo
 from .echo import echo
 from .listen import listen
+from .pki import init, issue, renew, show
 from .request import request
 from .send import send
 
@@ -19,7 +20,7 @@ __all__ = ["app"]
 
 _CODES = """Exit codes:
   0    done
-  1    not delivered, not confirmed or refused; could not be read or written
+  1    not delivered, not confirmed or refused; could not be read or written; a certificate that cannot be used
   2    usage: a bad option, address or file
   3    no answer in time
   4    cannot listen there
@@ -33,6 +34,13 @@ _EXAMPLES: dict[Callable[..., Any], list[str]] = {
     echo: ["redpoll echo 127.0.0.1:2998"],
 }
 
+_PKI_EXAMPLES: dict[Callable[..., Any], list[str]] = {
+    init: ["redpoll pki init", "redpoll pki init --dir /srv/pki --key rsa-3072"],
+    issue: ["redpoll pki issue worker --names worker.example.org,10.0.0.7"],
+    show: ["redpoll pki show", "redpoll pki show worker --json"],
+    renew: ["redpoll pki renew worker", "redpoll pki renew ca --days 3650"],
+}
+
 app = typer.Typer(
     name="redpoll",
     help="Messages between processes: acknowledged, throttled, bounded.",
@@ -42,6 +50,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+pki = typer.Typer(
+    name="pki",
+    help="Make certificates for nodes: a CA of your own, and what it issues.",
+    epilog="Example:\n  redpoll pki init && redpoll pki issue worker --names worker.example.org,10.0.0.7",
+    no_args_is_help=True,
+)
+app.add_typer(pki)
 
 
 def _show_version(wanted: bool) -> None:
@@ -64,6 +81,8 @@ def _flowing(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-for _command, _examples in _EXAMPLES.items():
-    _heading = "Example:" if len(_examples) == 1 else "Examples:"
-    app.command(help=_flowing(_command.__doc__ or ""), epilog="\n  ".join([_heading, *_examples]))(_command)
+for _group, _commands in ((app, _EXAMPLES), (pki, _PKI_EXAMPLES)):
+    for _command, _examples in _commands.items():
+        _heading = "Example:" if len(_examples) == 1 else "Examples:"
+        _epilog = "\n  ".join([_heading, *_examples])
+        _group.command(help=_flowing(_command.__doc__ or ""), epilog=_epilog)(_command)

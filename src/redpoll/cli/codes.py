@@ -19,7 +19,8 @@ class ExitCode(IntEnum):
     DONE = 0
     """Everything that was asked for is done: confirmed, answered, written."""
     NOT_DELIVERED = 1
-    """Something was not delivered, not confirmed, refused, or could not be read or written on the way."""
+    """Something was not delivered, not confirmed, refused, or could not be read or written on the way; a certificate that
+    is shown cannot be used."""
     USAGE = 2
     """The command line cannot be carried out: a bad option, address or file, or the extra `cli` is missing."""
     NO_ANSWER = 3

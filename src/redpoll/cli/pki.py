@@ -1,0 +1,211 @@
+"""`redpoll pki`: make certificates for nodes, look at them, renew them."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+from rich.console import Console
+
+from redpoll.errors import UsageError
+
+from .certificates import details, overview, record
+from .codes import ExitCode, code_of
+from .options import JsonOption, QuietOption
+from .output import Output, reason
+
+if TYPE_CHECKING:
+    from redpoll.pki import Report
+
+__all__ = ["init", "issue", "renew", "show"]
+
+# What `redpoll.pki` writes for the CA, and the name by which `show` and `renew` take it.
+_CA = "ca"
+
+FolderOption = Annotated[
+    Path, typer.Option("--dir", "-d", metavar="PATH", help="The folder of the CA and of what it issues.")
+]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what is there, private keys too.")]
+KeyOption = Annotated[
+    Literal["ec", "rsa-3072", "rsa-2048"], typer.Option("--key", help="Kind of the key; ec is the curve P-256.")
+]
+
+
+def init(
+    folder: FolderOption = Path("pki"),
+    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="What the CA is called.")] = "redpoll CA",
+    key: KeyOption = "ec",
+    days: Annotated[int, typer.Option("--days", help="How long it is valid.")] = 3650,
+    dh: Annotated[int, typer.Option("--dh", metavar="BITS", help="Size of the group in dh.pem: 2048 or 3072.")] = 3072,
+    force: ForceOption = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Make a CA: ca.key, ca.pem and, for libchirp, dh.pem.
+
+    libchirp peers whose TLS ends at 1.2 need --key rsa-3072.
+    """
+    from redpoll.pki import CA, dh_parameters
+    from redpoll.pki.files import File, write_files
+
+    output = Output(json=json, quiet=quiet)
+    with _telling(output):
+        parameters = File(folder / "dh.pem", dh_parameters(dh), private=False)
+        path = CA.make(name, key=key, days=days).save(folder, force=force)
+        # No secret, and the same everywhere: one that is there already serves as well.
+        if force or not parameters.path.exists():
+            write_files([parameters], force=True)
+        _made(path, output)
+
+
+def issue(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The node: names its file and its certificate.")],
+    names: Annotated[
+        str | None,
+        typer.Option(
+            "--names", metavar="LIST", help="Its DNS names and IP addresses, with commas between; NAME by default."
+        ),
+    ] = None,
+    folder: FolderOption = Path("pki"),
+    key: Annotated[
+        Literal["ec", "rsa-3072", "rsa-2048"] | None,
+        typer.Option("--key", help="Kind of the key; the CA's by default."),
+    ] = None,
+    days: Annotated[int, typer.Option("--days", help="How long it is valid.")] = 365,
+    force: ForceOption = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Make a node's certificate and key: one file, NAME.pem, whose path is printed."""
+    from redpoll.pki import CA
+
+    output = Output(json=json, quiet=quiet)
+    with _telling(output):
+        hosts = None if names is None else [each.strip() for each in names.split(",")]
+        chain = CA.load(folder).issue(name, hosts, key=key, days=days)
+        _made(chain.save(folder / f"{name}.pem", force=force), output)
+
+
+def renew(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The node, or ca.")],
+    folder: FolderOption = Path("pki"),
+    days: Annotated[
+        int | None, typer.Option("--days", help="How long it is valid from now on; 365 by default, 3650 for ca.")
+    ] = None,
+    new_key: Annotated[bool, typer.Option("--new-key", help="Make a new private key too; needs --force.")] = False,
+    force: ForceOption = False,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Make a certificate anew, with the same names and key, and put it in the place of the old one.
+
+    When the CA is renewed, what it has issued stays valid; renew that too, to give it the CA's new certificate.
+    """
+    from redpoll.pki import CA, Chain
+
+    output = Output(json=json, quiet=quiet)
+    with _telling(output):
+        authority = CA.load(folder)
+        if name == _CA and new_key:
+            raise UsageError("a CA with a new key is a new CA", "make it with `redpoll pki init --force`")
+        if name == _CA:
+            path = authority.renewed(days=3650 if days is None else days).save_certificate(folder)
+        else:
+            path = folder / f"{name}.pem"
+            if new_key and not force:
+                raise UsageError(f"--new-key overwrites the private key in {path}", "add --force if that is meant")
+            chain = authority.renew(Chain.load(path), days=365 if days is None else days, new_key=new_key)
+            chain.save(path, force=True)
+        _made(path, output)
+
+
+def show(
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="[NAME|FILE]...", help="Nodes, ca, or files in PEM; a table of all by default."),
+    ] = None,
+    folder: FolderOption = Path("pki"),
+    json: JsonOption = False,
+) -> None:
+    """Show certificates: names, dates, key, fingerprint, and whether they can be used.
+
+    Exits with 1 if one of them cannot: expired, not signed by its CA, not made for its key.
+    """
+    output = Output(json=json)
+    with _telling(output):
+        paths = [_path(each, folder) for each in names] if names else _all(folder)
+        found = [(report, error) for report, error in (_inspected(path, output) for path in paths)]
+        reports = [report for report, _ in found if report is not None]
+        _print(reports, output, table=not names)
+    failed = [error for _, error in found if error is not None]
+    if failed:
+        raise typer.Exit(failed[0])
+    if any(report.problems for report in reports):
+        raise typer.Exit(ExitCode.NOT_DELIVERED)
+
+
+@contextmanager
+def _telling(output: Output) -> Iterator[None]:
+    """Tell an error, and exit with its code."""
+    try:
+        yield
+    except (UsageError, OSError) as error:
+        raise typer.Exit(_tell(error, output)) from error
+
+
+def _tell(error: UsageError | OSError, output: Output) -> ExitCode:
+    file = error.filename if isinstance(error, OSError) else None
+    output.error(f"{os.fsdecode(file)}: {reason(error)}" if file else error)
+    return code_of(error)
+
+
+def _made(path: Path, output: Output) -> None:
+    report = _inspect(path)
+    output.event("certificate", record(report))
+    if not output.json and sys.stdout is not None:
+        print(path)  # noqa: T201 - the result, for scripts
+    output.notice(f"{report.subject} is valid until {report.end:%Y-%m-%d}; its fingerprint is {report.fingerprint}")
+
+
+def _path(name: str, folder: Path) -> Path:
+    is_file = name.endswith(".pem") or os.sep in name
+    return Path(name) if is_file else folder / f"{name}.pem"
+
+
+def _all(folder: Path) -> list[Path]:
+    authority = folder / f"{_CA}.pem"
+    if not authority.exists():
+        raise UsageError(f"there is no CA in {folder}", "`redpoll pki init` makes one, --dir names another folder")
+    nodes = sorted(path for path in folder.glob("[!.]*.pem") if path.name not in {authority.name, "dh.pem"})
+    return [authority, *nodes]
+
+
+def _inspect(path: Path) -> Report:
+    from redpoll.pki import inspect
+
+    key = path.with_suffix(".key")
+    return inspect(path, key=key if path.stem == _CA and key.exists() else None)
+
+
+def _inspected(path: Path, output: Output) -> tuple[Report | None, ExitCode | None]:
+    try:
+        return _inspect(path), None
+    except (UsageError, OSError) as error:
+        return None, _tell(error, output)
+
+
+def _print(reports: Sequence[Report], output: Output, *, table: bool) -> None:
+    for report in reports:
+        output.event("certificate", record(report))
+    if output.json or not reports:
+        return
+    console = Console(highlight=False)
+    if table:
+        console.print(overview(reports))
+    else:
+        console.print("\n\n".join(map(details, reports)), markup=False, soft_wrap=True)
