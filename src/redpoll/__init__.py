@@ -35,10 +35,12 @@ from redpoll.message import Message
 from redpoll.node import Node, NodeEvents, PeerInfo, Received
 from redpoll.runner import run
 from redpoll.stats import NodeStats, PeerStats
+from redpoll.tls import TLS
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "TLS",
     "Abandoned",
     "Address",
     "BatchError",

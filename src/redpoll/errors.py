@@ -283,8 +283,8 @@ class TLSError(LinkError):
         detail: What was wrong.
     """
 
-    def __init__(self, detail: str, address: Address | str | None = None) -> None:
-        super().__init__(detail, address)
+    def __init__(self, detail: str, address: Address | str | None = None, hint: str | None = None) -> None:
+        super().__init__(detail, address, hint=hint)
         self.detail = detail
         self.address = address
 

@@ -1,0 +1,183 @@
+"""From files to the two SSLContexts of a node: one for those that dial it, one for those that it dials."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from redpoll.errors import ConfigError, UsageError
+from redpoll.tls.record import SYSTEM, TLS
+
+if TYPE_CHECKING:
+    from cryptography import x509
+
+__all__ = ["Contexts", "make_contexts"]
+
+#: For TLS 1.2, with forward secrecy: what libchirp has (DHE-RSA with AES-256) and what others prefer.
+_CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20:DHE-RSA-AES256-SHA256:!aNULL:!eNULL:!DSS"
+
+#: As many certificates may stand between a node's and the CA's as with libchirp.
+_WANTED = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
+
+_ISSUE = "`redpoll pki issue` makes one"
+_RENEW = "`redpoll pki renew` makes a new one"
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """The two contexts of a node.
+
+    Attributes:
+        server: For links that others dial; None if there is no certificate to show them.
+        client: For links that this node dials.
+        trusted: What stands for the CAs that are trusted, for errors.
+        pins: As in `TLS.pins`.
+    """
+
+    server: ssl.SSLContext | None
+    client: ssl.SSLContext
+    trusted: str
+    pins: tuple[str, ...] = ()
+
+
+def make_contexts(tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext], *, now: datetime | None = None) -> Contexts:
+    """Read the files of a record and make its contexts; it blocks for some milliseconds.
+
+    Args:
+        tls: The record, or contexts that were made elsewhere: for those that dial this node, and for those it dials.
+        now: The time to judge certificates by; None is the clock's.
+
+    Raises:
+        ConfigError: A file cannot be read, does not hold what it should, has expired, or does not match another one.
+    """
+    if isinstance(tls, tuple):
+        return Contexts(*tls, "the context")
+    moment = now or datetime.now(UTC)
+    if tls.certificate is not None:
+        _check_own(tls, tls.certificate, moment)
+    authorities = _authorities(tls, moment)
+    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    # Names first: a context that checks them wants certificates.
+    client.check_hostname = tls.effective_check_names
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if tls.certificate is not None else None
+    for context in (client, server):
+        if context is not None:
+            _set_up(context, tls, authorities)
+    if server is not None:
+        server.verify_mode = _WANTED[tls.client_certificate]
+        # Nobody resumes a session: libchirp cannot, and a link lasts.
+        server.num_tickets = 0
+        if tls.dh_params is not None:
+            _load_dh(server, tls.dh_params)
+    trusted = "the system's trust store" if tls.ca == SYSTEM else str(tls.ca or tls.certificate)
+    return Contexts(server, client, trusted, tls.pins)
+
+
+def _set_up(context: ssl.SSLContext, tls: TLS, authorities: str | None) -> None:
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
+    context.set_ciphers(_CIPHERS)
+    if authorities is None:
+        context.load_default_certs()
+    else:
+        context.load_verify_locations(cadata=authorities)
+    if tls.certificate is not None:
+        try:
+            context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
+        except (ssl.SSLError, OSError) as error:
+            # What can be said better was said before.
+            raise ConfigError("certificate", _path(tls.certificate), f"cannot be used: {error}", _ISSUE) from error
+
+
+def _no_password() -> str:
+    # Without it OpenSSL would ask at the terminal.
+    return ""
+
+
+def _path(path: str | os.PathLike[str]) -> str:
+    return os.fspath(path)
+
+
+def _read(field: str, path: str | os.PathLike[str], hint: str) -> bytes:
+    from redpoll.pki.files import read_file
+
+    try:
+        return read_file(Path(path), hint)
+    except UsageError as error:
+        raise ConfigError(field, _path(path), error.text, error.hint) from error
+    except OSError as error:
+        raise ConfigError(field, _path(path), f"cannot be read: {error.strerror or error}", hint) from error
+
+
+def _certificates(field: str, path: str | os.PathLike[str], hint: str) -> tuple[x509.Certificate, ...]:
+    from redpoll.pki.certificates import read_certificates
+
+    pem = _read(field, path, hint)
+    try:
+        return read_certificates(pem, _path(path))
+    except UsageError as error:
+        raise ConfigError(field, _path(path), error.text, error.hint) from error
+
+
+def _check_own(tls: TLS, path: str | os.PathLike[str], now: datetime) -> None:
+    """See that the node's own certificate can be used, and that the key belongs to it."""
+    from redpoll.pki.keys import read_key
+
+    own = _certificates("certificate", path, _ISSUE)[0]
+    field, where = ("certificate", path) if tls.key is None else ("key", tls.key)
+    pem = _read(field, where, "restore the file")
+    try:
+        key = read_key(pem, _path(where))
+    except UsageError as error:
+        raise ConfigError(field, _path(where), error.text, error.hint) from error
+    if key is None:
+        hint = "append it to the file, or give key="
+        raise ConfigError(field, _path(where), "there is no private key in it", hint)
+    if key.public_key() != own.public_key():
+        hint = "the certificate of the node has to be the first in its file"
+        raise ConfigError(field, _path(where), f"the private key does not match the first certificate in {path}", hint)
+    for problem in _dates(own, now):
+        raise ConfigError("certificate", _path(path), f"the certificate of the node {problem}", _RENEW)
+
+
+def _dates(certificate: x509.Certificate, now: datetime) -> Iterator[str]:
+    if now > certificate.not_valid_after_utc:
+        yield f"expired on {certificate.not_valid_after_utc:%Y-%m-%d}"
+    if now < certificate.not_valid_before_utc:
+        yield f"is not valid before {certificate.not_valid_before_utc:%Y-%m-%d}"
+
+
+def _authorities(tls: TLS, now: datetime) -> str | None:
+    """Return the CAs that are trusted, in PEM; None is the system's."""
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    from redpoll.pki.certificates import is_authority
+
+    if tls.ca == SYSTEM:
+        return None
+    field, path = ("ca", tls.ca) if tls.ca is not None else ("certificate", tls.certificate)
+    if path is None:
+        raise ConfigError("ca", None, "nobody is trusted")
+    found = [each for each in _certificates(field, path, "`redpoll pki init` makes one") if is_authority(each)]
+    if not found:
+        hint = "give ca=, the file of the CA's certificate"
+        raise ConfigError(field, _path(path), "there is no certificate of a CA in it", hint)
+    problems = [problem for each in found for problem in _dates(each, now)]
+    if len(problems) >= len(found):
+        hint = "renew the CA: `redpoll pki renew ca`"
+        raise ConfigError(field, _path(path), f"the certificate of the CA in it {problems[0]}", hint)
+    return "".join(each.public_bytes(Encoding.PEM).decode("ascii") for each in found)
+
+
+def _load_dh(context: ssl.SSLContext, path: str | os.PathLike[str]) -> None:
+    try:
+        context.load_dh_params(_path(path))
+    except (ssl.SSLError, OSError) as error:
+        hint = "`redpoll pki init` makes one"
+        raise ConfigError("dh_params", _path(path), "is no readable file of Diffie-Hellman parameters", hint) from error

@@ -1,0 +1,146 @@
+"""Contexts from files: what they accept, and what is said of files that cannot be used."""
+
+from __future__ import annotations
+
+import ssl
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
+
+from redpoll import TLS, ConfigError
+from redpoll.pki import Chain
+from redpoll.testing.certificates import Certificates
+from redpoll.tls.contexts import make_contexts
+from tests.tls.support import sessions, shake_hands
+
+
+def test_one_file_for_all(redpoll_pki: Certificates) -> None:
+    """A file of libchirp's is own chain, key and trust at once; both ends have to be signed, no name is checked."""
+    one = make_contexts(TLS(certificate=redpoll_pki.issue("one", ["one.example.org"])))
+    two = make_contexts(TLS(certificate=redpoll_pki.issue("two", ["two.example.org"])))
+    server, client = sessions(one, two, "elsewhere.example.org")
+    assert shake_hands(server, client) == [None, None]
+    assert server.fingerprint != client.fingerprint
+    assert server.fingerprint is not None
+    assert client.object.version() == "TLSv1.3"
+    for context in (one.server, one.client):
+        assert context is not None
+        assert context.minimum_version is ssl.TLSVersion.TLSv1_2
+        assert context.verify_mode is ssl.CERT_REQUIRED
+        assert not context.check_hostname
+    assert one.trusted.endswith("one.pem")
+
+
+def test_files_apart(redpoll_pki: Certificates, tmp_path: Path) -> None:
+    """Certificate, key and CA may be files of their own."""
+    chain = Chain.load(redpoll_pki.issue("one"))
+    certificate, key = tmp_path / "one.crt", tmp_path / "one.key"
+    certificate.write_bytes(chain.certificate.public_bytes(Encoding.PEM))
+    key.write_bytes(b"-----BEGIN PRIVATE KEY-----" + chain.pem.split(b"-----BEGIN PRIVATE KEY-----")[1])
+    contexts = make_contexts(TLS(certificate=certificate, key=key, ca=redpoll_pki.ca))
+    assert shake_hands(*sessions(contexts, contexts)) == [None, None]
+    assert contexts.trusted == str(redpoll_pki.ca)
+
+
+def test_libchirps_tls_1_2(redpoll_pki: Certificates) -> None:
+    """A peer that ends at TLS 1.2 with DHE and RSA is served where there are DH parameters, and not without."""
+    path = redpoll_pki.issue("rsa", key="rsa-2048")
+    old = make_contexts(TLS(certificate=path))
+    old.client.maximum_version = ssl.TLSVersion.TLSv1_2
+    old.client.set_ciphers("DHE-RSA-AES256-GCM-SHA384:DHE-RSA-AES256-SHA256")
+    server, client = sessions(make_contexts(TLS(certificate=path, dh_params=redpoll_pki.dh)), old)
+    assert shake_hands(server, client) == [None, None]
+    assert client.object.version() == "TLSv1.2"
+    there, here = shake_hands(*sessions(make_contexts(TLS(certificate=path)), old))
+    assert "there is no cipher that both have (a peer that ends at TLS 1.2 may need RSA keys and dh_p" in str(there)
+    assert "no version, cipher or certificate that both have" in str(here)
+
+
+def test_the_systems_trust_store(redpoll_pki: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With "system" what the system trusts is trusted, and names are checked."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(redpoll_pki.ca))
+    contexts = make_contexts(TLS(ca="system"))
+    assert contexts.server is None
+    assert contexts.client.check_hostname
+    server = make_contexts(TLS(certificate=redpoll_pki.issue("one"), client_certificate="none"))
+    assert shake_hands(*sessions(server, contexts, "localhost")) == [None, None]
+    assert contexts.trusted == "the system's trust store"
+
+
+@pytest.mark.parametrize(("wanted", "accepted"), [("required", False), ("optional", True), ("none", True)])
+def test_what_is_wanted_of_clients(redpoll_pki: Certificates, wanted: str, accepted: bool) -> None:
+    """Without a certificate only those are let in of whom none is required."""
+    server = make_contexts(TLS(certificate=redpoll_pki.issue("one"), client_certificate=wanted))  # type: ignore[arg-type]
+    there, here = shake_hands(*sessions(server, make_contexts(TLS(ca=redpoll_pki.ca)), "localhost"))
+    assert (there is None) is (here is None) is accepted
+    if not accepted:
+        assert "it has no certificate" in str(there)
+        assert "the other end wants a certificate, and this node has none (give TLS(certificate=" in str(here)
+
+
+def test_contexts_of_ones_own(redpoll_pki: Certificates) -> None:
+    """A pair of contexts is used as it is."""
+    pair = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    contexts = make_contexts(pair)
+    assert (contexts.server, contexts.client) == pair
+
+
+def refused(tls: TLS, now: datetime | None = None) -> ConfigError:
+    """What is said of a record."""
+    with pytest.raises(ConfigError) as caught:
+        make_contexts(tls, now=now)
+    return caught.value
+
+
+def test_files_that_are_not_there(redpoll_pki: Certificates, tmp_path: Path) -> None:
+    """A file that does not exist is named with its field, and with what makes one."""
+    good, none = redpoll_pki.issue("one"), tmp_path / "none.pem"
+    for field, tls in {
+        "certificate": TLS(certificate=none),
+        "key": TLS(certificate=good, key=none),
+        "ca": TLS(certificate=good, ca=none),
+        "dh_params": TLS(certificate=good, dh_params=none),
+    }.items():
+        error = refused(tls)
+        assert (error.field, error.value) == (field, str(none))
+        assert error.hint
+    folder = refused(TLS(certificate=tmp_path))
+    assert "cannot read" in str(folder)
+
+
+def test_files_that_hold_something_else(redpoll_pki: Certificates, tmp_path: Path) -> None:
+    """A file without what it is for is refused, and what it lacks is named."""
+    good, other = redpoll_pki.issue("one"), redpoll_pki.issue("two")
+    empty = tmp_path / "empty.pem"
+    empty.write_bytes(b"nothing")
+    leaf = tmp_path / "leaf.pem"
+    chain = Chain.load(good)
+    leaf.write_bytes(chain.certificate.public_bytes(Encoding.PEM) + chain.pem.split(b"-----END CERTIFICATE-----\n")[-1])
+    secret = tmp_path / "secret.pem"
+    secret.write_bytes(chain.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
+    for tls, problem in (
+        (TLS(certificate=empty), "there is no certificate in"),
+        (TLS(certificate=redpoll_pki.ca), "there is no private key in it (append it to the file, or give key=)"),
+        (TLS(certificate=good, key=other), "the private key does not match the first certificate in"),
+        (TLS(certificate=good, key=secret), "is encrypted (decrypt it: openssl pkey"),
+        (TLS(certificate=leaf), "there is no certificate of a CA in it (give ca=, the file of the CA's certificate)"),
+        (TLS(certificate=good, ca=leaf), "there is no certificate of a CA in it"),
+        (TLS(certificate=good, ca=empty), "there is no certificate in"),
+        (TLS(certificate=good, dh_params=good), "is no readable file of Diffie-Hellman parameters"),
+    ):
+        assert problem in str(refused(tls))
+
+
+def test_files_out_of_date(redpoll_pki: Certificates) -> None:
+    """Expired certificates are found when the file is read, with the day and the remedy."""
+    old, good = redpoll_pki.issue("old", expired=True), redpoll_pki.issue("good")
+    error = refused(TLS(certificate=old))
+    assert (error.field, error.value) == ("certificate", str(old))
+    assert "the certificate of the node expired on 20" in str(error)
+    assert "`redpoll pki renew`" in str(error)
+    later = datetime.now(UTC) + timedelta(days=9 * 365)
+    assert "the certificate of the CA in it expired on" in str(refused(TLS(ca=redpoll_pki.ca), later))
+    earlier = datetime.now(UTC) - timedelta(days=30)
+    assert "is not valid before" in str(refused(TLS(certificate=good), earlier))
