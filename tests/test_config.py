@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import pickle
+import ssl
 import textwrap
 from dataclasses import FrozenInstanceError, fields
 from typing import Any
@@ -15,9 +16,10 @@ from hypothesis import strategies as st
 
 from redpoll import config as module
 from redpoll.address import Address
-from redpoll.config import Config, require_plain
+from redpoll.config import Config, is_encrypted
 from redpoll.errors import ConfigError, UsageError
 from redpoll.serializers import JsonSerializer
+from redpoll.tls import TLS
 
 KIB, MIB = 1024, 1024 * 1024
 
@@ -231,7 +233,6 @@ def test_any_other_identity_is_taken() -> None:
 def test_what_is_not_available_says_so() -> None:
     """The options of a later release are refused, and the text says that they are not in this one."""
     assert _refused(resume=5.0) == "resume=5.0: a session that survives its link is not available in this release"
-    assert _refused(tls="ca.pem") == "tls='ca.pem': TLS is not available in this release"
 
 
 class _Own:
@@ -363,27 +364,50 @@ LOOPBACK = ["127.0.0.1:1", "[::1]:1", "unix:/a", "inproc:a"]
 ELSEWHERE = ["192.0.2.1:1", "127.0.0.2:1", "[2001:db8::1]:1", "0.0.0.0:1", "[::]:1", "localhost:1"]
 
 
+CERTIFICATES = TLS(certificate="a.pem")
+
+
 def test_plaintext_off_loopback_has_to_be_meant() -> None:
-    """Off loopback only encryption=False passes; the error names the address and the way out."""
+    """Off loopback a node needs certificates, or encryption=False; the error names the address and both ways out."""
     for text in ELSEWHERE:
         address = Address.parse(text)
-        require_plain(address, Config(encryption=False))
+        for tls in (None, CERTIFICATES):
+            assert not is_encrypted(address, Config(encryption=False, tls=tls))
+        assert is_encrypted(address, Config(tls=CERTIFICATES))
+        assert is_encrypted(address, Config(encryption=True, tls=CERTIFICATES))
         with pytest.raises(ConfigError) as caught:
-            require_plain(address, Config())
+            is_encrypted(address, Config())
         assert str(caught.value) == (
-            f"encryption='auto': {address} needs TLS, which is not available in this release"
-            " (encryption=False says that plaintext is meant)"
+            f"encryption='auto': {address} needs TLS, and there are no certificates"
+            " (give tls=TLS(certificate=…), or say with encryption=False that plaintext is meant)"
         )
 
 
 def test_plaintext_on_loopback_needs_no_permission() -> None:
-    """On loopback "auto" and False are plain; True means encrypted there too, so it is refused."""
+    """On loopback "auto" and False are plain, with certificates too; True means encrypted there as well."""
     for text in LOOPBACK:
-        require_plain(Address.parse(text), Config())
-        require_plain(Address.parse(text), Config(encryption=False))
+        for tls in (None, CERTIFICATES):
+            assert not is_encrypted(Address.parse(text), Config(tls=tls))
+            assert not is_encrypted(Address.parse(text), Config(encryption=False, tls=tls))
     for text in LOOPBACK + ELSEWHERE:
-        with pytest.raises(ConfigError, match=r"^encryption=True: "):
-            require_plain(Address.parse(text), Config(encryption=True))
+        address = Address.parse(text)
+        if address.kind == "tcp":
+            assert is_encrypted(address, Config(encryption=True, tls=CERTIFICATES))
+            with pytest.raises(ConfigError, match=r"^encryption=True: "):
+                is_encrypted(address, Config(encryption=True))
+        else:
+            # It does not leave the machine.
+            assert not is_encrypted(address, Config(encryption=True))
+
+
+def test_certificates_are_a_record_or_two_contexts() -> None:
+    """Contexts come in the order of server and client; anything else is refused."""
+    server, client = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    for tls in (CERTIFICATES, (server, client), None):
+        assert Config(tls=tls).tls is tls
+    for wrong in ("ca.pem", server, (server,), (server, None), [server, client], TLS):
+        assert "must be a redpoll.TLS, or a tuple of two SSLContexts, or None" in _refused(tls=wrong)
+    assert "the first context is for a server, the second for a client" in _refused(tls=(client, server))
 
 
 ANYTHING = st.one_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -14,8 +15,9 @@ from redpoll.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
     from redpoll.serializers.base import Serializer
+    from redpoll.tls.record import TLS
 
-__all__ = ["DEFAULT_PORT", "Config", "require_plain"]
+__all__ = ["DEFAULT_PORT", "Config", "is_encrypted"]
 
 DEFAULT_PORT = 2998
 """Where a node with a handler listens unless told otherwise: libchirp's port."""
@@ -157,12 +159,14 @@ class Config:
     Both nodes need the same."""
 
     encryption: bool | Literal["auto"] = "auto"
-    """Whether links are encrypted. "auto" (default): with TLS, except to 127.0.0.1, ::1, unix and inproc. True:
-    always. False: never, so that whoever is on the way can read and change everything. TLS is not available in this
-    release: what would need it is a `ConfigError`."""
+    """Whether links are encrypted. "auto" (default), libchirp's rule: with TLS, except to and from 127.0.0.1 and ::1;
+    without `tls` it is a `ConfigError` to listen or dial elsewhere. True: those too. False: never, so that whoever is on
+    the way can read and change everything; `tls` is not used. Both ends have to say the same. unix and inproc are never
+    encrypted."""
 
-    tls: None = None
-    """Certificates. Not available in this release: only None."""
+    tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext] | None = None
+    """Certificates: a `TLS`, or two contexts of your own, the first for links that others dial, the second for those that
+    this node dials. None (default): there are none."""
 
     def __post_init__(self) -> None:
         """Check every option, then those that depend on each other."""
@@ -237,24 +241,26 @@ class Config:
         return config.replace(**options) if options else config
 
 
-def require_plain(address: Address, config: Config) -> None:
-    """Refuse to listen at or to dial an address that the Config wants encrypted: this release has no TLS.
+def is_encrypted(address: Address, config: Config) -> bool:
+    """Whether a link to or from an address is encrypted, as `Config.encryption` says.
 
     Args:
-        address: Where to; resolved, since a name counts as off loopback whatever it resolves to.
+        address: The other end, or where to listen; resolved, since a name counts as off loopback whatever it resolves to.
         config: The node's options.
 
     Raises:
-        ConfigError: `encryption` is True, or it is "auto" and the address is off loopback.
+        ConfigError: It is, and there are no certificates.
     """
-    if config.encryption is False or (config.encryption == "auto" and address.is_loopback):
-        return
-    raise ConfigError(
-        "encryption",
-        config.encryption,
-        f"{address} needs TLS, which is not available in this release",
-        "encryption=False says that plaintext is meant",
-    )
+    if config.encryption is False or address.kind != "tcp" or (config.encryption == "auto" and address.is_loopback):
+        return False
+    if config.tls is None:
+        raise ConfigError(
+            "encryption",
+            config.encryption,
+            f"{address} needs TLS, and there are no certificates",
+            "give tls=TLS(certificate=…), or say with encryption=False that plaintext is meant",
+        )
+    return True
 
 
 # A check takes a value and says what is wrong with it, or None.
@@ -323,6 +329,19 @@ def _serializer(value: Any) -> str | None:
     return "must be the name of a serializer, or an object with name, wants_buffer, encode and decode"
 
 
+def _tls(value: Any) -> str | None:
+    # By what it has, as a serializer: the class is of a layer of its own.
+    if value is None or (hasattr(value, "effective_check_names") and not isinstance(value, type)):
+        return None
+    contexts = value if isinstance(value, tuple) else ()
+    if len(contexts) != 2 or not all(isinstance(each, ssl.SSLContext) for each in contexts):
+        return "must be a redpoll.TLS, or a tuple of two SSLContexts, or None"
+    server, client = contexts
+    if server.protocol == ssl.PROTOCOL_TLS_CLIENT or client.protocol == ssl.PROTOCOL_TLS_SERVER:
+        return "the first context is for a server, the second for a client"
+    return None
+
+
 def _unavailable(what: str) -> _Check:
     return lambda value: None if value is None else f"{what} is not available in this release"
 
@@ -361,7 +380,7 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "send_queue_bytes": _integer(1, _U63),
         "serializer": _serializer,
         "encryption": _one_of("auto", True, False),
-        "tls": _unavailable("TLS"),
+        "tls": _tls,
     }
 )
 

@@ -510,7 +510,7 @@ async def test_nodes_that_dial_each_other_at_once(
     accepted: list[Peers] = []
     accept = Peers.accepted
 
-    def counted(self: Peers, remote: Address) -> Connection:
+    def counted(self: Peers, remote: Address) -> asyncio.BufferedProtocol:
         accepted.append(self)
         return accept(self, remote)
 

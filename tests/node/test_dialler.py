@@ -212,7 +212,7 @@ async def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
     inbox = Inbox()
     async with make(inbox) as server, make() as client:
         resolving(monkeypatch, "127.0.0.2", "127.0.0.1")
-        monkeypatch.setattr("redpoll.node.dialler.require_plain", lambda *_: None)
+        monkeypatch.setattr("redpoll.node.dialler.is_encrypted", lambda *_: False)
         await within(client.send(Message(b"x", f"some-name:{server.address.port}")))
         resolving(monkeypatch, "127.0.0.2", "127.0.0.3")
         with pytest.raises(NotSent, match=r"cannot connect to 127\.0\.0\.3:\d+: Connection refused"):

@@ -174,7 +174,7 @@ async def test_busy_port() -> None:
 @pytest.mark.asyncio
 async def test_off_loopback_needs_encryption(monkeypatch: pytest.MonkeyPatch) -> None:
     """Listening or dialling off loopback in the clear has to be asked for, also by a name."""
-    with pytest.raises(ConfigError, match="needs TLS, which is not available in this release"):
+    with pytest.raises(ConfigError, match="needs TLS, and there are no certificates"):
         await make(host="0.0.0.0").start()
     resolving(monkeypatch, "192.0.2.7")
     with pytest.raises(ConfigError, match=r"192\.0\.2\.7:\d+ needs TLS"):

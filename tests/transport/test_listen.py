@@ -16,7 +16,7 @@ from typing import Any, cast
 import pytest
 
 from redpoll import Address, ConfigError, DialFailed
-from redpoll.config import Config, require_plain
+from redpoll.config import Config, is_encrypted
 from redpoll.transport import inproc
 from redpoll.transport.listen import Listener, _tcp_socket
 from tests.interop.raw import DisconnectedError, RawLink
@@ -73,7 +73,7 @@ def anywhere(_: Address) -> None:
 
 @contextlib.asynccontextmanager
 async def listening(
-    *hosts: str, port: int = 0, house: House | None = None, check: Callable[[Address], None] = anywhere
+    *hosts: str, port: int = 0, house: House | None = None, check: Callable[[Address], object] = anywhere
 ) -> AsyncIterator[Listener]:
     listener = Listener(house or House(), asyncio.get_running_loop(), backlog=100)
     await listener.open(hosts, port, check)
@@ -251,11 +251,11 @@ async def test_check_sees_addresses_and_not_names(monkeypatch: pytest.MonkeyPatc
     """Encryption is judged by what a name stands for, before anything is bound."""
     config = Config()
     resolving(monkeypatch, "127.0.0.1")
-    async with listening("some-name", check=lambda address: require_plain(address, config)):
+    async with listening("some-name", check=partial(is_encrypted, config=config)):
         pass
     resolving(monkeypatch, "127.0.0.1", "192.0.2.1")
     with pytest.raises(ConfigError, match=r"^encryption='auto': 192\.0\.2\.1:0 needs TLS"):
-        async with listening("some-name", check=lambda address: require_plain(address, config)):
+        async with listening("some-name", check=partial(is_encrypted, config=config)):
             pass
 
 

@@ -7,8 +7,8 @@ import random
 from functools import partial
 from typing import TYPE_CHECKING
 
-from redpoll.config import require_plain
-from redpoll.errors import Closed, ConfigError, DialFailed, PeerLost, RedpollError
+from redpoll.config import is_encrypted
+from redpoll.errors import Closed, ConfigError, DialFailed, PeerLost, RedpollError, TLSError
 from redpoll.transport.backoff import LONGEST, backoff
 from redpoll.transport.dial import dial, resolve
 
@@ -109,7 +109,8 @@ class Dialler:
         while (peer.queued or peer in self._wanted) and not self._is_linked(peer):
             try:
                 await self.attempt(peer, address)
-            except ConfigError as error:
+            except (ConfigError, TLSError) as error:
+                # Dialling again would bring the same.
                 peer.trouble = error
                 peer.fail_queue(error)
                 self._wanted.discard(peer)
@@ -132,7 +133,8 @@ class Dialler:
 
         Raises:
             DialFailed: It gave no link.
-            ConfigError: The address would need TLS.
+            TLSError: The ends do not agree on encryption, or on who is who.
+            ConfigError: The address needs TLS, and there are no certificates.
             Closed: The node stopped meanwhile.
 
         Cancelling it leaves the dialling to whoever else waits for it, and to its timeout.
@@ -158,18 +160,22 @@ class Dialler:
         """Try each address that the peer's name stands for, until one gives a link with its handshake done."""
         failure: RedpollError = DialFailed(address, "the name stands for no address")
         for candidate in await self._resolve(address):
-            require_plain(candidate, self._peers.config)
+            encrypted = is_encrypted(candidate, self._peers.config)
             known = self._peers.routes.get(candidate) if candidate != address else None
+            credentials = self._peers.credentials
+            if encrypted and credentials is not None and credentials.checks_names:
+                # It may not be who goes by this name.
+                known = None
             if known is not None and known is not peer and known.links:
                 self._peers.adopt(peer, known)
                 return
             try:
                 async with asyncio.timeout(self._connect_timeout):
-                    await self._connect(peer, candidate)
+                    await self._connect(peer, candidate, address.host if encrypted else None)
             except TimeoutError as error:
                 failure = DialFailed(candidate, f"no link within {self._connect_timeout:g} s")
                 failure.__cause__ = error
-            except DialFailed as error:
+            except (DialFailed, TLSError) as error:
                 failure = error
             except RedpollError as error:
                 failure = DialFailed(candidate, str(error))
@@ -185,16 +191,22 @@ class Dialler:
         except TimeoutError as error:
             raise DialFailed(address, f"the name was not resolved within {self._connect_timeout:g} s") from error
 
-    async def _connect(self, peer: Peer, candidate: Address) -> None:
-        """Connect to one address and wait for the handshake; whatever comes between, nothing stays open."""
+    async def _connect(self, peer: Peer, candidate: Address, name: str | None) -> None:
+        """Connect to one address and wait for the handshake; whatever comes between, nothing stays open.
+
+        Args:
+            peer: Who is meant.
+            candidate: Where to.
+            name: What its certificate may have to be valid for; None is a link that is not encrypted.
+        """
         connections: list[Connection] = []
         ready: asyncio.Future[None] = self._loop.create_future()
 
-        def factory() -> Connection:
+        def factory() -> asyncio.BufferedProtocol:
             connection = self._peers.dialled(candidate, peer)
             connection.ready = ready
             connections.append(connection)
-            return connection
+            return connection if name is None else self._peers.secured(connection, name)
 
         try:
             await dial(candidate, factory, self._loop)

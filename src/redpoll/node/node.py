@@ -5,14 +5,15 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import ssl
 import warnings
 from collections.abc import AsyncIterable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from redpoll.address import Address
-from redpoll.config import DEFAULT_PORT, Config, require_plain
-from redpoll.errors import Closed, MessageTooLarge, UsageError
+from redpoll.config import DEFAULT_PORT, Config, is_encrypted
+from redpoll.errors import Closed, ConfigError, MessageTooLarge, UsageError
 from redpoll.message import Message
 from redpoll.node.batch import send_all
 from redpoll.node.census import info
@@ -36,6 +37,7 @@ from redpoll.node.sending import (
 from redpoll.node.waiting import check, wait_ready
 from redpoll.serializers import get as get_serializer
 from redpoll.stats import NodeStats
+from redpoll.tls import TLS, Credentials
 from redpoll.transport.listen import Listener
 from redpoll.wire.frames import Kind
 from redpoll.wire.peer import WITHDRAW_GRACE, Peer
@@ -113,7 +115,8 @@ class Node(Generic[DataT]):
         """Listen, if the Config says so, and be ready to send.
 
         Raises:
-            ConfigError: It cannot listen where it should; nothing is left open, and it may be tried again.
+            ConfigError: It cannot listen where it should, or its certificates cannot be used; nothing is left open, and it
+                may be tried again.
             UsageError: It was started before, or is being started.
             Closed: It was stopped meanwhile.
 
@@ -138,19 +141,55 @@ class Node(Generic[DataT]):
             peers.consumers = Consumers(peers, self._loop, config.unclaimed_timeout)
         else:
             peers.dispatcher = Dispatcher(self._handler, peers, self._loop)
+        if config.tls is not None and config.encryption is not False:
+            peers.credentials = await Credentials.load(config.tls)
+            self._check_starting()
         if config.listen is not False:
             port = config.port
             if port is None:
                 port = 0 if self._handler is None else DEFAULT_PORT
             listener = Listener(peers, self._loop, config.backlog)
-            await listener.open(config.hosts, port, lambda address: require_plain(address, config))
-            if self._state != "starting":
+            await listener.open(config.hosts, port, self._check_host)
+            try:
+                self._check_starting()
+            except Closed:
                 listener.close()
-                raise Closed("node")
+                raise
             self._listener = listener
             peers.listen_at(config.public_port or listener.port)
             listener.accept()
         self._state = "running"
+
+    def _check_starting(self) -> None:
+        if self._state != "starting":
+            raise Closed("node")
+
+    def _check_host(self, address: Address) -> None:
+        """Refuse to listen where links are encrypted without a certificate to show."""
+        credentials = self._peers.credentials
+        if is_encrypted(address, self._config) and credentials is not None and not credentials.can_listen:
+            hint = "give TLS(certificate=…), or listen=False to a node that only dials"
+            raise ConfigError("tls", self._config.tls, f"to listen at {address} a node needs a certificate", hint)
+
+    async def reload_certificates(self, tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext] | None = None) -> None:
+        """Use the files of `Config.tls` as they are now, or others; links that are up stay as they are.
+
+        Args:
+            tls: What is used from now on; None is `Config.tls`, whose files are read again. Contexts are used as they are.
+
+        Raises:
+            ConfigError: They cannot be used; what was used before stays.
+            UsageError: The node encrypts nothing: it was started without `tls`, or with ``encryption=False``.
+            Closed: The node is not running.
+
+        Cancelling it leaves what was used before.
+        """
+        self._check_running()
+        credentials = self._peers.credentials
+        if credentials is None or self._config.tls is None:
+            raise UsageError("the node encrypts nothing", "start it with tls=, and not with encryption=False")
+        config = self._config if tls is None else self._config.replace(tls=tls)
+        await credentials.reload(config.tls or self._config.tls)
 
     async def stop(self, drain: float | Unset | None = UNSET) -> None:
         """Stop: take no more messages, finish those that were begun, say goodbye, close.
@@ -394,7 +433,8 @@ class Node(Generic[DataT]):
 
         Raises:
             Expired: It did not become so in time; the cause is why dialling failed, if it did.
-            ConfigError: The address would need TLS.
+            ConfigError: The address needs TLS, and there are no certificates.
+            TLSError: The ends do not agree on encryption, or on who is who.
             UsageError: The address or the timeout is none.
             Closed: The node is not running, or stopped before it was so.
 
@@ -412,7 +452,8 @@ class Node(Generic[DataT]):
             timeout: Seconds; unset is `Config.timeout`, None is no limit.
 
         Raises:
-            ConfigError: The address would need TLS.
+            ConfigError: The address needs TLS, and there are no certificates.
+            TLSError: The ends do not agree on encryption, or on who is who.
             Closed: The node is not running.
         """
         self._check_sending()

@@ -14,12 +14,13 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
-from redpoll.config import Config
+from redpoll.config import Config, is_encrypted
 from redpoll.errors import (
     Closed,
     PeerLost,
     RedpollError,
     ShuttingDown,
+    TLSError,
     UsageError,
 )
 from redpoll.node.absent import REMEMBERED_FOR, Absent
@@ -32,7 +33,9 @@ from redpoll.node.routes import Claim, Routes
 from redpoll.node.sending import Sending
 from redpoll.serializers import RawSerializer
 from redpoll.serializers.base import Serializer
+from redpoll.tls.credentials import Credentials, Session
 from redpoll.transport.connection import Connection
+from redpoll.transport.secure import Secured
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.frames import PREAMBLE_SIZE
@@ -56,6 +59,9 @@ _logger = logging.getLogger("redpoll.node")
 #: A timer that rings this much late, seconds, says that this process was busy: what it waits for may be there unread.
 _LAG = 0.05
 
+#: Seconds between two lines of the log about strangers and TLS: anybody can cause them.
+_TELL_EVERY = 1.0
+
 
 class Peers:
     """The peers of one node and their connections: keeper of connections, owner of peers.
@@ -65,6 +71,7 @@ class Peers:
         settings: What its links work by.
         pool: The slots of the node.
         raw: Whether small bodies need no decoding.
+        credentials: What links are encrypted with; None where none is.
         stopping: Whether the node is stopping.
     """
 
@@ -101,6 +108,8 @@ class Peers:
         self.absent = Absent(self.loop, REMEMBERED_FOR, self.forget_if_idle)
         self.connections: set[Connection] = set()
         self.places = Places(config)
+        self.credentials: Credentials | None = None
+        self._silent_until = float("-inf")
         self.turned_away = 0
         self.stopping = False
         self.dialler: Dialler
@@ -127,18 +136,34 @@ class Peers:
             return False
         return True
 
-    def accepted(self, remote: Address) -> Connection:
+    def accepted(self, remote: Address) -> asyncio.BufferedProtocol:
         """A stranger came in."""
         link = Link(self.settings, dialled=False, now=self.loop.time(), make=Received, bodies=self._bodies)
         connection = Connection(self, link, remote, self.loop)
         self.connections.add(connection)
         self.places.take(remote.host)
-        return connection
+        if self.credentials is None or not is_encrypted(remote, self.config):
+            return connection
+        return self.secured(connection)
 
     def dialled(self, remote: Address, peer: Peer) -> Connection:
         """A connection that this node dialled for a peer."""
         link = Link(self.settings, dialled=True, now=self.loop.time(), make=Received, bodies=self._bodies)
         return Connection(self, link, remote, self.loop, peer)
+
+    def secured(self, connection: Connection, name: str | None = None) -> Secured:
+        """Put TLS under a connection.
+
+        Args:
+            connection: It has no transport yet.
+            name: By which it was dialled; None if it came in.
+        """
+        credentials = self.credentials
+        if credentials is None:
+            raise Closed("node")
+        session = credentials.dial(connection.remote, name) if name else credentials.accept(connection.remote)
+        connection.secured = session
+        return Secured(session, connection)
 
     def opened(self, connection: Connection) -> None:
         """Introduce this node."""
@@ -171,6 +196,8 @@ class Peers:
                 self._unproven(number)
             return
         self.claims.settle(connection)
+        if connection.secured is not None and not self._is_meant(connection.secured, connection):
+            return
         peer, claim = self.routes.identify(link, connection.remote, connection.target, self._new_peer)
         if claim is Claim.TO_PROVE:
             number = self.claims.ask(connection, peer, now)
@@ -181,6 +208,21 @@ class Peers:
                 self._decide_later(number)
             return
         self._bind(connection, peer, claim, now)
+
+    @staticmethod
+    def _is_meant(session: Session, connection: Connection) -> bool:
+        """Whether who is at the other end may be the node that it says it is; if not, the link is closed."""
+        link = connection.link
+        if link.handshake is None:
+            return False
+        unknown = session.unknown_identity(link.handshake.identity)
+        if unknown is not None:
+            connection.fail(unknown)
+            return False
+        if session.checks_names and not link.dialled:
+            # Only its claim leads from an address to it: who sends there is to dial, and to see its certificate.
+            link.handshake = link.handshake._replace(port=0)
+        return True
 
     def _is_overrun(self, link: Link) -> bool:
         """Whether a link that waits for its peer brought more than an honest one may send ahead."""
@@ -308,6 +350,8 @@ class Peers:
         peer = link.peer
         if peer is None:
             link.lost()
+            if isinstance(error, TLSError) and not link.dialled:
+                self._tell_of(error)
             return
         parted = link.state is LinkState.PARTING
         if not _in_order(connection, error):
@@ -336,6 +380,13 @@ class Peers:
             if not link.dialled:
                 self.places.leave(peer, connection.remote.host)
             self.forget_if_idle(peer)
+
+    def _tell_of(self, error: TLSError) -> None:
+        """Log why a stranger was turned away: it is no peer to tell of, and may not know it."""
+        now = self.loop.time()
+        if now >= self._silent_until:
+            self._silent_until = now + _TELL_EVERY
+            _logger.warning("turned a stranger away: %s", error)
 
     @staticmethod
     def _pause(connection: Connection) -> None:

@@ -8,7 +8,8 @@ import threading
 from typing import Any, Protocol
 
 from redpoll.address import Address
-from redpoll.errors import LinkError, PeerLost, ProtocolError, RedpollError
+from redpoll.errors import LinkError, PeerLost, ProtocolError, RedpollError, TLSError
+from redpoll.tls.credentials import Session
 from redpoll.transport.dial import tune
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
@@ -104,11 +105,12 @@ class Connection(asyncio.BufferedProtocol):
         link: The state machine.
         remote: The other end's address as the socket knows it.
         target: Whom this end dialled for; the keeper's own use.
+        secured: Its TLS; None where it is not encrypted.
     """
 
     __slots__ = (
         "_awaiting", "_closing", "_left", "_loop", "_reader", "_reading", "_shared", "_since_read", "_single", "_time",
-        "_timer", "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "target", "transport",
+        "_timer", "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "secured", "target", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -118,6 +120,7 @@ class Connection(asyncio.BufferedProtocol):
         self.link = link
         self.remote = remote
         self.target = target
+        self.secured: Session | None = None
         self.error: RedpollError | None = None
         #: For who dialled: done when the link has its peer, or with the error that ended it before.
         self.ready: asyncio.Future[None] | None = None
@@ -170,9 +173,11 @@ class Connection(asyncio.BufferedProtocol):
         try:
             self._reader.received(self._shared, nbytes, now)
             self._act(now)
-        except ProtocolError as error:
+        except (ProtocolError, TLSError) as error:
             if self.link.peer is not None:
                 error.address = self.link.peer.address
+            elif isinstance(error, TLSError):
+                error.address = self.remote
             self.fail(error)
             return
         finally:
@@ -234,7 +239,9 @@ class Connection(asyncio.BufferedProtocol):
         self.transport = None
         self.scheduled = True
         error = self.error
-        if error is None:
+        if error is None and isinstance(exc, RedpollError):
+            error = exc
+        elif error is None:
             reason = "the connection was closed by the other end" if exc is None else str(exc) or type(exc).__name__
             error = PeerLost(self.name, reason)
             error.__cause__ = exc

@@ -68,7 +68,7 @@ class Listener:
         """The TCP port, the same at all hosts; 0 without any."""
         return next((address.port for address in self.addresses if address.kind == "tcp"), 0)
 
-    async def open(self, hosts: tuple[str, ...], port: int, check: Callable[[Address], None]) -> None:
+    async def open(self, hosts: tuple[str, ...], port: int, check: Callable[[Address], object]) -> None:
         """Bind and listen at all hosts; nobody is accepted before `accept()`.
 
         Args:

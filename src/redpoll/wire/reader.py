@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from redpoll.errors import TLSError
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.controls import read_other, stray
 from redpoll.wire.frames import (
@@ -19,7 +20,7 @@ from redpoll.wire.frames import (
     Kind,
     frame_struct,
 )
-from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake
+from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake, is_alert, is_hello
 from redpoll.wire.metadata import DEADLINE_BLOCK, DEADLINE_PREFIX
 from redpoll.wire.outgoing import Stage
 
@@ -31,6 +32,9 @@ __all__ = ["Reader"]
 
 # From this frame size on a read is parsed in place; below, copying the read once makes each body one slice.
 _IN_PLACE = 2048
+
+# For who meets TLS without having it.
+_ENCRYPT = "give tls= and say the same of encryption on both ends; by default only 127.0.0.1 and ::1 are not encrypted"
 
 # As many small frames of one shape have to follow each other before they are read as a run.
 _RUN = 4
@@ -92,6 +96,7 @@ class Reader:
 
         Raises:
             ProtocolError: The bytes break the wire format; the link has to be closed.
+            TLSError: They are TLS; the same.
         """
         link = self._link
         link.bytes_received += count
@@ -109,6 +114,9 @@ class Reader:
         self._offer = 0
         start = 0
         if link.handshake is None:
+            first = bytes(shared[: min(end, HANDSHAKE_SIZE)])
+            if is_alert(first) or (end >= HANDSHAKE_SIZE and is_hello(first)):
+                raise TLSError("it wants TLS, and this node speaks plaintext to it", hint=_ENCRYPT)
             if end < HANDSHAKE_SIZE:
                 self._tail = bytes(shared[:end])
                 return

@@ -1,0 +1,379 @@
+"""TLS between a connection and its transport: to the one it is the transport, to the other the protocol.
+
+asyncio's own would do, but for four things: it ends a handshake that fails without the alert that tells the other end why;
+it cannot tell plaintext from TLS; what it has handed on does not count as unwritten; and every link has a buffer of its
+own. Here all links of a loop share one, and a large body is decrypted straight into its own memory.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+import threading
+from collections import deque
+from enum import Enum, auto
+from typing import TYPE_CHECKING, Any, cast
+
+from redpoll.errors import PeerLost, RedpollError
+from redpoll.tls.failures import not_encrypted
+from redpoll.wire.handshake import is_tls
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from redpoll.tls.credentials import Session
+
+__all__ = ["CHUNK", "KEPT_LIMIT", "READ_SIZE", "Secured"]
+
+#: One read brings at most so many encrypted bytes.
+READ_SIZE = 256 * 1024
+
+#: So many bytes are encrypted before they are given to the transport.
+CHUNK = 256 * 1024
+
+#: A link is closed once so many bytes wait that TLS itself answers to the other end, which does not read them.
+KEPT_LIMIT = 1024 * 1024
+
+#: What says in TLS's own words that there was none: alert, TLS 1.2, two bytes, fatal, unexpected message.
+_ALERT = b"\x15\x03\x03\x00\x02\x02\x0a"
+
+_HIGH_WATER = 256 * 1024
+
+_buffers = threading.local()
+
+
+def _shared_buffer() -> memoryview:
+    """The receive buffer of this thread's event loop: what is in it is taken out of it at once."""
+    buffer: memoryview | None = getattr(_buffers, "buffer", None)
+    if buffer is None:
+        buffer = _buffers.buffer = memoryview(bytearray(READ_SIZE))
+    return buffer
+
+
+class _State(Enum):
+    OPENING = auto()
+    OPEN = auto()
+    #: Nothing more is read or taken; what was taken is still written.
+    CLOSING = auto()
+    CLOSED = auto()
+
+
+class Secured(asyncio.Transport, asyncio.BufferedProtocol):
+    """Encrypts what one protocol writes, and decrypts what it reads.
+
+    The protocol is told that it is connected as soon as its socket is: what it writes waits for the handshake, and its own
+    time limit covers that. Whatever goes wrong reaches its `connection_lost` as an error of redpoll.
+
+    Attributes:
+        session: Whom the link may lead to.
+    """
+
+    def __init__(self, session: Session, protocol: asyncio.BufferedProtocol) -> None:
+        super().__init__()
+        self.session = session
+        self._object = session.object
+        self._incoming = session.incoming
+        self._outgoing = session.outgoing
+        self._protocol = protocol
+        self._below: asyncio.Transport
+        self._state = _State.OPENING
+        self._first = b""
+        self._heard = False
+        self._reading = True
+        #: Whether the other end has said that this was all.
+        self._parted = False
+        #: Whether the transport below takes more.
+        self._taking = True
+        self._waiting: deque[memoryview] = deque()
+        self._size = 0
+        self._high = _HIGH_WATER
+        self._paused = False
+        self._error: RedpollError | None = None
+        self._shared = _shared_buffer()
+
+    # As a protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """The socket is connected: the protocol writes, and TLS begins."""
+        self._below = cast("asyncio.Transport", transport)  # uvloop's is one by its methods only
+        self._protocol.connection_made(self)
+        if self._state is _State.OPENING:
+            self._shake_hands()
+
+    def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # asyncio's signature
+        """Where the next encrypted bytes go."""
+        return self._shared
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Decrypt, or go on with the handshake."""
+        if self._state is _State.OPENING:
+            if not self._heard and not self._is_encrypted(bytes(self._shared[: min(nbytes, 16)])):
+                self._fail(not_encrypted(self.session.address), _ALERT if self._is_server else b"")
+                return
+            self._incoming.write(self._shared[:nbytes])
+            self._shake_hands()
+        elif self._state is _State.OPEN:
+            self._incoming.write(self._shared[:nbytes])
+            self._decrypt()
+
+    def eof_received(self) -> bool:
+        """The other end closed; so does this one."""
+        if self._state is _State.OPEN:
+            self._decrypt()
+        if self._state is _State.OPENING:
+            self._lose("closed by the other end during the TLS handshake")
+        elif self._state is _State.OPEN and self._is_silent:
+            self._lose(
+                "closed by the other end right after the TLS handshake: it may not accept this node's certificate"
+            )
+        elif self._state is _State.OPEN:
+            self._protocol.eof_received()
+        return False
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The socket is gone."""
+        if self._error is None and exc is not None and self._state is _State.OPENING:
+            self._lose(f"the TLS handshake broke off: {exc}")
+            cast("RedpollError", self._error).__cause__ = exc
+        self._state = _State.CLOSED
+        self._waiting.clear()
+        self._size = 0
+        self._protocol.connection_lost(self._error or exc)
+
+    def pause_writing(self) -> None:
+        """The transport below has enough."""
+        self._taking = False
+
+    def resume_writing(self) -> None:
+        """It takes more."""
+        self._taking = True
+        self._encrypt()
+
+    # The handshake
+
+    @property
+    def _is_server(self) -> bool:
+        return self._object.server_side
+
+    @property
+    def _is_silent(self) -> bool:
+        """Whether the other end has said nothing since the handshake, as one that refuses a certificate late."""
+        return not self._is_server and not self._heard
+
+    def _is_encrypted(self, data: bytes) -> bool:
+        """Whether what came first may be TLS; whatever begins like it is left to OpenSSL."""
+        self._first = (self._first + data)[:16]
+        return is_tls(self._first)
+
+    def _shake_hands(self) -> None:
+        try:
+            self._object.do_handshake()
+        except ssl.SSLWantReadError:
+            self._flush()
+            return
+        except ssl.SSLError as error:
+            self._break(error)
+            return
+        failure = self.session.unknown_certificate()
+        if failure is not None:
+            self._fail(failure)
+            return
+        self._state = _State.OPEN
+        self._heard = False
+        self._encrypt()
+        self._decrypt()
+
+    def _break(self, error: ssl.SSLError) -> None:
+        """TLS gave up: tell the other end, in an alert that it has made, and close."""
+        self._fail(self.session.explained(error), self._outgoing.read())
+
+    def _fail(self, error: RedpollError, last: bytes = b"") -> None:
+        self._error = error
+        self._state = _State.CLOSING
+        self._waiting.clear()
+        self._size = 0
+        if last and self._taking and not self._below.is_closing():
+            self._below.write(last)
+            self._below.close()
+        else:
+            self._below.abort()
+
+    def _lose(self, reason: str) -> None:
+        self._error = PeerLost(self.session.address, reason)
+
+    # What comes
+
+    def _decrypt(self) -> None:
+        """Hand on what there is, each time as much as the protocol has room for."""
+        while self._reading and self._state is _State.OPEN:
+            room = cast("memoryview", self._protocol.get_buffer(-1))
+            try:
+                count = self._read_into(room)
+            except ssl.SSLError as error:
+                self._break(error)
+                return
+            # What it belongs to may grow, once nobody looks into it.
+            del room
+            if count < 0:
+                break
+            if not count:
+                self._parted = True
+                self._protocol.eof_received()
+                self.close()
+                return
+            self._heard = True
+            self._protocol.buffer_updated(count)
+        if self._outgoing.pending:
+            self._answer()
+
+    def _read_into(self, room: memoryview) -> int:
+        """Fill a buffer, record by record; return how many bytes came, 0 at the end, -1 if none are here."""
+        size = len(room)
+        done = 0
+        read = self._object.read
+        try:
+            while done < size:
+                count = cast("int", read(size - done, room[done:]))
+                if not count:
+                    return done
+                done += count
+        except ssl.SSLWantReadError:
+            return done or -1
+        except ssl.SSLZeroReturnError:
+            return done
+        except ssl.SSLError:
+            # What came before it counts; it is raised again by the next read.
+            if not done:
+                raise
+        return done
+
+    def _answer(self) -> None:
+        """Write what TLS has to say of its own, or wait with it until the other end reads."""
+        if self._taking:
+            self._flush()
+        elif self._outgoing.pending > KEPT_LIMIT:
+            self._lose("it does not read what TLS answers")
+            self._below.abort()
+
+    # As a transport
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Encrypt and write, or keep until the other end reads; a buffer may not change until then."""
+        self._keep(data)
+        self._encrypt()
+
+    def writelines(self, list_of_data: Iterable[Any]) -> None:
+        """Write several pieces."""
+        for data in list_of_data:
+            self._keep(data)
+        self._encrypt()
+
+    def _keep(self, data: bytes | bytearray | memoryview) -> None:
+        if self._state in (_State.OPENING, _State.OPEN) and len(data):
+            self._waiting.append(memoryview(data).cast("B"))
+            self._size += len(data)
+
+    def _encrypt(self) -> None:
+        """Encrypt what waits, as long as the transport below takes it."""
+        if self._state in (_State.OPEN, _State.CLOSING) and not self._below.is_closing():
+            waiting = self._waiting
+            try:
+                while waiting and self._taking:
+                    self._encrypt_chunk()
+                    self._flush()
+            except ssl.SSLError as error:
+                self._break(error)
+                return
+            if self._taking and self._outgoing.pending:
+                self._flush()
+            if self._state is _State.CLOSING and not waiting:
+                self._end()
+                return
+        self._look_at_marks()
+
+    def _encrypt_chunk(self) -> None:
+        waiting = self._waiting
+        write = self._object.write
+        while waiting and self._outgoing.pending < CHUNK:
+            data = waiting[0]
+            count = write(data[:CHUNK])
+            self._size -= count
+            if count == len(data):
+                waiting.popleft()
+            else:
+                waiting[0] = data[count:]
+
+    def _flush(self) -> None:
+        if self._outgoing.pending and not self._below.is_closing():
+            self._below.write(self._outgoing.read())
+
+    def _look_at_marks(self) -> None:
+        """Tell the protocol what the transport below told, which has the same marks; it will tell when it takes more."""
+        if self._taking:
+            if self._paused and self._state is _State.OPEN:
+                self._paused = False
+                self._protocol.resume_writing()
+        elif not self._paused and self.get_write_buffer_size() > self._high:
+            self._paused = True
+            self._protocol.pause_writing()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the marks in bytes: above the high one writing pauses, at the low one it goes on."""
+        self._high = _HIGH_WATER if high is None else high
+        self._below.set_write_buffer_limits(high=high, low=low)
+        self._look_at_marks()
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes written and not yet taken by the system, encrypted or not."""
+        return self._size + self._outgoing.pending + self._below.get_write_buffer_size()
+
+    def pause_reading(self) -> None:
+        """Deliver no more."""
+        self._reading = False
+        if not self._below.is_closing():
+            self._below.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Deliver again, from the next turn of the loop on."""
+        if self._reading or self._state is not _State.OPEN:
+            return
+        self._reading = True
+        if not self._below.is_closing():
+            self._below.resume_reading()
+            asyncio.get_running_loop().call_soon(self._decrypt)
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or about to be."""
+        return self._state in (_State.CLOSING, _State.CLOSED)
+
+    def close(self) -> None:
+        """Close once all that was written is gone."""
+        if self._state is _State.OPENING:
+            self.abort()
+        elif self._state is _State.OPEN:
+            self._state = _State.CLOSING
+            self._encrypt()
+
+    def _end(self) -> None:
+        """Say that this was all, and close; who has said so itself has closed, and reads no more."""
+        if not self._parted:
+            try:
+                self._object.unwrap()
+            except ssl.SSLError:
+                # It would wait for the other end to say the same.
+                pass
+            self._flush()
+        self._below.close()
+
+    def abort(self) -> None:
+        """Close now: what was not written is lost."""
+        self._state = _State.CLOSING
+        self._waiting.clear()
+        self._size = 0
+        self._below.abort()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        """What is known of the link: the TLS as "ssl_object", the rest from the transport below."""
+        if name == "ssl_object":
+            return self._object
+        return self._below.get_extra_info(name, default)
