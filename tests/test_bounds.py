@@ -40,6 +40,8 @@ BOUNDS: Mapping[str, str] = MappingProxyType(
             transport/test_connection.py test_who_does_not_read_is_closed
             transport/test_connection.py test_who_does_not_read_a_large_message_is_closed
             node/test_handlers.py test_acknowledgements_behind_a_large_message_are_bounded""",
+        "what TLS itself answers to a peer that does not read": """
+            transport/test_secure.py test_who_asks_and_does_not_read""",
         "bytes of a frame that is not here whole": "wire/test_reader.py test_what_waits_of_a_frame_is_bounded",
         "messages over one link that arrived in part": "wire/test_partial.py test_no_more_than_the_window_is_begun",
         "bytes of them, headers too": """
@@ -78,6 +80,8 @@ BOUNDS: Mapping[str, str] = MappingProxyType(
         "addresses that were read from text and are remembered": "test_address.py test_parse_remembers_a_few_thousand",
         "how long a stranger takes to say who it is": """
             transport/test_connection.py test_handshake_timeout_of_who_comes_in""",
+        "how long its TLS handshake takes": "node/test_encryption.py test_handshake_timeout_covers_tls",
+        "lines of the log about strangers whose TLS failed": "node/test_encryption.py test_the_log_is_not_flooded",
         "how long looking a name up takes, and connecting to each address": """
             node/test_dialler.py test_connect_timeout test_connect_timeout_covers_looking_a_name_up""",
         "how long a message may take": """
