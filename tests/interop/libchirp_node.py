@@ -258,12 +258,18 @@ async def libchirp_node(
     timeout: float = 5.0,
     reuse_time: float = 30.0,
     max_message: int | None = None,
+    host: str = "127.0.0.1",
+    certificate: Path | None = None,
+    dh: Path | None = None,
 ) -> AsyncIterator[LibchirpNode]:
-    """A running libchirp node; its process is killed at the end."""
+    """A running libchirp node; its process is killed at the end. With a certificate it encrypts, by its own rule."""
     options = ["--mode", mode, "--api", api, "--on-message", on_message, "--slots", str(slots)]
     options += ["--timeout", str(timeout), "--reuse-time", str(reuse_time)]
     if max_message is not None:
         options += ["--max-message", str(max_message)]
+    options += ["--host", host]
+    if certificate is not None:
+        options += ["--certificate", str(certificate), "--dh", str(dh)]
     node = LibchirpNode(free_port(), options)
     try:
         await node.start()

@@ -215,6 +215,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--reuse-time", type=float, default=30.0)
     parser.add_argument("--max-message", type=int, default=None)
     parser.add_argument("--on-message", choices=["release", "hold", "reply", "raise"], default="release")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--certificate", default=None)
+    parser.add_argument("--dh", default=None)
     arguments = parser.parse_args()
     if arguments.api == "queue" and arguments.on_message == "raise":
         parser.error("the queue interface has no handler that could raise")
@@ -222,10 +225,13 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def configure(arguments: argparse.Namespace) -> libchirp.Config:
-    """The configuration: plaintext, bound to loopback."""
+    """The configuration: plaintext unless there is a certificate, bound to loopback unless it is said otherwise."""
     config = libchirp.Config()
-    config.DISABLE_ENCRYPTION = True
-    config.BIND_V4 = "127.0.0.1"
+    config.DISABLE_ENCRYPTION = arguments.certificate is None
+    if arguments.certificate is not None:
+        config.CERT_CHAIN_PEM = arguments.certificate
+        config.DH_PARAMS_PEM = arguments.dh
+    config.BIND_V4 = arguments.host
     config.BIND_V6 = "::1"
     config.PORT = arguments.port
     config.SYNCHRONOUS = arguments.mode == "sync"

@@ -27,7 +27,9 @@ from redpoll import (
     UsageError,
 )
 from redpoll.pki import inspect
+from redpoll.testing import Faults
 from redpoll.testing.certificates import Certificates
+from redpoll.testing.plugin import FaultsFactory
 from tests.interop.raw import RawLink, handshake, raw_listener
 from tests.node.support import Inbox, Proxy, announcement, make, to, until, within
 from tests.transport.test_listen import resolving
@@ -279,8 +281,15 @@ async def test_listening_takes_a_certificate(redpoll_pki: Certificates) -> None:
     tls = TLS(ca=redpoll_pki.ca)
     with pytest.raises(ConfigError, match=r"to listen at 127\.0\.0\.1:\d+ a node needs a certificate"):
         await encrypted(tls=tls).start()
-    async with make(tls=tls):
-        pass
+    async with make(Inbox(), tls=tls) as node:
+        loop = asyncio.get_running_loop()
+        with socket.socket() as sock:
+            # Nobody comes from elsewhere to where it listens but from another address of the loopback.
+            sock.bind(("127.0.0.2", 0))
+            sock.setblocking(False)
+            await loop.sock_connect(sock, ("127.0.0.1", node.address.port))
+            assert len(await within(loop.sock_recv(sock, 18))) == 18
+        await until(lambda: node.stats().connections == 0, "the end of the link")
 
 
 async def test_stopped_while_it_reads(issued: Make) -> None:
@@ -399,6 +408,19 @@ async def test_cut_in_the_handshake(issued: Make) -> None:
             await proxy.cut()
             proxy.answers.set()
             await within(future)
+
+
+async def test_bytes_in_any_pieces(issued: Make, redpoll_faults: FaultsFactory) -> None:
+    """However the network splits what goes over it, everything arrives."""
+    inbox = Inbox(answer=b"yes")
+    async with (
+        encrypted(inbox, tls=issued()) as server,
+        redpoll_faults(server, faults=Faults(pieces=range(1, 200))) as proxy,
+    ):
+        async with encrypted(tls=issued(), listen=False) as client:
+            large = bytes(range(256)) * 100
+            assert (await within(client.request(Message(large, proxy.address)))).data == b"yes"
+            assert inbox.begun == [large]
 
 
 async def test_handshake_timeout_covers_tls(issued: Make) -> None:

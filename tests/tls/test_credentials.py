@@ -42,6 +42,13 @@ def test_no_certificate_is_none_that_is_pinned(redpoll_pki: Certificates) -> Non
     assert "it has no certificate, and certificates are pinned" in str(server.unknown_certificate())
 
 
+@pytest.mark.parametrize("name", ["localhost", "localhost.", "127.0.0.1", "::1", "::1%lo"])
+def test_names_as_certificates_have_them(redpoll_pki: Certificates, name: str) -> None:
+    """The dot behind a name and the scope of an address are not in certificates, and not looked for."""
+    contexts = make_contexts(TLS(certificate=redpoll_pki.issue("one"), check_names=True))
+    assert shake_hands(*sessions(contexts, contexts, name)) == [None, None]
+
+
 def test_identities(redpoll_pki: Certificates) -> None:
     """A node identity has to be pinned if any is; pins of the other kind do not count."""
     one = redpoll_pki.issue("one")

@@ -142,7 +142,9 @@ class Peers:
         connection = Connection(self, link, remote, self.loop)
         self.connections.add(connection)
         self.places.take(remote.host)
-        if self.credentials is None or not is_encrypted(remote, self.config):
+        credentials = self.credentials
+        if credentials is None or not credentials.can_listen or not is_encrypted(remote, self.config):
+            # Who has no certificate to show listens only where nothing is encrypted.
             return connection
         return self.secured(connection)
 

@@ -123,5 +123,5 @@ class Credentials:
         return Session(self._contexts, address, None)
 
     def dial(self, address: Address, name: str) -> Session:
-        """Begin the session of a link that was dialled by a name or IP address."""
-        return Session(self._contexts, address, name.partition("%")[0])
+        """Begin the session of a link that was dialled by a name or IP address, as certificates have them."""
+        return Session(self._contexts, address, name.partition("%")[0].removesuffix("."))
