@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from redpoll.address import Address
-from redpoll.cli.options import encryption, listen_address, listen_options, peer_address, seconds
+from redpoll.cli.options import encryption_options, listen_address, listen_options, peer_address, seconds
 from redpoll.config import Config
 from redpoll.errors import UsageError
+from redpoll.tls import TLS
 
 
 @pytest.mark.parametrize(
@@ -57,5 +58,14 @@ def test_what_is_no_time(text: str) -> None:
 
 def test_plaintext_has_to_be_asked_for() -> None:
     """Without --plain the node decides by the address; with it nothing is encrypted."""
-    assert encryption(plain=False) == "auto"
-    assert encryption(plain=True) is False
+    assert encryption_options(plain=False, tls=None, ca=None) == {"encryption": "auto"}
+    assert encryption_options(plain=True, tls=None, ca=None) == {"encryption": False}
+
+
+@pytest.mark.parametrize(("tls", "ca"), [("a.pem", None), ("a.pem", "ca.pem"), (None, "system")])
+def test_certificates_encrypt_everywhere(tls: str | None, ca: str | None) -> None:
+    """With --tls or --ca everything is encrypted, on this machine too; --plain beside them is an error."""
+    options = encryption_options(plain=False, tls=tls, ca=ca)
+    assert options == {"encryption": True, "tls": TLS(certificate=tls, ca=ca)}
+    with pytest.raises(UsageError, match="--plain is without encryption, --tls and --ca are with it"):
+        encryption_options(plain=True, tls=tls, ca=ca)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.cli.output import Output, beginning, counted, payload, printable, reason, remedy, size
-from redpoll.errors import ConfigError, DialFailed, Expired, NotConfirmed, NotSent, UsageError
+from redpoll.errors import ConfigError, DialFailed, Expired, NotConfirmed, NotSent, TLSError, UsageError
 from redpoll.message import Message
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ def test_remedies_are_those_of_the_command() -> None:
     error.__cause__ = forbidden
     assert "--plain" in str(remedy(error))
     assert reason(error) == "message was not sent: encryption='auto': needs TLS"
+    error.__cause__ = TLSError("it wants TLS", "127.0.0.1:1", "give tls=")
+    assert "--tls on both ends" in str(remedy(error))
 
 
 @given(st.text())

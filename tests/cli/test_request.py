@@ -21,6 +21,8 @@ from tests.node.support import Inbox, make, to, within
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from redpoll.testing.certificates import Certificates
+
 
 def test_the_answer_is_printed(tmp_path: Path) -> None:
     """The answer goes to standard output with a newline, and nothing else is printed."""
@@ -38,6 +40,35 @@ def test_bytes_go_there_and_back(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, content)
         done = run("request", echo.address, "--raw", "--file", "-", stdin=b"from a pipe\n")
         assert (done.returncode, done.stdout) == (0, b"from a pipe\n")
+
+
+def test_over_tls(tmp_path: Path, redpoll_pki: Certificates) -> None:
+    """With --tls both ends prove who they are; who cannot is told at once, however long its timeout."""
+    server, client = str(redpoll_pki.issue("server")), str(redpoll_pki.issue("client"))
+    with serving(tmp_path, "echo", "--tls", server) as echo:
+        done = run("request", echo.address, "--tls", client, "ping")
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"ping\n", b"")
+        nothing: list[str] = []
+        for options, told in (
+            (nothing, "it wants TLS, and this node speaks plaintext to it"),
+            (["--ca", str(redpoll_pki.ca)], "the other end wants a certificate, and this node has none"),
+            (["--tls", str(redpoll_pki.another().issue())], "is not signed by a CA in"),
+        ):
+            done = run("request", echo.address, *options, "--timeout", "none", "ping")
+            assert (done.returncode, done.stdout) == (1, b"")
+            assert told in errors(done)
+            assert "hint: give --tls on both ends or on neither" in errors(done)
+
+
+@pytest.mark.parametrize(
+    "command", [("request", "127.0.0.1:1", "ping"), ("echo", "0"), ("listen", "0"), ("send", "127.0.0.1:1", "x")]
+)
+def test_certificates_that_cannot_be_used(command: tuple[str, ...], redpoll_pki: Certificates) -> None:
+    """A file that is not there, or has expired, is a usage error of whoever is given it."""
+    for file, told in (("none.pem", "cannot read none.pem"), (str(redpoll_pki.issue(expired=True)), "expired on")):
+        done = run(*command, "--tls", file)
+        assert done.returncode == 2
+        assert told in errors(done)
 
 
 def test_the_answer_as_json(tmp_path: Path) -> None:

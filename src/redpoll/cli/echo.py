@@ -12,13 +12,15 @@ from redpoll.node import Node
 from . import runtime
 from .codes import ExitCode
 from .options import (
+    CaOption,
     JsonOption,
     ListenArgument,
     PlainOption,
     QuietOption,
     SlotsOption,
+    TlsOption,
     UntilEofOption,
-    encryption,
+    encryption_options,
     listen_address,
     listen_options,
 )
@@ -33,6 +35,8 @@ def echo(
     address: ListenArgument = "2998",
     slots: SlotsOption = 64,
     until_eof: UntilEofOption = False,
+    tls: TlsOption = None,
+    ca: CaOption = None,
     plain: PlainOption = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
@@ -43,7 +47,7 @@ def echo(
     and ends with exit code 0.
     """
     where = listen_address(address)
-    config = Config(**listen_options(where), slots=slots, encryption=encryption(plain=plain))
+    config = Config(**listen_options(where), slots=slots, **encryption_options(plain=plain, tls=tls, ca=ca))
     output = Output(json=json, quiet=quiet)
     runtime.run(lambda stop: _answer(where, config, output, stop, until_eof=until_eof), output)
 

@@ -17,13 +17,15 @@ from redpoll.node import Node
 from . import runtime
 from .codes import ExitCode
 from .options import (
+    CaOption,
     JsonOption,
     ListenArgument,
     PlainOption,
     QuietOption,
     SlotsOption,
+    TlsOption,
     UntilEofOption,
-    encryption,
+    encryption_options,
     listen_address,
     listen_options,
 )
@@ -68,6 +70,8 @@ def listen(
     count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.")] = None,
     slots: SlotsOption = 256,
     until_eof: UntilEofOption = False,
+    tls: TlsOption = None,
+    ca: CaOption = None,
     plain: PlainOption = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
@@ -84,7 +88,9 @@ def listen(
     if output is None:
         form = Form.JSON if json else Form.SCREEN if lines and is_screen() else form
     where = listen_address(address)
-    config = Config(**listen_options(where), auto_release=False, slots=slots, encryption=encryption(plain=plain))
+    config = Config(
+        **listen_options(where), auto_release=False, slots=slots, **encryption_options(plain=plain, tls=tls, ca=ca)
+    )
     job = _Job(where, config, Output(json=json, quiet=quiet), output, append, form, count, until_eof)
     runtime.run(lambda stop: _serve(job, stop), job.output)
 

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import typer
 
 from redpoll.address import Address
 from redpoll.errors import UsageError
+from redpoll.tls import TLS
 
 __all__ = [
+    "CaOption",
     "JsonOption",
     "ListenArgument",
     "PeerArgument",
@@ -18,8 +20,9 @@ __all__ = [
     "QuietOption",
     "SlotsOption",
     "TimeoutOption",
+    "TlsOption",
     "UntilEofOption",
-    "encryption",
+    "encryption_options",
     "listen_address",
     "listen_options",
     "peer_address",
@@ -30,6 +33,20 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON objects, on
 QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
 PlainOption = Annotated[
     bool, typer.Option("--plain", help="Allow unencrypted traffic with an address that is not of this machine.")
+]
+TlsOption = Annotated[
+    str | None,
+    typer.Option(
+        "--tls",
+        metavar="FILE",
+        help="Encrypt, also on this machine, with the certificate and key in FILE (redpoll pki).",
+    ),
+]
+CaOption = Annotated[
+    str | None,
+    typer.Option(
+        "--ca", metavar="FILE", help='Encrypt and trust the CAs in FILE, or "system"; without it those of --tls.'
+    ),
 ]
 PeerArgument = Annotated[
     str, typer.Argument(metavar="HOST:PORT", help="Where to send: HOST:PORT, [IPV6]:PORT or unix:PATH.")
@@ -57,9 +74,17 @@ def listen_options(address: Address) -> dict[str, Any]:
     return {"host": address.host, "port": address.port}
 
 
-def encryption(*, plain: bool) -> Literal["auto", False]:
-    """Return the node's `encryption` option: plaintext off loopback only where it is meant."""
-    return False if plain else "auto"
+def encryption_options(*, plain: bool, tls: str | None, ca: str | None) -> dict[str, Any]:
+    """Return the node's options of encryption: plaintext off loopback only where it is meant, none with certificates.
+
+    Raises:
+        UsageError: `plain` and one of the others.
+    """
+    if tls is None and ca is None:
+        return {"encryption": False if plain else "auto"}
+    if plain:
+        raise UsageError("--plain is without encryption, --tls and --ca are with it", "leave one of them out")
+    return {"encryption": True, "tls": TLS(certificate=tls, ca=ca)}
 
 
 def peer_address(text: str) -> Address:

@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from redpoll.errors import ConfigError, RedpollError, SendError, UsageError
+from redpoll.errors import ConfigError, RedpollError, SendError, TLSError, UsageError
 
 __all__ = ["Output", "beginning", "counted", "payload", "printable", "reason", "remedy", "size"]
 
@@ -102,7 +102,9 @@ def remedy(error: BaseException | str) -> str | None:
     """
     for each in (error, getattr(error, "__cause__", None)):
         if isinstance(each, ConfigError) and each.field == "encryption":
-            return "add --plain if everybody on the way may read and change the messages"
+            return "give --tls FILE, or add --plain if everybody on the way may read and change the messages"
+        if isinstance(each, TLSError):
+            return "give --tls on both ends or on neither; `redpoll pki show` says what is wrong with a FILE"
     return error.hint if isinstance(error, UsageError) else None
 
 

@@ -18,11 +18,13 @@ from redpoll.node import Node
 from . import runtime
 from .codes import ExitCode, code_of
 from .options import (
+    CaOption,
     JsonOption,
     PeerArgument,
     PlainOption,
     TimeoutOption,
-    encryption,
+    TlsOption,
+    encryption_options,
     peer_address,
     seconds,
 )
@@ -56,6 +58,8 @@ def request(
     ] = None,
     timeout: TimeoutOption = "5",
     raw: Annotated[bool, typer.Option("--raw", help="Print the answer with no newline added.")] = False,
+    tls: TlsOption = None,
+    ca: CaOption = None,
     plain: PlainOption = False,
     json: JsonOption = False,
 ) -> NoReturn:
@@ -70,7 +74,7 @@ def request(
         peer_address(address),
         [] if message is None else [message],
         [] if file is None else [file],
-        Config(listen=False, timeout=seconds(timeout), encryption=encryption(plain=plain)),
+        Config(listen=False, timeout=seconds(timeout), **encryption_options(plain=plain, tls=tls, ca=ca)),
         Form.RAW if raw else Form.SCREEN if is_screen() else Form.LINES,
         Output(json=json),
     )

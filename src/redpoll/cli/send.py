@@ -17,12 +17,14 @@ from redpoll.node import Node
 from . import runtime
 from .codes import ExitCode, code_of
 from .options import (
+    CaOption,
     JsonOption,
     PeerArgument,
     PlainOption,
     QuietOption,
     TimeoutOption,
-    encryption,
+    TlsOption,
+    encryption_options,
     peer_address,
     seconds,
 )
@@ -81,6 +83,8 @@ def send(
     no_acknowledge: Annotated[
         bool, typer.Option("--no-acknowledge", help="Do not wait for confirmations: faster, and loss is silent.")
     ] = False,
+    tls: TlsOption = None,
+    ca: CaOption = None,
     plain: PlainOption = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
@@ -103,7 +107,7 @@ def send(
         listen=False,
         acknowledge=not no_acknowledge,
         timeout=seconds(timeout),
-        encryption=encryption(plain=plain),
+        **encryption_options(plain=plain, tls=tls, ca=ca),
         # In one piece: between the pieces of a large message those behind it would arrive before it.
         fragment_size=_WHOLE,
     )

@@ -43,8 +43,8 @@ async def serving(node: Node[bytes], address: Address, stop: Stop, *, until_eof:
     try:
         await node.start()
     except ConfigError as error:
-        # Options that contradict each other have no cause; what the system does not allow has.
-        if isinstance(error.__cause__, OSError):
+        # Options that contradict each other have no cause; what the system does not allow has. Certificates are files.
+        if error.field in {"host", "port"} and isinstance(error.__cause__, OSError):
             raise CannotListenError(address, reason(error.__cause__)) from error
         raise
     draining = asyncio.create_task(_drain(node, stop))
