@@ -115,7 +115,8 @@ class Config:
 
     dial: Literal["retry", "once"] = "retry"
     """Whether a message waits while its peer is dialled again and again until its timeout ("retry", default), or
-    fails with the first `DialFailed` ("once"). A send may choose for itself."""
+    fails with the first `DialFailed` ("once"). A send may choose for itself. What no dialling would mend, a `TLSError` or a
+    `ConfigError`, fails it at once either way."""
 
     resume: float | None = None
     """Time that a session survives its link. Not available in this release: only None."""

@@ -281,7 +281,8 @@ class Node(Generic[DataT]):
 
         The future fails with `NotSent` (`QueueFull`, `Expired`), `NotConfirmed` or `Refused`, each a `SendError` whose
         `sent` says whether the peer may have handled it; with `MessageTooLarge` when it is above what the peer takes,
-        which is known once there is a link. A reply to a node that is gone fails with `NotSent`, caused by `PeerLost`.
+        which is known once there is a link. A reply to a node that is gone fails with `NotSent`, caused by `PeerLost`. Where
+        the ends do not agree on encryption, or on who is who, it fails at once with `NotSent`, caused by `TLSError`.
         """
         if acknowledge is None:
             acknowledge = self._config.acknowledge
