@@ -15,6 +15,7 @@ from tests.wire.support import (
     METADATA,
     NAME,
     REQ_ACK,
+    RETRY,
     WANTED,
     Feeding,
     Sent,
@@ -25,6 +26,7 @@ from tests.wire.support import (
     feed_as,
     frame,
     linked,
+    message,
     peer_of,
     plain_link,
     sent,
@@ -143,6 +145,17 @@ def test_what_was_begun_before_goodbye_is_taken(feeding: Feeding) -> None:
     feed_as(link, frame(FRAGMENT, 3, b"def"), feeding)
     assert [(serial, len(data)) for _, serial, _, _, data in arrived(link) if serial < 10] == [(4, LARGE + 1), (3, 6)]
     assert sent(link) == [(GOODBYE, 4, bytes(16), b"", b"\0")]
+
+
+def test_what_is_sent_again_is_taken_after_goodbye(feeding: Feeding) -> None:
+    """A goodbye says nothing of a message that is sent again: one that crosses it is taken, of any shape."""
+    link = linked()
+    link.leave()
+    feed(link, frame(REQ_ACK, 9))
+    pieces = message(REQ_ACK | RETRY, 3, b"abcdef", pieces=[3])
+    feed_as(link, frame(REQ_ACK | RETRY, 2, b"small") + pieces, feeding)
+    assert [(serial, data) for _, serial, _, _, data in arrived(link) if serial < 10] == [(2, b"small"), (3, b"abcdef")]
+    assert sent(link) == [(GOODBYE, 0, bytes(16), b"", b"\1")]
 
 
 def test_an_assembled_message_does_not_turn_the_last_serial_back(feeding: Feeding) -> None:

@@ -122,13 +122,14 @@ class Bodies:
     def _takes(self, serial: int, kind: int) -> bool:
         """Whether a message is taken: decided with its first frame, so that a goodbye in between is about later ones.
 
-        After our goodbye only what is not acknowledged is: its sender keeps no record of it and cannot send it again.
+        After our goodbye only what that says nothing of is: the unacknowledged, of which its sender keeps no record, and
+        what is sent again, whose serial is no place among those of the link.
         """
         link = self._link
         if kind & (_ANSWER | CONTROL_MASK) or link.announced is None:
             return True
         if not link.taking:
-            return not kind & _REQ_ACK
+            return not kind & _REQ_ACK or kind & _RETRY != 0
         if not kind & _RETRY:
             link.last_serial = serial
         return True

@@ -21,6 +21,7 @@ from redpoll.errors import (
     RedpollError,
     Refused,
     SendError,
+    ShuttingDown,
     Withdrawn,
 )
 from redpoll.wire.choice import link_to_use, links_too_many
@@ -283,6 +284,9 @@ class Peer:
 
     def refused(self, out: Outgoing, error: SendError) -> None:
         """An announced peer refused a message."""
+        if isinstance(error, ShuttingDown) and _crossed_goodbye(out):
+            self._requeue(out)
+            return
         self.counters.refused_by_peer += 1
         if out.stage == _ENDED:
             return
@@ -602,3 +606,11 @@ class Peer:
     def idle(self) -> bool:
         """Whether nothing is kept for this peer."""
         return not (self.queued or self.links or self.requests or self.starved or self.slots.busy)
+
+
+def _crossed_goodbye(out: Outgoing) -> bool:
+    """Whether a resend that a stopping node did not begin is for the next one there, as what its goodbye hands back is."""
+    link = out.link
+    if not out.kind & _RETRY or out.stage != Stage.SENT or link is None or link.sending:
+        return False
+    return all(transfer.out is not out for transfer in link.transfers)
