@@ -6,6 +6,7 @@ import pytest
 
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
+from redpoll.wire.outgoing import Stage
 from tests.wire.support import (
     ACK,
     ANSWER,
@@ -133,6 +134,22 @@ def test_answers_are_limited_too(feeding: Feeding) -> None:
     assert error_of(link, frame(ACK | ANSWER, 1, b"12345", identity=out.identity), feeding).startswith(
         "a message of 5 "
     )
+
+
+def test_answers_that_have_begun_have_time_while_others_move() -> None:
+    """Bodies take turns on a link: what moves of one is progress of each answer that has begun there, and of no other."""
+    link = linked()
+    peer = peer_of(link)
+    outs = [Sent(b"", REQ_ACK | WANTED, timeout=1.0) for _ in range(3)]
+    for out in outs:
+        peer.submit(out, 0.0)
+        if out is not outs[2]:
+            feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, (9).to_bytes(8, "big"), identity=out.identity))
+    feed(link, frame(FRAGMENT, outs[0].serial, b"abc"), now=0.9)
+    feed(link, frame(CONTINUED, 99, (9).to_bytes(8, "big") + b"abc"), now=1.8)
+    peer.expire(2.0)
+    assert [out.deadline for out in outs[:2]] == [2.8, 2.8]
+    assert outs[2].stage == Stage.WITHDRAWING
 
 
 def test_what_was_begun_before_goodbye_is_taken(feeding: Feeding) -> None:

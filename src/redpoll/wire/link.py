@@ -575,8 +575,9 @@ class Link:
             transfer.begin(block)
         pieces, done = transfers.take()
         self.bytes_sent += sum(map(len, pieces))
-        if out.timeout is not None and out.deadline is not None:
-            out.deadline = max(out.deadline, now + out.timeout)
+        # The link is theirs in turns: while it moves, none of those that have begun stands still.
+        for each in (out, *(other.out for other in transfers if other.begun)):
+            each.progress(now)
         if done and not out.kind & _REQ_ACK:
             self.written.append(out)
         return pieces

@@ -297,8 +297,7 @@ class Peer:
         serial = message.serial
         link = message.link
         message.phase = 1
-        waiting = self.requests.get(serial)
-        out = waiting[0] if waiting else link.in_flight.get(serial)
+        waiting, out = self._asked(link, serial)
         if out is None or out.identity != message.identity:
             self.counters.late += 1
             return
@@ -314,11 +313,21 @@ class Peer:
             self.requests.take(serial)
         self._answer(out, message)
 
+    def _asked(self, link: Link, serial: int) -> tuple[list[Outgoing] | None, Outgoing | None]:
+        """What an answer over a link of an announced peer is for, and the requests whose work is done that it is among."""
+        waiting = self.requests.get(serial)
+        return waiting, waiting[0] if waiting else link.in_flight.get(serial)
+
     def awaits(self, link: Link, serial: int) -> bool:
         """Whether a request waits for an answer over a link of an announced peer."""
-        waiting = self.requests.get(serial)
-        out = waiting[0] if waiting else link.in_flight.get(serial)
+        _, out = self._asked(link, serial)
         return out is not None and out.stage != _ENDED and out.kind & _WANTED != 0
+
+    def answer_moves(self, link: Link, serial: int, now: float) -> None:
+        """A piece of a large answer came."""
+        _, out = self._asked(link, serial)
+        if out is not None and out.kind & _WANTED:
+            out.progress(now)
 
     def _answer(self, out: Outgoing, message: Inbound[Any]) -> None:
         out.stage = _ENDED
