@@ -65,6 +65,7 @@ class Bodies:
             return True
         body.filled += count
         self.missing -= count
+        self._moves(body)
         if self.missing:
             return False
         self.current = None
@@ -122,13 +123,14 @@ class Bodies:
     def _takes(self, serial: int, kind: int) -> bool:
         """Whether a message is taken: decided with its first frame, so that a goodbye in between is about later ones.
 
-        After our goodbye only what is not acknowledged is: its sender keeps no record of it and cannot send it again.
+        After our goodbye only what that says nothing of is: the unacknowledged, of which its sender keeps no record, and
+        what is sent again, whose serial is no place among those of the link.
         """
         link = self._link
         if kind & (_ANSWER | CONTROL_MASK) or link.announced is None:
             return True
         if not link.taking:
-            return not kind & _REQ_ACK
+            return not kind & _REQ_ACK or kind & _RETRY != 0
         if not kind & _RETRY:
             link.last_serial = serial
         return True
@@ -149,12 +151,24 @@ class Bodies:
         """Put what is here of a frame into its body, and read the rest of the frame straight into it."""
         if have > start:
             body.append(shared[start:have])
+            self._moves(body)
         if have < stop:
             self.current = body
             self.missing = stop - have
         elif body.complete:
             self._assembled(body)
         return have
+
+    def _moves(self, body: Assembly) -> None:
+        """Some of a body came: who waits for an answer that has begun goes on waiting, as bodies take turns."""
+        link = self._link
+        peer = link.peer
+        if peer is None:
+            return
+        if body.kind & _ANSWER:
+            peer.answer_moves(link, body.serial, link.liveness.heard)
+        for serial in () if self._partial is None else self._partial.answers:
+            peer.answer_moves(link, serial, link.liveness.heard)
 
     def _assembled(self, body: Assembly) -> None:
         if self._partial is not None:

@@ -26,9 +26,13 @@ _ANSWER = int(Kind.ANSWER)
 
 
 class Partial:
-    """What is begun on one link, by serial."""
+    """What is begun on one link, by serial.
 
-    __slots__ = ("_answers", "_bodies", "_bytes", "_max_bytes", "_max_messages", "_messages", "_unwanted")
+    Attributes:
+        answers: The answers among these that are kept.
+    """
+
+    __slots__ = ("_bodies", "_bytes", "_max_bytes", "_max_messages", "_messages", "_unwanted", "answers")
 
     def __init__(self, settings: Settings) -> None:
         self._bodies: dict[int, Assembly] = {}
@@ -39,8 +43,7 @@ class Partial:
         self._max_bytes = window + window // 4 + settings.max_message_size
         self._messages = 0
         self._bytes = 0
-        #: Answers that are kept, and how many are not.
-        self._answers: dict[int, Assembly] = {}
+        self.answers: dict[int, Assembly] = {}
         self._unwanted = 0
 
     @property
@@ -70,9 +73,9 @@ class Partial:
             self._count_unwanted(1)
             return
         if body.kind & _ANSWER:
-            self._answers[body.serial] = body
+            self.answers[body.serial] = body
             # Also those whose request ended since: by its deadline, by another answer.
-            self._discard([serial for serial in self._answers if not awaited(serial)])
+            self._discard([serial for serial in self.answers if not awaited(serial)])
             return
         self._messages += 1
         self._bytes += body.size
@@ -83,7 +86,7 @@ class Partial:
 
     def _discard(self, serials: list[int]) -> None:
         for serial in serials:
-            self._answers.pop(serial).discard()
+            self.answers.pop(serial).discard()
         self._count_unwanted(len(serials))
 
     def discard_later(self, serial: int) -> None:
@@ -109,7 +112,7 @@ class Partial:
         if body.discarded:
             self._unwanted -= 1
         elif body.kind & _ANSWER:
-            del self._answers[serial]
+            del self.answers[serial]
         else:
             self._messages -= 1
             self._bytes -= body.size
