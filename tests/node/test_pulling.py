@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -171,6 +172,29 @@ async def test_several_consumers_share_the_messages() -> None:
             message.release()
         for _ in range(3):
             (await within(server.receive())).release()
+        await within(asyncio.gather(*sends))
+
+
+@pytest.mark.asyncio
+async def test_a_late_message_wakes_the_next_consumer_too() -> None:
+    """Of two consumers the one whose time ends as messages come takes one, and leaves the other not waiting."""
+    async with make(slots=2) as server, make() as client:
+        await within(client.ready(server.address))
+        impatient = asyncio.create_task(server.receive(0.05))
+        patient = asyncio.create_task(server.receive(None))
+        await turns()
+        sends = [client.send(to(server)) for _ in range(2)]
+        # The loop finds in one go that both can be read and that the time is over.
+        end = time.monotonic() + 0.1
+        while time.monotonic() < end:
+            pass
+        await settle(impatient)
+        message = await within(patient)
+        held = [message, *([] if impatient.exception() else [impatient.result()])]
+        if len(held) == 1:
+            held.append(await within(server.receive()))
+        for each in held:
+            each.release()
         await within(asyncio.gather(*sends))
 
 
