@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import codeop
 import re
 import subprocess
 import sys
@@ -32,6 +33,25 @@ def test_page_runs(page: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=55, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+def test_blocks_can_be_typed(page: Path) -> None:
+    """`python -m asyncio` takes each Python block line by line, where a blank line ends what is indented."""
+    typed = codeop.CommandCompiler()
+    typed.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    for block in blocks(page):
+        if block.language != "python" or block.file is not None:
+            continue
+        entered: list[str] = []
+        for number, line in enumerate([*block.text.splitlines(), ""]):
+            entered.append(line)
+            try:
+                if typed("\n".join(entered)) is not None:
+                    entered.clear()
+            except SyntaxError as error:
+                pytest.fail(f"{name(page)}:{block.line + number}: {line!r}: {error.msg}", pytrace=False)
+        assert not any(entered)
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
