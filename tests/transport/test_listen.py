@@ -452,7 +452,8 @@ async def test_exhaustion_is_a_pause(monkeypatch: pytest.MonkeyPatch, caplog: py
     async with listening("127.0.0.1", house=house) as listener:
         with dialled(listener.addresses[0]):
             await until(lambda: caplog.messages, "a warning")
-            assert caplog.messages[0].endswith("Too many open files; trying again in 0.01 s")
+            where = listener.addresses[0]
+            assert caplog.messages[0] == f"cannot accept at {where}: Too many open files; trying again in 0.01 s"
             assert not house.asked
             monkeypatch.setattr(Exhausted, "over", True)
             await until(lambda: house.present, "a guest")
