@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
+import os
 import random
 import socket
 import struct
@@ -271,6 +273,21 @@ async def test_the_other_end_closes() -> None:
         assert caught.value.__cause__ is error
         assert isinstance(error, PeerLost)
         assert str(error) == f"lost the peer {address}: the connection was closed by the other end"
+
+
+@pytest.mark.asyncio
+async def test_the_other_end_resets() -> None:
+    """A link that the other end reset says so in the system's words, the same on each event loop."""
+    async with make() as node, raw_listener() as listener:
+        lost = Lost(node)
+        address = f"127.0.0.1:{listener.port}"
+        future = node.send(Message(b"x", address))
+        async with raw_accepting(listener) as link:
+            await link.read_frame()
+            link.reset()
+            error = await lost.error()
+        await settle(future)
+        assert str(error) == f"lost the peer {address}: {os.strerror(errno.ECONNRESET)}"
 
 
 # Writing

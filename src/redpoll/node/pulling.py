@@ -205,6 +205,7 @@ class Consumers:
             over = (left is not None and left <= 0) or not await self.wait(left)
             message = self.take_nowait()
             if message is not None:
+                # Also when the time was over: this one may have been woken at the same moment, for all of them.
                 self._pass_on()
                 return message
             if over:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from redpoll.address import Address
 from redpoll.errors import LinkError, PeerLost, ProtocolError, RedpollError
-from redpoll.transport.dial import tune
+from redpoll.transport.dial import in_words, tune
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
@@ -235,7 +235,7 @@ class Connection(asyncio.BufferedProtocol):
         self.scheduled = True
         error = self.error
         if error is None:
-            reason = "the connection was closed by the other end" if exc is None else str(exc) or type(exc).__name__
+            reason = "the connection was closed by the other end" if exc is None else in_words(exc)
             error = PeerLost(self.name, reason)
             error.__cause__ = exc
         self.keeper.lost(self, error)
