@@ -188,7 +188,9 @@ async def test_a_consumer_whose_time_ends_with_an_arrival_passes_the_news_on() -
         for connection in client._peers.connections:
             connection.flush()
         # Nothing is read meanwhile: the next turn of the loop has both.
-        time.sleep(0.1)  # noqa: ASYNC251
+        end = time.monotonic() + 0.1
+        while time.monotonic() < end:
+            pass
         messages = await within(asyncio.gather(first, second))
         for message in messages:
             message.release()
