@@ -187,9 +187,9 @@ async def test_a_consumer_whose_time_ends_with_an_arrival_passes_the_news_on() -
         client.send(to(server))
         for connection in client._peers.connections:
             connection.flush()
-        # Nothing is read meanwhile: the next turn of the loop has both.
-        end = time.monotonic() + 0.1
-        while time.monotonic() < end:
+        # Nothing is read until the time is over: the next turn of the loop has both.
+        over = time.monotonic() + 0.1
+        while time.monotonic() < over:
             pass
         messages = await within(asyncio.gather(first, second))
         for message in messages:
