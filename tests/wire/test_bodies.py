@@ -145,7 +145,7 @@ def test_answers_that_have_begun_have_time_while_others_move() -> None:
         peer.submit(out, 0.0)
         if out is not outs[2]:
             feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, (9).to_bytes(8, "big"), identity=out.identity))
-    feed(link, frame(FRAGMENT, outs[0].serial, b"abc"), now=0.9)
+    feed(link, frame(FRAGMENT, outs[0].serial, b"abc", identity=outs[0].identity), now=0.9)
     feed(link, frame(CONTINUED, 99, (9).to_bytes(8, "big") + b"abc"), now=1.8)
     peer.expire(2.0)
     assert [out.deadline for out in outs[:2]] == [2.8, 2.8]

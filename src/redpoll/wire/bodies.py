@@ -137,8 +137,8 @@ class Bodies:
 
     def fragment(self, shared: memoryview, source: Any, pos: int, end: int) -> int:
         """Read the next piece of what was begun."""
-        _, serial, size, _, _ = PREAMBLE.unpack_from(source, pos)
-        body = None if self._partial is None else self._partial.get(serial)
+        identity, serial, size, _, _ = PREAMBLE.unpack_from(source, pos)
+        body = None if self._partial is None else self._partial.get(identity, serial)
         if body is None:
             raise ProtocolError(f"a fragment of message {serial}, which was not begun")
         if body.filled + size > body.total or not size:
@@ -172,7 +172,7 @@ class Bodies:
 
     def _assembled(self, body: Assembly) -> None:
         if self._partial is not None:
-            self._partial.end(body.serial)
+            self._partial.end(body)
         if body.discarded:
             if body.kind & _ANSWER:
                 # It is late; and what acknowledges ends a message all the same.
@@ -220,7 +220,10 @@ class Bodies:
 
     def abandon(self, serial: int) -> Assembly | None:
         """Give up a message that arrived in part, and return what there was of it."""
-        return None if self._partial is None else self._partial.end(serial)
+        body = None if self._partial is None else self._partial.message(serial)
+        if self._partial is not None and body is not None:
+            self._partial.end(body)
+        return body
 
 
 def _read_lead(

@@ -26,7 +26,7 @@ _ANSWER = int(Kind.ANSWER)
 
 
 class Partial:
-    """What is begun on one link, by serial.
+    """What is begun on one link, by identity and serial: answers have serials of this end's, messages of the other's.
 
     Attributes:
         answers: The answers among these that are kept.
@@ -35,7 +35,7 @@ class Partial:
     __slots__ = ("_bodies", "_bytes", "_max_bytes", "_max_messages", "_messages", "_unwanted", "answers")
 
     def __init__(self, settings: Settings) -> None:
-        self._bodies: dict[int, Assembly] = {}
+        self._bodies: dict[tuple[bytes, int], Assembly] = {}
         self._max_messages = settings.window
         # A sender may begin a message that fits the window while no more than a quarter of that is in use, and one
         # that does not fit it beside all others.
@@ -51,9 +51,13 @@ class Partial:
         """Whether any of these will be handed over."""
         return any(not body.discarded for body in self._bodies.values())
 
-    def get(self, serial: int) -> Assembly | None:
-        """What was begun under a serial."""
-        return self._bodies.get(serial)
+    def get(self, identity: bytes, serial: int) -> Assembly | None:
+        """What was begun under an identity and a serial."""
+        return self._bodies.get((identity, serial))
+
+    def message(self, serial: int) -> Assembly | None:
+        """The message, not the answer, that was begun under a serial."""
+        return next((each for each in self._bodies.values() if each.serial == serial and not each.kind & _ANSWER), None)
 
     def begin(self, body: Assembly, awaited: Callable[[int], bool]) -> None:
         """Note a message, or an answer, of which more is to come in fragments.
@@ -65,9 +69,10 @@ class Partial:
         Raises:
             ProtocolError: It was begun before, or more is begun than the window allows.
         """
-        if body.serial in self._bodies:
+        key = body.identity, body.serial
+        if key in self._bodies:
             raise ProtocolError(f"message {body.serial} was begun twice")
-        self._bodies[body.serial] = body
+        self._bodies[key] = body
         if body.discarded:
             # Not taken, or known already: it has no place any more, at neither end.
             self._count_unwanted(1)
@@ -104,16 +109,14 @@ class Partial:
         if self._unwanted > MAX_UNWANTED:
             raise ProtocolError(f"{self._unwanted} answers or messages were begun that nobody waits for")
 
-    def end(self, serial: int) -> Assembly | None:
-        """Return what was begun under a serial, of which nothing more comes."""
-        body = self._bodies.pop(serial, None)
-        if body is None:
-            return None
+    def end(self, body: Assembly) -> None:
+        """Nothing more comes of a body, which may have come in one frame."""
+        if self._bodies.pop((body.identity, body.serial), None) is None:
+            return
         if body.discarded:
             self._unwanted -= 1
         elif body.kind & _ANSWER:
-            del self.answers[serial]
+            del self.answers[body.serial]
         else:
             self._messages -= 1
             self._bytes -= body.size
-        return body
