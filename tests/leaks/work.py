@@ -25,6 +25,9 @@ Operate = Callable[[int], Awaitable[None]]
 
 _REQ_ACK = 0x01
 
+#: Seconds after which what should have ended is taken as not ending.
+_PATIENCE = 60.0
+
 #: Closing a socket with this resets the connection: no port is left waiting for the last bytes of it.
 _RESET = struct.pack("ii", 1, 0)
 
@@ -33,12 +36,16 @@ _OPENING = 18 + 27
 
 
 def _node(handler: Callable[[Any], Any] | None = None, **options: Any) -> Node[Any]:
-    """A node that waits as long as it takes, on however busy a machine, where its work names no time."""
-    return make(handler, timeout=None, keepalive=None, handshake_timeout=3_600.0, **options)
+    """A node that waits, on however busy a machine, where its work names no time."""
+    return make(handler, timeout=_PATIENCE, keepalive=None, handshake_timeout=_PATIENCE, **options)
 
 
 async def _until(condition: Callable[[], object]) -> None:
-    while not condition():  # noqa: ASYNC110  # no event tells of it
+    """Wait until nothing is left that nodes count themselves."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _PATIENCE
+    while not condition():
+        assert loop.time() < end, "what was begun does not end, or is kept"
         await asyncio.sleep(0.001)
 
 
