@@ -201,7 +201,7 @@ def test_hosts_that_can_be_listened_on(host: str | tuple[str, ...]) -> None:
     ("host", "problem"),
     [
         ("", "a tcp address needs a host"),
-        ("127.0.0.1:80", "is no IPv6 address"),
+        ("127.0.0.1:80", "'127.0.0.1:80' has a port (leave it out: host and port are options of their own)"),
         ("a b", "is no name of a host"),
         ("unix:", "has no path"),
         ("unix:" + "a" * 108, "has at most 107 bytes, this one 108"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import codeop
 import re
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import redpoll
-from redpoll import Config
+from redpoll import Config, Message, Received
 from tests.doc_pages import ROOT, blocks, installs, pages
 
 RUNNER = ROOT / "tests" / "doc_pages.py"
@@ -32,6 +33,25 @@ def test_page_runs(page: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=55, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr
+
+
+@pytest.mark.parametrize("page", WITH_CODE, ids=name)
+def test_blocks_can_be_typed(page: Path) -> None:
+    """`python -m asyncio` takes each Python block line by line, where a blank line ends what is indented."""
+    typed = codeop.CommandCompiler()
+    typed.compiler.flags |= ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+    for block in blocks(page):
+        if block.language != "python" or block.file is not None:
+            continue
+        entered: list[str] = []
+        for number, line in enumerate([*block.text.splitlines(), ""]):
+            entered.append(line)
+            try:
+                if typed("\n".join(entered)) is not None:
+                    entered.clear()
+            except SyntaxError as error:
+                pytest.fail(f"{name(page)}:{block.line + number}: {line!r}: {error.msg}", pytrace=False)
+        assert not any(entered)
 
 
 @pytest.mark.parametrize("page", pages(), ids=name)
@@ -129,6 +149,25 @@ def test_links_lead_somewhere(page: Path) -> None:
     links = re.findall(r"\]\(([^)#:]+)\)", page.read_text())
     assert links
     assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_reference_shows_all_of_a_received_message() -> None:
+    """What a user can ask of a received message stands in the reference, also what a class below it defines."""
+    page = (ROOT / "docs" / "reference" / "api.md").read_text()
+    listed = re.search(r"^::: redpoll\.Received\n +options:\n +inherited_members: \[(.+)\]$", page, re.MULTILINE)
+    assert listed
+    shown = {*vars(Received), *vars(Message), *listed[1].split(", ")}
+    for_the_library = {"frame", "link", "phase", "serial", "kind", "body_size"}
+    assert sorted(name for name in set(dir(Received)) - shown - for_the_library if not name.startswith("_")) == []
+    assert [name for name in listed[1].split(", ") if not hasattr(Received, name)] == []
+
+
+def test_home_leads_everywhere() -> None:
+    """The first page of the documentation names every other one."""
+    docs = ROOT / "docs"
+    home = docs / "index.md"
+    others = {str(page.relative_to(docs)) for page in docs.rglob("*.md") if page != home}
+    assert sorted(others - set(re.findall(r"\]\(([^)#:]+)\)", home.read_text()))) == []
 
 
 def test_one_version() -> None:

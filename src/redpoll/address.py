@@ -107,6 +107,8 @@ class Address:
         if host.startswith("[") and host.endswith("]"):
             host = host[1:-1]
             _ipv6(host)
+        elif host.count(":") == 1:
+            raise UsageError(f"{host!r} has a port", "leave it out: host and port are options of their own")
         return Address("tcp", host, port)
 
     @staticmethod
@@ -178,9 +180,14 @@ def parse_text(text: str) -> Address:
             if not rest:
                 raise UsageError(f"{text!r} has no {'path' if kind == 'unix' else 'name'}", _FORMS)
             return Address("unix" if kind == "unix" else "inproc", rest)
+    scheme, separator, rest = text.partition("://")
+    if separator:
+        raise UsageError(f"{text!r} is a URL", f"leave out '{scheme}://': {_FORMS}")
     host, colon, port = text.rpartition(":")
     if text.startswith("[") and text.endswith("]"):
         raise UsageError(f"{text!r} has no port", f"write {text + ':2998'!r}")
+    if not colon and text.isascii() and text.isdecimal():
+        raise UsageError(f"{text!r} has no host", f"write '127.0.0.1:{text}' for this machine")
     if not colon:
         raise UsageError(f"{text!r} has no port", f"write {text + ':2998'!r}" if text else _FORMS)
     if host.startswith("[") and host.endswith("]"):

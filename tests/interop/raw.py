@@ -84,6 +84,11 @@ class RawLink:
     def close(self) -> None:
         self._socket.close()
 
+    def reset(self) -> None:
+        """Close so that the other end gets an error, as when the process died with something unread."""
+        self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._socket.close()
+
     def shrink_receive_buffer(self) -> None:
         """Let the kernel take little that was not read here, so that a sender soon sees the end of it."""
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)

@@ -14,6 +14,7 @@ import tracemalloc
 from tests.conftest import LOOPS
 from tests.leaks.ledger import Account, Ledger
 from tests.leaks.work import WORKS
+from tests.node.support import turns
 
 
 async def keep_account(name: str, rounds: int, count: int) -> Account:
@@ -24,6 +25,8 @@ async def keep_account(name: str, rounds: int, count: int) -> Account:
         ledger = Ledger()
         for _ in range(rounds):
             await operate(count)
+            # What the last step of this task was woken by is held until the next one.
+            await turns()
             ledger.read()
         return ledger.close()
 

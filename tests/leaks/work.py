@@ -17,7 +17,7 @@ from typing import Any
 
 from redpoll import Address, Message, Node, NoHandler, NotSent, QueueFull, Received, RedpollError, Refused
 from tests.interop.raw import Frame, handshake
-from tests.node.support import announcement, make, to, turns, until
+from tests.node.support import announcement, make, to, turns
 
 __all__ = ["WORKS", "Operate"]
 
@@ -25,11 +25,28 @@ Operate = Callable[[int], Awaitable[None]]
 
 _REQ_ACK = 0x01
 
+#: Seconds after which what should have ended is taken as not ending.
+_PATIENCE = 60.0
+
 #: Closing a socket with this resets the connection: no port is left waiting for the last bytes of it.
 _RESET = struct.pack("ii", 1, 0)
 
 #: What a node writes in front of its first message, and what it reads before that is acknowledged.
 _OPENING = 18 + 27
+
+
+def _node(handler: Callable[[Any], Any] | None = None, **options: Any) -> Node[Any]:
+    """A node that waits, on however busy a machine, where its work names no time."""
+    return make(handler, timeout=_PATIENCE, keepalive=None, handshake_timeout=_PATIENCE, **options)
+
+
+async def _until(condition: Callable[[], object]) -> None:
+    """Wait until nothing is left that nodes count themselves."""
+    loop = asyncio.get_running_loop()
+    end = loop.time() + _PATIENCE
+    while not condition():
+        assert loop.time() < end, "what was begun does not end, or is kept"
+        await asyncio.sleep(0.001)
 
 
 async def _in_batches(count: int, size: int, operate: Callable[[int], Awaitable[object]]) -> None:
@@ -52,15 +69,15 @@ def _addresses(folder: str) -> list[str]:
 async def connections() -> AsyncIterator[Operate]:
     """Nodes come, ask once, and leave; through every kind of address in turn."""
     with tempfile.TemporaryDirectory() as folder:
-        async with make(lambda message: message.data, host=tuple(_addresses(folder))) as server:
+        async with _node(lambda message: message.data, host=tuple(_addresses(folder))) as server:
 
             async def come_and_go(number: int) -> None:
-                async with Node(listen=False) as client:
+                async with _node(listen=False) as client:
                     await client.request(Message(b"ping", server.listening[number % 4]))
 
             async def operate(count: int) -> None:
                 await _in_batches(count, 16, come_and_go)
-                await until(lambda: not server.stats().connections and not server.peers, "the end of all links")
+                await _until(lambda: not server.stats().connections and not server.peers)
 
             yield operate
 
@@ -92,11 +109,11 @@ def _opening(*, redpoll: bool) -> bytes:
 async def _visited(visit: Callable[[int, Address], Awaitable[None]]) -> AsyncIterator[Operate]:
     """A node that strangers visit over TCP and a unix socket."""
     with tempfile.TemporaryDirectory() as folder:
-        async with make(lambda message: None, host=("127.0.0.1", f"unix:{folder}/socket"), backlog=256) as server:
+        async with _node(lambda message: None, host=("127.0.0.1", f"unix:{folder}/socket"), backlog=256) as server:
 
             async def operate(count: int) -> None:
                 await _in_batches(count, 64, lambda number: visit(number, server.listening[number % 2]))
-                await until(lambda: not server.stats().connections and _is_quiet(server), "the end of all links")
+                await _until(lambda: not server.stats().connections and _is_quiet(server))
 
             yield operate
 
@@ -132,7 +149,7 @@ async def requests() -> AsyncIterator[Operate]:
             message.release()
         return message.data
 
-    async with make(handler, slots=16) as server, make(listen=False, fragment_size=4096) as client:
+    async with _node(handler, slots=16) as server, _node(listen=False, fragment_size=4096) as client:
 
         async def operate_one(number: int) -> None:
             message = to(server, bytes(20_000 if number % 64 == 0 else number % 100), header=b"h" * (number % 3))
@@ -143,7 +160,7 @@ async def requests() -> AsyncIterator[Operate]:
 
         async def operate(count: int) -> None:
             await _in_batches(count, 64, operate_one)
-            await until(lambda: _is_quiet(server, client), "the end of all messages")
+            await _until(lambda: _is_quiet(server, client))
 
         yield operate
 
@@ -156,8 +173,8 @@ async def _handle_until_given_up(message: Received[bytes]) -> None:
 async def cancellations() -> AsyncIterator[Operate]:
     """Sends and requests that are cancelled: in the queue, half written, in the peer's inbox, and being handled."""
     async with (
-        make(_handle_until_given_up, slots=4, window=16) as server,
-        make(listen=False, fragment_size=4096) as client,
+        _node(_handle_until_given_up, slots=4, window=16) as server,
+        _node(listen=False, fragment_size=4096) as client,
     ):
 
         async def operate(count: int) -> None:
@@ -172,7 +189,7 @@ async def cancellations() -> AsyncIterator[Operate]:
                     future.cancel()
                 ends = await asyncio.gather(*futures, return_exceptions=True)
                 assert all(isinstance(end, asyncio.CancelledError) for end in ends)
-                await until(lambda: _is_quiet(server, client), "the end of all messages")
+                await _until(lambda: _is_quiet(server, client))
 
         yield operate
 
@@ -187,10 +204,10 @@ async def _refuse(message: Received[bytes]) -> None:
 async def refusals() -> AsyncIterator[Operate]:
     """Messages that fail: the handler raises, or refuses; nobody handles them; the queue is full; nobody is there."""
     async with (
-        make(_refuse, window=16) as server,
-        make(unclaimed_timeout=0.02, window=256) as deserted,
-        make(listen=False) as client,
-        make(listen=False, send_queue_limit=4) as hasty,
+        _node(_refuse, window=16) as server,
+        _node(unclaimed_timeout=0.02, window=256) as deserted,
+        _node(listen=False) as client,
+        _node(listen=False, send_queue_limit=4) as hasty,
     ):
 
         async def fail(number: int) -> None:
@@ -210,7 +227,7 @@ async def refusals() -> AsyncIterator[Operate]:
 
         async def operate(count: int) -> None:
             await _in_batches(count, 1_000, fail)
-            await until(lambda: _is_quiet(server, deserted, client, hasty), "the end of all messages")
+            await _until(lambda: _is_quiet(server, deserted, client, hasty))
 
         yield operate
 
@@ -224,7 +241,7 @@ async def _handle_or_wait(message: Received[bytes]) -> None:
 async def timeouts() -> AsyncIterator[Operate]:
     """Messages whose time ends: being handled, waiting there or here, without an answer, while nobody can be dialled."""
     with tempfile.TemporaryDirectory() as folder:
-        async with make(_handle_or_wait, slots=128, window=256) as server, make(listen=False) as client:
+        async with _node(_handle_or_wait, slots=128, window=256) as server, _node(listen=False) as client:
 
             async def expire(number: int) -> None:
                 kind = number % 4
@@ -241,7 +258,7 @@ async def timeouts() -> AsyncIterator[Operate]:
 
             async def operate(count: int) -> None:
                 await _in_batches(count, 2_000, expire)
-                await until(lambda: _is_quiet(server, client) and len(client.peers) == 1, "the end of all messages")
+                await _until(lambda: _is_quiet(server, client) and len(client.peers) == 1)
 
             yield operate
 

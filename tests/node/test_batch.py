@@ -21,6 +21,7 @@ from redpoll import (
     Received,
     UsageError,
 )
+from redpoll.wire.states import LinkState
 from tests.interop.raw import REQ_ACK, raw_listener
 from tests.node.support import Inbox, Proxy, make, raw_accepting, settle, to, turns, until, within
 
@@ -65,6 +66,25 @@ async def test_any_iterable_is_sent(acknowledge: bool, kind: str) -> None:
         assert await within(client.send_many(messages, acknowledge=acknowledge)) == 300
         await until(lambda: len(inbox.ended) == 300, "all messages")
     assert numbers(inbox) == list(range(300))
+
+
+@pytest.mark.asyncio
+async def test_a_link_that_carries_a_stream_is_in_use() -> None:
+    """A link over which nothing but a stream of unacknowledged messages goes is not left as idle."""
+    async with make(Inbox()) as server, make() as client:
+        await within(client.ready(server.address))
+        (connection,) = client._peers.connections
+        link = connection.link
+
+        def messages() -> Iterator[Message[bytes]]:
+            yield from numbered(server.address, 5)
+            link.liveness.used -= client.config.effective_reuse_time
+            link.idle_at -= 1.0
+            yield from numbered(server.address, 5)
+
+        await within(client.send_many(messages(), acknowledge=False))
+        link.tick(link.idle_at)
+        assert link.state is LinkState.OPEN
 
 
 @pytest.mark.asyncio

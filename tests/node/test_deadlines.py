@@ -24,9 +24,9 @@ from redpoll import (
 )
 from redpoll.errors import ConfirmTimeout
 from tests.interop.raw import ACK, REQ_ACK, Frame, raw_listener
-from tests.node.support import Inbox, make, raw_accepting, raw_dialling, settle, to, turns, until, within
+from tests.node.support import Inbox, elapse, make, raw_accepting, raw_dialling, settle, to, turns, until, within
 
-CONTINUED, METADATA, FRAGMENT, CANCEL = 0x80, 0x40, 0x34, 0x2C
+ANSWER, METADATA, CONTINUED, FRAGMENT, CANCEL = 0x20, 0x40, 0x80, 0x34, 0x2C
 
 
 def is_late(error: BaseException) -> bool:
@@ -349,6 +349,24 @@ async def test_while_a_large_body_moves_its_time_begins_anew() -> None:
             assert loop.time() - began > 0.3
             link.send(Frame(first.identity, first.serial, ACK))
             await within(sending)
+
+
+@pytest.mark.asyncio
+async def test_while_a_large_answer_moves_its_time_begins_anew() -> None:
+    """An answer that takes longer to arrive than the timeout comes, as long as there is progress within it."""
+    async with make() as client, raw_listener() as listener:
+        loop = asyncio.get_running_loop()
+        asking = client.request(Message(b"large?", Address("tcp", "127.0.0.1", listener.port)), timeout=0.25)
+        async with raw_accepting(listener) as link:
+            began = loop.time()
+            asked = await link.read_frame()
+            kind = ACK | ANSWER | CONTINUED
+            link.send(Frame(asked.identity, asked.serial, kind, data=struct.pack("!Q", 20)))
+            for _ in range(20):
+                await elapse(0.04)
+                link.send(Frame(asked.identity, asked.serial, FRAGMENT, data=b"x"))
+            assert bytes((await within(asking)).data) == b"x" * 20
+            assert loop.time() - began > 0.6
 
 
 @pytest.mark.asyncio

@@ -149,6 +149,8 @@ async def test_node_that_does_not_listen() -> None:
         assert client.listening == ()
         with pytest.raises(Closed, match="the listener is not running"):
             _ = client.address
+        with pytest.raises(Closed, match="the node is not running"):
+            _ = make().address
         assert (await within(client.request(to(server)))).data == b"over the link"
         sent = server.send(inbox.messages[0].reply(b"later"))
         async with client.take(5) as later:
@@ -228,6 +230,13 @@ async def test_cancelled_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(asyncio.CancelledError):
         await start
     assert "new" in repr(node)
+
+
+def test_started_outside_asyncio() -> None:
+    """Where another library runs the coroutine, as trio does, that is a UsageError that says what a node needs."""
+    starting = make().start()
+    with pytest.raises(UsageError, match=r"asyncio event loop, and none is running here \(.*anyio_backend"):
+        starting.send(None)
 
 
 @pytest.mark.asyncio

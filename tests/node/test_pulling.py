@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -172,6 +173,27 @@ async def test_several_consumers_share_the_messages() -> None:
         for _ in range(3):
             (await within(server.receive())).release()
         await within(asyncio.gather(*sends))
+
+
+@pytest.mark.asyncio
+async def test_a_consumer_whose_time_ends_with_an_arrival_passes_the_news_on() -> None:
+    """Two messages that come at the end of one consumer's time go to two consumers, though only that one was woken."""
+    async with make(slots=2) as server, make(acknowledge=False) as client:
+        await within(client.ready(server.address))
+        first = asyncio.ensure_future(server.receive(timeout=0.05))
+        second = asyncio.ensure_future(server.receive(timeout=None))
+        await turns()
+        client.send(to(server))
+        client.send(to(server))
+        for connection in client._peers.connections:
+            connection.flush()
+        # Nothing is read until the time is over: the next turn of the loop has both.
+        over = time.monotonic() + 0.1
+        while time.monotonic() < over:
+            pass
+        messages = await within(asyncio.gather(first, second))
+        for message in messages:
+            message.release()
 
 
 @pytest.mark.asyncio

@@ -10,7 +10,7 @@ import pytest
 from redpoll import Address, HandlerFailed, Message, NotConfirmed, Received, Refused
 from redpoll.errors import ConfirmTimeout, ShuttingDown, Withdrawn
 from tests.interop.raw import ACK, REQ_ACK, Frame, raw_listener
-from tests.node.support import Inbox, Proxy, make, raw_accepting, raw_dialling, until, within
+from tests.node.support import PATIENCE, Inbox, Proxy, elapse, make, raw_accepting, raw_dialling, turns, until, within
 
 RETRY = 0x08
 
@@ -278,6 +278,30 @@ async def test_what_ends_while_its_sender_is_away_is_not_done_again(listens: boo
         proxy.questions.set()
         await within(sending)
         assert inbox.begun == [b"once"]
+
+
+@pytest.mark.asyncio
+async def test_what_is_sent_again_is_finished_by_a_node_that_stops() -> None:
+    """A resend of what is being handled is confirmed by the node that drains, and not done again by its successor."""
+    inbox, successors = Inbox(hold=True), Inbox()
+    server = make(inbox)
+    await server.start()
+    async with Proxy(server.address) as proxy, make() as client:
+        sending = client.send(Message(b"once", proxy.address), retry=1, timeout=None)
+        await inbox.holds(1)
+        await proxy.cut()
+        await until(lambda: client.stats().sent == 2, "the resend")
+        await until(lambda: server.stats().connections == 1, "the new link")
+        port = server.address.port
+        stopping = asyncio.ensure_future(server.stop(drain=PATIENCE))
+        await turns()
+        async with make(successors, port=port):
+            # What the goodbye handed back would come to it by now.
+            await elapse(0.1)
+            inbox.gate.set()
+            await within(sending)
+            await within(stopping)
+    assert (inbox.begun, successors.begun) == ([b"once"], [])
 
 
 @pytest.mark.asyncio

@@ -70,10 +70,12 @@ def test_text_is_refused_with_the_remedy() -> None:
 
 @pytest.mark.parametrize("obj", [None, 5, 1.5, [1, 2], {"a": 1}, object()])
 def test_what_is_not_bytes_like_is_refused(obj: object) -> None:
-    """The error names the type, and keeps the cause."""
+    """The error names the type and the serializers that could carry it, and keeps the cause."""
     with pytest.raises(EncodeError) as caught:
         RAW.encode(obj)
-    assert str(caught.value) == f"raw cannot encode: {type(obj).__name__} is not bytes-like"
+    problem, _, hint = str(caught.value).partition(" (")
+    assert problem == f"raw cannot encode: {type(obj).__name__} is not bytes-like"
+    assert hint == "the json and msgpack serializers carry other values)"
     assert isinstance(caught.value.__cause__, TypeError)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import itertools
+import os
 import random
 import socket
 import struct
@@ -34,7 +36,7 @@ from tests.node.support import (
 from tests.wire.support import THERE, bare_link
 
 PING, PONG, GOODBYE = 0x0C, 0x14, 0x1C
-RETRY = 0x08
+RETRY, WANTED = 0x08, 0x10
 #: What a node writes first: a handshake of 18 bytes and an announcement of 27.
 OPENING = 45
 
@@ -117,6 +119,35 @@ async def test_libchirp_is_told_by_its_silence() -> None:
         link.write(handshake(4000, b"I" * 16))
         await until(lambda: node.peers, "the peer")
         assert asyncio.get_running_loop().time() - begin >= ANNOUNCEMENT_GRACE * 0.9
+        assert not node.peers[0].redpoll
+        link.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("said", [1, 26])
+async def test_an_announcement_that_has_begun_is_waited_for(said: int) -> None:
+    """A request waits for the rest of a slow announcement: sent as to libchirp, it would get no answer."""
+    async with make() as node, raw_listener() as listener:
+        future = node.request(Message(b"x", f"127.0.0.1:{listener.port}"))
+        link = await listener.accept()
+        opening = handshake(listener.port, b"I" * 16) + announcement().encode()
+        link.write(opening[: 18 + said])
+        await link.read(OPENING)
+        assert await link.silent(3 * ANNOUNCEMENT_GRACE)
+        link.write(opening[18 + said :])
+        assert (await link.read_frame()).kind & WANTED
+        link.close()
+        await settle(future)
+
+
+@pytest.mark.asyncio
+async def test_an_announcement_that_is_never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who begins a frame and does not end it is libchirp before long."""
+    monkeypatch.setattr(connection_module, "ANNOUNCEMENT_PATIENCE", 0.05)
+    async with make(Inbox()) as node:
+        link = await RawLink.dial("127.0.0.1", node.address.port)
+        link.write(handshake(4000, b"I" * 16) + announcement().encode()[:20])
+        await until(lambda: node.peers, "the peer")
         assert not node.peers[0].redpoll
         link.close()
 
@@ -271,6 +302,21 @@ async def test_the_other_end_closes() -> None:
         assert caught.value.__cause__ is error
         assert isinstance(error, PeerLost)
         assert str(error) == f"lost the peer {address}: the connection was closed by the other end"
+
+
+@pytest.mark.asyncio
+async def test_the_other_end_resets() -> None:
+    """A link that the other end reset says so in the system's words, the same on each event loop."""
+    async with make() as node, raw_listener() as listener:
+        lost = Lost(node)
+        address = f"127.0.0.1:{listener.port}"
+        future = node.send(Message(b"x", address))
+        async with raw_accepting(listener) as link:
+            await link.read_frame()
+            link.reset()
+            error = await lost.error()
+        await settle(future)
+        assert str(error) == f"lost the peer {address}: {os.strerror(errno.ECONNRESET)}"
 
 
 # Writing

@@ -6,6 +6,7 @@ import pytest
 
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
+from redpoll.wire.outgoing import Stage
 from tests.wire.support import (
     ACK,
     ANSWER,
@@ -15,6 +16,7 @@ from tests.wire.support import (
     METADATA,
     NAME,
     REQ_ACK,
+    RETRY,
     WANTED,
     Feeding,
     Sent,
@@ -25,6 +27,7 @@ from tests.wire.support import (
     feed_as,
     frame,
     linked,
+    message,
     peer_of,
     plain_link,
     sent,
@@ -133,6 +136,22 @@ def test_answers_are_limited_too(feeding: Feeding) -> None:
     )
 
 
+def test_answers_that_have_begun_have_time_while_others_move() -> None:
+    """Bodies take turns on a link: what moves of one is progress of each answer that has begun there, and of no other."""
+    link = linked()
+    peer = peer_of(link)
+    outs = [Sent(b"", REQ_ACK | WANTED, timeout=1.0) for _ in range(3)]
+    for out in outs:
+        peer.submit(out, 0.0)
+        if out is not outs[2]:
+            feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, (9).to_bytes(8, "big"), identity=out.identity))
+    feed(link, frame(FRAGMENT, outs[0].serial, b"abc", identity=outs[0].identity), now=0.9)
+    feed(link, frame(CONTINUED, 99, (9).to_bytes(8, "big") + b"abc"), now=1.8)
+    peer.expire(2.0)
+    assert [out.deadline for out in outs[:2]] == [2.8, 2.8]
+    assert outs[2].stage == Stage.WITHDRAWING
+
+
 def test_what_was_begun_before_goodbye_is_taken(feeding: Feeding) -> None:
     """A message whose first frame came before our goodbye is one that we said we would handle."""
     link = linked()
@@ -143,6 +162,17 @@ def test_what_was_begun_before_goodbye_is_taken(feeding: Feeding) -> None:
     feed_as(link, frame(FRAGMENT, 3, b"def"), feeding)
     assert [(serial, len(data)) for _, serial, _, _, data in arrived(link) if serial < 10] == [(4, LARGE + 1), (3, 6)]
     assert sent(link) == [(GOODBYE, 4, bytes(16), b"", b"\0")]
+
+
+def test_what_is_sent_again_is_taken_after_goodbye(feeding: Feeding) -> None:
+    """A goodbye says nothing of a message that is sent again: one that crosses it is taken, of any shape."""
+    link = linked()
+    link.leave()
+    feed(link, frame(REQ_ACK, 9))
+    pieces = message(REQ_ACK | RETRY, 3, b"abcdef", pieces=[3])
+    feed_as(link, frame(REQ_ACK | RETRY, 2, b"small") + pieces, feeding)
+    assert [(serial, data) for _, serial, _, _, data in arrived(link) if serial < 10] == [(2, b"small"), (3, b"abcdef")]
+    assert sent(link) == [(GOODBYE, 0, bytes(16), b"", b"\1")]
 
 
 def test_an_assembled_message_does_not_turn_the_last_serial_back(feeding: Feeding) -> None:

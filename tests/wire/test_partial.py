@@ -204,3 +204,17 @@ def test_what_is_turned_back_is_not_kept() -> None:
     feed(link, frame(FRAGMENT, 2, b"two") + frame(FRAGMENT, 1, b"two"))
     assert [message.serial for message in link.arrived] == [1]
     assert not link.reader.unfinished
+
+
+def test_a_message_and_an_answer_with_one_serial() -> None:
+    """Serials of messages are the other end's and those of answers this one's: both may be under way with the same."""
+    link = linked()
+    out = Sent(b"?", REQ_ACK | WANTED)
+    peer_of(link).submit(out, 0.0)
+    total = (3).to_bytes(8, "big")
+    feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, total + b"a", identity=out.identity))
+    feed(link, frame(CONTINUED, out.serial, total + b"m"))
+    feed(link, frame(FRAGMENT, out.serial, b"nswer"[:2], identity=out.identity) + frame(FRAGMENT, out.serial, b"es"))
+    assert out.answer is not None
+    assert bytes(out.answer.data) == b"ans"
+    assert [bytes(data) for *_, data in arrived(link)] == [b"mes"]

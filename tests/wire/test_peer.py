@@ -615,6 +615,43 @@ def test_goodbye_hands_back_what_was_not_taken() -> None:
     assert not any(out.settled for out in sendings[2:])
 
 
+@pytest.mark.parametrize("said", [b"\0", b"\1"])
+def test_goodbye_says_nothing_of_what_is_sent_again(said: bytes) -> None:
+    """A resend that crosses a goodbye is not handed back: it may be at work there since the first time."""
+    peer = make_peer()
+    first = add_link(peer)
+    submit(peer, out := Sent(retry=1))
+    lose(first)
+    second = add_link(peer)
+    submit(peer, new := Sent())
+    assert kinds(second) == [(REQ_ACK | RETRY, 1), (REQ_ACK, 2)]
+    feed(second, frame(GOODBYE, 0, said))
+    assert (list(peer.queue), list(second.in_flight.values())) == ([new], [out])
+    acknowledge(second, out)
+    assert out.error is None
+
+
+@pytest.mark.parametrize("left", [True, False])
+def test_a_resend_that_a_stopping_node_did_not_begin(left: bool) -> None:
+    """A resend that is refused behind a goodbye goes to the next link, before all else; without one it fails."""
+    peer = make_peer()
+    first = add_link(peer)
+    submit(peer, out := Sent(retry=1))
+    lose(first)
+    second = add_link(peer)
+    submit(peer, new := Sent())
+    taken(second)
+    if left:
+        feed(second, frame(GOODBYE, 0, b"\1"))
+    feed(second, frame(ACK | RETRY, 1, b"\7", identity=out.identity))
+    assert list(peer.queue) == ([out, new] if left else [])
+    if left:
+        assert kinds(add_link(peer)) == [(REQ_ACK | RETRY, 1), (REQ_ACK, 3)]
+        assert not out.settled
+    else:
+        assert type(out.error) is NotConfirmed
+
+
 def test_goodbye_while_one_is_asked_back() -> None:
     """A message past its deadline that a goodbye hands back was not sent."""
     peer = make_peer()

@@ -149,7 +149,7 @@ def test_answer_byte_by_byte() -> None:
     for kind, data in ((ACK | ANSWER, b"answer"), (ACK | ANSWER | CONTINUED, (6).to_bytes(8, "big") + b"ans")):
         link = linked()
         out = asked(link, REQ_ACK | WANTED)
-        more = frame(FRAGMENT, out.serial, b"wer") if kind & CONTINUED else b""
+        more = frame(FRAGMENT, out.serial, b"wer", identity=out.identity) if kind & CONTINUED else b""
         feed_as(link, frame(kind, out.serial, data, identity=out.identity) + more, Feeding.BYTES)
         assert out.answer is not None
         assert bytes(out.answer.data) == b"answer"

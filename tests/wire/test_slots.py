@@ -326,6 +326,19 @@ def test_withdrawn_in_the_read_that_brought_it() -> None:
     assert link.held == 1
 
 
+def test_withdrawn_before_anybody_took_it() -> None:
+    """A message that is withdrawn before its link's messages are taken is refused once, and nothing is left of it."""
+    peer = make_peer()
+    link = add_link(peer)
+    feed(link, frame(REQ_ACK, 1) + frame(CANCEL, 1))
+    peer.slots.turn_away(link, 7, "stopping", promised=False)
+    assert (link.held, peer.counters.refused, link.turned_back) == (0, 1, None)
+    assert [(kind, serial, data[:1]) for kind, serial, _, _, data in sent(link)] == [(ACK | RETRY, 1, WITHDRAWN)]
+    feed(link, frame(REQ_ACK, 2) + frame(CANCEL, 2))
+    lose(link)
+    assert (peer.slots.carried, peer.slots.pool.carried) == (0, 0)
+
+
 @pytest.mark.parametrize(("body", "hard"), [(b"", False), (b"\x01", True)])
 def test_withdrawn_while_it_is_handled(body: bytes, hard: bool) -> None:
     """A message that is being handled goes on; its handler is told, and whether it is to be cancelled."""

@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from redpoll.errors import Expired
 from redpoll.wire.outgoing import Body
 from redpoll.wire.transfer import TURN, Transfer, Transfers
 from tests.wire.support import (
@@ -127,6 +128,25 @@ def test_progress_moves_the_deadline() -> None:
         assert not out.settled
         link.take_fragment(now)
     assert out.deadline == 14.0
+    assert not link.transfers
+
+
+def test_progress_of_another_in_turn_is_progress() -> None:
+    """What has begun does not run out of time while others have their turn, however long that takes; what waits does."""
+    peer = make_peer(fragment_size=4)
+    link = add_link(peer)
+    begun = [Sent(bytes(4 * (TURN + 1)), timeout=5.0) for _ in range(3)]
+    waits = Sent(bytes(100), timeout=5.0)
+    for out in begun:
+        peer.submit(out, 0.0)
+    for _ in range(3 * TURN):
+        link.take_fragment(0.0)
+    peer.submit(waits, 0.0)
+    for now in (3.0, 6.0, 9.0):
+        peer.expire(now)
+        link.take_fragment(now)
+    assert not any(out.settled for out in begun)
+    assert type(waits.error) is Expired
     assert not link.transfers
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from redpoll.errors import REFUSALS, HandlerFailed
-from redpoll.transport.connection import ANNOUNCEMENT_GRACE
+from redpoll.transport.connection import ANNOUNCEMENT_GRACE, ANNOUNCEMENT_PATIENCE
 from redpoll.wire.assembly import EAGER_ALLOCATION
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import MAX_REFUSAL_TEXT, Control, Goodbye, Kind
@@ -302,3 +302,4 @@ def test_numbers() -> None:
     assert f"{MAX_REFUSAL_TEXT:,} bytes of UTF-8" in TEXT
     assert f"{EAGER_ALLOCATION >> 20} MiB" in section("2")
     assert f"{ANNOUNCEMENT_GRACE * 1000:.0f} ms" in section("5.1")
+    assert f"{ANNOUNCEMENT_PATIENCE:.0f} s more" in section("5.1")

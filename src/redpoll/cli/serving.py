@@ -45,7 +45,8 @@ async def serving(node: Node[bytes], address: Address, stop: Stop, *, until_eof:
     except ConfigError as error:
         # Options that contradict each other have no cause; what the system does not allow has. Certificates are files.
         if error.field in {"host", "port"} and isinstance(error.__cause__, OSError):
-            raise CannotListenError(address, reason(error.__cause__)) from error
+            # Not from the ConfigError, which says the same once more, in terms of options.
+            raise CannotListenError(address, reason(error.__cause__)) from error.__cause__
         raise
     draining = asyncio.create_task(_drain(node, stop))
     watching = [asyncio.create_task(_stop_at_eof(stop))] if until_eof else []

@@ -100,6 +100,8 @@ class _Stream:
             finally:
                 # Also when what makes the messages raises: what it gave before is in the output.
                 link.owner.flush()
+            # Else a link that carries nothing but runs would be left as idle, in the middle of one.
+            link.liveness.used = self._peers.loop.time()
             written, leftover, ended = run
             self._completed += written
             if leftover is not None:

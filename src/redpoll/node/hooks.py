@@ -45,7 +45,8 @@ class NodeEvents:
     - `peer_suspect(peer)`: a ping was not answered for `Config.keepalive` seconds.
     - `peer_lost(peer, error)`: the last link to a peer is gone, and why.
     - `identity_conflict(peer)`: a link claims the identity of a peer that another link holds; it is a peer of its own.
-    - `handler_failed(message, error)`: a handler raised; the message was refused.
+    - `handler_failed(message, error)`: a handler raised; the message was refused. The traceback is logged as well, by
+      the logger `redpoll.node`.
     - `send_failed(message, error)`: a send failed and nobody awaited its future.
     """
 

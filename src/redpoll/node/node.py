@@ -79,6 +79,7 @@ class Node(Generic[DataT]):
 
     Raises:
         ConfigError: An option is unknown or has a value that it cannot have.
+        UsageError: The handler is no function, or a generator function.
     """
 
     def __init__(
@@ -117,7 +118,7 @@ class Node(Generic[DataT]):
         Raises:
             ConfigError: It cannot listen where it should, or its certificates cannot be used; nothing is left open, and it
                 may be tried again.
-            UsageError: It was started before, or is being started.
+            UsageError: It was started before, or is being started; or the event loop that runs is not asyncio's.
             Closed: It was stopped meanwhile.
 
         Cancelling it leaves nothing open either.
@@ -132,7 +133,14 @@ class Node(Generic[DataT]):
 
     async def _start(self) -> None:
         config = self._config
-        self._loop = asyncio.get_running_loop()
+        try:
+            self._loop = asyncio.get_running_loop()
+        except RuntimeError as error:
+            # trio, most of all: anyio's plugin runs each test there as well where it is installed.
+            raise UsageError(
+                "a node runs on an asyncio event loop, and none is running here",
+                "in tests with anyio's plugin let the fixture anyio_backend return 'asyncio'",
+            ) from error
         self._time = self._loop.time
         peers = self._peers = Peers(self, config, self._serializer, self._identity)
         self._by_address = peers.routes.table
@@ -455,7 +463,10 @@ class Node(Generic[DataT]):
         Raises:
             ConfigError: The address needs TLS, and there are no certificates.
             TLSError: The ends do not agree on encryption, or on who is who.
+            UsageError: The address or the timeout is none.
             Closed: The node is not running.
+
+        Cancelling it ends the dialling, unless something else waits for the same peer.
         """
         self._check_sending()
         return await check(self._peers, Address.parse(address), self._seconds(timeout))
@@ -492,13 +503,23 @@ class Node(Generic[DataT]):
             TimeoutError: On entering: none came in time.
             UsageError: The node has a handler, or the timeout is none.
             Closed: The node is not running, or stopped meanwhile.
+
+        Cancelling the entering loses no message; cancelled inside, the block refuses its message as `Cancelled`.
         """
         self._consumers()
         self._seconds(timeout)
         return Take(self, timeout)
 
     def __aiter__(self) -> Messages:
-        """Messages one by one; each is released when the next is asked for. Ends when the node stops."""
+        """Messages one by one; each is released when the next is asked for. Ends when the node stops.
+
+        Raises:
+            UsageError: The node has a handler.
+            Closed: The node is not running.
+
+        Cancelling a step loses no message. One that is still open when the loop is left is refused as `Abandoned`, with a
+        warning.
+        """
         return Messages(self._consumers(), self._peers.ends, self._config.auto_release)
 
     def batches(self, max: int = 1024) -> Batches:
@@ -509,6 +530,10 @@ class Node(Generic[DataT]):
 
         Raises:
             UsageError: The node has a handler, or `max` is below 1.
+            Closed: The node is not running.
+
+        Cancelling a step loses no message. One that is still open when the loop is left is refused as `Abandoned`, with a
+        warning.
         """
         if isinstance(max, bool) or not isinstance(max, int):
             raise UsageError(f"max is a number of messages, not {type(max).__name__}")
@@ -546,11 +571,11 @@ class Node(Generic[DataT]):
         """Where other nodes can dial it: the first that it listens at, with the public port if one is set.
 
         Raises:
-            Closed: It does not listen.
+            Closed: It does not listen, has not been started, or was stopped.
         """
         listening = self.listening
         if not listening:
-            raise Closed("listener")
+            raise Closed("listener" if self._state == "running" else "node")
         first = listening[0]
         if first.kind != "tcp":
             return first

@@ -202,15 +202,14 @@ class Consumers:
         deadline = None if timeout is None else self._loop.time() + timeout
         while True:
             left = None if deadline is None else deadline - self._loop.time()
-            if (left is not None and left <= 0) or not await self.wait(left):
-                message = self.take_nowait()
-                if message is None:
-                    raise TimeoutError(f"no message came within {timeout:g} s")
-                return message
+            over = (left is not None and left <= 0) or not await self.wait(left)
             message = self.take_nowait()
             if message is not None:
+                # Also when the time was over: this one may have been woken at the same moment, for all of them.
                 self._pass_on()
                 return message
+            if over:
+                raise TimeoutError(f"no message came within {timeout:g} s")
 
     async def take_batch(self, limit: int) -> list[Received[Any]]:
         """Wait for the next messages of one peer.

@@ -35,7 +35,8 @@ def flatten(serializer: str, obj: Any) -> Buffer:
     try:
         view = memoryview(obj)
     except (TypeError, ValueError, BufferError) as error:
-        raise EncodeError(serializer, f"{type(obj).__name__} is not bytes-like") from error
+        hint = "the json and msgpack serializers carry other values" if isinstance(error, TypeError) else None
+        raise EncodeError(serializer, f"{type(obj).__name__} is not bytes-like", hint) from error
     if not view.c_contiguous:
         raise EncodeError(
             serializer, f"{type(obj).__name__} is not in one piece (C-contiguous)", "send bytes(obj), which is a copy"

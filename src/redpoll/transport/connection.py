@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from redpoll.address import Address
 from redpoll.errors import LinkError, PeerLost, ProtocolError, RedpollError, TLSError
 from redpoll.tls.credentials import Session
-from redpoll.transport.dial import tune
+from redpoll.transport.dial import in_words, tune
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
@@ -18,6 +18,7 @@ from redpoll.wire.states import LinkState
 
 __all__ = [
     "ANNOUNCEMENT_GRACE",
+    "ANNOUNCEMENT_PATIENCE",
     "BACKED_UP",
     "EARLY_FLUSH",
     "SHARED_BUFFER_SIZE",
@@ -55,6 +56,9 @@ UNREAD_LIMIT = 64 * 1024 * 1024
 
 #: Seconds after a handshake in which the announcement behind it may still be on its way.
 ANNOUNCEMENT_GRACE = 0.02
+
+#: Seconds after that in which a frame that has begun, and may be it, has to be whole.
+ANNOUNCEMENT_PATIENCE = 1.0
 
 _buffers = threading.local()
 
@@ -135,7 +139,7 @@ class Connection(asyncio.BufferedProtocol):
         #: Whether messages go one at a time, each awaited before the next; and how many went since the last read.
         self._single = True
         self._since_read = 0
-        self._awaiting = False
+        self._awaiting: asyncio.TimerHandle | None = None
         self._closing = False
         #: Bytes that were written to a transport that was full, less what it got rid of; and what it had left.
         self._unread = 0
@@ -200,17 +204,20 @@ class Connection(asyncio.BufferedProtocol):
                 return
             if link.announced is None and not self._reader.stalled:
                 # An announcement stands in the same write as the handshake; without one it is libchirp, soon.
-                if not self._awaiting:
-                    self._awaiting = True
-                    self._loop.call_later(ANNOUNCEMENT_GRACE, self._identify)
+                if self._awaiting is None:
+                    self._awaiting = self._loop.call_later(ANNOUNCEMENT_GRACE, self._identify)
                 return
             self.keeper.identified(self, now)
             if self._reader.stalled and link.peer is not None:
                 self._reader.resume(self._shared, now)  # type: ignore[unreachable]  # the keeper gave it its peer
         self.after_binding(now)
 
-    def _identify(self) -> None:
+    def _identify(self, patient: bool = True) -> None:
         if self.link.peer is None and self.transport is not None:
+            if patient and self._reader.unfinished:
+                # A request that is sent before the announcement is read gets no answer: its wish is not told to libchirp.
+                self._awaiting = self._loop.call_later(ANNOUNCEMENT_PATIENCE, self._identify, False)
+                return
             now = self._time()
             self.keeper.identified(self, now)
             self.after_binding(now)
@@ -236,13 +243,15 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._awaiting is not None:
+            self._awaiting.cancel()
         self.transport = None
         self.scheduled = True
         error = self.error
         if error is None and isinstance(exc, RedpollError):
             error = exc
         elif error is None:
-            reason = "the connection was closed by the other end" if exc is None else str(exc) or type(exc).__name__
+            reason = "the connection was closed by the other end" if exc is None else in_words(exc)
             error = PeerLost(self.name, reason)
             error.__cause__ = exc
         self.keeper.lost(self, error)

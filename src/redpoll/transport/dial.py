@@ -11,7 +11,7 @@ from redpoll.address import Address
 from redpoll.errors import DialFailed
 from redpoll.transport import inproc
 
-__all__ = ["ProtocolFactory", "dial", "resolve", "tune"]
+__all__ = ["ProtocolFactory", "dial", "in_words", "resolve", "tune"]
 
 #: Seconds without traffic after which the system probes a TCP connection: libchirp's value.
 _KEEPALIVE_IDLE = 60
@@ -58,9 +58,14 @@ async def dial(address: Address, factory: ProtocolFactory, loop: asyncio.Abstrac
     except OSError as error:
         if isinstance(error, DialFailed):
             raise
-        # asyncio and uvloop word it differently; the system's words are the same.
-        reason = os.strerror(error.errno) if error.errno else str(error) or type(error).__name__
-        raise DialFailed(address, reason) from error
+        raise DialFailed(address, in_words(error)) from error
+
+
+def in_words(error: BaseException) -> str:
+    """What the system says of an error, in its own words: asyncio and uvloop each put something else around them."""
+    if isinstance(error, OSError) and error.errno:
+        return os.strerror(error.errno)
+    return str(error) or type(error).__name__
 
 
 def tune(sock: socket.socket | None) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from redpoll.address import Address
 from redpoll.errors import ConfigError
-from redpoll.transport.dial import tune
+from redpoll.transport.dial import in_words, tune
 from redpoll.transport.inproc import InprocListener
 
 if TYPE_CHECKING:
@@ -208,7 +208,10 @@ class Listener:
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
         _logger.warning(
-            "cannot accept at %s: %s; trying again in %s s", listening.getsockname(), error, _EXHAUSTED_PAUSE
+            "cannot accept at %s: %s; trying again in %s s",
+            Address.of_socket(listening.getsockname()),
+            in_words(error),
+            _EXHAUSTED_PAUSE,
         )
         self._loop.remove_reader(listening)
         self._pauses[listening] = self._loop.call_later(

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from redpoll.errors import PeerLost, RedpollError
 from redpoll.tls.failures import not_encrypted
+from redpoll.transport.dial import in_words
 from redpoll.wire.handshake import is_tls
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The socket is gone."""
         if self._error is None and exc is not None and self._state is _State.OPENING:
-            self._lose(f"the TLS handshake broke off: {exc}")
+            self._lose(f"the TLS handshake broke off: {in_words(exc)}")
             cast("RedpollError", self._error).__cause__ = exc
         self._state = _State.CLOSED
         self._waiting.clear()

@@ -65,6 +65,7 @@ class Bodies:
             return True
         body.filled += count
         self.missing -= count
+        self._moves(body)
         if self.missing:
             return False
         self.current = None
@@ -122,21 +123,22 @@ class Bodies:
     def _takes(self, serial: int, kind: int) -> bool:
         """Whether a message is taken: decided with its first frame, so that a goodbye in between is about later ones.
 
-        After our goodbye only what is not acknowledged is: its sender keeps no record of it and cannot send it again.
+        After our goodbye only what that says nothing of is: the unacknowledged, of which its sender keeps no record, and
+        what is sent again, whose serial is no place among those of the link.
         """
         link = self._link
         if kind & (_ANSWER | CONTROL_MASK) or link.announced is None:
             return True
         if not link.taking:
-            return not kind & _REQ_ACK
+            return not kind & _REQ_ACK or kind & _RETRY != 0
         if not kind & _RETRY:
             link.last_serial = serial
         return True
 
     def fragment(self, shared: memoryview, source: Any, pos: int, end: int) -> int:
         """Read the next piece of what was begun."""
-        _, serial, size, _, _ = PREAMBLE.unpack_from(source, pos)
-        body = None if self._partial is None else self._partial.get(serial)
+        identity, serial, size, _, _ = PREAMBLE.unpack_from(source, pos)
+        body = None if self._partial is None else self._partial.get(identity, serial)
         if body is None:
             raise ProtocolError(f"a fragment of message {serial}, which was not begun")
         if body.filled + size > body.total or not size:
@@ -149,6 +151,7 @@ class Bodies:
         """Put what is here of a frame into its body, and read the rest of the frame straight into it."""
         if have > start:
             body.append(shared[start:have])
+            self._moves(body)
         if have < stop:
             self.current = body
             self.missing = stop - have
@@ -156,9 +159,20 @@ class Bodies:
             self._assembled(body)
         return have
 
+    def _moves(self, body: Assembly) -> None:
+        """Some of a body came: who waits for an answer that has begun goes on waiting, as bodies take turns."""
+        link = self._link
+        peer = link.peer
+        if peer is None:
+            return
+        if body.kind & _ANSWER:
+            peer.answer_moves(link, body.serial, link.liveness.heard)
+        for serial in () if self._partial is None else self._partial.answers:
+            peer.answer_moves(link, serial, link.liveness.heard)
+
     def _assembled(self, body: Assembly) -> None:
         if self._partial is not None:
-            self._partial.end(body.serial)
+            self._partial.end(body)
         if body.discarded:
             if body.kind & _ANSWER:
                 # It is late; and what acknowledges ends a message all the same.
@@ -206,7 +220,10 @@ class Bodies:
 
     def abandon(self, serial: int) -> Assembly | None:
         """Give up a message that arrived in part, and return what there was of it."""
-        return None if self._partial is None else self._partial.end(serial)
+        body = None if self._partial is None else self._partial.message(serial)
+        if self._partial is not None and body is not None:
+            self._partial.end(body)
+        return body
 
 
 def _read_lead(

@@ -75,7 +75,7 @@ class Control(IntEnum):
 
 
 class Goodbye(IntEnum):
-    """The body of a goodbye: what becomes of messages that cross it (section 5.3)."""
+    """The body of a goodbye: what becomes of messages that cross it, but for those that are sent again (section 5.3)."""
 
     #: Those up to its serial are handled.
     UP_TO = 0

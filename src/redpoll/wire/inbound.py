@@ -79,7 +79,10 @@ class Inbound(Message[DataT]):
 
     @property
     def deadline(self) -> float | None:
-        """When its sender gives up waiting for it to begin, on this node's clock in seconds; None is never."""
+        """When its sender gives up waiting for it to begin: seconds on the clock of the node's event loop; None is never.
+
+        What is left is `message.deadline - asyncio.get_running_loop().time()`.
+        """
         frame = self.frame
         return frame[6] if len(frame) > 6 else None
 

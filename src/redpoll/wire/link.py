@@ -284,6 +284,8 @@ class Link:
     def left(self, said: Goodbye, last: int) -> list[Outgoing]:
         """Take the other end's goodbye; return what it will not handle and is safe to send again, in order.
 
+        Not what was sent again over this link already: the other end may be at it since the first time, and ends it.
+
         Args:
             said: What it said of messages that cross its goodbye.
             last: The serial of the last message that it took.
@@ -292,7 +294,7 @@ class Link:
         self._credit_at_once()
         late: list[Outgoing] = []
         if said is not Goodbye.ALL:
-            crossing = self.in_flight.values()
+            crossing = [out for out in self.in_flight.values() if not out.kind & _RETRY]
             late += [out for out in crossing if said is Goodbye.NONE or is_later(out.serial, last)]
         late += self.transfers.unbegun()
         for out in late:
@@ -573,8 +575,9 @@ class Link:
             transfer.begin(block)
         pieces, done = transfers.take()
         self.bytes_sent += sum(map(len, pieces))
-        if out.timeout is not None and out.deadline is not None:
-            out.deadline = max(out.deadline, now + out.timeout)
+        # The link is theirs in turns: while it moves, none of those that have begun stands still.
+        for each in (out, *(other.out for other in transfers if other.begun)):
+            each.progress(now)
         if done and not out.kind & _REQ_ACK:
             self.written.append(out)
         return pieces

@@ -117,6 +117,11 @@ class Outgoing:
         self.link = None
         self.stage = 0
 
+    def progress(self, now: float) -> None:
+        """Some of it, or of its answer, moved: its time counts from here."""
+        if self.timeout is not None and self.deadline is not None:
+            self.deadline = max(self.deadline, now + self.timeout)
+
     def let_go(self) -> None:
         """Refer to nothing large any more: it ended without an error, and the core knows it for a while yet."""
         self.body = self.header = b""

@@ -26,12 +26,16 @@ _ANSWER = int(Kind.ANSWER)
 
 
 class Partial:
-    """What is begun on one link, by serial."""
+    """What is begun on one link, by identity and serial: answers have serials of this end's, messages of the other's.
 
-    __slots__ = ("_answers", "_bodies", "_bytes", "_max_bytes", "_max_messages", "_messages", "_unwanted")
+    Attributes:
+        answers: The answers among these that are kept.
+    """
+
+    __slots__ = ("_bodies", "_bytes", "_max_bytes", "_max_messages", "_messages", "_unwanted", "answers")
 
     def __init__(self, settings: Settings) -> None:
-        self._bodies: dict[int, Assembly] = {}
+        self._bodies: dict[tuple[bytes, int], Assembly] = {}
         self._max_messages = settings.window
         # A sender may begin a message that fits the window while no more than a quarter of that is in use, and one
         # that does not fit it beside all others.
@@ -39,8 +43,7 @@ class Partial:
         self._max_bytes = window + window // 4 + settings.max_message_size
         self._messages = 0
         self._bytes = 0
-        #: Answers that are kept, and how many are not.
-        self._answers: dict[int, Assembly] = {}
+        self.answers: dict[int, Assembly] = {}
         self._unwanted = 0
 
     @property
@@ -48,9 +51,13 @@ class Partial:
         """Whether any of these will be handed over."""
         return any(not body.discarded for body in self._bodies.values())
 
-    def get(self, serial: int) -> Assembly | None:
-        """What was begun under a serial."""
-        return self._bodies.get(serial)
+    def get(self, identity: bytes, serial: int) -> Assembly | None:
+        """What was begun under an identity and a serial."""
+        return self._bodies.get((identity, serial))
+
+    def message(self, serial: int) -> Assembly | None:
+        """The message, not the answer, that was begun under a serial."""
+        return next((each for each in self._bodies.values() if each.serial == serial and not each.kind & _ANSWER), None)
 
     def begin(self, body: Assembly, awaited: Callable[[int], bool]) -> None:
         """Note a message, or an answer, of which more is to come in fragments.
@@ -62,17 +69,18 @@ class Partial:
         Raises:
             ProtocolError: It was begun before, or more is begun than the window allows.
         """
-        if body.serial in self._bodies:
+        key = body.identity, body.serial
+        if key in self._bodies:
             raise ProtocolError(f"message {body.serial} was begun twice")
-        self._bodies[body.serial] = body
+        self._bodies[key] = body
         if body.discarded:
             # Not taken, or known already: it has no place any more, at neither end.
             self._count_unwanted(1)
             return
         if body.kind & _ANSWER:
-            self._answers[body.serial] = body
+            self.answers[body.serial] = body
             # Also those whose request ended since: by its deadline, by another answer.
-            self._discard([serial for serial in self._answers if not awaited(serial)])
+            self._discard([serial for serial in self.answers if not awaited(serial)])
             return
         self._messages += 1
         self._bytes += body.size
@@ -83,7 +91,7 @@ class Partial:
 
     def _discard(self, serials: list[int]) -> None:
         for serial in serials:
-            self._answers.pop(serial).discard()
+            self.answers.pop(serial).discard()
         self._count_unwanted(len(serials))
 
     def discard_later(self, serial: int) -> None:
@@ -101,16 +109,14 @@ class Partial:
         if self._unwanted > MAX_UNWANTED:
             raise ProtocolError(f"{self._unwanted} answers or messages were begun that nobody waits for")
 
-    def end(self, serial: int) -> Assembly | None:
-        """Return what was begun under a serial, of which nothing more comes."""
-        body = self._bodies.pop(serial, None)
-        if body is None:
-            return None
+    def end(self, body: Assembly) -> None:
+        """Nothing more comes of a body, which may have come in one frame."""
+        if self._bodies.pop((body.identity, body.serial), None) is None:
+            return
         if body.discarded:
             self._unwanted -= 1
         elif body.kind & _ANSWER:
-            del self._answers[serial]
+            del self.answers[body.serial]
         else:
             self._messages -= 1
             self._bytes -= body.size
-        return body

@@ -21,6 +21,7 @@ from redpoll.errors import (
     RedpollError,
     Refused,
     SendError,
+    ShuttingDown,
     Withdrawn,
 )
 from redpoll.wire.choice import link_to_use, links_too_many
@@ -283,6 +284,9 @@ class Peer:
 
     def refused(self, out: Outgoing, error: SendError) -> None:
         """An announced peer refused a message."""
+        if isinstance(error, ShuttingDown) and _crossed_goodbye(out):
+            self._requeue(out)
+            return
         self.counters.refused_by_peer += 1
         if out.stage == _ENDED:
             return
@@ -293,8 +297,7 @@ class Peer:
         serial = message.serial
         link = message.link
         message.phase = 1
-        waiting = self.requests.get(serial)
-        out = waiting[0] if waiting else link.in_flight.get(serial)
+        waiting, out = self._asked(link, serial)
         if out is None or out.identity != message.identity:
             self.counters.late += 1
             return
@@ -310,11 +313,21 @@ class Peer:
             self.requests.take(serial)
         self._answer(out, message)
 
+    def _asked(self, link: Link, serial: int) -> tuple[list[Outgoing] | None, Outgoing | None]:
+        """What an answer over a link of an announced peer is for, and the requests whose work is done that it is among."""
+        waiting = self.requests.get(serial)
+        return waiting, waiting[0] if waiting else link.in_flight.get(serial)
+
     def awaits(self, link: Link, serial: int) -> bool:
         """Whether a request waits for an answer over a link of an announced peer."""
-        waiting = self.requests.get(serial)
-        out = waiting[0] if waiting else link.in_flight.get(serial)
+        _, out = self._asked(link, serial)
         return out is not None and out.stage != _ENDED and out.kind & _WANTED != 0
+
+    def answer_moves(self, link: Link, serial: int, now: float) -> None:
+        """A piece of a large answer came."""
+        _, out = self._asked(link, serial)
+        if out is not None and out.kind & _WANTED:
+            out.progress(now)
 
     def _answer(self, out: Outgoing, message: Inbound[Any]) -> None:
         out.stage = _ENDED
@@ -602,3 +615,11 @@ class Peer:
     def idle(self) -> bool:
         """Whether nothing is kept for this peer."""
         return not (self.queued or self.links or self.requests or self.starved or self.slots.busy)
+
+
+def _crossed_goodbye(out: Outgoing) -> bool:
+    """Whether a resend that a stopping node did not begin is for the next one there, as what its goodbye hands back is."""
+    link = out.link
+    if not out.kind & _RETRY or out.stage != Stage.SENT or link is None or link.sending:
+        return False
+    return all(transfer.out is not out for transfer in link.transfers)

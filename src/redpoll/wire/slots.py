@@ -275,14 +275,18 @@ class Slots:
         return True
 
     def refuse_waiting(self, message: Inbound[Any], code: int, text: str) -> bool:
-        """Refuse a message that is still in the inbox. False if it is not, or had ended."""
+        """Refuse a message that is still in the inbox, or not even there. False if it was begun, or had ended."""
         if message.phase:
             return False
+        link = message.link
         # It is passed over when its turn comes; in front nothing stays that has ended.
         if message in self.inbox:
             self.irregular = True
-        elif message in message.link.arrived:
-            message.link.timed = True
+        elif message in link.arrived:
+            # It never waits, but counts as if it had: from here on nobody has to know of it.
+            link.arrived.remove(message)
+            link.held += 1
+            self.counters.received += 1
         else:
             return False
         self._refuse(message, code, text)
