@@ -60,7 +60,7 @@ async def test_tcp(host: str) -> None:
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
 async def test_tuning(host: str) -> None:
-    """A TCP link has no delay for small frames, the system's probes and, inside one machine, small buffers."""
+    """A TCP link has no delay for small frames, and the system's probes."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family) as server, socket.socket(family) as sock:
         sock.connect(server.getsockname())
@@ -68,21 +68,6 @@ async def test_tuning(host: str) -> None:
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
         assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
-        asked = {sock.getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)}
-    # Linux doubles what is asked for.
-    assert asked <= {256 * 1024, 512 * 1024}
-
-
-async def test_large_buffers_over_a_network() -> None:
-    """The system keeps finding the sizes of buffers by itself where the ends have different addresses."""
-    with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as sock:
-        sock.bind(("127.0.0.2", 0))
-        sock.connect(server.getsockname())
-        before = [sock.getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
-        tune(sock)
-        assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
-        after = [sock.getsockopt(socket.SOL_SOCKET, each) for each in (socket.SO_SNDBUF, socket.SO_RCVBUF)]
-    assert after == before
 
 
 async def test_unix(tmp_path: Path) -> None:

@@ -16,10 +16,6 @@ __all__ = ["ProtocolFactory", "dial", "in_words", "resolve", "tune"]
 #: Seconds without traffic after which the system probes a TCP connection: libchirp's value.
 _KEEPALIVE_IDLE = 60
 
-#: Bytes that the system is asked to keep for each direction of a link inside one machine (Linux takes twice that). There
-#: more brings nothing, and a small message waits behind all of what was written of a large one.
-_LOCAL_BUFFER = 256 * 1024
-
 ProtocolFactory = Callable[[], asyncio.BufferedProtocol]
 
 
@@ -69,10 +65,7 @@ def in_words(error: BaseException) -> str:
 
 
 def tune(sock: socket.socket | None) -> None:
-    """Set what every TCP link has: no delay for small frames, and the system's probes after a minute of silence.
-
-    One inside this machine gets small buffers as well. Over a network the system finds their sizes itself.
-    """
+    """Set what every TCP link has: no delay for small frames, and the system's probes after a minute of silence."""
     if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
         return
     sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -80,15 +73,3 @@ def tune(sock: socket.socket | None) -> None:
     idle = getattr(socket, "TCP_KEEPIDLE", None)
     if idle is not None:
         sock.setsockopt(socket.IPPROTO_TCP, idle, _KEEPALIVE_IDLE)
-    if _is_local(sock):
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _LOCAL_BUFFER)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, _LOCAL_BUFFER)
-
-
-def _is_local(sock: socket.socket) -> bool:
-    """Whether both ends have the same address, so that nothing leaves this machine."""
-    try:
-        return bool(sock.getsockname()[0] == sock.getpeername()[0])
-    except OSError:
-        # The other end has closed it.
-        return False
