@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from heapq import heapify, heappop, heappush
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 __all__ = ["Deadlines", "Timed"]
 
@@ -22,6 +22,9 @@ _SLACK = 128
 #: Bytes that those may refer to that ended with something large.
 _HEAVY = 1024 * 1024
 
+#: The row of all that never had an item: an empty deque of one's own is 760 bytes, and most peers are only listened to.
+_EMPTY: deque[Any] = deque(maxlen=0)
+
 ItemT = TypeVar("ItemT", bound=Timed)
 
 
@@ -37,7 +40,7 @@ class Deadlines(Generic[ItemT]):
     __slots__ = ("_heap", "_heavy", "_limit", "_order", "_row")
 
     def __init__(self) -> None:
-        self._row: deque[tuple[float, ItemT]] = deque()
+        self._row: deque[tuple[float, ItemT]] = _EMPTY
         self._heap: list[tuple[float, int, ItemT]] = []
         self._order = 0
         self._limit = _SLACK
@@ -51,6 +54,8 @@ class Deadlines(Generic[ItemT]):
     def add(self, deadline: float, item: ItemT) -> None:
         """Watch an item. `deadline` may be before the item's own: it is looked at again then."""
         row = self._row
+        if row is _EMPTY:
+            row = self._row = deque()
         while row and row[0][1].deadline is None:
             row.popleft()
         if not row or deadline >= row[-1][0]:
