@@ -23,7 +23,14 @@ ON_A_LOOP = "asyncio and not interop and not nightly"
 # Tests wait for processes and sockets half of their time.
 PARALLEL = ["-n", str(2 * (os.cpu_count() or 1))]
 # What takes time because networks and frozen processes do; once on each interpreter is enough.
-_SLOW = ["node/test_computing.py", "node/test_faults.py", "node/test_frozen.py", "node/test_half_open.py", "testing"]
+_SLOW = [
+    "node/test_computing.py",
+    "node/test_faults.py",
+    "node/test_frozen.py",
+    "node/test_half_open.py",
+    "node/test_routers.py",
+    "testing",
+]
 NOT_AGAIN = [f"--deselect=tests/{name}" for name in _SLOW]
 # What takes the processor's time because it does all things thousands of times; once is enough.
 NOT_ELSEWHERE = ["--deselect=tests/leaks"]

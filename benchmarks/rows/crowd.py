@@ -29,10 +29,11 @@ ROW = Row(
     title=f"acknowledged sends of 100 bytes, ten a second from each of {PEERS:,} peers to one node",
     notes=(
         "The count is that of each peer: --count 3000 is five minutes. Memory: growth of the node's from a tenth of the",
-        "messages to their end. The peers are nodes of one other process.",
+        "messages to their end; by then as many outcomes are remembered as ever will be. The peers are nodes of one other",
+        "process.",
     ),
     contenders=on_loops(Contender(REDPOLL, "default Config", "redpoll", "crowd")),
-    jobs=[Job("100 B", 100, {"size": 100, "peers": PEERS, "each_second": 10}, warm_up=150)],
+    jobs=[Job("100 B", 100, {"size": 100, "peers": PEERS, "each_second": 10}, warm_up=300)],
     figures={
         "p99": Figure("p99 ms", 1e3, 1),
         "lost": Figure("lost"),
