@@ -29,7 +29,7 @@ from redpoll.wire.handshake import Handshake
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.liveness import Liveness
 from redpoll.wire.metadata import DEADLINE_BLOCK, Field, millis
-from redpoll.wire.outgoing import Body, Outgoing, Stage, Unawaited
+from redpoll.wire.outgoing import DONE_OR_ENDED, Body, Outgoing, Stage, Unawaited
 from redpoll.wire.output import APART, DONE_BELOW, OUTPUT_LIMIT, join_small
 from redpoll.wire.reader import Reader
 from redpoll.wire.settings import Settings
@@ -47,7 +47,6 @@ _TIMED = Struct("!16sIIHBHBHI")
 _TIMED_EXTRA = DEADLINE_BLOCK.size
 _REQ_ACK = int(Kind.REQ_ACK)
 _ENDED = int(Stage.ENDED)
-_ENDS = frozenset((int(Stage.DONE), int(Stage.ENDED)))
 _RETRY = int(Kind.RETRY)
 _ANSWER = int(Kind.ANSWER)
 _TIMED_BIT = int(Kind.METADATA)
@@ -561,7 +560,7 @@ class Link:
             return []
         transfer = transfers[0]
         out = transfer.out
-        if out.stage in _ENDS and transfer.begun and not (transfer.whole or transfer.answer):
+        if out.stage in DONE_OR_ENDED and transfer.begun and not (transfer.whole or transfer.answer):
             # The other end knew it by its first piece, and has answered: it needs no more of it.
             del transfers[0]
             self.control(Control.CANCEL, out.serial)

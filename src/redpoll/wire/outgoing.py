@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from redpoll.wire.inbound import Inbound
     from redpoll.wire.link import Link
 
-__all__ = ["OUTGOING_FIELDS", "Body", "Outgoing", "Stage", "Unawaited", "weight"]
+__all__ = ["DONE_OR_ENDED", "OUTGOING_FIELDS", "Body", "Outgoing", "Stage", "Unawaited", "weight"]
 
 Body = bytes | bytearray | memoryview
 
@@ -34,6 +34,9 @@ class Stage(IntEnum):
     WITHDRAWING = 3
     ENDED = 4
 
+
+#: Where nothing is left to be done at the other end, or nobody waits for it: it is neither written further nor sent again.
+DONE_OR_ENDED = frozenset((int(Stage.DONE), int(Stage.ENDED)))
 
 #: The slots of a class that is an Outgoing (one that inherits from elsewhere as well cannot inherit slots from here).
 OUTGOING_FIELDS = (

@@ -29,7 +29,7 @@ from redpoll.wire.deadlines import Deadlines
 from redpoll.wire.frames import Goodbye, Kind
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
-from redpoll.wire.outgoing import Outgoing, Stage, weight
+from redpoll.wire.outgoing import DONE_OR_ENDED, Outgoing, Stage, weight
 from redpoll.wire.owner import Owner
 from redpoll.wire.requests import Requests
 from redpoll.wire.settings import Settings
@@ -43,7 +43,6 @@ _WANTED = int(Kind.WANTED)
 _RETRY = int(Kind.RETRY)
 _ACK = int(Kind.ACK)
 _ENDED = int(Stage.ENDED)
-_DONE_OR_ENDED = frozenset((int(Stage.DONE), int(Stage.ENDED)))
 
 #: libchirp's data length has 32 bits; its own limit is below that, and nobody tells it to us.
 _MAX_PLAIN = 0xFFFFFFFF
@@ -549,7 +548,7 @@ class Peer:
                 out.retry -= 1
                 out.kind |= _RETRY
                 again.append(out)
-            elif out.stage not in _DONE_OR_ENDED:
+            elif out.stage not in DONE_OR_ENDED:
                 self.requests.drop(out)
                 self.fail(out, because(NotConfirmed(out.message, str(error), self.address), error))
         return again + [out for out in unbegun if out.stage != _ENDED]
