@@ -434,7 +434,7 @@ class Peer:
     def tell_window(self) -> None:
         """Announce to the peer how much of it may be unreleased here, where it was told another window."""
         for link in self.links:
-            if link.announced is not None and link.reannounce(*self.window):
+            if link.reannounce(*self.window):
                 self.owner.wake(link)
 
     @property
