@@ -31,9 +31,9 @@ FolderOption = Annotated[
     Path, typer.Option("--dir", "-d", metavar="PATH", help="The folder of the CA and of what it issues.")
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what is there, private keys too.")]
-KeyOption = Annotated[
-    Literal["ec", "rsa-3072", "rsa-2048"], typer.Option("--key", help="Kind of the key; ec is the curve P-256.")
-]
+# As `redpoll.pki.KeyKind`: that is imported by those commands alone that need it.
+KeyKind = Literal["ec", "rsa-3072", "rsa-2048"]
+KeyOption = Annotated[KeyKind, typer.Option("--key", help="Kind of the key; ec is the curve P-256.")]
 
 
 def init(
@@ -72,10 +72,7 @@ def issue(
         ),
     ] = None,
     folder: FolderOption = Path("pki"),
-    key: Annotated[
-        Literal["ec", "rsa-3072", "rsa-2048"] | None,
-        typer.Option("--key", help="Kind of the key; the CA's by default."),
-    ] = None,
+    key: Annotated[KeyKind | None, typer.Option("--key", help="Kind of the key; the CA's by default.")] = None,
     days: Annotated[int, typer.Option("--days", help="How long it is valid.")] = 365,
     force: ForceOption = False,
     json: JsonOption = False,
@@ -139,7 +136,7 @@ def show(
     output = Output(json=json)
     with _telling(output):
         paths = [_path(each, folder) for each in names] if names else _all(folder)
-        found = [(report, error) for report, error in (_inspected(path, output) for path in paths)]
+        found = [_inspected(path, output) for path in paths]
         reports = [report for report, _ in found if report is not None]
         _print(reports, output, table=not names)
     failed = [error for _, error in found if error is not None]
