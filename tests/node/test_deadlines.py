@@ -343,9 +343,7 @@ async def test_while_a_large_body_moves_its_time_begins_anew() -> None:
                 fragment = await link.read_frame()
                 assert (fragment.kind, fragment.serial) == (FRAGMENT, first.serial)
                 got += len(fragment.data)
-                pause = loop.time() + 0.006
-                while loop.time() < pause:  # noqa: ASYNC110  # nothing but time is waited for
-                    await asyncio.sleep(0.002)
+                await elapse(0.006)
             assert loop.time() - began > 0.3
             link.send(Frame(first.identity, first.serial, ACK))
             await within(sending)

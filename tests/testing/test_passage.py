@@ -11,7 +11,7 @@ import pytest
 
 from redpoll.testing.faults import Faults, Step
 from redpoll.testing.passage import Passage
-from tests.testing.support import until
+from tests.testing.support import elapse, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -112,9 +112,7 @@ async def test_steps_are_forgotten() -> None:
         made.follow(iter([Step(do="rst", after=0.001)]))
         made.freeze("forward", 0.001)
         made.forget_steps()
-        loop = asyncio.get_running_loop()
-        end = loop.time() + 0.02
-        await until(lambda: loop.time() > end, "the time to go by")
+        await elapse(0.02)
         assert not noted.over
         assert made.flows["forward"].frozen
         made.close()
