@@ -14,85 +14,133 @@ from tests.test_mirror import found_in
 PAGE = ROOT / "docs" / "explanation" / "bounds.md"
 
 #: What grows, in the page's words, and the tests of its bound.
-BOUNDS: Mapping[str, str] = MappingProxyType(
+BOUNDS: Mapping[str, list[str]] = MappingProxyType(
     {
-        "messages of one peer being handled": "node/test_throttling.py test_slots_default_to_the_mode",
-        "messages of all peers being handled": """
-            node/test_throttling.py test_the_node_has_slots_over_all_peers test_the_nodes_slots_are_shared_fairly""",
-        "messages of one redpoll peer that wait here": "node/test_throttling.py test_the_window_bounds_what_is_unreleased",
-        "bytes of one redpoll peer that wait here": """
-            node/test_throttling.py test_the_window_bounds_bytes test_one_message_of_any_size_fits_the_window""",
-        "bytes read on behind a full node from libchirp": """
-            node/test_throttling.py test_a_node_stops_reading_behind_the_lookahead""",
-        "what a redpoll peer sends beyond its window": "wire/test_slots.py test_overrun test_overrun_over_another_link",
-        "messages queued to one peer": "node/test_sending.py test_the_queue_is_bounded_in_messages",
-        "bytes queued to one peer": """
-            node/test_sending.py test_the_queue_is_bounded_in_bytes test_the_queue_takes_one_message_of_any_size""",
-        "messages in flight to one peer": "wire/test_link.py test_window_in_messages test_window_in_bytes",
-        "requests to one peer that are done and not answered": """
-            wire/test_peer.py test_requests_without_an_answer_are_bounded""",
-        "sends that have ended, behind one that has not": """
-            wire/test_peer.py test_queue_forgets_the_withdrawn test_deadlines_keep_little_of_what_ended
-            wire/test_deadlines.py test_memory_follows_the_live_ones""",
-        "answers that a peer does not read": """
-            node/test_handlers.py test_who_does_not_read_the_answers_is_not_answered_further""",
-        "acknowledgements and the like that a peer does not read": """
-            transport/test_connection.py test_who_does_not_read_is_closed
-            transport/test_connection.py test_who_does_not_read_a_large_message_is_closed
-            node/test_handlers.py test_acknowledgements_behind_a_large_message_are_bounded""",
-        "what TLS itself answers to a peer that does not read": """
-            transport/test_secure.py test_who_asks_and_does_not_read""",
-        "bytes of a frame that is not here whole": "wire/test_reader.py test_what_waits_of_a_frame_is_bounded",
-        "messages over one link that arrived in part": "wire/test_partial.py test_no_more_than_the_window_is_begun",
-        "bytes of them, headers too": """
-            wire/test_partial.py test_begun_messages_keep_to_the_window test_headers_count""",
-        "answers over one link that arrive in part and nobody waits for": """
-            wire/test_partial.py test_unwanted_answers_cost_nothing""",
-        "memory of large bodies that was used and is kept": "wire/test_assembly.py test_memory_kept_is_bounded",
-        "messages over a link that has to prove whose it is": """
-            node/test_claims.py test_a_claim_does_not_hold_more_than_a_window""",
-        "how long it has to prove that": """
-            node/test_claims.py test_a_stranger_becomes_a_peer_of_its_own test_who_does_not_answer_leaves_doubt""",
-        "cancels over a link whose peer is not known yet": """
-            wire/test_controls.py test_cancels_before_the_peer_is_known""",
-        "session frames of one read": "wire/test_controls.py test_session_bodies_are_the_owners",
-        "answers to pings that a peer does not read": "wire/test_controls.py test_pings_do_not_heap_up",
-        "outcomes remembered for a peer's resends": """
-            wire/test_slots.py test_a_window_of_outcomes_is_remembered
-            wire/test_duplicates.py test_bound""",
-        "peers remembered after their last link, with outcomes": """
-            node/test_absent.py test_a_peer_is_remembered_for_its_time test_the_longest_absent_go_first
-            node/test_absent.py test_outcomes_are_bounded_in_all""",
-        "requests to libchirp that were given up, whose answers may still come": """
-            wire/test_requests.py test_given_up
-            wire/test_peer.py test_answers_to_what_was_given_up""",
-        "size of one message": """
-            node/test_sending.py test_a_message_above_the_own_limit_is_refused_at_once
-            transport/test_connection.py test_a_message_that_is_too_large
-            wire/test_bodies.py test_largest_message""",
-        "size of a header": "test_message.py test_a_header_has_its_longest_size",
-        "links in all": """
-            node/test_peers.py test_connections_are_bounded test_connections_count_from_the_moment_they_are_accepted""",
-        "links from one host": "node/test_peers.py test_connections_from_one_host_are_bounded",
-        "peers that are gone and have messages here": """
-            node/test_places.py test_strangers_that_leave_messages_do_not_add_up test_strangers_whose_messages_are_pulled""",
-        "connections not yet accepted": "node/test_lifecycle.py test_backlog_holds_what_is_not_accepted",
-        "addresses that were read from text and are remembered": "test_address.py test_parse_remembers_a_few_thousand",
-        "how long a stranger takes to say who it is": """
-            transport/test_connection.py test_handshake_timeout_of_who_comes_in""",
-        "how long its TLS handshake takes": "node/test_encryption.py test_handshake_timeout_covers_tls",
-        "lines of the log about strangers whose TLS failed": "node/test_encryption.py test_the_log_is_not_flooded",
-        "how long looking a name up takes, and connecting to each address": """
-            node/test_dialler.py test_connect_timeout test_connect_timeout_covers_looking_a_name_up""",
-        "how long a message may take": """
-            node/test_deadlines.py test_an_unset_timeout_is_the_configs test_a_timeout_covers_dialling
-            node/test_deadlines.py test_a_timeout_covers_the_queue test_a_timeout_covers_the_work""",
-        "how long one to libchirp that was cancelled holds up the next": """
-            wire/test_peer.py test_plain_cancelled test_plain_cancelled_without_a_deadline""",
-        "how long a message waits for a consumer": "node/test_pulling.py test_what_nobody_takes_is_refused",
-        "how long a link may be idle": "transport/test_connection.py test_an_idle_link_is_closed_and_made_again",
-        "how long a redpoll peer may be silent": """
-            transport/test_connection.py test_a_frozen_peer_is_suspect_and_then_lost""",
+        "messages of one peer being handled": ["node/test_throttling.py::test_slots_default_to_the_mode"],
+        "messages of all peers being handled": [
+            "node/test_throttling.py::test_the_node_has_slots_over_all_peers",
+            "node/test_throttling.py::test_the_nodes_slots_are_shared_fairly",
+        ],
+        "messages of one redpoll peer that wait here": [
+            "node/test_throttling.py::test_the_window_bounds_what_is_unreleased"
+        ],
+        "bytes of one redpoll peer that wait here": [
+            "node/test_throttling.py::test_the_window_bounds_bytes",
+            "node/test_throttling.py::test_one_message_of_any_size_fits_the_window",
+        ],
+        "bytes read on behind a full node from libchirp": [
+            "node/test_throttling.py::test_a_node_stops_reading_behind_the_lookahead"
+        ],
+        "what a redpoll peer sends beyond its window": [
+            "wire/test_slots.py::test_overrun",
+            "wire/test_slots.py::test_overrun_over_another_link",
+        ],
+        "messages queued to one peer": ["node/test_sending.py::test_the_queue_is_bounded_in_messages"],
+        "bytes queued to one peer": [
+            "node/test_sending.py::test_the_queue_is_bounded_in_bytes",
+            "node/test_sending.py::test_the_queue_takes_one_message_of_any_size",
+        ],
+        "messages in flight to one peer": [
+            "wire/test_link.py::test_window_in_messages",
+            "wire/test_link.py::test_window_in_bytes",
+        ],
+        "requests to one peer that are done and not answered": [
+            "wire/test_peer.py::test_requests_without_an_answer_are_bounded"
+        ],
+        "sends that have ended, behind one that has not": [
+            "wire/test_peer.py::test_queue_forgets_the_withdrawn",
+            "wire/test_peer.py::test_deadlines_keep_little_of_what_ended",
+            "wire/test_deadlines.py::test_memory_follows_the_live_ones",
+        ],
+        "answers that a peer does not read": [
+            "node/test_handlers.py::test_who_does_not_read_the_answers_is_not_answered_further"
+        ],
+        "acknowledgements and the like that a peer does not read": [
+            "transport/test_connection.py::test_who_does_not_read_is_closed",
+            "transport/test_connection.py::test_who_does_not_read_a_large_message_is_closed",
+            "node/test_handlers.py::test_acknowledgements_behind_a_large_message_are_bounded",
+        ],
+        "what TLS itself answers to a peer that does not read": [
+            "transport/test_secure.py::test_who_asks_and_does_not_read"
+        ],
+        "bytes of a frame that is not here whole": ["wire/test_reader.py::test_what_waits_of_a_frame_is_bounded"],
+        "messages over one link that arrived in part": ["wire/test_partial.py::test_no_more_than_the_window_is_begun"],
+        "bytes of them, headers too": [
+            "wire/test_partial.py::test_begun_messages_keep_to_the_window",
+            "wire/test_partial.py::test_headers_count",
+        ],
+        "answers over one link that arrive in part and nobody waits for": [
+            "wire/test_partial.py::test_unwanted_answers_cost_nothing"
+        ],
+        "memory of large bodies that was used and is kept": ["wire/test_assembly.py::test_memory_kept_is_bounded"],
+        "messages over a link that has to prove whose it is": [
+            "node/test_claims.py::test_a_claim_does_not_hold_more_than_a_window"
+        ],
+        "how long it has to prove that": [
+            "node/test_claims.py::test_a_stranger_becomes_a_peer_of_its_own",
+            "node/test_claims.py::test_who_does_not_answer_leaves_doubt",
+        ],
+        "cancels over a link whose peer is not known yet": [
+            "wire/test_controls.py::test_cancels_before_the_peer_is_known"
+        ],
+        "session frames of one read": ["wire/test_controls.py::test_session_bodies_are_the_owners"],
+        "answers to pings that a peer does not read": ["wire/test_controls.py::test_pings_do_not_heap_up"],
+        "outcomes remembered for a peer's resends": [
+            "wire/test_slots.py::test_a_window_of_outcomes_is_remembered",
+            "wire/test_duplicates.py::test_bound",
+        ],
+        "peers remembered after their last link, with outcomes": [
+            "node/test_absent.py::test_a_peer_is_remembered_for_its_time",
+            "node/test_absent.py::test_the_longest_absent_go_first",
+            "node/test_absent.py::test_outcomes_are_bounded_in_all",
+        ],
+        "requests to libchirp that were given up, whose answers may still come": [
+            "wire/test_requests.py::test_given_up",
+            "wire/test_peer.py::test_answers_to_what_was_given_up",
+        ],
+        "size of one message": [
+            "node/test_sending.py::test_a_message_above_the_own_limit_is_refused_at_once",
+            "transport/test_connection.py::test_a_message_that_is_too_large",
+            "wire/test_bodies.py::test_largest_message",
+        ],
+        "size of a header": ["test_message.py::test_a_header_has_its_longest_size"],
+        "links in all": [
+            "node/test_peers.py::test_connections_are_bounded",
+            "node/test_peers.py::test_connections_count_from_the_moment_they_are_accepted",
+        ],
+        "links from one host": ["node/test_peers.py::test_connections_from_one_host_are_bounded"],
+        "peers that are gone and have messages here": [
+            "node/test_places.py::test_strangers_that_leave_messages_do_not_add_up",
+            "node/test_places.py::test_strangers_whose_messages_are_pulled",
+        ],
+        "connections not yet accepted": ["node/test_lifecycle.py::test_backlog_holds_what_is_not_accepted"],
+        "addresses that were read from text and are remembered": [
+            "test_address.py::test_parse_remembers_a_few_thousand"
+        ],
+        "how long a stranger takes to say who it is": [
+            "transport/test_connection.py::test_handshake_timeout_of_who_comes_in"
+        ],
+        "how long its TLS handshake takes": ["node/test_encryption.py::test_handshake_timeout_covers_tls"],
+        "lines of the log about strangers whose TLS failed": ["node/test_encryption.py::test_the_log_is_not_flooded"],
+        "how long looking a name up takes, and connecting to each address": [
+            "node/test_dialler.py::test_connect_timeout",
+            "node/test_dialler.py::test_connect_timeout_covers_looking_a_name_up",
+        ],
+        "how long a message may take": [
+            "node/test_deadlines.py::test_an_unset_timeout_is_the_configs",
+            "node/test_deadlines.py::test_a_timeout_covers_dialling",
+            "node/test_deadlines.py::test_a_timeout_covers_the_queue",
+            "node/test_deadlines.py::test_a_timeout_covers_the_work",
+        ],
+        "how long one to libchirp that was cancelled holds up the next": [
+            "wire/test_peer.py::test_plain_cancelled",
+            "wire/test_peer.py::test_plain_cancelled_without_a_deadline",
+        ],
+        "how long a message waits for a consumer": ["node/test_pulling.py::test_what_nobody_takes_is_refused"],
+        "how long a link may be idle": ["transport/test_connection.py::test_an_idle_link_is_closed_and_made_again"],
+        "how long a redpoll peer may be silent": [
+            "transport/test_connection.py::test_a_frozen_peer_is_suspect_and_then_lost"
+        ],
     }
 )
 
@@ -106,11 +154,9 @@ def test_every_row_has_its_tests() -> None:
 @pytest.mark.parametrize("what", BOUNDS)
 def test_the_tests_are_there(what: str) -> None:
     """A test that is named for a row exists."""
-    path, names, missing = TESTS, set[str](), []
-    for word in BOUNDS[what].split():
-        if word.endswith(".py"):
-            path = TESTS / word
-            names = {function.name for function in found_in(path)}
-        elif word not in names:
-            missing.append(f"{path.name}: {word}")
+    missing = []
+    for test in BOUNDS[what]:
+        path, name = test.split("::")
+        if name not in {function.name for function in found_in(TESTS / path)}:
+            missing.append(test)
     assert not missing
