@@ -5,32 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Self
 
 from redpoll import Address
 from redpoll.testing import FaultProxy
-
-#: Seconds after which a test gives up.
-PATIENCE = 10.0
-
-
-async def until(condition: Callable[[], object], what: str) -> None:
-    """Wait for what no event tells of; fail with its name if it does not come."""
-    try:
-        async with asyncio.timeout(PATIENCE):
-            while not condition():  # noqa: ASYNC110  # the condition lies in counters
-                await asyncio.sleep(0.001)
-    except TimeoutError:
-        raise AssertionError(f"waited in vain for {what}") from None
-
-
-async def elapse(seconds: float) -> None:
-    """Let so much time go by, where nothing is to happen in it."""
-    loop = asyncio.get_running_loop()
-    end = loop.time() + seconds
-    await until(lambda: loop.time() >= end, "the time to go by")
+from tests.node.support import until
 
 
 @dataclass

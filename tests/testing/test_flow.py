@@ -12,7 +12,7 @@ import pytest
 
 from redpoll.testing.faults import Faults
 from redpoll.testing.flow import Flow
-from tests.testing.support import until
+from tests.node.support import until
 
 pytestmark = pytest.mark.asyncio
 

@@ -11,7 +11,7 @@ import pytest
 
 from redpoll.testing.faults import Faults, Step
 from redpoll.testing.passage import Passage
-from tests.testing.support import elapse, until
+from tests.node.support import elapse, until
 
 pytestmark = pytest.mark.asyncio
 

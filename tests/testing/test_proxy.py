@@ -13,7 +13,8 @@ import pytest
 
 from redpoll import Address, Closed, ConfigError, DialFailed, Message, Node, UsageError
 from redpoll.testing import Chaos, FaultProxy, Faults, Step
-from tests.testing.support import Server, dialled, elapse, pair, until
+from tests.node.support import elapse, until
+from tests.testing.support import Server, dialled, pair
 
 pytestmark = pytest.mark.asyncio
 

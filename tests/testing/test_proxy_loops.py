@@ -10,7 +10,7 @@ import pytest
 
 from redpoll import Address, UsageError
 from redpoll.testing import FaultProxy
-from tests.testing.support import until
+from tests.node.support import until
 
 
 class Limited(asyncio.SelectorEventLoop):
