@@ -74,6 +74,14 @@ def lose(link: Link, *, now: float = 0.0) -> None:
     link.peer.detach(link, LOST, now)
 
 
+def sent_again(peer: Peer) -> tuple[Link, Sent]:
+    """Lose the link that a message went out over; return the next one, which it is sent over again, and the message."""
+    first = add_link(peer)
+    submit(peer, out := Sent(retry=1))
+    lose(first)
+    return add_link(peer), out
+
+
 def acknowledge(link: Link, *sendings: Sent) -> None:
     for out in sendings:
         feed(link, frame(ACK, out.serial, identity=out.identity))
@@ -619,10 +627,7 @@ def test_goodbye_hands_back_what_was_not_taken() -> None:
 def test_goodbye_says_nothing_of_what_is_sent_again(said: bytes) -> None:
     """A resend that crosses a goodbye is not handed back: it may be at work there since the first time."""
     peer = make_peer()
-    first = add_link(peer)
-    submit(peer, out := Sent(retry=1))
-    lose(first)
-    second = add_link(peer)
+    second, out = sent_again(peer)
     submit(peer, new := Sent())
     assert kinds(second) == [(REQ_ACK | RETRY, 1), (REQ_ACK, 2)]
     feed(second, frame(GOODBYE, 0, said))
@@ -635,10 +640,7 @@ def test_goodbye_says_nothing_of_what_is_sent_again(said: bytes) -> None:
 def test_a_resend_that_a_stopping_node_did_not_begin(left: bool) -> None:
     """A resend that is refused behind a goodbye goes to the next link, before all else; without one it fails."""
     peer = make_peer()
-    first = add_link(peer)
-    submit(peer, out := Sent(retry=1))
-    lose(first)
-    second = add_link(peer)
+    second, out = sent_again(peer)
     submit(peer, new := Sent())
     taken(second)
     if left:
