@@ -11,7 +11,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, cast
 
 import pytest
@@ -288,35 +288,29 @@ async def test_in_flight_fails_with_what_broke_the_link() -> None:
 
 
 @pytest.mark.asyncio
-async def test_the_other_end_closes() -> None:
-    """A link that the other end closed says so, and what was sent on it is not confirmed."""
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [
+        (RawLink.close, "the connection was closed by the other end"),
+        # In the system's words, the same on each event loop.
+        (RawLink.reset, os.strerror(errno.ECONNRESET)),
+    ],
+)
+async def test_the_other_end_ends_the_link(end: Callable[[RawLink], None], reason: str) -> None:
+    """A link that the other end closed or reset says so, and what was sent on it is not confirmed."""
     async with make() as node, raw_listener() as listener:
         lost = Lost(node)
         address = f"127.0.0.1:{listener.port}"
         future = node.send(Message(b"x", address))
         async with raw_accepting(listener) as link:
             await link.read_frame()
+            end(link)
+            error = await lost.error()
         with pytest.raises(NotConfirmed) as caught:
             await within(future)
-        error = await lost.error()
         assert caught.value.__cause__ is error
         assert isinstance(error, PeerLost)
-        assert str(error) == f"lost the peer {address}: the connection was closed by the other end"
-
-
-@pytest.mark.asyncio
-async def test_the_other_end_resets() -> None:
-    """A link that the other end reset says so in the system's words, the same on each event loop."""
-    async with make() as node, raw_listener() as listener:
-        lost = Lost(node)
-        address = f"127.0.0.1:{listener.port}"
-        future = node.send(Message(b"x", address))
-        async with raw_accepting(listener) as link:
-            await link.read_frame()
-            link.reset()
-            error = await lost.error()
-        await settle(future)
-        assert str(error) == f"lost the peer {address}: {os.strerror(errno.ECONNRESET)}"
+        assert str(error) == f"lost the peer {address}: {reason}"
 
 
 # Writing
