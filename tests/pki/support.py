@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ssl
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from redpoll.pki import CA, Chain
+from cryptography import x509
+
+from redpoll.pki import CA, Chain, PrivateKey
 
 #: When the certificates of tests that judge dates are made.
 NOW = datetime(2026, 3, 1, 12, 0, 0, tzinfo=UTC)
@@ -18,6 +20,20 @@ def saved(folder: Path, name: str = "worker", names: list[str] | None = None) ->
     authority.save(folder)
     chain = authority.issue(name, names)
     return authority, chain, chain.save(folder / f"{name}.pem")
+
+
+def self_issued(name: str, key: PrivateKey, *, days: int) -> x509.CertificateBuilder:
+    """The beginning of a certificate that is valid from `NOW` on and names itself as its issuer."""
+    own = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+    return (
+        x509.CertificateBuilder()
+        .subject_name(own)
+        .issuer_name(own)
+        .public_key(key.public_key())
+        .serial_number(7)
+        .not_valid_before(NOW)
+        .not_valid_after(NOW + timedelta(days=days))
+    )
 
 
 def server_context(pem: Path) -> ssl.SSLContext:

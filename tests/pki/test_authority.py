@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.serialization import Encoding
 from redpoll.errors import ConfigError, UsageError
 from redpoll.pki import CA, Chain, inspect
 from redpoll.pki.keys import make_key, write_key
-from tests.pki.support import NOW, client_context, handshake, saved, server_context
+from tests.pki.support import NOW, client_context, handshake, saved, self_issued, server_context
 
 DAY = timedelta(days=1)
 
@@ -233,16 +233,9 @@ def test_a_ca_below_another(tmp_path: Path) -> None:
 def test_a_ca_made_elsewhere_keeps_its_identifier(tmp_path: Path) -> None:
     """A CA whose key has an identifier of its own keeps it when it is renewed, since what it issued names that."""
     key = make_key("ec")
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "elsewhere")])
     identifier = x509.SubjectKeyIdentifier(b"one of its own")
     own = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(7)
-        .not_valid_before(NOW)
-        .not_valid_after(NOW + 30 * DAY)
+        self_issued("elsewhere", key, days=30)
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(identifier, critical=False)
         .sign(key, hashes.SHA256())

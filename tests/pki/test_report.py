@@ -16,7 +16,7 @@ from redpoll.errors import UsageError
 from redpoll.pki import CA, fingerprint, inspect
 from redpoll.pki.certificates import SKEW
 from redpoll.pki.keys import make_key, write_key
-from tests.pki.support import NOW
+from tests.pki.support import NOW, self_issued
 
 DAY = timedelta(days=1)
 AUTHORITY = CA.make(now=NOW, days=1000)
@@ -102,15 +102,8 @@ def test_the_last_day() -> None:
 def test_roles_and_signatures(tmp_path: Path) -> None:
     """A certificate that is for servers alone, and one that only says that it signs itself, are told."""
     key = make_key("ec")
-    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "odd")])
     certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(7)
-        .not_valid_before(NOW)
-        .not_valid_after(NOW + DAY)
+        self_issued("odd", key, days=1)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .sign(make_key("ec"), hashes.SHA256())
     )
