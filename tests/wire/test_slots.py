@@ -537,6 +537,22 @@ def test_sent_again_in_fragments_is_known_by_the_first() -> None:
     assert not link.reader.unfinished
 
 
+def test_sent_again_before_it_was_taken() -> None:
+    """A message that came over another link, where nobody took it yet, is taken where it comes again, and counts there."""
+    peer = make_peer()
+    first, second = add_link(peer), add_link(peer)
+    feed(first, frame(REQ_ACK, 5, b"work"))
+    assert len(first.arrived) == 1
+    receive(second, 5, kind=REQ_ACK | RETRY)
+    assert (first.held, first.arrived, second.held) == (0, [], 1)
+    lose(first)
+    assert (peer.slots.carried, peer.slots.pool.carried) == (0, 0)
+    job = begin(second)
+    taken(second)
+    assert peer.slots.release(job)
+    assert [(kind, serial) for kind, serial, *_ in sent(second)] == [(ACK, 5)]
+
+
 def test_sent_again_and_not_known() -> None:
     """A resend of what never arrived is handled."""
     link = linked()

@@ -434,9 +434,16 @@ class Slots:
         """Whether a message marked as sent again was here before; then it is answered again, or will be when it ends."""
         first = self.held.get(message.serial)
         if first is not None:
-            if first.link is not message.link:
+            former = first.link
+            if former is message.link:
+                return True
+            if first not in former.arrived:
                 self.move(first, message.link)
-            return True
+                return True
+            # It was not taken there: nothing counts it, and it would go with that link. This one stands for it.
+            former.arrived.remove(first)
+            del self.held[message.serial]
+            return False
         if self._outcomes is None or message.serial not in self._outcomes:
             return False
         outcome = self._outcomes[message.serial]
