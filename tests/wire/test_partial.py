@@ -152,6 +152,23 @@ def test_answers_to_ended_requests_are_let_go() -> None:
     assert peer_of(link).counters.late == 1
 
 
+def test_an_answer_under_another_identity_is_unwanted() -> None:
+    """Answers that name a request's serial and another identity are not kept, and do not stand in the way of its own."""
+    link = linked()
+    peer_of(link).submit(out := Sent(b"?", REQ_ACK | WANTED), 0.0)
+    total = (4).to_bytes(8, "big")
+    others = [bytes([number]) * 16 for number in range(1, 4)]
+    for identity in others:
+        feed(link, frame(ANSWER | CONTINUED, out.serial, total + b"no", identity=identity))
+    assert held_bytes(link) == 0
+    feed(link, frame(ANSWER | CONTINUED, out.serial, total + b"ow", identity=out.identity))
+    for identity in (*others, out.identity):
+        feed(link, frame(FRAGMENT, out.serial, b"n!", identity=identity))
+    assert out.answer is not None
+    assert bytes(out.answer.data) == b"own!"
+    assert (peer_of(link).counters.late, link.reader.unfinished) == (3, False)
+
+
 def test_an_unwanted_answer_acknowledges() -> None:
     """A large answer to a request that was given up gives its place in the window back, if it acknowledges."""
     link = linked()

@@ -116,9 +116,9 @@ class Bodies:
         frame = (body.identity, body.serial, body.size, body.header, body.kind, b"")
         return link.peer.resent(link.make(frame, link))
 
-    def _awaits(self, serial: int) -> bool:
+    def _awaits(self, identity: bytes, serial: int) -> bool:
         peer = self._link.peer
-        return peer is not None and peer.awaits(self._link, serial)
+        return peer is not None and peer.awaits(self._link, identity, serial)
 
     def _takes(self, serial: int, kind: int) -> bool:
         """Whether a message is taken: decided with its first frame, so that a goodbye in between is about later ones.
@@ -166,9 +166,9 @@ class Bodies:
         if peer is None:
             return
         if body.kind & _ANSWER:
-            peer.answer_moves(link, body.serial, link.liveness.heard)
-        for serial in () if self._partial is None else self._partial.answers:
-            peer.answer_moves(link, serial, link.liveness.heard)
+            peer.answer_moves(link, body.identity, body.serial, link.liveness.heard)
+        for identity, serial in () if self._partial is None else self._partial.answers:
+            peer.answer_moves(link, identity, serial, link.liveness.heard)
 
     def _assembled(self, body: Assembly) -> None:
         if self._partial is not None:

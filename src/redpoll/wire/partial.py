@@ -43,7 +43,7 @@ class Partial:
         self._max_bytes = window + window // 4 + settings.max_message_size
         self._messages = 0
         self._bytes = 0
-        self.answers: dict[int, Assembly] = {}
+        self.answers: dict[tuple[bytes, int], Assembly] = {}
         self._unwanted = 0
 
     @property
@@ -59,12 +59,12 @@ class Partial:
         """The message, not the answer, that was begun under a serial."""
         return next((each for each in self._bodies.values() if each.serial == serial and not each.kind & _ANSWER), None)
 
-    def begin(self, body: Assembly, awaited: Callable[[int], bool]) -> None:
+    def begin(self, body: Assembly, awaited: Callable[[bytes, int], bool]) -> None:
         """Note a message, or an answer, of which more is to come in fragments.
 
         Args:
             body: What is here of it.
-            awaited: Whether somebody waits for the answer with a serial.
+            awaited: Whether somebody waits for the answer with an identity and a serial.
 
         Raises:
             ProtocolError: It was begun before, or more is begun than the window allows.
@@ -78,9 +78,9 @@ class Partial:
             self._count_unwanted(1)
             return
         if body.kind & _ANSWER:
-            self.answers[body.serial] = body
+            self.answers[key] = body
             # Also those whose request ended since: by its deadline, by another answer.
-            self._discard([serial for serial in self.answers if not awaited(serial)])
+            self._discard([each for each in self.answers if not awaited(*each)])
             return
         self._messages += 1
         self._bytes += body.size
@@ -89,10 +89,10 @@ class Partial:
         if self._bytes > self._max_bytes:
             raise ProtocolError(f"messages of {self._bytes} bytes were begun, more than the window allows")
 
-    def _discard(self, serials: list[int]) -> None:
-        for serial in serials:
-            self.answers.pop(serial).discard()
-        self._count_unwanted(len(serials))
+    def _discard(self, keys: list[tuple[bytes, int]]) -> None:
+        for key in keys:
+            self.answers.pop(key).discard()
+        self._count_unwanted(len(keys))
 
     def discard_later(self, serial: int) -> None:
         """Keep no message later than one that is to be acknowledged: it is sent again over another link."""
@@ -111,12 +111,13 @@ class Partial:
 
     def end(self, body: Assembly) -> None:
         """Nothing more comes of a body, which may have come in one frame."""
-        if self._bodies.pop((body.identity, body.serial), None) is None:
+        key = body.identity, body.serial
+        if self._bodies.pop(key, None) is None:
             return
         if body.discarded:
             self._unwanted -= 1
         elif body.kind & _ANSWER:
-            del self.answers[body.serial]
+            del self.answers[key]
         else:
             self._messages -= 1
             self._bytes -= body.size

@@ -296,8 +296,8 @@ class Peer:
         serial = message.serial
         link = message.link
         message.phase = 1
-        waiting, out = self._asked(link, serial)
-        if out is None or out.identity != message.identity:
+        waiting, out = self._asked(link, message.identity, serial)
+        if out is None:
             self.counters.late += 1
             return
         if message.kind & _ACK and link.in_flight.pop(serial, None) is not None:
@@ -312,19 +312,20 @@ class Peer:
             self.requests.take(serial)
         self._answer(out, message)
 
-    def _asked(self, link: Link, serial: int) -> tuple[list[Outgoing] | None, Outgoing | None]:
+    def _asked(self, link: Link, identity: bytes, serial: int) -> tuple[list[Outgoing] | None, Outgoing | None]:
         """What an answer over a link of an announced peer is for, and the requests whose work is done that it is among."""
         waiting = self.requests.get(serial)
-        return waiting, waiting[0] if waiting else link.in_flight.get(serial)
+        out = waiting[0] if waiting else link.in_flight.get(serial)
+        return waiting, out if out is not None and out.identity == identity else None
 
-    def awaits(self, link: Link, serial: int) -> bool:
+    def awaits(self, link: Link, identity: bytes, serial: int) -> bool:
         """Whether a request waits for an answer over a link of an announced peer."""
-        _, out = self._asked(link, serial)
+        _, out = self._asked(link, identity, serial)
         return out is not None and out.stage != _ENDED and out.kind & _WANTED != 0
 
-    def answer_moves(self, link: Link, serial: int, now: float) -> None:
+    def answer_moves(self, link: Link, identity: bytes, serial: int, now: float) -> None:
         """A piece of a large answer came."""
-        _, out = self._asked(link, serial)
+        _, out = self._asked(link, identity, serial)
         if out is not None and out.kind & _WANTED:
             out.progress(now)
 
