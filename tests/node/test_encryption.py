@@ -274,6 +274,18 @@ async def test_a_certificate_of_both_names(issued: Make) -> None:
     assert len(inbox.begun) == 6
 
 
+async def test_both_check_names(issued: Make) -> None:
+    """Two nodes that both check names and dial each other send over two links, without waiting for one another."""
+    one, two = Inbox(), Inbox()
+    tls = issued(check_names=True)
+    async with encrypted(one, tls=tls) as first, encrypted(two, tls=tls) as second:
+        for _ in range(5):
+            await within(first.send(to(second), timeout=1))
+            await within(second.send(to(first), timeout=1))
+        assert (first.stats().reconnects, second.stats().reconnects) == (0, 0)
+    assert (len(one.begun), len(two.begun)) == (5, 5)
+
+
 async def test_names_and_who_says_to_be_another(redpoll_pki: Certificates, issued: Make) -> None:
     """Who claims the identity of a node at its place, but shows another certificate, is not sent what goes to that node."""
     local = TLS(certificate=redpoll_pki.issue("node", ["localhost"]))

@@ -574,8 +574,9 @@ def _nothing() -> None:
 
 
 def _showed(fingerprint: str | None, peer: Peer) -> bool:
-    """Whether a peer has links, and each of them showed the certificate of that fingerprint."""
-    sessions = [link.owner.secured for link in peer.links]
+    """Whether a peer has links, and each of them was dialled and showed the certificate of that fingerprint."""
+    # What came in has a peer of its own at the other end, which does not know it by an address either.
+    sessions = [link.owner.secured if link.dialled else None for link in peer.links]
     return bool(sessions) and all(each is not None and each.fingerprint == fingerprint for each in sessions)
 
 
