@@ -248,6 +248,62 @@ async def test_names_and_who_dialled_us(redpoll_pki: Certificates, issued: Make)
         assert not inbox.begun
 
 
+async def test_names_of_one_place(redpoll_pki: Certificates, issued: Make) -> None:
+    """A link to one name does not lead another name, or the IP address behind it, past the check of the certificate."""
+    inbox = Inbox()
+    local = TLS(certificate=redpoll_pki.issue("node", ["localhost"]))
+    async with encrypted(inbox, tls=local) as server, encrypted(tls=issued(check_names=True)) as node:
+        port = server.address.port
+        await within(node.send(Message(b"x", f"localhost:{port}")))
+        error = await failure(node, f"127.0.0.1:{port}")
+        assert "is not valid for 127.0.0.1" in str(error)
+        await within(node.send(Message(b"y", f"localhost:{port}")))
+    assert inbox.begun == [b"x", b"y"]
+
+
+async def test_a_certificate_of_both_names(issued: Make) -> None:
+    """Two names of one node are one peer, where its certificate is valid for both."""
+    inbox = Inbox()
+    async with encrypted(inbox, tls=issued()) as server, encrypted(tls=issued(check_names=True), listen=False) as node:
+        port = server.address.port
+        for _ in range(3):
+            await within(node.send(Message(b"x", f"localhost:{port}")))
+            await within(node.send(Message(b"x", f"127.0.0.1:{port}")))
+        assert len(node.peers) == 1
+        assert len(server.peers) == 1
+    assert len(inbox.begun) == 6
+
+
+async def test_both_check_names(issued: Make) -> None:
+    """Two nodes that both check names and dial each other send over two links, without waiting for one another."""
+    one, two = Inbox(), Inbox()
+    tls = issued(check_names=True)
+    async with encrypted(one, tls=tls) as first, encrypted(two, tls=tls) as second:
+        for _ in range(5):
+            await within(first.send(to(second), timeout=1))
+            await within(second.send(to(first), timeout=1))
+        assert (first.stats().reconnects, second.stats().reconnects) == (0, 0)
+    assert (len(one.begun), len(two.begun)) == (5, 5)
+
+
+async def test_names_and_who_says_to_be_another(redpoll_pki: Certificates, issued: Make) -> None:
+    """Who claims the identity of a node at its place, but shows another certificate, is not sent what goes to that node."""
+    local = TLS(certificate=redpoll_pki.issue("node", ["localhost"]))
+    meant, wrong = Inbox(), Inbox()
+    async with (
+        encrypted(meant, tls=issued(), identity=b"i" * 16) as server,
+        encrypted(wrong, tls=local, identity=b"i" * 16) as impostor,
+        Proxy(server.address) as proxy,
+        encrypted(tls=issued(check_names=True), listen=False) as node,
+    ):
+        await within(node.send(Message(b"x", proxy.address)))
+        proxy._target = impostor.address
+        await within(node.send(Message(b"y", f"localhost:{proxy.address.port}")))
+        await within(server.stop())
+        assert "is not valid for 127.0.0.1" in str(await failure(node, proxy.address))
+    assert (meant.begun, wrong.begun) == ([b"x"], [b"y"])
+
+
 async def test_a_stream_fails_at_its_first_message(issued: Make) -> None:
     """`send_many` tells it of its first message."""
     async with encrypted(Inbox(), tls=issued()) as server, make(listen=False) as client:

@@ -10,7 +10,7 @@ import pytest
 from cryptography.hazmat.primitives.serialization import BestAvailableEncryption, Encoding, PrivateFormat
 
 from redpoll import TLS, ConfigError
-from redpoll.pki import Chain
+from redpoll.pki import Chain, inspect
 from redpoll.testing.certificates import Certificates
 from redpoll.tls.contexts import make_contexts
 from tests.tls.support import sessions, shake_hands
@@ -67,6 +67,33 @@ def test_the_systems_trust_store(redpoll_pki: Certificates, monkeypatch: pytest.
     server = make_contexts(TLS(certificate=redpoll_pki.issue("one"), client_certificate="none"))
     assert shake_hands(*sessions(server, contexts, "localhost")) == [None, None]
     assert contexts.trusted == "the system's trust store"
+
+
+def test_the_systems_trust_store_lets_nobody_in(redpoll_pki: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who dials is not let in by what the system trusts, unless it is pinned, but by the CA in the node's own file."""
+    other = redpoll_pki.another()
+    monkeypatch.setenv("SSL_CERT_FILE", str(other.ca))
+    own, public = redpoll_pki.issue("one"), other.issue("two")
+    server = make_contexts(TLS(certificate=own, ca="system"))
+    member = make_contexts(TLS(certificate=redpoll_pki.issue("member")))
+    assert shake_hands(*sessions(server, member)) == [None, None]
+    stranger = make_contexts(TLS(certificate=public, ca=redpoll_pki.ca))
+    there, _ = shake_hands(*sessions(server, stranger))
+    assert f"its certificate is not signed by a CA in {own}" in str(there)
+    pinning = make_contexts(TLS(certificate=own, ca="system", pins=(inspect(public).fingerprint,)))
+    assert shake_hands(*sessions(pinning, stranger)) == [None, None]
+
+
+def test_a_public_certificate_lets_nobody_in(redpoll_pki: Certificates, tmp_path: Path) -> None:
+    """Without a CA in the node's file, and with the system's store, nobody who dials is let in of whom one is required."""
+    chain = Chain.load(redpoll_pki.issue("one"))
+    leaf = tmp_path / "leaf.pem"
+    leaf.write_bytes(chain.certificate.public_bytes(Encoding.PEM) + chain.pem.split(b"-----END CERTIFICATE-----\n")[-1])
+    client = make_contexts(TLS(certificate=redpoll_pki.issue("two")))
+    for wanted, accepted in (("required", False), ("optional", False), ("none", True)):
+        server = make_contexts(TLS(certificate=leaf, ca="system", client_certificate=wanted))  # type: ignore[arg-type]
+        there, _ = shake_hands(*sessions(server, client))
+        assert (there is None) is accepted
 
 
 @pytest.mark.parametrize(("wanted", "accepted"), [("required", False), ("optional", True), ("none", True)])

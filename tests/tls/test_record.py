@@ -44,6 +44,10 @@ def test_what_it_takes(options: dict[str, Any], checked: bool) -> None:
         ({"certificate": "a", "client_certificate": True}, "must be one of 'required', 'optional', 'none'"),
         ({"certificate": "a", "check_names": 1}, "check_names=1: must be True, False or None"),
         ({"ca": "system", "check_names": False}, "the system's trust store trusts anybody with a web site"),
+        (
+            {"ca": "system", "check_names": False, "pins": ("identity:" + "0f" * 16,)},
+            "the system's trust store trusts anybody with a web site (leave check_names out, or pin certificates)",
+        ),
         ({"certificate": "a", "pins": PIN}, "must be a tuple of texts"),
         ({"certificate": "a", "pins": (5,)}, "must be a tuple of texts"),
         ({"certificate": "a", "pins": (PIN.upper(),)}, "is neither sha256: and 64 nor identity: and 32"),

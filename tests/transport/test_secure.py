@@ -19,7 +19,7 @@ from redpoll.testing.certificates import Certificates
 from redpoll.tls.contexts import make_contexts
 from redpoll.tls.credentials import Credentials
 from redpoll.transport import secure
-from redpoll.transport.secure import READ_SIZE, Secured
+from redpoll.transport.secure import CHUNK, READ_SIZE, Secured
 from tests.node.support import turns, until, within
 
 pytestmark = pytest.mark.asyncio
@@ -260,8 +260,10 @@ async def test_pins(redpoll_pki: Certificates) -> None:
         assert not any(end.read for end in both.ends)
 
 
-async def raw_handshake(redpoll_pki: Certificates, sock: socket.socket, *, server_side: bool) -> ssl.SSLObject:
-    """Shake hands as a peer of another kind would, that does not go on by itself."""
+async def raw_handshake(
+    redpoll_pki: Certificates, sock: socket.socket, *, server_side: bool
+) -> tuple[ssl.SSLObject, ssl.MemoryBIO]:
+    """Shake hands as a peer of another kind would, that does not go on by itself; return it and what it has to send."""
     context = make_contexts(TLS(certificate=redpoll_pki.issue("raw")))
     incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
     chosen = context.server if server_side else context.client
@@ -272,7 +274,7 @@ async def raw_handshake(redpoll_pki: Certificates, sock: socket.socket, *, serve
         try:
             end.do_handshake()
             await loop.sock_sendall(sock, outgoing.read())
-            return end
+            return end, outgoing
         except ssl.SSLWantReadError:
             await loop.sock_sendall(sock, outgoing.read())
             incoming.write(await loop.sock_recv(sock, 65_536))
@@ -331,6 +333,40 @@ async def test_garbage_on_an_open_link(redpoll_pki: Certificates) -> None:
         far.send(b"\x17\x03\x03\x00\x40" + bytes(64))
         await until(lambda: end.lost, "the end")
         assert isinstance(end.lost[0], TLSError)
+
+
+async def test_an_error_behind_data(redpoll_pki: Certificates) -> None:
+    """What is wrong behind good data of one read is told in its own words, after the data."""
+    async with facing_raw(redpoll_pki, server_side=True) as (end, far):
+        raw, outgoing = await within(raw_handshake(redpoll_pki, far, server_side=False))
+        raw.write(b"good")
+        far.send(outgoing.read() + b"\x17\x03\x03\x00\x40" + bytes(64))
+        await until(lambda: end.lost, "the end")
+        assert end.read == b"good"
+        assert isinstance(end.lost[0], TLSError)
+        assert "bad record mac" in str(end.lost[0])
+
+
+async def test_gone_while_much_is_written(redpoll_pki: Certificates) -> None:
+    """Writing ends when the other end is found gone in the middle of it."""
+    async with facing_raw(redpoll_pki, server_side=True) as (end, far):
+        await within(raw_handshake(redpoll_pki, far, server_side=False))
+        await until(lambda: cast("Secured", end.there)._state is secure._State.OPEN, "the handshake")
+        far.close()
+        end.there.write(bytes(4 * CHUNK))
+        await until(lambda: end.lost, "the end")
+        assert len(end.lost) == 1
+
+
+async def test_paused_before_it_is_open(redpoll_pki: Certificates) -> None:
+    """Who pauses reading before the handshake is done gets everything when it goes on."""
+    async with pair(redpoll_pki.issue("a"), redpoll_pki.issue("b")) as both:
+        both.server.there.pause_reading()
+        both.client.there.write(b"x")
+        await turns()
+        assert not both.server.read
+        both.server.there.resume_reading()
+        await until(lambda: both.server.read, "the byte")
 
 
 async def test_who_asks_and_does_not_read(redpoll_pki: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
@@ -200,7 +201,9 @@ class Peers:
         self.claims.settle(connection)
         if connection.secured is not None and not self._is_meant(connection.secured, connection):
             return
-        peer, claim = self.routes.identify(link, connection.remote, connection.target, self._new_peer)
+        session = connection.secured
+        proven = partial(_showed, session.fingerprint) if session is not None and session.checks_names else None
+        peer, claim = self.routes.identify(link, connection.remote, connection.target, self._new_peer, proven)
         if claim is Claim.TO_PROVE:
             number = self.claims.ask(connection, peer, now)
             self.wake_links(peer)
@@ -568,6 +571,13 @@ class Peers:
 
 def _nothing() -> None:
     pass
+
+
+def _showed(fingerprint: str | None, peer: Peer) -> bool:
+    """Whether a peer has links, and each of them was dialled and showed the certificate of that fingerprint."""
+    # What came in has a peer of its own at the other end, which does not know it by an address either.
+    sessions = [link.owner.secured if link.dialled else None for link in peer.links]
+    return bool(sessions) and all(each is not None and each.fingerprint == fingerprint for each in sessions)
 
 
 def _in_order(connection: Connection, error: RedpollError) -> bool:

@@ -131,7 +131,14 @@ class Routes:
 
     # Links
 
-    def identify(self, link: Link, remote: Address, target: Peer | None, new_peer: NewPeer) -> tuple[Peer, Claim]:
+    def identify(
+        self,
+        link: Link,
+        remote: Address,
+        target: Peer | None,
+        new_peer: NewPeer,
+        proven: Callable[[Peer], bool] | None = None,
+    ) -> tuple[Peer, Claim]:
         """Find the peer that a link belongs to, by its handshake.
 
         Args:
@@ -139,26 +146,35 @@ class Routes:
             remote: The other end's address as the socket knows it.
             target: The peer that it was dialled for, or None if it was accepted.
             new_peer: Makes a peer.
+            proven: Where certificates are checked for the name that was dialled: whether a peer's links showed the one that
+                this link showed. Without that it is not the same, by whatever name and place it is known.
 
         Returns:
             The peer, and what the link claims by naming its identity.
         """
         if target is None:
             return self._identify_accepted(link, remote, new_peer)
-        peer = self._identify_dialled(link, remote, target, new_peer)
+        peer = self._identify_dialled(link, remote, target, new_peer, proven)
         known = self._by_address.get(remote)
-        if known is None or not known.links:
+        if proven is None and (known is None or not known.links):
             # What was dialled by a name stands for this address: a link that comes in from there is no stranger's.
             self._mean(remote, peer)
         return peer, Claim.PLAIN
 
-    def _identify_dialled(self, link: Link, remote: Address, target: Peer, new_peer: NewPeer) -> Peer:
+    def _identify_dialled(
+        self,
+        link: Link,
+        remote: Address,
+        target: Peer,
+        new_peer: NewPeer,
+        proven: Callable[[Peer], bool] | None,
+    ) -> Peer:
         identity = _identity(link)
         if target.identity == identity:
             return target
         place = remote if remote.kind == "tcp" else None
         for peer in self._by_identity.get(identity, ()) if identity != self._own else ():
-            if peer.address == target.address or self._is_at(peer, place, link):
+            if peer.address == target.address or (self._is_at(peer, place, link) if proven is None else proven(peer)):
                 # It dialled us meanwhile, or it is known by another name of its host.
                 self.replace(target, peer)
                 return peer

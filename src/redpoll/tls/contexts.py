@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -36,12 +36,14 @@ class Contexts:
         server: For links that others dial; None if there is no certificate to show them.
         client: For links that this node dials.
         trusted: What stands for the CAs that are trusted, for errors.
+        admitting: The same of those that let in who dials.
         pins: As in `TLS.pins`.
     """
 
     server: ssl.SSLContext | None
     client: ssl.SSLContext
     trusted: str
+    admitting: str
     pins: tuple[str, ...] = ()
 
 
@@ -56,7 +58,7 @@ def make_contexts(tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext], *, now: date
         ConfigError: A file cannot be read, does not hold what it should, has expired, or does not match another one.
     """
     if isinstance(tls, tuple):
-        return Contexts(*tls, "the context")
+        return Contexts(*tls, "the context", "the context")
     moment = now or datetime.now(UTC)
     if tls.certificate is not None:
         _check_own(tls, tls.certificate, moment)
@@ -65,17 +67,19 @@ def make_contexts(tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext], *, now: date
     # Names first: a context that checks them wants certificates.
     client.check_hostname = tls.effective_check_names
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if tls.certificate is not None else None
-    for context in (client, server):
-        if context is not None:
-            _set_up(context, tls, authorities)
+    trusted = admitting = "the system's trust store" if tls.ca == SYSTEM else str(tls.ca or tls.certificate)
+    _set_up(client, tls, authorities)
     if server is not None:
+        if tls.ca == SYSTEM and not tls.pins_certificates:
+            # Else anybody with a web site could send here: who dials has no name to be checked.
+            authorities, admitting = _own_authorities(tls), str(tls.certificate)
+        _set_up(server, tls, authorities)
         server.verify_mode = _WANTED[tls.client_certificate]
         # Nobody resumes a session: libchirp cannot, and a link lasts.
         server.num_tickets = 0
         if tls.dh_params is not None:
             _load_dh(server, tls.dh_params)
-    trusted = "the system's trust store" if tls.ca == SYSTEM else str(tls.ca or tls.certificate)
-    return Contexts(server, client, trusted, tls.pins)
+    return Contexts(server, client, trusted, admitting, tls.pins)
 
 
 def _set_up(context: ssl.SSLContext, tls: TLS, authorities: str | None) -> None:
@@ -85,7 +89,7 @@ def _set_up(context: ssl.SSLContext, tls: TLS, authorities: str | None) -> None:
     context.set_ciphers(_CIPHERS)
     if authorities is None:
         context.load_default_certs()
-    else:
+    elif authorities:
         context.load_verify_locations(cadata=authorities)
     if tls.certificate is not None:
         try:
@@ -155,8 +159,6 @@ def _dates(certificate: x509.Certificate, now: datetime) -> Iterator[str]:
 
 def _authorities(tls: TLS, now: datetime) -> str | None:
     """Return the CAs that are trusted, in PEM; None is the system's."""
-    from cryptography.hazmat.primitives.serialization import Encoding
-
     from redpoll.pki.certificates import is_authority
 
     if tls.ca == SYSTEM:
@@ -172,7 +174,21 @@ def _authorities(tls: TLS, now: datetime) -> str | None:
     if len(problems) >= len(found):
         hint = "renew the CA: `redpoll pki renew ca`"
         raise ConfigError(field, _path(path), f"the certificate of the CA in it {problems[0]}", hint)
-    return "".join(each.public_bytes(Encoding.PEM).decode("ascii") for each in found)
+    return _in_pem(found)
+
+
+def _own_authorities(tls: TLS) -> str:
+    """Return the CAs in the file of the certificate, in PEM; empty if there are none."""
+    from redpoll.pki.certificates import is_authority
+
+    found = _certificates("certificate", tls.certificate, _ISSUE) if tls.certificate is not None else ()
+    return _in_pem(each for each in found if is_authority(each))
+
+
+def _in_pem(certificates: Iterable[x509.Certificate]) -> str:
+    from cryptography.hazmat.primitives.serialization import Encoding
+
+    return "".join(each.public_bytes(Encoding.PEM).decode("ascii") for each in certificates)
 
 
 def _load_dh(context: ssl.SSLContext, path: str | os.PathLike[str]) -> None:

@@ -49,7 +49,9 @@ class Session:
 
     def explained(self, error: ssl.SSLError) -> TLSError:
         """Say what an error of OpenSSL means."""
-        return explained(error, self.address, name=self._name, trusted=self._contexts.trusted)
+        contexts = self._contexts
+        trusted = contexts.admitting if self._name is None else contexts.trusted
+        return explained(error, self.address, name=self._name, trusted=trusted)
 
     def unknown_certificate(self) -> TLSError | None:
         """Say why the other end's certificate, which a CA has signed, is not accepted; None if it is."""

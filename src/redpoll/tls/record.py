@@ -39,7 +39,8 @@ class TLS:
     """File, in PEM, of the private key, not encrypted. None (default): it is in the file of the certificate."""
 
     ca: str | os.PathLike[str] | None = None
-    """File, in PEM, of the CAs that are trusted, or "system": the system's trust store, for those that this node dials.
+    """File, in PEM, of the CAs that are trusted, or "system": the system's trust store, for those that this node dials; it
+    says nothing of who dials this node, unless certificates are pinned: else the CAs in the file of the certificate do.
     None (default): those in the file of the certificate, which is libchirp's way."""
 
     dh_params: str | os.PathLike[str] | None = None
@@ -77,9 +78,9 @@ class TLS:
             if self.ca is None:
                 hint = 'give certificate= to nodes of one CA, or ca="system" to one that only dials'
                 raise ConfigError("ca", None, "nobody is trusted, and there is no certificate", hint)
-        if self.ca == SYSTEM and self.check_names is False and not self.pins:
-            # A public CA signs for everybody.
-            hint = "leave check_names out, or give pins"
+        if self.ca == SYSTEM and self.check_names is False and not self.pins_certificates:
+            # A public CA signs for everybody, and everybody may claim an identity.
+            hint = "leave check_names out, or pin certificates"
             raise ConfigError("check_names", False, "the system's trust store trusts anybody with a web site", hint)
 
     @staticmethod
@@ -91,6 +92,11 @@ class TLS:
                 hint = "`redpoll pki show` prints fingerprints"
                 problem = "is neither sha256: and 64 nor identity: and 32 hexadecimal digits, in lower case"
                 raise ConfigError("pins", pin, problem, hint)
+
+    @property
+    def pins_certificates(self) -> bool:
+        """Whether `pins` has fingerprints of certificates."""
+        return any(pin.startswith("sha256:") for pin in self.pins)
 
     @property
     def effective_check_names(self) -> bool:

@@ -90,6 +90,8 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         self._high = _HIGH_WATER
         self._paused = False
         self._error: RedpollError | None = None
+        #: What speaks against going on behind what was read last: OpenSSL says it once.
+        self._broken: ssl.SSLError | None = None
         self._shared = _shared_buffer()
 
     # As a protocol
@@ -232,6 +234,8 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         size = len(room)
         done = 0
         read = self._object.read
+        if self._broken is not None:
+            raise self._broken
         try:
             while done < size:
                 count = cast("int", read(size - done, room[done:]))
@@ -242,10 +246,11 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
             return done or -1
         except ssl.SSLZeroReturnError:
             return done
-        except ssl.SSLError:
-            # What came before it counts; it is raised again by the next read.
+        except ssl.SSLError as error:
+            # What came before it counts.
             if not done:
                 raise
+            self._broken = error
         return done
 
     def _answer(self) -> None:
@@ -279,7 +284,8 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         if self._state in (_State.OPEN, _State.CLOSING) and not self._below.is_closing():
             waiting = self._waiting
             try:
-                while waiting and self._taking:
+                # A write finds out that the other end is gone.
+                while waiting and self._taking and not self._below.is_closing():
                     self._encrypt_chunk()
                     self._flush()
             except ssl.SSLError as error:
@@ -336,7 +342,7 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
 
     def resume_reading(self) -> None:
         """Deliver again, from the next turn of the loop on."""
-        if self._reading or self._state is not _State.OPEN:
+        if self._reading or self.is_closing():
             return
         self._reading = True
         if not self._below.is_closing():
