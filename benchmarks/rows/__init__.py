@@ -11,6 +11,7 @@ from benchmarks.rows import (
     idle_memory,
     large,
     pressure,
+    queue_node,
     request_1,
     request_64,
     request_beside_bodies,
@@ -37,6 +38,7 @@ _MODULES = (
     pressure,
     comeback,
     crowd,
+    queue_node,
 )
 
 ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}

@@ -114,11 +114,15 @@ class Ends:
         try:
             self.decode(message)
         except Exception as error:  # noqa: BLE001  # a serializer may be anybody's
-            text = str(error) if isinstance(error, DecodeError) else raised(error)
-            self.refuse(message, Undecodable.code, text)
-            self.handler_failed(message, error)
+            self.unreadable(message, error)
             return False
         return True
+
+    def unreadable(self, message: Any, error: Exception) -> None:
+        """Refuse a message that the serializer could not read."""
+        text = str(error) if isinstance(error, DecodeError) else raised(error)
+        self.refuse(message, Undecodable.code, text)
+        self.handler_failed(message, error)
 
     def answer(self, message: Received[Any], result: Any) -> None:
         """Send back what a handler returned, if that is wanted, and release the message.

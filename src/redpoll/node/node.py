@@ -82,6 +82,9 @@ class Node(Generic[DataT]):
         UsageError: The handler is no function, or a generator function.
     """
 
+    #: What its links make of what arrives.
+    _received: type[Received[Any]] = Received
+
     def __init__(
         self,
         handler: Callable[[Received[DataT]], Any] | None = None,
@@ -353,10 +356,8 @@ class Node(Generic[DataT]):
             peer = self._by_address.get(message._address) or self._find(message)[0]  # type: ignore[arg-type]
         else:
             peer, pinned = self._find(message)
-            due = None if pinned else message._due()
-            if timeout is UNSET and due is not None:
-                left = max(due - now, 0.0)
-                seconds = left - min(_FORWARD_MARGIN, left * _FORWARD_SHARE)
+            if timeout is UNSET and not pinned:
+                seconds = self._left(message, now)
         try:
             body = self._encode(message.data)
         except BaseException:
@@ -383,6 +384,14 @@ class Node(Generic[DataT]):
         if link is not None:
             link.owner.submitted()
         return out
+
+    def _left(self, message: Message[Any], now: float) -> float | None:
+        """Seconds that a message has by default: one that is forwarded what is left of its deadline, less a margin."""
+        due = message._due()
+        if due is None:
+            return self._timeout
+        left = max(due - now, 0.0)
+        return left - min(_FORWARD_MARGIN, left * _FORWARD_SHARE)
 
     def _find(self, message: Message[Any]) -> tuple[Peer, bool]:
         if not isinstance(message, Message):

@@ -29,9 +29,8 @@ from redpoll.node.census import Census, info
 from redpoll.node.claims import CLAIM_TIMEOUT, Claims
 from redpoll.node.ends import Ends
 from redpoll.node.places import Places
-from redpoll.node.received import Received
 from redpoll.node.routes import Claim, Routes
-from redpoll.node.sending import Sending
+from redpoll.node.sending import Queued
 from redpoll.serializers import RawSerializer
 from redpoll.serializers.base import Serializer
 from redpoll.tls.credentials import Credentials, Session
@@ -139,7 +138,7 @@ class Peers:
 
     def accepted(self, remote: Address) -> asyncio.BufferedProtocol:
         """A stranger came in."""
-        link = Link(self.settings, dialled=False, now=self.loop.time(), make=Received, bodies=self._bodies)
+        link = Link(self.settings, dialled=False, now=self.loop.time(), make=self.node._received, bodies=self._bodies)
         connection = Connection(self, link, remote, self.loop)
         self.connections.add(connection)
         self.places.take(remote.host)
@@ -151,7 +150,7 @@ class Peers:
 
     def dialled(self, remote: Address, peer: Peer) -> Connection:
         """A connection that this node dialled for a peer."""
-        link = Link(self.settings, dialled=True, now=self.loop.time(), make=Received, bodies=self._bodies)
+        link = Link(self.settings, dialled=True, now=self.loop.time(), make=self.node._received, bodies=self._bodies)
         return Connection(self, link, remote, self.loop, peer)
 
     def secured(self, connection: Connection, name: str | None = None) -> Secured:
@@ -481,7 +480,7 @@ class Peers:
 
     @staticmethod
     def _submit(out: Outgoing, peer: Peer, now: float) -> None:
-        if isinstance(out, Sending):
+        if isinstance(out, Queued):
             out.peer = peer
         peer.submit(out, now)
 
@@ -562,7 +561,7 @@ class Peers:
             if link.out or link.transfers or link.written:
                 link.owner.wake()
 
-    def unheard(self, out: Sending) -> None:
+    def unheard(self, out: Queued) -> None:
         """A send failed and nobody awaited it."""
         error = getattr(out, "_exception", None)
         if error is not None:

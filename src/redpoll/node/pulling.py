@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from redpoll.errors import Closed
 from redpoll.node.sending import Unset
@@ -17,9 +18,22 @@ if TYPE_CHECKING:
     from redpoll.node.peers import Peers
     from redpoll.node.received import Received
 
-__all__ = ["Consumers", "Take"]
+__all__ = ["Consumers", "Consuming", "Take"]
 
 DataT = TypeVar("DataT")
+
+
+class Consuming(Protocol):
+    """Who takes messages for others that wait elsewhere, in threads. Plain calls on the loop, which return at once."""
+
+    def done(self) -> bool:
+        """Whether it wants nothing more at the moment."""
+
+    def set_result(self, result: None, /) -> None:
+        """Something may be there."""
+
+    def close(self) -> None:
+        """The node closes: what it took and nobody began goes back, and nobody waits any longer."""
 
 
 class Consumers:
@@ -35,7 +49,8 @@ class Consumers:
         self._raw = peers.raw
         #: Peers whose messages wait, in the order of their turns.
         self._ready: dict[Peer, None] = {}
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: deque[asyncio.Future[None] | Consuming] = deque()
+        self._consuming: Consuming | None = None
         #: Iterators that are alive: while one is, somebody claims what arrives, also between two steps.
         self.iterators = 0
         self._unclaimed = Unclaimed(self, peers, loop, unclaimed_timeout)
@@ -74,6 +89,8 @@ class Consumers:
     def close(self) -> None:
         """The node stopped: nobody waits any longer."""
         self._closed = True
+        if self._consuming is not None:
+            self._consuming.close()
         self._unclaimed.close()
         for waiter in self._waiters:
             if not waiter.done():
@@ -88,6 +105,35 @@ class Consumers:
             if not waiter.done():
                 waiter.set_result(None)
                 return
+
+    # Taking for threads
+
+    def serve(self, consuming: Consuming) -> None:
+        """Let it do all the taking from now on; what it takes is left as bytes."""
+        self._consuming = consuming
+        self._raw = True
+
+    def claim(self, consuming: Consuming) -> None:
+        """It waits for messages until it says otherwise; saying so again does nothing."""
+        if not self._closed and consuming not in self._waiters:
+            self._waiters.append(consuming)
+
+    def unclaim(self, consuming: Consuming) -> None:
+        """It waits no longer."""
+        if consuming in self._waiters:
+            self._waiters.remove(consuming)
+
+    def put_back(self, messages: Sequence[Received[Any]]) -> None:
+        """Let messages wait again that were taken and that nobody saw, in their order."""
+        now = self._loop.time()
+        by_peer: dict[Peer, list[Received[Any]]] = {}
+        for message in messages:
+            peer = message.link.peer
+            if peer is not None:
+                by_peer.setdefault(peer, []).append(message)
+        for peer, of_peer in by_peer.items():
+            peer.slots.put_back(of_peer)
+            self.arrived(peer, now)
 
     # Taking
 
@@ -143,9 +189,10 @@ class Consumers:
         """The next messages of one peer, each in a slot; empty if none waits or no slot is free."""
         ready = self._ready
         pool = self._peers.pool
+        now = self._unclaimed.taken = self._loop.time()
         while ready and pool.free > 0:
             peer = next(iter(ready))
-            batch: list[Any] = peer.slots.begin_many(self._loop.time(), limit)
+            batch: list[Any] = peer.slots.begin_many(now, limit)
             del ready[peer]
             if peer.slots.inbox and batch:
                 ready[peer] = None

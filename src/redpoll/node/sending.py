@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from redpoll.node.peers import Peers
     from redpoll.wire.peer import Peer
 
-__all__ = ["UNSET", "Sending", "Unset", "check_acknowledge", "check_retry", "check_seconds", "dials_once"]
+__all__ = ["UNSET", "Queued", "Sending", "Unset", "check_acknowledge", "check_retry", "check_seconds", "dials_once"]
 
 
 class Unset(Enum):
@@ -79,19 +79,26 @@ def dials_once(value: object) -> bool:
     return value == "once"
 
 
-class Sending(asyncio.Future[Any], Outgoing):
-    """How one sending ends: None for a send, the answer for a request, or an error.
+class Queued(Outgoing):
+    """A sending that knows whom it is for: what the queues of a node's peers hold."""
 
-    Cancelling it (or the task that awaits it) withdraws the message: one that is still queued is not sent.
-    """
-
-    __slots__ = (*OUTGOING_FIELDS, "peer")
+    if not TYPE_CHECKING:  # as Outgoing
+        __slots__ = ()
 
     peer: Peer
 
     @property
     def _owner(self) -> Peers:
         return self.peer.owner  # type: ignore[return-value]
+
+
+class Sending(asyncio.Future[Any], Queued):
+    """How one sending ends: None for a send, the answer for a request, or an error.
+
+    Cancelling it (or the task that awaits it) withdraws the message: one that is still queued is not sent.
+    """
+
+    __slots__ = (*OUTGOING_FIELDS, "peer")
 
     def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
         """Finish the future."""

@@ -68,6 +68,11 @@ class Listener:
         """The TCP port, the same at all hosts; 0 without any."""
         return next((address.port for address in self.addresses if address.kind == "tcp"), 0)
 
+    @property
+    def descriptors(self) -> list[int]:
+        """Those of its sockets."""
+        return [each.fileno() for each in self._sockets]
+
     async def open(self, hosts: tuple[str, ...], port: int, check: Callable[[Address], object]) -> None:
         """Bind and listen at all hosts; nobody is accepted before `accept()`.
 

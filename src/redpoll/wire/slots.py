@@ -6,7 +6,7 @@ Acknowledgements, refusals, answers and credits are written here: they follow fr
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -238,6 +238,17 @@ class Slots:
         self.running += len(batch)
         self.pool.used += len(batch)
         return batch
+
+    def put_back(self, messages: Sequence[Inbound[Any]]) -> None:
+        """Let messages wait again that were begun and not seen by anybody: before all others, and in no slot."""
+        self.running -= len(messages)
+        self.pool.used -= len(messages)
+        # One with a deadline may be among them.
+        self.irregular = True
+        if not self.inbox:
+            self._at_most = 0
+        self.inbox.extendleft(reversed(messages))
+        self._at_most += sum(message.body_size for message in messages)
 
     # Ends
 

@@ -1,0 +1,71 @@
+"""`send_many` of threads: a stream of messages with at most a window of them open."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, wait
+from typing import Any
+
+from redpoll.errors import BatchError, RedpollError, UsageError
+from redpoll.message import Message
+
+__all__ = ["send_all"]
+
+#: Open sends toward a peer whose window is not known yet.
+_OPEN_AT_FIRST = 64
+
+_Open = deque[Future[None]]
+
+
+def send_all(send: Callable[[Message[Any]], Future[None]], messages: Iterable[Message[Any]]) -> int:
+    """See `BlockingNode.send_many`."""
+    if not isinstance(messages, Iterable):
+        raise UsageError(f"send_many takes an iterable of messages, not {type(messages).__name__}")
+    futures: _Open = deque()
+    completed = 0
+    try:
+        for message in messages:
+            try:
+                future = send(message)
+            except Exception as error:
+                # Those before it may fail as well, and were first.
+                completed += _finish(futures, completed)
+                raise BatchError(completed, completed, error) from error
+            futures.append(future)
+            if len(futures) >= _limit(futures[0]):
+                _oldest(futures, completed)
+                completed += 1
+        return completed + _finish(futures, completed)
+    except BaseException:
+        for future in futures:
+            future.cancel()
+        raise
+
+
+def _limit(future: Any) -> int:
+    """The window of the peer that a message goes to, as far as it is known."""
+    link = future.peer.link if hasattr(future, "peer") else None
+    return max(1, link.window) if link is not None and link.announced is not None else _OPEN_AT_FIRST
+
+
+def _finish(futures: _Open, completed: int) -> int:
+    """Wait for all that is open; return how many succeeded, which is all."""
+    count = 0
+    while futures:
+        _oldest(futures, completed + count)
+        count += 1
+    return count
+
+
+def _oldest(futures: _Open, completed: int) -> None:
+    """Wait for the oldest; if it failed, for the others as well, and raise."""
+    try:
+        futures[0].result()
+    except RedpollError as error:
+        del futures[0]
+        wait(futures)
+        rest = sum(1 for future in futures if future.exception() is None)
+        futures.clear()
+        raise BatchError(completed, completed + rest, error) from error
+    del futures[0]

@@ -1,0 +1,100 @@
+"""The node on the loop that a node for threads stands before."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from redpoll.blocking.feed import Feed
+from redpoll.blocking.received import Received
+from redpoll.blocking.sending import Sending
+from redpoll.config import Config
+from redpoll.message import Message
+from redpoll.node import Node
+
+if TYPE_CHECKING:
+    from redpoll.blocking.base import BlockingNode
+    from redpoll.blocking.handover import Handover
+
+__all__ = ["LoopNode"]
+
+
+class LoopNode(Node[Any]):
+    """A node whose messages are for threads.
+
+    Args:
+        facade: What threads have of it.
+        handler: As for `Node`; None for one that is pulled from.
+        config: The options.
+
+    Attributes:
+        handover: Leads to its loop, from its start on.
+        feed: Gives its messages to threads; None where a handler has them.
+    """
+
+    _received = Received
+    handover: Handover
+
+    def __init__(self, facade: BlockingNode[Any], handler: Callable[[Any], Any] | None, config: Config) -> None:
+        super().__init__(handler, config)
+        self.facade = facade
+        self.feed = Feed() if handler is None else None
+
+    async def _start(self) -> None:
+        await super()._start()
+        peers = self._peers
+        if self.feed is not None and peers.consumers is not None:
+            decode = None if peers.raw else self._serializer.decode
+            self.feed.open(peers.consumers, peers.ends, self.handover, decode)
+
+    def submit(self, out: Sending) -> None:
+        """Send what a thread posted, unless it was cancelled since."""
+        if out._state != "PENDING":
+            return
+        if self._state != "running":
+            self._check_sending()
+        message = out.message
+        now = self._time()
+        if type(message) is Message:
+            peer = self._by_address.get(message._address) or self._find(message)[0]  # type: ignore[arg-type]
+        else:
+            peer, out.pinned = self._find(message)
+            if out.unset and not out.pinned:
+                out.timeout = self._left(message, now)
+        out.peer = peer
+        if out.timeout is not None:
+            out.deadline = now + out.timeout
+        peer.submit(out, now)
+        link = peer.link
+        if link is not None:
+            link.owner.submitted()
+
+    def take_back(self, message: Received[Any]) -> bool:
+        """Refuse a message that its sender withdrew, if no thread has it yet."""
+        return self.feed is not None and self.feed.take_back(message)
+
+    def stop_unstarted(self) -> None:
+        """Stop before the start."""
+        if self._state == "new":
+            self._state = "stopped"
+
+    def inherit(self) -> None:
+        """In a child of the process: let go of the sockets, so that the parent's are closed when it closes them."""
+        if self._state not in {"running", "stopping"}:
+            return
+        self._state = "stopped"
+        descriptors = [] if self._listener is None else self._listener.descriptors
+        for connection in list(self._peers.connections):
+            transport = connection.transport
+            found = None if transport is None else transport.get_extra_info("socket")
+            if found is not None:
+                descriptors.append(found.fileno())
+        nowhere = os.open(os.devnull, os.O_RDWR)
+        for descriptor in descriptors:
+            if descriptor >= 0:
+                # Not closed: the number is still that of an object here, and is not to become another file's.
+                with suppress(OSError):
+                    os.dup2(nowhere, descriptor, inheritable=False)
+        os.close(nowhere)

@@ -1,0 +1,91 @@
+"""Ways to pull that end their messages themselves: a `for` loop, and a `with` block."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from redpoll.errors import Closed
+
+if TYPE_CHECKING:
+    from redpoll.blocking.feed import Feed
+    from redpoll.blocking.received import Received
+
+__all__ = ["Messages", "Take"]
+
+DataT = TypeVar("DataT")
+
+
+class Messages(Generic[DataT]):
+    """One `for` loop over a node: each message is released when the next is asked for."""
+
+    __slots__ = ("_counted", "_feed", "_held", "_mode")
+
+    def __init__(self, feed: Feed, mode: bool | str) -> None:
+        self._feed = feed
+        self._mode = mode
+        self._held = feed.hold()
+        self._counted = False
+        feed.claim()
+        self._counted = True
+
+    def __iter__(self) -> Messages[DataT]:
+        return self
+
+    def __next__(self) -> Received[DataT]:
+        """Release the message before, and wait for the next; the end is the node's."""
+        held = self._held
+        held.release()
+        try:
+            message = self._feed.pull(held, None)
+        except Closed:
+            self._uncount()
+            raise StopIteration from None
+        if message is None:
+            raise StopIteration
+        if self._mode is not True:
+            held.message = None
+            if self._mode == "get":
+                message.release()
+        return message
+
+    def _uncount(self) -> None:
+        if self._counted:
+            self._counted = False
+            self._feed.unclaim()
+
+    def __del__(self) -> None:
+        try:
+            self._uncount()
+        except ValueError:  # in a child of the process
+            pass
+
+
+class Take(Generic[DataT]):
+    """The block of `QueueNode.take`."""
+
+    __slots__ = ("_feed", "_held", "_mode", "_timeout")
+
+    def __init__(self, feed: Feed, mode: bool | str, timeout: float | None) -> None:
+        self._feed = feed
+        self._mode = mode
+        self._timeout = timeout
+        self._held = feed.hold()
+
+    def __enter__(self) -> Received[DataT]:
+        message = self._feed.pull(self._held, self._timeout)
+        if message is None:
+            raise TimeoutError(f"no message came within {self._timeout:g} s")
+        if self._mode is not True:
+            self._held.message = None
+            if self._mode == "get":
+                message.release()
+        return message
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        message: Any = self._held.message
+        self._held.message = None
+        if message is not None:
+            message.__exit__(kind, error, traceback)

@@ -1,0 +1,144 @@
+"""A received message as threads see it."""
+
+from __future__ import annotations
+
+import os
+import threading
+from concurrent.futures import Future
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from redpoll import node
+from redpoll.errors import Refused, UsageError
+
+if TYPE_CHECKING:
+    from redpoll.blocking.base import BlockingNode
+
+__all__ = ["Received"]
+
+DataT = TypeVar("DataT")
+
+_lock = threading.Lock()
+
+
+def _new_lock() -> None:
+    global _lock  # noqa: PLW0603  # a thread that is not in the child may hold the parent's
+    _lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_new_lock)
+
+
+class Received(node.Received[DataT]):
+    """A message that arrived at a node for threads. It ends once: released (the work is done) or refused.
+
+    All of it may be called from any thread. As a context manager it releases on leaving and refuses on an exception, unless
+    it had ended before. `data` stays yours after the end. `deadline` is on the clock of `time.monotonic()`.
+    """
+
+    __slots__ = ("_ending", "_given_up", "_read")
+
+    _given_up: threading.Event
+
+    @property
+    def node(self) -> BlockingNode[Any]:  # type: ignore[override]
+        """The node that received it."""
+        facade: BlockingNode[Any] = self.link.owner.keeper.node.facade
+        return facade
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was released or refused."""
+        return self.phase != 0 or hasattr(self, "_ending")
+
+    @property
+    def cancelled(self) -> threading.Event:  # type: ignore[override]
+        """Set when its sender gave up waiting: it was cancelled there, or its deadline passed; threads may wait for it.
+
+        Also when its node stops waiting for its handler.
+        """
+        try:
+            return self._given_up
+        except AttributeError:
+            pass
+        made = threading.Event()
+        with _lock:
+            if not hasattr(self, "_given_up"):
+                self._given_up = made
+        return self._given_up
+
+    def release(self) -> None:
+        """The work is done: give the slot back and acknowledge. Does nothing if the message has ended."""
+        if not self.phase and not hasattr(self, "_ending"):
+            keeper = self.link.owner.keeper
+            keeper.node.handover.post(keeper.ends.release, (self,))
+            self._ending = True
+
+    def refuse(self, reason: str = "") -> None:
+        """The work is not done: give the slot back and tell the sender, whose `send` raises `Refused` with the reason.
+
+        Does nothing if the message has ended. A libchirp sender cannot be told; it gets no acknowledgement.
+
+        Args:
+            reason: A short text; of a longer one 1,024 bytes arrive.
+
+        Raises:
+            UsageError: The reason is no text.
+        """
+        if not isinstance(reason, str):
+            raise UsageError(f"a reason is text, not {type(reason).__name__}")
+        self._refuse(Refused.code, reason)
+
+    def _refuse(self, code: int, text: str) -> None:
+        """Refuse with a reason of the library's."""
+        if not self.ended:
+            keeper = self.link.owner.keeper
+            keeper.node.handover.post(keeper.ends.refuse, (self, code, text))
+            self._ending = True
+
+    def respond(self, data: Any, *, header: bytes = b"") -> Future[None]:  # type: ignore[override]
+        """Send the answer that the sender wants. The message has still to end.
+
+        Toward a redpoll node that asked with `request` it is done when it was written; it waits for no slot there.
+        Otherwise it is a `send` of `reply(data)`.
+
+        Returns:
+            A future; it need not be waited for. Until it is done `data` is the library's. It fails with `EncodeError`,
+            `MessageTooLarge`, `PeerLost` (the link is gone, and no newer one to the same node is there), `NotConfirmed`
+            (the link was lost before it was written); where the sender is a libchirp node or did not ask as `send` does.
+        """
+        keeper = self.link.owner.keeper
+        return keeper.node.handover.submit(keeper.ends.respond, self, data, header)  # type: ignore[no-any-return]
+
+    def __enter__(self) -> Received[DataT]:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.release()
+        elif not self.ended:
+            self.link.owner.keeper.node.handover.post(self._refuse_for, (error,))
+            self._ending = True
+
+    async def __aenter__(self) -> Received[DataT]:
+        return self
+
+    # For the library
+
+    def _withdrawn(self, hard: bool) -> None:
+        """Its sender gave it up: one that no thread has is refused, else whoever works on it is told."""
+        if self.link.owner.keeper.node.take_back(self):
+            return
+        self.cancelled.set()
+        task = getattr(self, "_task", None)
+        if task is not None and (hard or self.node.config.cancel_handlers):
+            task.cancel()
+
+    def _take_decoded(self, data: Any) -> None:
+        """Put what the serializer made of the bytes in their place, once."""
+        # One step for a signal's handler: nothing here is a call.
+        frame = self.frame
+        self.frame = (*frame[:5], data, *frame[6:])
+        self._read = True
