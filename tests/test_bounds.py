@@ -31,6 +31,17 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "bytes read on behind a full node from libchirp": [
             "node/test_throttling.py::test_a_node_stops_reading_behind_the_lookahead"
         ],
+        "messages on their way to threads that pull": [
+            "blocking/test_feed.py::test_as_many_as_slots_allow_come_at_once",
+            "blocking/test_feed.py::test_a_burst_is_bounded",
+        ],
+        "how long they wait there for a thread": [
+            "blocking/test_feed.py::test_what_nobody_comes_for_goes_back",
+            "blocking/test_feed.py::test_what_an_interrupted_thread_had_goes_back",
+        ],
+        "calls of threads that wait for the loop thread": [
+            "blocking/test_handover.py::test_a_sending_thread_waits_for_a_loop_that_is_behind"
+        ],
         "what a redpoll peer sends beyond its window": [
             "wire/test_slots.py::test_overrun",
             "wire/test_slots.py::test_overrun_over_another_link",

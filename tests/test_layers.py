@@ -18,6 +18,7 @@ LAYERS = (
     ("tls", "pki"),
     ("transport",),
     ("node",),
+    ("blocking",),
     ("",),  # the package root, which hands names on
     ("testing", "cli"),
     ("__main__", "_redpoll_pytest"),

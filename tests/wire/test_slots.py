@@ -118,6 +118,32 @@ def test_begin_many() -> None:
     assert (slots.running, slots.pool.used) == (3, 3)
 
 
+def test_put_back() -> None:
+    """Messages that were begun and not seen wait again, in front and in order, in no slot; so they may be withdrawn."""
+    link = linked(slots=3)
+    slots = peer_of(link).slots
+    receive(link, 1, 2, 3, 4)
+    batch = slots.begin_many(0.0, 3)
+    slots.put_back(batch[1:])
+    assert (slots.running, slots.pool.used) == (1, 1)
+    slots.withdraw(2, hard=False)
+    assert batch[1].phase
+    assert [message.serial for message in slots.begin_many(0.0, 9)] == [3, 4]
+
+
+def test_put_back_counts_as_waiting() -> None:
+    """What was put back counts where the bytes of an inbox are bounded, also when it was empty meanwhile."""
+    link = plain_link(lookahead=10, slots=2)
+    slots = peer_of(link).slots
+    receive(link, 1, 2)
+    batch = slots.begin_many(0.0, 2)
+    receive(link, 3)
+    slots.put_back(batch)
+    assert not slots.overrun
+    receive(link, 4)
+    assert slots.overrun
+
+
 def test_next_in_the_same_slot() -> None:
     """A message that was finished hands its slot on; with nothing more to begin it is free."""
     link = linked(slots=1)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
 from redpoll.address import Address
 from redpoll.blocking.batch import send_all
@@ -30,7 +30,15 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockingNode"]
 
-DataT = TypeVar("DataT")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # As for `Node`.
+    DataT = TypeVar("DataT", default=Any)
+else:
+    from typing import TypeVar
+
+    DataT = TypeVar("DataT")
 ResultT = TypeVar("ResultT")
 
 _REQ_ACK = int(Kind.REQ_ACK)
@@ -283,7 +291,7 @@ class BlockingNode(Generic[DataT]):
         check_retry(retry)
         check_acknowledge(acknowledge)
         send = partial(self.send, timeout=timeout, retry=retry, acknowledge=acknowledge)
-        return send_all(send, messages)
+        return send_all(send, messages, self._handover().catch_up)
 
     def ready(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> None:
         """Wait until a message to an address would be written at once: link up, nothing queued, a window place free.
@@ -381,7 +389,7 @@ class BlockingNode(Generic[DataT]):
         return found
 
     def __repr__(self) -> str:
-        return repr(self._node).replace("<LoopNode", f"<{type(self).__name__}", 1)
+        return repr(self._node).replace("<Node", f"<{type(self).__name__}", 1)
 
 
 def _check_message(message: Any) -> None:

@@ -18,8 +18,16 @@ _OPEN_AT_FIRST = 64
 _Open = deque[Future[None]]
 
 
-def send_all(send: Callable[[Message[Any]], Future[None]], messages: Iterable[Message[Any]]) -> int:
-    """See `BlockingNode.send_many`."""
+def send_all(
+    send: Callable[[Message[Any]], Future[None]], messages: Iterable[Message[Any]], catch_up: Callable[[], object]
+) -> int:
+    """See `BlockingNode.send_many`.
+
+    Args:
+        send: Sends one.
+        messages: All of them.
+        catch_up: Waits until the loop has got to the first, whose peer is known then.
+    """
     if not isinstance(messages, Iterable):
         raise UsageError(f"send_many takes an iterable of messages, not {type(messages).__name__}")
     futures: _Open = deque()
@@ -33,6 +41,8 @@ def send_all(send: Callable[[Message[Any]], Future[None]], messages: Iterable[Me
                 completed += _finish(futures, completed)
                 raise BatchError(completed, completed, error) from error
             futures.append(future)
+            if completed + len(futures) == 1:
+                catch_up()
             if len(futures) >= _limit(futures[0]):
                 _oldest(futures, completed)
                 completed += 1

@@ -5,19 +5,19 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
 from redpoll.blocking.handover import Handover
+from redpoll.blocking.held import Held
 from redpoll.blocking.received import Received
 from redpoll.errors import Abandoned, Closed, Withdrawn
 from redpoll.node.ends import Ends
 from redpoll.node.pulling import Consumers
 
-__all__ = ["BURST", "GIVE_BACK", "Feed", "Held"]
+__all__ = ["BURST", "GIVE_BACK", "Feed"]
 
 #: Messages that are taken at a time, at most, as slots allow.
 BURST = 256
@@ -27,53 +27,6 @@ GIVE_BACK = 0.05
 
 #: Parts of the frame of a message without a deadline.
 _TIMELESS = 6
-
-
-class Held:
-    """The message that a thread or a loop pulled last and has not ended; whoever drops it abandons that.
-
-    Attributes:
-        feed: Where from.
-        message: It; None if it is no longer to be ended by who pulled it.
-    """
-
-    __slots__ = ("__weakref__", "feed", "message")
-
-    def __init__(self, feed: Feed) -> None:
-        self.feed = feed
-        self.message: Received[Any] | None = None
-
-    def release(self) -> None:
-        """End the message as done."""
-        message = self.message
-        if message is not None:
-            self.feed.release(message)
-            self.message = None
-
-    def abandon(self) -> Received[Any] | None:
-        """Refuse the message, if there is one that has not ended; return it."""
-        message, self.message = self.message, None
-        if message is None or message.ended:
-            return None
-        message._refuse(Abandoned.code, "its consumer left without ending it")
-        return message
-
-    def __del__(self) -> None:
-        try:
-            left = self.abandon()
-        except ValueError:  # in a child of the process
-            return
-        if left is not None:
-            warn_of(left)
-
-
-def warn_of(message: Received[Any]) -> None:
-    """Say that a message was abandoned."""
-    warnings.warn(
-        f"{message!r} was refused as Abandoned: whoever pulled it left without ending it; release or refuse it before",
-        RuntimeWarning,
-        stacklevel=3,
-    )
 
 
 class Feed:

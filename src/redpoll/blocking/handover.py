@@ -85,8 +85,12 @@ class Handover:
     def post_sending(self, submit: Callable[[SendingT], object], out: SendingT) -> None:
         """As `post`, for what a thread can make faster than the loop can send it: waits while `BACKLOG` calls wait."""
         if len(self._calls) >= BACKLOG and not self.is_here:
-            self.run(_nothing)
+            self.catch_up()
         self.post(submit, (out,), out)
+
+    def catch_up(self) -> None:
+        """Wait until what was posted before has been done."""
+        self.run(_nothing)
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function on the loop, await what it returns if that is a coroutine, and wait for the result.

@@ -75,6 +75,10 @@ class LoopNode(Node[Any]):
         """Refuse a message that its sender withdrew, if no thread has it yet."""
         return self.feed is not None and self.feed.take_back(message)
 
+    def refuse(self, message: Received[Any], code: int, text: str) -> None:
+        """Refuse a message at once."""
+        self._peers.ends.refuse(message, code, text)
+
     def stop_unstarted(self) -> None:
         """Stop before the start."""
         if self._state == "new":

@@ -122,8 +122,9 @@ def _at_exit() -> None:
     if thread is None:
         return
     for lodger in list(thread.lodgers):
+        text = f"{lodger!r} was not stopped before the program ended"
         lodger.stop(0)
-        warnings.warn(f"{lodger!r} was not stopped before the program ended", ResourceWarning, stacklevel=1)
+        warnings.warn(text, ResourceWarning, stacklevel=1)
 
 
 os.register_at_fork(after_in_child=_after_fork)

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import Context, copy_context
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from redpoll.blocking.base import BlockingNode
 from redpoll.blocking.received import Received
@@ -20,7 +20,15 @@ from redpoll.node.sending import UNSET, Unset
 
 __all__ = ["PoolNode"]
 
-DataT = TypeVar("DataT")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # As for `Node`.
+    DataT = TypeVar("DataT", default=Any)
+else:
+    from typing import TypeVar
+
+    DataT = TypeVar("DataT")
 
 #: Whose handlers this thread runs.
 _here = threading.local()
@@ -105,7 +113,7 @@ class PoolNode(BlockingNode[DataT]):
         try:
             work = self._executor.submit(self._work, message, done)
         except RuntimeError:  # the program ends, and with it all pools
-            message._refuse(ShuttingDown.code, "the program ended before it was begun")
+            self._node.refuse(message, ShuttingDown.code, "the program ended before it was begun")
             return None
         try:
             result, error = await done

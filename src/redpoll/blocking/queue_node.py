@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from redpoll.blocking.base import BlockingNode
-from redpoll.blocking.feed import Feed, Held, warn_of
+from redpoll.blocking.feed import Feed
+from redpoll.blocking.held import Held, warn_of
 from redpoll.blocking.loops import Messages, Take
 from redpoll.blocking.received import Received
 from redpoll.config import Config
@@ -16,7 +17,15 @@ from redpoll.node.sending import UNSET, Unset, check_seconds
 
 __all__ = ["QueueNode"]
 
-DataT = TypeVar("DataT")
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    # As for `Node`.
+    DataT = TypeVar("DataT", default=Any)
+else:
+    from typing import TypeVar
+
+    DataT = TypeVar("DataT")
 
 
 class QueueNode(BlockingNode[DataT]):

@@ -1,0 +1,216 @@
+"""From threads to the loop: order, one wake-up a burst, errors, the bound."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from redpoll import Closed, UsageError
+from redpoll.blocking.handover import BACKLOG, Call, Handover
+from tests.blocking.support import PATIENCE, in_thread, interrupting, loop_held, make, to, until
+
+
+class Loop:
+    """Notes what it is asked for, and runs it when told to."""
+
+    def __init__(self) -> None:
+        self.wakes: list[Callable[[], None]] = []
+        self.turns: list[Callable[[], None]] = []
+
+    def call_soon_threadsafe(self, call: Callable[[], None]) -> None:
+        self.wakes.append(call)
+
+    def call_soon(self, call: Callable[[], None]) -> None:
+        self.turns.append(call)
+
+
+def handover_of(loop: Loop) -> Handover:
+    return Handover(loop)  # type: ignore[arg-type]
+
+
+def test_a_burst_wakes_the_loop_once() -> None:
+    """However many calls wait, the loop is woken for the first alone; after its turn the next wakes it again."""
+    loop, done = Loop(), list[int]()
+    handover = handover_of(loop)
+    for number in range(100):
+        handover.post(done.append, (number,))
+    assert len(loop.wakes) == 1
+    loop.wakes.pop()()
+    assert done == list(range(100))
+    handover.post(done.append, (100,))
+    assert len(loop.wakes) == 1
+
+
+def test_what_is_posted_meanwhile_is_not_forgotten() -> None:
+    """A call that is posted while the loop makes those before it is made in the same turn or wakes the loop."""
+    loop, done = Loop(), list[str]()
+    handover = handover_of(loop)
+    handover.post(lambda: handover.post(done.append, ("second",)))
+    loop.wakes.pop(0)()
+    for call in loop.wakes:
+        call()
+    assert done == ["second"]
+
+
+def test_the_loop_gets_its_turn() -> None:
+    """After so many calls the loop does something else, and comes back for the others."""
+    loop, done = Loop(), list[int]()
+    handover = handover_of(loop)
+    for number in range(BACKLOG + 1):
+        handover.post(done.append, (number,))
+    loop.wakes.pop()()
+    assert len(done) == BACKLOG
+    loop.turns.pop()()
+    assert done == list(range(BACKLOG + 1))
+
+
+def test_an_error_goes_to_whom_the_call_is_for() -> None:
+    """What a call raises ends its promise, and the calls behind it are made."""
+    loop, done, call = Loop(), list[int](), Call()
+    handover = handover_of(loop)
+    handover.post(int, ("no number",), call)
+    handover.post(done.append, (1,))
+    loop.wakes.pop()()
+    assert isinstance(call.exception(0), ValueError)
+    assert done == [1]
+
+
+def test_an_error_for_nobody_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """What a call raises that is for nobody is in the log."""
+    loop = Loop()
+    handover_of(loop).post(int, ("no number",))
+    with caplog.at_level(logging.ERROR, "redpoll.blocking"):
+        loop.wakes.pop()()
+    assert "a call from a thread failed" in caplog.text
+
+
+def test_the_end_makes_the_calls_that_wait() -> None:
+    """When the loop ends what was posted is still done."""
+    loop, done = Loop(), list[int]()
+    handover = handover_of(loop)
+    for number in range(BACKLOG + 1):
+        handover.post(done.append, (number,))
+    handover.close()
+    assert len(done) == BACKLOG + 1
+
+
+def test_after_the_end_calls_fail() -> None:
+    """A call that comes too late fails as Closed, and is not made."""
+    loop, done, call = Loop(), list[int](), Call()
+    handover = handover_of(loop)
+    handover.close()
+    handover.post(done.append, (1,), call)
+    handover.post(done.append, (2,))
+    assert isinstance(call.exception(0), Closed)
+    assert not done
+
+
+def test_a_closed_loop_is_as_good_as_none() -> None:
+    """Where the loop cannot be woken any more the call fails as Closed."""
+
+    class ClosedLoop(Loop):
+        def call_soon_threadsafe(self, call: Callable[[], None]) -> None:
+            raise RuntimeError("Event loop is closed")
+
+    handover, call = handover_of(ClosedLoop()), Call()
+    handover.close()
+    handover.post(print, (), call)
+    assert isinstance(call.exception(0), Closed)
+
+
+def test_an_interrupted_wake_up_is_made_up_for() -> None:
+    """Ctrl-C in the middle of waking the loop does not leave it asleep."""
+
+    class Interrupted(Loop):
+        def call_soon_threadsafe(self, call: Callable[[], None]) -> None:
+            super().call_soon_threadsafe(call)
+            if len(self.wakes) == 1:
+                raise KeyboardInterrupt
+
+    loop = Interrupted()
+    handover = handover_of(loop)
+    with pytest.raises(KeyboardInterrupt):
+        handover.post(print)
+    assert len(loop.wakes) == 2
+
+
+def test_a_child_is_told() -> None:
+    """In a child of its process nothing is posted, with an error that names the remedy."""
+    handover = handover_of(Loop())
+    handover.abandon()
+    for use in (lambda: handover.post(print), lambda: handover.run(print)):
+        with pytest.raises(UsageError, match=r"forked this one .*in the child"):
+            use()
+
+
+def test_run_returns_and_raises() -> None:
+    """`run` calls a plain function or awaits a coroutine, on the loop, and hands on the result or the error."""
+
+    async def fails() -> None:
+        await asyncio.sleep(0)
+        raise KeyError("k")
+
+    async def sleeps() -> str:
+        await asyncio.sleep(0)
+        return threading.current_thread().name
+
+    with make() as node:
+        handover = node._handover()
+        assert handover.run(threading.current_thread).name == "redpoll loop"
+        assert handover.run(sleeps) == "redpoll loop"
+        with pytest.raises(KeyError):
+            handover.run(fails)
+        with pytest.raises(ZeroDivisionError):
+            handover.run(lambda: 1 // 0)
+
+
+def test_run_does_not_wait_for_itself() -> None:
+    """On the loop `run` raises instead of waiting for ever."""
+    with make() as node:
+        handover = node._handover()
+        with pytest.raises(UsageError, match="would block the thread of the event loop"):
+            handover.run(handover.run, print)
+
+
+def test_ctrl_c_cancels_what_runs() -> None:
+    """An interrupted `run` cancels its coroutine, and the interruption comes out when that has ended."""
+    told: list[str] = []
+    begun = threading.Event()
+
+    async def goes_on() -> None:
+        begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            told.append("ended")
+
+    with make() as node:
+        with interrupting(begun.is_set), pytest.raises(KeyboardInterrupt):
+            node._handover().run(goes_on)
+        assert told == ["ended"]
+
+
+def test_a_sending_thread_waits_for_a_loop_that_is_behind() -> None:
+    """While the loop does something else a thread can post so many messages, and no more."""
+    with make() as node, make(send_queue_limit=5 * BACKLOG, window=2 * BACKLOG) as sender:
+        futures: list[Any] = []
+        sender.ready(node.address)
+
+        def send() -> None:
+            futures.extend(sender.send(to(node)) for _ in range(BACKLOG + 10))
+
+        with loop_held(node):
+            sending = in_thread(send)
+            calls = sender._handover()._calls
+            until(lambda: len(calls) > BACKLOG, "the thread to wait behind the messages that it posted")
+            assert len(futures) == BACKLOG
+        sending.result(PATIENCE)
+        for future in futures:
+            future.cancel()
+        assert len(futures) == BACKLOG + 10

@@ -1,0 +1,190 @@
+"""The one loop thread of a process: shared, ended with its last node, at exit and after a fork."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import pytest
+
+from redpoll import ConfigError
+from redpoll.blocking import QueueNode
+from redpoll.blocking import loop_thread as module
+from tests.blocking.support import make, run_program, to
+
+
+def loop_threads() -> list[threading.Thread]:
+    """Those that run."""
+    return [thread for thread in threading.enumerate() if thread.name == "redpoll loop"]
+
+
+def test_nodes_share_one_thread() -> None:
+    """However many nodes run, one thread serves them; it ends with the last and is made anew for the next."""
+    for _ in range(2):
+        assert not loop_threads()
+        with make():
+            with make(), make():
+                (thread,) = loop_threads()
+            assert loop_threads() == [thread]
+        assert not loop_threads()
+
+
+def test_a_node_that_cannot_start_leaves_no_thread() -> None:
+    """When a start fails its thread ends, and the node may be tried again."""
+    with make() as node:
+        other: QueueNode[bytes] = QueueNode(port=node.address.port)
+        with pytest.raises(ConfigError):
+            other.start()
+        assert len(loop_threads()) == 1
+    assert not loop_threads()
+    with other:
+        assert len(loop_threads()) == 1
+
+
+def test_a_loop_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What goes wrong while the loop is made comes out of the start."""
+
+    def none() -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(module, "loop_factory", none)
+    with pytest.raises(OSError, match="Too many"), make():
+        pass
+    monkeypatch.undo()
+    with make() as node:
+        assert node.listening
+
+
+def test_uvloop_where_it_is_installed() -> None:
+    """The loop is the faster one that is there."""
+    pytest.importorskip("uvloop")
+    with make() as node:
+        assert type(node._handover().loop).__module__.startswith("uvloop")
+
+
+UNSTOPPED = """
+from redpoll import Message
+from redpoll.blocking import QueueNode, PoolNode
+node = QueueNode(port=0)
+node.start()
+pool = PoolNode(lambda message: None, port=0)
+pool.start()
+node.send(Message(b"x", pool.address)).result()
+print("end")
+"""
+
+
+def test_a_program_that_stops_no_node_ends() -> None:
+    """It ends without hanging, and warns of each node."""
+    done = run_program(UNSTOPPED, "-W", "always")
+    assert (done.returncode, done.stdout) == (0, "end\n")
+    assert sorted(re.findall(r"ResourceWarning: <(\w+) \w+ (\w+)", done.stderr)) == [
+        ("PoolNode", "running"),
+        ("QueueNode", "running"),
+    ]
+    assert "was not stopped before the program ended" in done.stderr
+
+
+def test_a_program_that_waits_with_an_exception_ends() -> None:
+    """An exception of the main thread outside of any block does not hang either."""
+    done = run_program(UNSTOPPED + "raise SystemExit(3)")
+    assert done.returncode == 3
+    assert not done.stderr
+
+
+FORK = """
+import os, sys
+from redpoll import Message, UsageError
+from redpoll.blocking import QueueNode
+with QueueNode(port=0) as node, QueueNode() as sender:
+    address = node.address
+    pending = sender.send(Message(b"before", address))
+    waiting = node.get()
+    child = os.fork()
+    if not child:
+        uses = {
+            "release": waiting.release,
+            "send": lambda: sender.send(Message(b"x", address)),
+            "get": lambda: node.get(timeout=1),
+            "get_nowait": node.get_nowait,
+            "take": lambda: node.take(1),
+            "iter": lambda: iter(node),
+            "result": pending.result,
+            "cancel": pending.cancel,
+            "stats": node.stats,
+            "ready": lambda: sender.ready(address),
+        }
+        for name, use in uses.items():
+            try:
+                use()
+            except UsageError as error:
+                assert "forked this one" in str(error), error
+            else:
+                print("no error from", name)
+        sender.stop()
+        with QueueNode() as own:
+            own.send(Message(b"from the child", address)).result()
+        print("child done")
+        sys.stdout.flush()
+        if len(sys.argv) > 1:
+            sys.exit()
+        os._exit(0)
+    waiting.release()
+    pending.result()
+    with node.take() as message:
+        print(message.data)
+    _, status = os.waitpid(child, 0)
+    print("parent done", status)
+"""
+
+
+@pytest.mark.parametrize("end", ["at once", "as a program"])
+def test_a_child_starts_its_own(end: str) -> None:
+    """After a fork the child's nodes work beside the parent's, whose use is a clear error there."""
+    program = FORK if end == "at once" else FORK.replace("if len(sys.argv) > 1:", "if True:")
+    done = run_program(program, "-W", "error", "-W", "ignore::DeprecationWarning")
+    assert sorted(done.stdout.splitlines()) == ["b'from the child'", "child done", "parent done 0"], done.stderr
+    assert not done.stderr
+
+
+MULTIPROCESSING = """
+import multiprocessing
+from redpoll import Message
+from redpoll.blocking import QueueNode
+
+def work(address, number):
+    with QueueNode() as node:
+        node.send(Message(b"%d" % number, address)).result()
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context("METHOD")
+    with QueueNode(port=0) as node:
+        children = [context.Process(target=work, args=(node.address, number)) for number in range(3)]
+        for child in children:
+            child.start()
+        got = []
+        for message in node:
+            got.append(message.data)
+            if len(got) == 3:
+                message.release()
+                break
+        for child in children:
+            child.join()
+        print(sorted(got), [child.exitcode for child in children])
+"""
+
+
+def test_multiprocessing_forks() -> None:
+    """Children that `multiprocessing` forks beside running nodes send with nodes of their own."""
+    done = run_program(MULTIPROCESSING.replace("METHOD", "fork"), "-W", "ignore::DeprecationWarning")
+    assert done.stdout == "[b'0', b'1', b'2'] [0, 0, 0]\n", done.stderr
+    assert not done.stderr
+
+
+def test_a_node_of_the_next_loop_talks_to_one_of_the_last() -> None:
+    """A loop thread that ended leaves nothing behind that the next one trips over."""
+    for _ in range(3):
+        with make() as node, make() as sender:
+            sent = sender.send(to(node))
+            node.get(timeout=10).release()
+            sent.result(10)
