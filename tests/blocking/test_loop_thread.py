@@ -10,7 +10,7 @@ import pytest
 from redpoll import ConfigError
 from redpoll.blocking import QueueNode
 from redpoll.blocking import loop_thread as module
-from tests.blocking.support import make, run_program, to
+from tests.blocking.support import PATIENCE, interrupting, make, run_program, to, until
 
 
 def loop_threads() -> list[threading.Thread]:
@@ -51,6 +51,24 @@ def test_a_loop_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> 
     with pytest.raises(OSError, match="Too many"), make():
         pass
     monkeypatch.undo()
+    with make() as node:
+        assert node.listening
+
+
+def test_ctrl_c_in_a_start_leaves_no_thread() -> None:
+    """An interrupted start ends the loop that it began."""
+    begun, gate = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        begun.set()
+        gate.wait(PATIENCE)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "loop_factory", slow)
+        with interrupting(begun.is_set), pytest.raises(KeyboardInterrupt):
+            make().start()
+    gate.set()
+    until(lambda: not loop_threads(), "the loop to end")
     with make() as node:
         assert node.listening
 

@@ -102,6 +102,18 @@ def test_a_stop_abandons() -> None:
         assert isinstance(sent.exception(PATIENCE), Abandoned)
 
 
+def test_a_stop_that_is_refused_abandons_nothing() -> None:
+    """What is no time for draining leaves everything as it was."""
+    with make() as node, make() as sender:
+        sent = sender.send(to(node))
+        message = node.get(timeout=PATIENCE)
+        with pytest.raises(UsageError, match="drain"):
+            node.stop("soon")  # type: ignore[arg-type]
+        assert is_open(message)
+        message.release()
+        sent.result(PATIENCE)
+
+
 def test_a_stop_waits_for_other_threads() -> None:
     """What other threads hold when the draining is over is refused, with a warning of the thread that stopped."""
     gate, got = threading.Event(), threading.Event()

@@ -141,6 +141,16 @@ def test_a_failure_that_nobody_heard_is_told() -> None:
         assert isinstance(error, NotSent)
 
 
+def test_a_failure_before_the_queue_is_told_too() -> None:
+    """So does one of a message that cannot even be queued."""
+    told: list[BaseException] = []
+    with make() as sender:
+        sender.events.send_failed = lambda message, error: told.append(error)
+        sender.send(Message(b"x", "127.0.0.1:0"))
+        until(lambda: told, "the hook")
+    assert isinstance(told[0], UsageError)
+
+
 def test_a_callback_does_not_wait_for_the_loop() -> None:
     """On the loop thread the result of a future that has ended can be read; one that has not raises."""
     told: list[object] = []

@@ -133,14 +133,19 @@ def test_put_back() -> None:
 
 def test_put_back_counts_as_waiting() -> None:
     """What was put back counts where the bytes of an inbox are bounded, also when it was empty meanwhile."""
-    link = plain_link(lookahead=10, slots=2)
+    link = linked(slots=2, lookahead=0, window_bytes=1 << 16)
     slots = peer_of(link).slots
-    receive(link, 1, 2)
+
+    def receive_large(*serials: int) -> None:
+        feed(link, b"".join(frame(REQ_ACK, serial, bytes(40_000)) for serial in serials))
+        slots.arrived(link)
+
+    receive_large(1, 2)
     batch = slots.begin_many(0.0, 2)
-    receive(link, 3)
+    receive_large(3)
     slots.put_back(batch)
     assert not slots.overrun
-    receive(link, 4)
+    receive_large(4)
     assert slots.overrun
 
 

@@ -108,6 +108,7 @@ class BlockingNode(Generic[DataT]):
         if self._is_inherited:
             return
         thread.handover.check_blocking()
+        self._leave_behind()
         try:
             thread.handover.run(self._node.stop, drain)
         except Closed:  # by another thread, and its loop has ended
@@ -117,6 +118,9 @@ class BlockingNode(Generic[DataT]):
                 mine, self._thread = self._thread is not None, None
             if mine:
                 leave(thread, self)
+
+    def _leave_behind(self) -> None:
+        """This thread stops the node: end what it would wait for in vain."""
 
     def inherit(self) -> None:
         """For the library: this is a child of the process."""
@@ -249,7 +253,7 @@ class BlockingNode(Generic[DataT]):
         once = self._once if dial is None else dials_once(dial)
         if type(message) is not Message or message._address is None:
             _check_message(message)
-        out = Sending(handover)
+        out = Sending(node)
         out.prepare(message, self._encode(message.data), kind, seconds, None, retry, False, once, hard)
         if out.size > self._max_size:
             raise MessageTooLarge("message", out.size, self._max_size)

@@ -71,6 +71,10 @@ class LoopNode(Node[Any]):
         if link is not None:
             link.owner.submitted()
 
+    def unheard(self, out: Sending) -> None:
+        """A send failed and nobody looked at its future."""
+        self._peers.unheard(out)
+
     def take_back(self, message: Received[Any]) -> bool:
         """Refuse a message that its sender withdrew, if no thread has it yet."""
         return self.feed is not None and self.feed.take_back(message)

@@ -46,7 +46,11 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name="redpoll loop", daemon=True)
         _all.add(self)
         self._thread.start()
-        self._up.result()
+        try:
+            self._up.result()
+        except KeyboardInterrupt:
+            self._up.add_done_callback(lambda _: self.handover.post(self._ending.set))
+            raise
 
     def end(self) -> None:
         """End the loop, and wait for the thread."""

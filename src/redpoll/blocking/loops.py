@@ -24,8 +24,8 @@ class Messages(Generic[DataT]):
     def __init__(self, feed: Feed, mode: bool | str) -> None:
         self._feed = feed
         self._mode = mode
-        self._held = feed.hold()
         self._counted = False
+        self._held = feed.hold()
         feed.claim()
         self._counted = True
 

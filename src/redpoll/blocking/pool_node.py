@@ -102,7 +102,11 @@ class PoolNode(BlockingNode[DataT]):
                 "a handler cannot stop its own node: it would wait for itself",
                 "let it set an event for the thread that started the node",
             )
-        super().stop(drain)
+        try:
+            super().stop(drain)
+        except KeyboardInterrupt:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            raise
         if hasattr(self, "_executor") and not self._is_inherited:
             self._executor.shutdown(cancel_futures=True)
 

@@ -133,19 +133,20 @@ class QueueNode(BlockingNode[DataT]):
         What this thread got and did not end is refused at once as `Abandoned`, what other threads hold when the draining is
         over, with a warning.
         """
-        if self._is_inherited:
-            return
-        left = [self._mine.held.abandon()] if hasattr(self._mine, "held") else []
         try:
             super().stop(drain)
         finally:
             feed = self._node.feed
-            if feed is not None:
-                left += feed.abandoned
-                feed.abandoned = []
-            for message in left:
-                if message is not None:
+            if feed is not None and not self._is_inherited:
+                left, feed.abandoned = feed.abandoned, []
+                for message in left:
                     warn_of(message)
+
+    def _leave_behind(self) -> None:
+        feed = self._node.feed
+        left = self._mine.held.abandon() if hasattr(self._mine, "held") else None
+        if feed is not None and left is not None:
+            feed.abandoned.append(left)
 
     def _feed(self) -> Feed:
         self._handover().check_blocking()

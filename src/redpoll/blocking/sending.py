@@ -12,7 +12,7 @@ from redpoll.wire.inbound import Inbound
 from redpoll.wire.outgoing import Stage
 
 if TYPE_CHECKING:
-    from redpoll.blocking.handover import Handover
+    from redpoll.blocking.loop_node import LoopNode
 
 __all__ = ["Sending"]
 
@@ -48,8 +48,8 @@ class Sending(Future[Any], Queued):
     #: Whether the caller gave no timeout.
     unset = False
 
-    def __init__(self, handover: Handover) -> None:
-        self._handover = handover
+    def __init__(self, node: LoopNode) -> None:
+        self._node = node
 
     @property
     def _condition(self) -> threading.Condition:  # type: ignore[override]
@@ -96,33 +96,33 @@ class Sending(Future[Any], Queued):
                 del error, self
         self._heard = True
         if self._state == _PENDING:
-            self._handover.check_blocking()
+            self._node.handover.check_blocking()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end; the error if it is one, else None. Otherwise as `result`."""
         self._heard = True
         if self._state == _PENDING:
-            self._handover.check_blocking()
+            self._node.handover.check_blocking()
         return super().exception(timeout)
 
     def cancel(self) -> bool:
         """Withdraw the message and cancel the future; False if it has ended."""
-        self._handover.check()
+        self._node.handover.check()
         if not super().cancel():
             return False
         with self._condition:
             if self._state == "CANCELLED":
                 self.set_running_or_notify_cancel()  # those who `wait()` look for nothing less
-        self._handover.post(self._withdraw)
+        self._node.handover.post(self._withdraw)
         return True
 
     def __del__(self) -> None:
-        if self._exception is not None and not self._heard and getattr(self, "peer", None) is not None:
-            # Nobody looked at the error: that is for the hook and the counters.
+        if self._exception is not None and not self._heard:
+            # Nobody looked at the error: that is for the hook.
             self._heard = True
             try:
-                self._handover.post(self._owner.unheard, (self,))
+                self._node.handover.post(self._node.unheard, (self,))
             except ValueError:  # in a child of the process
                 pass
 
@@ -131,7 +131,7 @@ class Sending(Future[Any], Queued):
     def _withdraw(self) -> None:
         peer = getattr(self, "peer", None)
         if peer is not None and self.stage != Stage.ENDED:
-            peer.withdraw(self, self._handover.loop.time(), hard=self.hard)
+            peer.withdraw(self, self._node.handover.loop.time(), hard=self.hard)
 
     def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
         """End: whoever waits is woken, and callbacks are called."""
@@ -160,4 +160,5 @@ class Sending(Future[Any], Queued):
 
     def fail(self, error: BaseException) -> None:
         """End with an error before it began."""
-        self.settle(None, error)
+        # Its traceback refers to this, and would keep it from being dropped.
+        self.settle(None, error.with_traceback(None))
