@@ -185,7 +185,7 @@ def test_ctrl_c_interrupts_a_result() -> None:
     """Ctrl-C ends the waiting at once; the sending goes on."""
     with make() as node, make() as sender:
         sending = sender.send(to(node))
-        with interrupting(lambda: sending._made is not None), pytest.raises(KeyboardInterrupt):  # type: ignore[attr-defined]
+        with interrupting(lambda: sending._sleepers), pytest.raises(KeyboardInterrupt):  # type: ignore[attr-defined]
             sending.result()
         with node.take():
             pass

@@ -40,10 +40,10 @@ class Feed:
     def __init__(self) -> None:
         # Reentrant: a signal's handler may run while its thread is in here.
         self._lock = threading.RLock()
-        self._condition = threading.Condition(self._lock)
-        # What the condition guards
+        # What it guards
         self._ready: deque[Received[Any]] = deque()
-        self._waiting = 0
+        #: Threads that wait, by the lock that wakes each, and whether it was; in order.
+        self._waiting: dict[threading.Lock, bool] = {}
         self._asked = False
         self._closed = False
         self._pulled = 0
@@ -66,7 +66,7 @@ class Feed:
     def hold(self) -> Held:
         """Where a thread or a loop keeps what it pulled; if the node stops before, it is abandoned."""
         held = Held(self)
-        with self._condition:
+        with self._lock:
             self._holders.add(held)
         return held
 
@@ -141,7 +141,7 @@ class Feed:
                     else:
                         message = None
                 if message is None:
-                    if not waits or not self._wait(deadline):
+                    if not waits or not self._wait(held, deadline):
                         return None
                 elif (plain and len(message.frame) <= _TIMELESS) or self._is_fit(message):
                     return message
@@ -151,10 +151,12 @@ class Feed:
             self._interrupted(held)
             raise
 
-    def _wait(self, deadline: float | None) -> bool:
+    def _wait(self, held: Held, deadline: float | None) -> bool:
         """Have the loop told that somebody waits, and wait; False if the time is over."""
-        condition = self._condition
-        with condition:
+        # Not a Condition: an interruption inside of its `wait` can leave it without its lock, or hold that for ever.
+        waiter = held.waiter = threading.Lock()
+        waiter.acquire()
+        with self._lock:
             if self._ready:
                 return True
             if self._closed:
@@ -163,16 +165,25 @@ class Feed:
             if left is not None and left <= 0:
                 self._lose_interest()
                 return False
+            self._waiting[waiter] = False
             if not self._asked:
                 # In this order: interrupted in between, it is asked twice, and not never.
                 self._handover.post(self._want)
                 self._asked = True
-            self._waiting += 1
-            try:
-                condition.wait(left)
-            finally:
-                self._waiting -= 1
+        waiter.acquire(timeout=-1 if left is None else left)
+        with self._lock:
+            self._waiting.pop(waiter, None)
         return True
+
+    def _wake(self, count: int) -> None:
+        """Wake so many of those that wait; the lock is held."""
+        for waiter, woken in self._waiting.items():
+            if not count:
+                return
+            if not woken:
+                self._waiting[waiter] = True
+                waiter.release()
+                count -= 1
 
     def _lose_interest(self) -> None:
         if self._asked and not self._waiting:
@@ -180,7 +191,9 @@ class Feed:
 
     def _interrupted(self, held: Held) -> None:
         """What was pulled was not seen: let it be the next; another may have to be woken in this one's place."""
-        with self._condition:
+        with self._lock:
+            if held.waiter is not None:
+                self._waiting.pop(held.waiter, None)
             message, held.message = held.message, None
             if message is not None and not self._closed:
                 self._ready.appendleft(message)
@@ -188,7 +201,7 @@ class Feed:
             elif message is not None:
                 message._refuse(Abandoned.code, "its consumer was interrupted")
             if self._ready:
-                self._condition.notify()
+                self._wake(1)
             self._lose_interest()
 
     def _is_fit(self, message: Received[Any]) -> bool:
@@ -229,8 +242,8 @@ class Feed:
         """Threads wait, or have stopped to: take what is there, or wait for it."""
         consumers = self._consumers
         while True:
-            with self._condition:
-                lacking = self._waiting > len(self._ready)
+            with self._lock:
+                lacking = len(self._waiting) > len(self._ready)
                 if not lacking:
                     self._asked = False
             if not lacking:
@@ -245,10 +258,9 @@ class Feed:
         batch: list[Any] = self._consumers.take_batch_nowait(BURST)
         if not batch:
             return False
-        with self._condition:
+        with self._lock:
             self._ready.extend(batch)
-            if self._waiting:
-                self._condition.notify(min(self._waiting, len(batch)))
+            self._wake(len(batch))
         self._watch()
         return True
 
@@ -269,7 +281,7 @@ class Feed:
         """Let wait where others do what no thread came for since the last time."""
         self._timer = None
         messages: list[Received[Any]] = []
-        with self._condition:
+        with self._lock:
             if self._ready and self._pulled == self._pulled_before:
                 messages = list(self._ready)
                 self._ready.clear()
@@ -296,7 +308,7 @@ class Feed:
 
     def take_back(self, message: Received[Any]) -> bool:
         """Refuse a message that its sender withdrew, if no thread has it yet."""
-        with self._condition:
+        with self._lock:
             if message not in self._ready:
                 return False
             self._ready.remove(message)
@@ -305,12 +317,12 @@ class Feed:
 
     def close(self) -> None:
         """The node closes: what no thread has waits again, to be refused; what one holds is abandoned."""
-        with self._condition:
+        with self._lock:
             self._closed = True
             messages = list(self._ready)
             self._ready.clear()
             holders = list(self._holders)
-            self._condition.notify_all()
+            self._wake(len(self._waiting))
         self._consumers.unclaim(self)
         if self._timer is not None:
             self._timer.cancel()

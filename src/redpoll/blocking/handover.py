@@ -8,9 +8,10 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import Future, InvalidStateError, wait
+from concurrent.futures import CancelledError
 from typing import Any, Protocol, TypeVar
 
+from redpoll.blocking.futures import ThreadFuture
 from redpoll.errors import Closed, UsageError
 
 __all__ = ["BACKLOG", "Call", "Handover", "Promise"]
@@ -108,7 +109,7 @@ class Handover:
         except BaseException:
             if not call.done():
                 self.post(call.stop)
-                wait((call,))
+                call.wait()
             raise
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Call:
@@ -171,7 +172,7 @@ class Handover:
             call.task = self.loop.create_task(result)
             call.task.add_done_callback(lambda task: self._ended(call, task))
         else:
-            call.end(result)
+            call.finish(result, None)
 
     def _ended(self, call: Call, task: asyncio.Task[Any]) -> None:
         self._open.discard(call)
@@ -180,7 +181,7 @@ class Handover:
         elif (error := task.exception()) is not None:
             call.fail(error)
         else:
-            call.end(task.result())
+            call.finish(task.result(), None)
 
     def close(self) -> None:
         """Make the calls that wait; those that are posted from now on fail as `Closed`."""
@@ -203,42 +204,30 @@ class Handover:
                 promise.fail(Closed("node"))
 
 
-class Call(Future[Any]):
+class Call(ThreadFuture):
     """The result of a call that one thread waits for.
 
     Attributes:
-        task: What runs it, if that is a coroutine.
+        task: What runs it, if that is a coroutine; cancelling the future leaves it alone.
     """
 
     task: asyncio.Task[Any] | None = None
 
-    def end(self, result: Any) -> None:
-        """It returned."""
-        try:
-            self.set_result(result)
-        except InvalidStateError:
-            pass
-
     def fail(self, error: BaseException) -> None:
         """It raised, or could not be made."""
-        try:
-            self.set_exception(error)
-        except InvalidStateError:
-            pass
-
-    def cancel(self) -> bool:
-        """Wait for it no longer; what runs goes on."""
-        if not super().cancel():
-            return False
-        with self._condition:
-            if self._state == "CANCELLED":
-                self.set_running_or_notify_cancel()  # those who `wait()` look for nothing less
-        return True
+        self.finish(None, error)
 
     def stop(self) -> None:
         """On the loop: cancel what runs; its end is this one's."""
         if self.task is not None:
             self.task.cancel()
+
+    def wait(self) -> None:
+        """Wait for the end, whatever it is."""
+        try:
+            self._sleep(None)
+        except CancelledError:
+            pass
 
 
 def _failed(promise: Promise | None, error: Exception) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
@@ -20,13 +21,15 @@ class Held:
     Attributes:
         feed: Where from.
         message: It; None if it is no longer to be ended by who pulled it.
+        waiter: What wakes who waits for it.
     """
 
-    __slots__ = ("__weakref__", "feed", "message")
+    __slots__ = ("__weakref__", "feed", "message", "waiter")
 
     def __init__(self, feed: Feed) -> None:
         self.feed = feed
         self.message: Received[Any] | None = None
+        self.waiter: threading.Lock | None = None
 
     def release(self) -> None:
         """End the message as done."""

@@ -8,9 +8,9 @@ import os
 import threading
 import warnings
 import weakref
-from concurrent.futures import Future
 from typing import Protocol
 
+from redpoll.blocking.futures import ThreadFuture
 from redpoll.blocking.handover import Handover
 from redpoll.runner import loop_factory
 
@@ -41,7 +41,7 @@ class LoopThread:
 
     def __init__(self) -> None:
         self.lodgers: set[Lodger] = set()
-        self._up: Future[None] = Future()
+        self._up = ThreadFuture()
         self._ending: asyncio.Event
         self._thread = threading.Thread(target=self._run, name="redpoll loop", daemon=True)
         _all.add(self)
@@ -64,12 +64,12 @@ class LoopThread:
         except BaseException as error:
             if self._up.done():
                 raise
-            self._up.set_exception(error)
+            self._up.finish(None, error)
 
     async def _main(self) -> None:
         self._ending = asyncio.Event()
         self.handover = Handover(asyncio.get_running_loop())
-        self._up.set_result(None)
+        self._up.finish(None, None)
         await self._ending.wait()
         self.handover.close()
 
