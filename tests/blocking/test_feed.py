@@ -12,7 +12,7 @@ from redpoll import Expired, NoHandler, ShuttingDown, Undecodable
 from redpoll.blocking import QueueNode
 from redpoll.blocking import feed as module
 from redpoll.blocking.feed import BURST, Feed
-from tests.blocking.support import PATIENCE, in_thread, interrupting, make, to, until, waits
+from tests.blocking.support import PATIENCE, in_thread, interrupting, make, run_program, to, until, waits
 
 
 def feed_of(node: QueueNode[Any]) -> Feed:
@@ -245,3 +245,44 @@ def test_draining_does_not_wait_for_what_no_thread_has() -> None:
         node.get(timeout=PATIENCE).release()
         node.stop(None)
         assert [type(each.exception(PATIENCE)) for each in sent] == [type(None), ShuttingDown, ShuttingDown]
+
+
+INTERRUPTED = """
+import signal
+from redpoll import Message
+from redpoll.blocking import QueueNode
+
+inside, interruptions, got = False, 0, []
+
+def interrupt(number, frame):
+    global inside, interruptions
+    if inside:  # behind the call what was got is the program's
+        inside = False
+        interruptions += 1
+        raise KeyboardInterrupt
+
+signal.signal(signal.SIGALRM, interrupt)
+with QueueNode(port=0, slots=SLOTS, window=3000) as node, QueueNode(timeout=None) as sender:
+    sent = [sender.send(Message(b"%d" % number, node.address)) for number in range(3000)]
+    signal.setitimer(signal.ITIMER_REAL, 0.0003, 0.00031)
+    while len(got) < 3000:
+        try:
+            inside = True
+            message = node.get()
+            inside = False
+        except KeyboardInterrupt:
+            continue
+        got.append(int(message.data))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    message.release()
+    for each in sent:
+        each.result()
+print(got == list(range(3000)), interruptions > 0)
+"""
+
+
+@pytest.mark.parametrize("slots", ["1", "64"])
+def test_ctrl_c_at_any_moment_loses_nothing(slots: str) -> None:
+    """Interrupted hundreds of times, wherever it is, a thread gets each message once and in order."""
+    done = run_program(INTERRUPTED.replace("SLOTS", slots))
+    assert done.stdout == "True True\n", done.stderr

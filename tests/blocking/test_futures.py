@@ -1,0 +1,93 @@
+"""The future that threads wait for: ends once, wakes all that wait, however they do."""
+
+from __future__ import annotations
+
+from concurrent.futures import CancelledError, Future, wait
+from typing import Any
+
+import pytest
+
+from redpoll.blocking.futures import ThreadFuture
+from tests.blocking.support import PATIENCE, in_thread, interrupting, until
+
+
+def sleepers(future: ThreadFuture) -> int:
+    """How many threads wait for it."""
+    return len(future._sleepers or ())
+
+
+def test_result_and_exception() -> None:
+    """A future that ended has a result or an error, and ends once."""
+    done, failed = ThreadFuture(), ThreadFuture()
+    done.finish(1, None)
+    done.finish(2, None)
+    failed.finish(None, KeyError("k"))
+    assert (done.result(), done.exception(), done.done(), done.cancel()) == (1, None, True, False)
+    assert isinstance(failed.exception(0), KeyError)
+    with pytest.raises(KeyError):
+        failed.result(0)
+
+
+@pytest.mark.parametrize("callback", [False, True])
+def test_all_that_wait_are_woken(callback: bool) -> None:
+    """The end wakes every thread, with and without callbacks, which are called once."""
+    future, called = ThreadFuture(), list[Future[Any]]()
+    if callback:
+        future.add_done_callback(called.append)
+    waiting = [in_thread(future.result, PATIENCE), in_thread(future.exception, PATIENCE)]
+    until(lambda: sleepers(future) == 2, "the threads to wait")
+    future.finish("end", None)
+    assert [each.result(PATIENCE) for each in waiting] == ["end", None]
+    assert called == [future] * callback
+    assert wait([future]).done == {future}
+
+
+@pytest.mark.parametrize("callback", [False, True])
+def test_a_cancelled_one(callback: bool) -> None:
+    """Cancelling wakes all that wait, and an end that comes later changes nothing."""
+    future, called = ThreadFuture(), list[Future[Any]]()
+    if callback:
+        future.add_done_callback(called.append)
+    waiting = in_thread(future.exception, PATIENCE)
+    until(lambda: sleepers(future), "the thread to wait")
+    assert future.cancel()
+    future.finish(1, None)
+    assert isinstance(waiting.exception(PATIENCE), CancelledError)
+    assert called == [future] * callback
+    with pytest.raises(CancelledError):
+        future.result(0)
+
+
+def test_a_timeout_leaves_nothing() -> None:
+    """Who waited in vain is forgotten, and the future goes on."""
+    future = ThreadFuture()
+    for timeout in (0, 0.001, -1):
+        with pytest.raises(TimeoutError):
+            future.result(timeout)
+    assert sleepers(future) == 0
+    future.finish(1, None)
+    assert future.result(0) == 1
+
+
+def test_an_interrupted_one() -> None:
+    """Ctrl-C ends the waiting of one thread; the future can end, and be waited for again."""
+    future = ThreadFuture()
+    with interrupting(lambda: sleepers(future)), pytest.raises(KeyboardInterrupt):
+        future.result()
+    other = in_thread(future.result, PATIENCE)
+    until(lambda: sleepers(future) == 2, "the other thread to wait")
+    future.finish(1, None)
+    assert other.result(PATIENCE) == 1
+
+
+def test_the_condition_is_made_when_it_is_needed() -> None:
+    """Neither ending nor waiting makes one; a callback does, and one that comes late is called at once."""
+    future, called = ThreadFuture(), list[Future[Any]]()
+    other = in_thread(future.result, PATIENCE)
+    until(lambda: sleepers(future), "the thread to wait")
+    future.finish(1, None)
+    assert other.result(PATIENCE) == 1
+    assert future._made is None
+    future.add_done_callback(called.append)
+    assert called == [future]
+    assert future._made is not None
