@@ -94,8 +94,10 @@ class ThreadFuture(Future[Any]):
                 return
             plain = self._made is None
             if plain:
-                self._result = result
-                self._exception = error
+                if result is not None:
+                    self._result = result
+                if error is not None:
+                    self._exception = error
                 self._state = _FINISHED
         if not plain:
             try:

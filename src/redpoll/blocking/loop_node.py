@@ -71,9 +71,9 @@ class LoopNode(Node[Any]):
         if link is not None:
             link.owner.submitted()
 
-    def unheard(self, out: Sending) -> None:
+    def unheard(self, message: Message[Any], error: BaseException) -> None:
         """A send failed and nobody looked at its future."""
-        self._peers.unheard(out)
+        self._events.tell("send_failed", message, error)
 
     def take_back(self, message: Received[Any]) -> bool:
         """Refuse a message that its sender withdrew, if no thread has it yet."""

@@ -15,10 +15,38 @@ if TYPE_CHECKING:
 __all__ = ["Sending"]
 
 
+# What a sending that is done has for a message.
+_GONE: Any = None
+
+
+class _Unheard:
+    """Goes with a future that failed: dropped before anybody looked at the error, it tells the hook.
+
+    Attributes:
+        node: Whose hook; None once somebody looked.
+    """
+
+    __slots__ = ("_error", "_message", "node")
+
+    def __init__(self, node: LoopNode, message: Any, error: BaseException) -> None:
+        self.node: LoopNode | None = node
+        self._message = message
+        self._error = error
+
+    def __del__(self) -> None:
+        node = self.node
+        if node is not None:
+            try:
+                node.handover.post(node.unheard, (self._message, self._error))
+            except ValueError:  # in a child of the process
+                pass
+
+
 class Sending(ThreadFuture, Queued):
     """How one sending ends: None for a send, the answer for a request, or an error."""
 
-    _heard = False
+    #: Tells of a failure that nobody looks at.
+    _unheard: _Unheard | None = None
     #: Whether the caller gave no timeout.
     unset = False
 
@@ -46,13 +74,17 @@ class Sending(ThreadFuture, Queued):
         """
         if self._state == "FINISHED" and self._exception is None:
             return self._result
-        self._heard = True
-        return super().result(timeout)
+        try:
+            return super().result(timeout)
+        finally:
+            self._hear()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait for the end; the error if it is one, else None. Otherwise as `result`."""
-        self._heard = True
-        return super().exception(timeout)
+        try:
+            return super().exception(timeout)
+        finally:
+            self._hear()
 
     def cancel(self) -> bool:
         """Withdraw the message and cancel the future; False if it has ended."""
@@ -63,17 +95,13 @@ class Sending(ThreadFuture, Queued):
         handover.post(self._withdraw)
         return True
 
+    def _hear(self) -> None:
+        """Somebody looked at what it ended with, if it has."""
+        if self._unheard is not None and self._state == "FINISHED":
+            self._unheard.node = None
+
     def _may_wait(self) -> None:
         self._node.handover.check_blocking()
-
-    def __del__(self) -> None:
-        if self._exception is not None and not self._heard:
-            # Nobody looked at the error: that is for the hook.
-            self._heard = True
-            try:
-                self._node.handover.post(self._node.unheard, (self,))
-            except ValueError:  # in a child of the process
-                pass
 
     # For the loop
 
@@ -91,9 +119,16 @@ class Sending(ThreadFuture, Queued):
                 try:
                     self._owner.ends.decode(answer)
                 except Exception as problem:  # noqa: BLE001  # a serializer may be anybody's
-                    answer, error = None, problem
-            self.let_go()
-        self.finish(answer, error)
+                    self.settle(None, problem)
+                    return
+            self.body = self.header = b""
+            self.message = _GONE
+            self.finish(answer, None)
+        else:
+            self._unheard = _Unheard(self._node, self.message, error)
+            self.finish(None, error)
+            if self._exception is not error:  # cancelled meanwhile
+                self._unheard.node = None
 
     def fail(self, error: BaseException) -> None:
         """End with an error before it began."""
