@@ -92,6 +92,14 @@ def test_as_many_at_a_time_as_threads() -> None:
     assert len(gate.held) == 9
 
 
+def test_a_second_start_leaves_the_pool_alone() -> None:
+    """Starting a node that runs is refused, and its threads go on."""
+    with PoolNode(lambda message: b"pong", port=0) as node, make() as sender:
+        with pytest.raises(UsageError, match="started once"):
+            node.start()
+        assert sender.request(to(node)).result(PATIENCE).data == b"pong"
+
+
 def test_peers_share_the_threads() -> None:
     """However many peers there are, no more messages are begun than there are threads."""
     gate = Gate()

@@ -80,6 +80,7 @@ class PoolNode(BlockingNode[DataT]):
     def start(self) -> None:
         """As every node's: see `BlockingNode.start`."""
         with self._life:
+            self._node._check_new()
             self._context = copy_context()
             self._executor = ThreadPoolExecutor(self._max_workers, thread_name_prefix="redpoll pool")
             try:
