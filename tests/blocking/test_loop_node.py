@@ -16,12 +16,15 @@ lost = []
 sender.events.peer_lost = lambda peer, error: lost.append(error)
 port = node.address.port
 go_on, end = os.pipe()
+up, begun = os.pipe()
 child = os.fork()
 if not child:
     os.close(end)
+    os.write(begun, b"1")
     os.read(go_on, 1)  # until the parent is done with it
     os._exit(0)
 os.close(go_on)
+os.read(up, 1)  # the child is there
 node.stop()
 with socket.socket() as listener:
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

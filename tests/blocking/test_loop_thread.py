@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import threading
 
@@ -11,6 +10,7 @@ import pytest
 from redpoll import ConfigError
 from redpoll.blocking import QueueNode
 from redpoll.blocking import loop_thread as module
+from redpoll.runner import loop_factory
 from tests.blocking.support import PATIENCE, interrupting, make, run_program, to, until
 
 
@@ -76,7 +76,8 @@ def test_ctrl_c_in_a_start_leaves_no_thread() -> None:
 
 def test_uvloop_where_it_is_installed() -> None:
     """The loop is the faster one that is there."""
-    faster = "uvloop" if importlib.util.find_spec("uvloop") else "asyncio"
+    factory = loop_factory()
+    faster = "asyncio" if factory is None else factory.__module__.partition(".")[0]
     with make() as node:
         assert type(node._handover().loop).__module__.partition(".")[0] == faster
 
