@@ -19,8 +19,9 @@ from redpoll.node.pulling import Consumers
 
 __all__ = ["BURST", "GIVE_BACK", "Feed"]
 
-#: Messages that are taken at a time, at most, as slots allow.
-BURST = 256
+#: Messages that are taken at a time, at most, as slots allow: enough for a wake-up to cost little, and few enough that the
+#: first are acknowledged, and their sender goes on, while the next are handled.
+BURST = 32
 
 #: Seconds after which messages that were taken and that no thread came for go back to wait where others do.
 GIVE_BACK = 0.05
