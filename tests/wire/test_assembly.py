@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import sys
 import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redpoll.wire.assembly import EAGER_ALLOCATION, KEPT_BODIES, KEPT_SIZE, Assembly, BodyPool
+from benchmarks.memory import resident_bytes
+from redpoll.wire.assembly import EAGER_ALLOCATION, KEPT_BODIES, KEPT_SIZE, MAPPED, Assembly, BodyPool
 from tests.wire.support import (
     NAME,
     REQ_ACK,
@@ -61,6 +63,33 @@ def test_grows_with_what_arrived() -> None:
         whole.filled += count
         assert len(whole.buffer) <= max(EAGER_ALLOCATION, 2 * whole.filled)
     assert len(whole.buffer) == total
+
+
+def test_a_body_that_grows_keeps_what_it_has() -> None:
+    """Memory that moves as it grows takes along what arrived, also where it is mapped; its view can be written to."""
+    total = MAPPED + 100_001
+    body = bytes(range(251)) * (total // 251 + 1)
+    whole = assembly(total, 1000)
+    while not whole.complete:
+        room = whole.room(total - whole.filled)
+        room[:] = body[whole.filled : whole.filled + len(room)]
+        whole.filled += len(room)
+        del room
+    assert bytes(whole.buffer) == body[:total]
+    memoryview(whole.buffer)[0] = 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a mapping does not grow, and a body grows by steps")
+def test_memory_that_nothing_arrived_in_is_not_used() -> None:
+    """A body of 1 GiB of which one byte more than 512 MiB came has a mapping of its size, and no memory for the rest."""
+    whole = assembly(1024 * MIB)
+    before = resident_bytes()
+    while whole.filled < 512 * MIB:
+        whole.filled += len(whole.room(1024 * MIB))
+    room = whole.room(1)
+    room[0] = 1
+    assert len(whole.buffer) == 1024 * MIB
+    assert resident_bytes() - before < 8 * MIB
 
 
 def test_room_is_never_empty() -> None:

@@ -11,6 +11,7 @@ from redpoll.address import Address
 from redpoll.errors import LinkError, PeerLost, ProtocolError, RedpollError, TLSError
 from redpoll.tls.credentials import Session
 from redpoll.transport.dial import in_words, tune
+from redpoll.transport.kernel_buffers import KernelBuffers
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
@@ -113,8 +114,9 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_awaiting", "_closing", "_left", "_loop", "_reader", "_reading", "_shared", "_since_read", "_single", "_time",
-        "_timer", "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "secured", "target", "transport",
+        "_awaiting", "_closing", "_kernel", "_left", "_loop", "_reader", "_reading", "_shared", "_since_read", "_single",
+        "_time", "_timer", "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "secured", "target",
+        "transport",
     )  # fmt: skip
 
     def __init__(
@@ -144,6 +146,8 @@ class Connection(asyncio.BufferedProtocol):
         #: Bytes that were written to a transport that was full, less what it got rid of; and what it had left.
         self._unread = 0
         self._left = 0
+        #: Made with the first long body.
+        self._kernel: KernelBuffers | None = None
         self._timer: asyncio.TimerHandle | None = None
 
     # What asyncio calls
@@ -187,6 +191,8 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._reading = False
         link = self.link
+        if link.long_body or self._kernel is not None:
+            self._kernel_buffers().receiving(link.long_body)
         if link.out or link.transfers:
             self.flush()
         peer = link.peer
@@ -357,6 +363,8 @@ class Connection(asyncio.BufferedProtocol):
         """Write pieces of large bodies as long as the transport takes them, and between two what waits and may pass."""
         link = self.link
         peer = link.peer
+        if self._kernel is not None or link.transfers[0].long:
+            self._kernel_buffers().sending(link.transfers[0].long)
         while link.writable and link.transfers:
             if peer is not None and peer.queued:
                 peer.pump(self._time())
@@ -366,6 +374,14 @@ class Connection(asyncio.BufferedProtocol):
                 self._write(transport, link.take_fragment(self._time()), False)
         if link.writable and link.out:
             self.wake()
+        if self._kernel is not None and not link.transfers:
+            self._kernel.sending(False)
+
+    def _kernel_buffers(self) -> KernelBuffers:
+        if self._kernel is None:
+            transport = self.transport
+            self._kernel = KernelBuffers(None if transport is None else transport.get_extra_info("socket"))
+        return self._kernel
 
     def _heaps_up(self, transport: asyncio.Transport, size: int) -> bool:
         """Count what is added to a full transport; False if the other end takes too little of it, and the link is closed."""

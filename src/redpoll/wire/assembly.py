@@ -5,13 +5,18 @@ from __future__ import annotations
 import sys
 from collections import deque
 
-__all__ = ["EAGER_ALLOCATION", "KEPT_BODIES", "KEPT_SIZE", "STEP", "Assembly", "BodyPool"]
+from redpoll.wire.mapping import MAPS, Mapping
+
+__all__ = ["EAGER_ALLOCATION", "KEPT_BODIES", "KEPT_SIZE", "MAPPED", "STEP", "Assembly", "BodyPool", "Memory"]
 
 #: Bytes that a body gets at most before any of it arrived, and no more than its first frame brings: a link reads one
-#: frame at a time, so nothing that is only announced adds up. A body grows to twice what has arrived of it, but by
-#: `STEP` at most: fresh memory costs time by the page, and meanwhile no link of the loop is read.
+#: frame at a time, so nothing that is only announced adds up. A body grows to twice what has arrived of it, but one that
+#: is not mapped by `STEP` at most: fresh memory costs time by the page, and meanwhile no link of the loop is read.
 EAGER_ALLOCATION = 1024 * 1024
 STEP = 4 * 1024 * 1024
+
+#: A body of more bytes than this is mapped. Memory of up to 32 MiB the C library keeps, pages and all, to be used again.
+MAPPED = 32 * 1024 * 1024
 
 _ZEROS = bytes(64 * 1024)
 
@@ -22,6 +27,10 @@ _SCRATCH = memoryview(bytearray(64 * 1024))
 #: How many bodies are kept to be used again, and how large one may be, bytes.
 KEPT_BODIES = 4
 KEPT_SIZE = 4 * 1024 * 1024
+
+
+#: Where a body is.
+Memory = bytearray | Mapping
 
 
 class BodyPool:
@@ -36,9 +45,13 @@ class BodyPool:
     def __init__(self) -> None:
         self._kept: deque[bytearray] = deque(maxlen=KEPT_BODIES)
 
-    def keep(self, buffer: bytearray) -> None:
+    def keep(self, buffer: Memory) -> None:
         """Note a body that is being handed out."""
-        if len(buffer) <= KEPT_SIZE and all(each is not buffer for each in self._kept):
+        if (
+            isinstance(buffer, bytearray)
+            and len(buffer) <= KEPT_SIZE
+            and all(each is not buffer for each in self._kept)
+        ):
             self._kept.append(buffer)
 
     def take(self, size: int) -> bytearray | None:
@@ -104,7 +117,7 @@ class Assembly:
         self.filled = 0
         self.discarded = False
         kept = None if pool is None else pool.take(total)
-        self.buffer = bytearray(min(first, EAGER_ALLOCATION)) if kept is None else kept
+        self.buffer: Memory = _memory(total, min(first, EAGER_ALLOCATION)) if kept is None else kept
 
     @property
     def complete(self) -> bool:
@@ -120,15 +133,18 @@ class Assembly:
         if self.discarded:
             return _SCRATCH[:wanted]
         if self.filled == len(buffer):
-            self._grow(min(self.total, len(buffer) + max(min(len(buffer), STEP), min(wanted, len(_ZEROS)))))
+            self._grow(min(wanted, len(_ZEROS)))
+        if isinstance(buffer, Mapping):
+            buffer.make(self.filled)
         return memoryview(buffer)[self.filled : self.filled + wanted]
 
     def append(self, data: memoryview) -> None:
         """Copy bytes that arrived in another buffer; they must not reach beyond the body."""
         size = len(data)
         if not self.discarded:
-            while self.filled + size > len(self.buffer):
-                self._grow(min(self.total, max(len(self.buffer) + min(len(self.buffer), STEP), self.filled + size)))
+            missing = self.filled + size - len(self.buffer)
+            if missing > 0:
+                self._grow(missing)
             self.buffer[self.filled : self.filled + size] = data
         self.filled += size
 
@@ -138,10 +154,22 @@ class Assembly:
         self.header = b""
         self.buffer = bytearray()
 
-    def _grow(self, size: int) -> None:
+    def _grow(self, least: int) -> None:
+        """Grow to twice the size, and by at least some bytes, which the body has to have."""
         buffer = self.buffer
-        missing = size - len(buffer)
+        size = len(buffer)
+        if isinstance(buffer, Mapping):
+            buffer.resize(min(self.total, size + max(size, least)))
+            return
+        missing = min(self.total - size, max(min(size, STEP), least))
         while missing > 0:
             step = min(missing, len(_ZEROS))
             buffer += _ZEROS if step == len(_ZEROS) else bytes(step)
             missing -= step
+
+
+def _memory(total: int, size: int) -> Memory:
+    """Memory for the first bytes of a body."""
+    if MAPS and total > MAPPED and size:
+        return Mapping(size)
+    return bytearray(size)

@@ -15,6 +15,7 @@ from redpoll.wire.frames import CONTROL_MASK, LIBCHIRP_BITS, PREAMBLE, PREAMBLE_
 from redpoll.wire.metadata import Field, decode_metadata
 from redpoll.wire.outgoing import Body
 from redpoll.wire.partial import Partial
+from redpoll.wire.transfer import LONG
 
 if TYPE_CHECKING:
     from redpoll.wire.link import Link
@@ -153,6 +154,8 @@ class Bodies:
             body.append(shared[start:have])
             self._moves(body)
         if have < stop:
+            if body.total > LONG:
+                self._link.long_body = True
             self.current = body
             self.missing = stop - have
         elif body.complete:
@@ -171,6 +174,7 @@ class Bodies:
             peer.answer_moves(link, identity, serial, link.liveness.heard)
 
     def _assembled(self, body: Assembly) -> None:
+        self._link.long_body = False
         if self._partial is not None:
             self._partial.end(body)
         if body.discarded:
@@ -222,6 +226,7 @@ class Bodies:
         """Give up a message that arrived in part, and return what there was of it."""
         body = None if self._partial is None else self._partial.message(serial)
         if self._partial is not None and body is not None:
+            self._link.long_body = False
             self._partial.end(body)
         return body
 

@@ -64,6 +64,7 @@ class Link:
         writable: Kept by the owner: False while the transport is above its high-water mark.
         in_flight: Written and not yet confirmed, by serial, oldest first.
         arrived: Messages for the owner to take.
+        long_body: Whether a long body is on its way in.
         held: How many messages that came over this link have not ended.
     """
 
@@ -87,6 +88,7 @@ class Link:
         "introduced",
         "last_serial",
         "liveness",
+        "long_body",
         "make",
         "out",
         "out_bytes",
@@ -130,6 +132,7 @@ class Link:
         self.make = make
         #: Memory for large bodies, of all links of one event loop.
         self.bodies = bodies
+        self.long_body = False
         #: For the owner's own use: its transport.
         self.owner = owner
         self.state = LinkState.HANDSHAKE
