@@ -200,6 +200,8 @@ def _scripts() -> dict[str, bytes]:
         "window-told-anew": _script(send, ("announce", 1, 1, 100, 0, 0), send, send, ("announce", 6, 2, 100, 1, 0)),
         "silence": _script(("wait", 5), ("wait", 5), ("wait", 5), ("wait", 6)),
         "queue-without-a-link": _script(("vanish", 0), *[send] * 8, ("fail_queue", 0), redpoll_link),
+        "queue-handed-over": _script(("vanish", 0), send, send, ("take_queue",), redpoll_link, ("take_queue",)),
+        "messages-served": _script(*[("message", REQ_ACK, serial, 2, 0) for serial in range(4)], ("serve_all",)),
         "inbox-refused": _script(*[("message", REQ_ACK, serial, 2, 0) for serial in range(4)], ("refuse_waiting",)),
     }
 

@@ -114,8 +114,10 @@ class _Machine:
         """Do what the script says."""
         try:
             while True:
-                _OPERATIONS[self._byte() % len(_OPERATIONS)](self)
-                self._go_on()
+                number = self._byte() & 31
+                if number < len(_OPERATIONS):
+                    _OPERATIONS[number](self)
+                    self._go_on()
         except _Over:
             pass
 
@@ -280,6 +282,15 @@ class _Machine:
     def _refuse_waiting(self) -> None:
         self._end.peer.slots.refuse_all_waiting(6, "no")
 
+    def _serve_all(self) -> None:
+        self._end.serve_all()
+
+    def _take_queue(self) -> None:
+        """What waits is for another peer: here the same one."""
+        peer = self._end.peer
+        for out in peer.take_queue():
+            peer.submit(out, self._clock.now)
+
     def _leave(self) -> None:
         port = self._choose(self._ports)
         how = self._byte()
@@ -352,7 +363,7 @@ def _left(end: End) -> Iterator[tuple[str, Any]]:
     yield "not idle", not peer.idle
 
 
-#: What a script is made of: an operation is its place here.
+#: What a script is made of: an operation is its place here, for good, since the corpus names it so. There may be 32.
 _OPERATIONS: tuple[Callable[[_Machine], None], ...] = (
     _Machine._send,
     _Machine._acknowledge,
@@ -375,6 +386,8 @@ _OPERATIONS: tuple[Callable[[_Machine], None], ...] = (
     _Machine._fail_queue,
     _Machine._answer_plainly,
     _Machine._noise,
+    _Machine._serve_all,
+    _Machine._take_queue,
 )
 
 
