@@ -61,7 +61,7 @@ def target(data: bytes) -> None:
     found = whole.read([stream + behind] if stream or behind else [])
     again = pieces.read([*_cut(stream, cut), *_cut(behind, 1, 8192)])
     if mode & 3 == BARE and is_alert(stream[:7]):
-        # That is one only with nothing behind it, which the pieces tell.
+        # It is an alert only with nothing behind it, and that depends on the pieces.
         return
     told = _OPENING if whole.hasty or pieces.hasty else len(found)
     differing = [
@@ -92,7 +92,6 @@ class _Reading:
         self.link = Link(peer.settings, dialled=True, now=_NOW, make=Work)
         self.link.start(introduction(peer.settings))
         self.sendings: list[Sent] = []
-        self.arrived: list[Inbound[Any]] = []
         self.output = b""
         self.session: list[bytes] = []
         #: Whether the link got its peer before the other end announced itself.
