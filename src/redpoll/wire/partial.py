@@ -110,10 +110,11 @@ class Partial:
             raise ProtocolError(f"{self._unwanted} answers or messages were begun that nobody waits for")
 
     def end(self, body: Assembly) -> None:
-        """Nothing more comes of a body, which may have come in one frame."""
+        """Nothing more comes of a body, which may have come in one frame, beside one in fragments of the same name."""
         key = body.identity, body.serial
-        if self._bodies.pop(key, None) is None:
+        if self._bodies.get(key) is not body:
             return
+        del self._bodies[key]
         if body.discarded:
             self._unwanted -= 1
         elif body.kind & _ANSWER:

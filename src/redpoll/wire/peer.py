@@ -390,9 +390,10 @@ class Peer:
                     link.window_used -= 1
                     link.window_bytes_used -= out.size
                     self.unconfirmed -= link.announced is None
-                    if out.kind & _WANTED and out.stage != _ENDED:
+                    if link.announced is None and out.kind & _WANTED and out.stage != _ENDED:
                         self._done(out)
                     else:
+                        # Also what went over another link to a node that announced itself there.
                         self.confirmed(out)
                     return
         self.counters.late += 1
@@ -538,11 +539,12 @@ class Peer:
         in_flight = dict.fromkeys(link.in_flight.values())
         in_flight.update(dict.fromkeys(link.written))
         in_flight.update(dict.fromkeys(each.out for each in transfers if each.out not in unbegun))
+        if link.announced is None:
+            # Not what is still being written and was acknowledged already: that is counted no longer.
+            self.unconfirmed -= len(link.in_flight) + sum(1 for out in unbegun if out.kind & _REQ_ACK)
         link.in_flight.clear()
         link.written.clear()
         transfers.clear()
-        if link.announced is None:
-            self.unconfirmed -= sum(1 for out in (*in_flight, *unbegun) if out.kind & _REQ_ACK)
         again = []
         for out in in_flight:
             if out.stage == Stage.SENT and out.retry > 0 and out.kind & _REQ_ACK:
