@@ -275,15 +275,36 @@ async def test_a_certificate_of_both_names(issued: Make) -> None:
 
 
 async def test_both_check_names(issued: Make) -> None:
-    """Two nodes that both check names and dial each other send over two links, without waiting for one another."""
+    """Two nodes that both check names and dial each other find that they are one peer each, and go on over one link."""
     one, two = Inbox(), Inbox()
     tls = issued(check_names=True)
     async with encrypted(one, tls=tls) as first, encrypted(two, tls=tls) as second:
         for _ in range(5):
             await within(first.send(to(second), timeout=1))
             await within(second.send(to(first), timeout=1))
-        assert (first.stats().reconnects, second.stats().reconnects) == (0, 0)
-    assert (len(one.begun), len(two.begun)) == (5, 5)
+        await until(lambda: first.stats().connections == second.stats().connections == 1, "one link")
+        for _ in range(5):
+            await within(asyncio.gather(first.send(to(second)), second.send(to(first))))
+        assert (first.stats().reconnects, second.stats().reconnects) == (1, 1)
+        assert (len(first.peers), len(second.peers)) == (1, 1)
+        assert first.stats().conflicts == second.stats().conflicts == 0
+    assert (len(one.begun), len(two.begun)) == (10, 10)
+
+
+@pytest.mark.parametrize("smaller", [True, False])
+async def test_one_checks_names(issued: Make, smaller: bool) -> None:
+    """Where one of two nodes checks names, neither closes the link that the other one goes on using."""
+    one, two = Inbox(), Inbox()
+    identities = (b"a" * 16, b"b" * 16) if smaller else (b"b" * 16, b"a" * 16)
+    async with (
+        encrypted(one, tls=issued(check_names=True), identity=identities[0]) as first,
+        encrypted(two, tls=issued(), identity=identities[1]) as second,
+    ):
+        for _ in range(10):
+            await within(asyncio.gather(first.send(to(second), timeout=1), second.send(to(first), timeout=1)))
+        await until(lambda: first.stats().connections == second.stats().connections == 1, "one link")
+        assert (first.stats().reconnects, second.stats().reconnects) == (1, 1)
+    assert (len(one.begun), len(two.begun)) == (10, 10)
 
 
 async def test_names_and_who_says_to_be_another(redpoll_pki: Certificates, issued: Make) -> None:
