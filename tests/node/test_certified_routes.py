@@ -58,11 +58,12 @@ def test_what_was_shown_and_is_shown(
 
 
 def test_the_same_certificate_where_this_node_dialled(routes: Book) -> None:
-    """Of links that each end dialled one is left, which both have to agree on: the one that came in is to be proven."""
+    """A link that came in from who was dialled is the same peer's if it is of the same run; else it is to be proven."""
     target = routes.known(THERE)
     routes.dial(link(ONE, dialled=True), target)
     target.certificate = shown("a")
-    assert routes.accept(link(ONE), certificate=shown("a")) == (target, Claim.TO_PROVE)
+    assert routes.accept(link(ONE, epoch=8), certificate=shown("a")) == (target, Claim.TO_PROVE)
+    assert routes.accept(link(ONE), certificate=shown("a")) == (target, Claim.PLAIN)
 
 
 def test_the_same_run_wherever_it_is(routes: Book) -> None:

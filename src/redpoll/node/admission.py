@@ -83,6 +83,20 @@ class Admission:
                 self._decide_later(number)
             return
         self._peers.bind(connection, peer, claim, now)
+        if link.dialled and connection.certificate is None:
+            self._keep_one(connection, peer)
+
+    def _keep_one(self, connection: Connection, peer: Peer) -> None:
+        """Leave a link to another address of a node that one leads to already: that end sees one peer, and would close one.
+
+        Nothing proves that it is one node. So what is for the new address goes over the old link, to the node that holds
+        the identity, and nothing that is for that one goes over the new.
+        """
+        twin = self._peers.routes.twin(peer)
+        if twin is not None:
+            self._peers.adopt(peer, twin)
+            connection.link.leave(take_all=True)
+            connection.wake()
 
     @property
     def unauthorized(self) -> int:
@@ -171,9 +185,8 @@ class Admission:
         same_key = may_be(peer, connection.certificate)
         if same_key and not held:
             return peer, Claim.PLAIN
-        if same_key and peer.certificate is not None and (claimed.same_run or not claimed.holder_lives):
-            if not claimed.same_run:
-                self._end_former_run(peer)
+        if same_key and peer.certificate is not None and not claimed.holder_lives:
+            self._end_former_run(peer)
             return peer, Claim.PLAIN
         kept = is_kept(peer)
         take_over = not kept or (same_key and not claimed.holder_lives)
@@ -188,6 +201,16 @@ class Admission:
             link.owner.give_up(PeerLost(peer.address, "its node was started anew"))
         if peer not in self._peers.routes:
             self._peers.routes.add(peer)
+
+    @staticmethod
+    def leave_former(connection: Connection, peer: Peer) -> None:
+        """Leave a peer's links on which this node showed another key: to the other end they may be another node's."""
+        session = connection.secured
+        for link in peer.links:
+            former = link.owner.secured
+            if session is not None and former is not None and former.own_key != session.own_key:
+                link.leave(take_all=True)
+                link.owner.wake()
 
     def decide_for(self, peer: Peer) -> None:
         """Wait for a peer's word no longer: it has gone, or goes."""

@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
 from redpoll.config import Config, is_encrypted
-from redpoll.errors import (
-    Closed,
-    NotAuthorized,
-    PeerLost,
-    RedpollError,
-    ShuttingDown,
-    TLSError,
-    UsageError,
-)
+from redpoll.errors import Closed, NotAuthorized, PeerLost, RedpollError, ShuttingDown, TLSError, UsageError
 from redpoll.node.absent import REMEMBERED_FOR, Absent
 from redpoll.node.admission import Admission
 from redpoll.node.census import Census, info
@@ -208,6 +200,7 @@ class Peers:
         if claim is Claim.CONFLICT:
             peer.counters.conflicts += 1
             self.node.events.tell("identity_conflict", info(peer))
+        self.admission.leave_former(connection, peer)
         peer.attach(connection.link, now)
         self.places.settle(peer)
         # It was set for the handshake; now pings may be due earlier.

@@ -191,6 +191,7 @@ class Routes:
                 same = bool(peer.links) and _is_same_run(peer, link, certificate)
             else:
                 same = peer.address == target.address or self._is_at(peer, place, link)
+                same = same or (bool(peer.links) and _is_same_run(peer, link, certificate))
                 if same and not may_be(peer, certificate):
                     claim = Claim.CONFLICT if is_kept(peer) else claim
                     same = False
@@ -236,6 +237,19 @@ class Routes:
             self._mean(place, peer)
         if not can_be_dialled(peer.address):
             peer.address = place
+
+    def twin(self, peer: Peer) -> Peer | None:
+        """The peer that was dialled elsewhere and says to be the same run of the same node as one, as that does of itself."""
+        if peer.epoch is None or peer.identity is None or peer.identity == self._own:
+            return None
+        for each in self._by_identity.get(peer.identity, ()):
+            if (
+                each is not peer
+                and each.epoch == peer.epoch
+                and any(link.dialled and link.sending for link in each.links)
+            ):
+                return each
+        return None
 
     def _itself(self, link: Link, remote: Address, new_peer: NewPeer) -> Peer:
         """The peer of the end that came in of a link of this node to itself."""
@@ -321,8 +335,7 @@ def _claimed(peer: Peer, link: Link, certificate: Certificate | None, same_run: 
     if not peer.links or (peer.epoch is None and link.announced is None):
         # Nobody holds the identity; or libchirp, which keeps two links and cannot prove anything.
         return Claim.PLAIN
-    if same_run and not any(each.dialled for each in peer.links):
-        # To whoever dialled again its older links are gone, or left.
+    if same_run:
         return Claim.PLAIN
     return Claim.TO_PROVE if announced or (certificate is not None and peer.certificate is not None) else None
 

@@ -5,8 +5,12 @@ from __future__ import annotations
 import hashlib
 from dataclasses import dataclass
 from datetime import datetime
+from typing import TYPE_CHECKING
 
-__all__ = ["Certificate", "read_certificate"]
+if TYPE_CHECKING:
+    from cryptography import x509
+
+__all__ = ["Certificate", "public_key", "read_certificate"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +49,6 @@ def read_certificate(der: bytes) -> Certificate:
     # Whoever encrypts nothing does without.
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
-    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
     from cryptography.x509.oid import NameOID
 
     from redpoll.pki.names import shown_names
@@ -53,7 +56,7 @@ def read_certificate(der: bytes) -> Certificate:
     found = x509.load_der_x509_certificate(der)
     common = found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
     try:
-        key = found.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo)
+        key = public_key(found)
     except UnsupportedAlgorithm as error:
         raise ValueError(str(error)) from error
     return Certificate(
@@ -65,8 +68,15 @@ def read_certificate(der: bytes) -> Certificate:
         begin=found.not_valid_before_utc,
         end=found.not_valid_after_utc,
         fingerprint=_digest(der),
-        public_key=_digest(key),
+        public_key=key,
     )
+
+
+def public_key(certificate: x509.Certificate) -> str:
+    """Return what stands for a certificate's public key in `Certificate.public_key`."""
+    from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
+
+    return _digest(certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))
 
 
 def _digest(data: bytes) -> str:

@@ -79,6 +79,11 @@ class Session:
         return None if not pins or found in pins else not_pinned(self.address, found)
 
     @property
+    def own_key(self) -> str | None:
+        """The public key that this node showed; see `Contexts.own_key`."""
+        return self._contexts.own_key
+
+    @property
     def checks_names(self) -> bool:
         """Whether an address leads only to who was dialled there, and showed a certificate for it."""
         return self._contexts.client.check_hostname
