@@ -12,8 +12,8 @@ from redpoll import TLS, Message, Node, NotSent, PeerInfo
 from redpoll.errors import NotAuthorized
 from redpoll.node import authorization as authorization_module
 from redpoll.testing.certificates import Certificates
-from tests.interop.raw import ACK, REQ_ACK, Frame, RawLink, handshake
-from tests.node.support import Inbox, make, raw_dialling, settle, to, turns, until, within
+from tests.interop.raw import ACK, REQ_ACK, Frame, RawLink, handshake, raw_listener
+from tests.node.support import Inbox, announcement, make, raw_dialling, settle, to, turns, until, within
 
 pytestmark = pytest.mark.asyncio
 
@@ -270,6 +270,25 @@ async def test_what_is_written_to_who_is_not_let_in(monkeypatch: pytest.MonkeyPa
         assert ACK not in await within(link.read_all())
         await until(lambda: server.stats().connections == 0, "the end of the link")
     assert not inbox.begun
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+async def test_a_no_in_the_first_bytes(at_once: bool) -> None:
+    """Whether it comes with the handshake or behind it: who is not let in sends nothing more, and dials no more."""
+    no = Frame(bytes(16), 0, SESSION, b"", b"\x03").encode() + Frame(bytes(16), 0, GOODBYE, b"", b"\x01").encode()
+    async with raw_listener() as listener, make(listen=False, timeout=None) as client:
+        sending = client.send(Message(b"x", f"127.0.0.1:{listener.port}"))
+        link = await listener.accept()
+        hello = handshake(listener.port, b"I" * 16) + announcement().encode()
+        link.write(hello + no if at_once else hello)
+        await link.read(18 + 27)
+        if not at_once:
+            assert (await within(link.read_frame())).data[-1:] == b"x"
+            link.write(no)
+        await refusal(sending)
+        assert b"x" not in await within(link.read_all())
+        link.close()
+        assert not await listener.accepts_within(0.1)
 
 
 # Ends that come first

@@ -348,3 +348,20 @@ def test_a_link_of_the_node_to_itself(routes: Book) -> None:
     assert routes.accept(link(OWN)) == (came_in, Claim.PLAIN)
     routes.forget(came_in)
     assert routes.get(THERE) is target
+
+
+def test_twins_are_what_this_node_dialled_twice(routes: Book) -> None:
+    """Two addresses that lead to one run of a node are known; not one that came in, another run, or another kind of way."""
+    first = routes.dial(link(ONE, dialled=True), routes.known(THERE))
+    assert routes.twin(first) is None
+    second = routes.dial(link(ONE, dialled=True), routes.known(ELSEWHERE), ELSEWHERE)
+    assert second is not first
+    assert routes.twin(second) is first
+    again = routes.dial(link(ONE, dialled=True, epoch=8), routes.known(Address("tcp", "127.0.0.9", 1)), FROM_UNIX)
+    assert routes.twin(again) is None
+    through_unix = routes.dial(link(ONE, 0, dialled=True), routes.known(UNIX), UNIX)
+    assert routes.twin(through_unix) is None
+    came_in, _ = routes.accept(link(TWO))
+    assert routes.twin(came_in) is None
+    lose(first)
+    assert routes.twin(second) is None

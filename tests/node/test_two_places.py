@@ -43,6 +43,7 @@ async def test_all_is_handled_once(identity: bytes, listens: bool) -> None:
         await until(lambda: len(server.peers) == 1, "one peer")
         assert server.stats().conflicts == client.stats().conflicts == 0
         assert (server.stats().errors, client.stats().errors) == (0, 0)
+        assert server.stats().reconnects <= 3
 
 
 async def test_who_says_to_be_another_is_given_nothing() -> None:

@@ -55,6 +55,9 @@ class Admission:
     def identified(self, connection: Connection, now: float) -> None:
         """Find the peer whose handshake came, and give it the link, once its claim is beyond doubt."""
         link = connection.link
+        if isinstance(connection.error, NotAuthorized):
+            _drop(link)
+            return
         number = self.claims.of_connection(connection)
         if number is not None:
             if self._is_overrun(link):
@@ -227,7 +230,7 @@ class Admission:
         if verdict is None:
             # Nothing is taken from it meanwhile.
             self._peers.pause(connection)
-        elif link.state is LinkState.OPEN:
+        elif link.state in (LinkState.OPEN, LinkState.LEFT):
             self._turn_away(connection, verdict)
         else:
             _drop(link)
@@ -264,7 +267,7 @@ class Admission:
         error = NotAuthorized(_TURNED_AWAY, connection.name, _HINT)
         connection.fail(error)
         peer = connection.link.peer
-        if peer is not None:
+        if peer is not None and peer.links == [connection.link]:
             peer.trouble = error
             peer.fail_queue(error)
 

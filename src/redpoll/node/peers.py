@@ -285,7 +285,7 @@ class Peers:
         if self.dispatcher is not None:
             # What waited until this link takes more output has nothing to wait for now.
             self.dispatcher.freed(peer)
-        if self.closing is not None or isinstance(error, NotAuthorized):
+        if self.closing is not None or (isinstance(error, NotAuthorized) and not peer.links):
             # Dialling again would bring the same.
             peer.fail_queue(self.closing or error)
         if not peer.links:

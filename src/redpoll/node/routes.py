@@ -240,16 +240,12 @@ class Routes:
 
     def twin(self, peer: Peer) -> Peer | None:
         """The peer that was dialled elsewhere and says to be the same run of the same node as one, as that does of itself."""
-        if peer.epoch is None or peer.identity is None or peer.identity == self._own:
+        if peer.epoch is None or peer.identity is None or peer.identity == self._own or not _is_dialled(peer):
             return None
-        for each in self._by_identity.get(peer.identity, ()):
-            if (
-                each is not peer
-                and each.epoch == peer.epoch
-                and any(link.dialled and link.sending for link in each.links)
-            ):
-                return each
-        return None
+        same = (
+            each for each in self._by_identity.get(peer.identity, ()) if each is not peer and each.epoch == peer.epoch
+        )
+        return next(filter(_is_dialled, same), None)
 
     def _itself(self, link: Link, remote: Address, new_peer: NewPeer) -> Peer:
         """The peer of the end that came in of a link of this node to itself."""
@@ -316,6 +312,12 @@ def may_be(peer: Peer, certificate: Certificate | None) -> bool:
 def is_kept(peer: Peer) -> bool:
     """Whether anything is kept for a peer: links, messages, outcomes for those that it may send again."""
     return not peer.idle or peer.slots.remembered > 0
+
+
+def _is_dialled(peer: Peer) -> bool:
+    """Whether this node dialled a peer over TCP, can send to it, and was shown no certificate."""
+    over_tcp = peer.address is not None and peer.address.kind == "tcp"
+    return over_tcp and peer.certificate is None and any(link.dialled and link.sending for link in peer.links)
 
 
 def _is_same_run(peer: Peer, link: Link, certificate: Certificate | None) -> bool:

@@ -284,7 +284,8 @@ class Connection(asyncio.BufferedProtocol):
         try:
             if link.session:
                 self.keeper.session(self, now)
-            self.keeper.identified(self, now)
+            if link.peer is None:
+                self.keeper.identified(self, now)
             if self._reader.stalled and link.peer is not None:
                 self._reader.resume(self._shared, now)  # type: ignore[unreachable]  # the keeper gave it its peer
         except (ProtocolError, TLSError) as error:
