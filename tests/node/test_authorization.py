@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from redpoll import TLS, Message, Node, NotSent, PeerInfo
+from redpoll import TLS, Message, Node, NotSent, PeerInfo, PeerLost
 from redpoll.errors import NotAuthorized
 from redpoll.node import authorization as authorization_module
+from redpoll.node.authorization import Authorization
 from redpoll.testing.certificates import Certificates
 from tests.interop.raw import ACK, REQ_ACK, Frame, RawLink, handshake, raw_listener
 from tests.node.support import Inbox, announcement, make, raw_dialling, settle, to, turns, until, within
@@ -310,6 +311,26 @@ async def test_gone_before_there_is_an_answer() -> None:
         with pytest.raises(NotSent):
             await within(client.send(to(server), dial="once"))
         await until(lambda: gate.cancelled == 2, "the end of it")
+
+
+async def test_gone_at_once() -> None:
+    """When the link ends before what was asked has begun, that is never begun, and nothing of it is left."""
+    gate = Gate()
+    async with make(Inbox()) as server, make(listen=False) as client:
+
+        def authorize(peer: PeerInfo) -> Any:
+            asked = gate.later(peer)
+            for connection in list(server._peers.connections):
+                connection.fail(PeerLost(None, "just now"))
+            return asked
+
+        server._peers.admission.authorization = Authorization(
+            authorize, asyncio.get_running_loop(), 1.0, server._peers.admission._decided
+        )
+        future = client.send(to(server), dial="once")
+        await settle(future)
+        assert future.exception() is not None
+        assert not server._peers.admission.authorization._tasks
 
 
 @pytest.mark.parametrize("role", ["dialled", "dialling"])

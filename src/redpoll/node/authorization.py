@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from redpoll.errors import NotAuthorized
@@ -83,11 +84,21 @@ class Authorization:
             self._decide(connection, said)
             return
         task = self._loop.create_task(self._wait(connection, said), name="redpoll authorize")
+        if task.done():
+            # It began at once.
+            return
         self._tasks[connection] = task
+        task.add_done_callback(partial(self._ended, connection, said))
+
+    def _ended(self, connection: Connection, said: Awaitable[Any], task: asyncio.Task[None]) -> None:
+        del self._tasks[connection]
+        if inspect.iscoroutine(said):
+            # It may not have been begun.
+            said.close()
+        if not task.cancelled():
+            self._tell_decided(connection)
 
     async def _wait(self, connection: Connection, said: Awaitable[Any]) -> None:
-        # A task may begin at once; who asked is told first that it is not decided.
-        await asyncio.sleep(0)
         limit = asyncio.timeout(self._timeout)
         try:
             async with limit:
@@ -104,9 +115,6 @@ class Authorization:
             self._failed(connection, error)
         else:
             self._decide(connection, verdict)
-        finally:
-            self._tasks.pop(connection, None)
-        self._tell_decided(connection)
 
     def _decide(self, connection: Connection, said: Any) -> None:
         if not said:
