@@ -80,6 +80,12 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_claims.py::test_a_stranger_becomes_a_peer_of_its_own",
             "node/test_claims.py::test_who_does_not_answer_leaves_doubt",
         ],
+        "how long `authorize` takes": ["node/test_authorization.py::test_no_answer_in_time_is_a_no"],
+        "what comes over a link that `authorize` is asked about": ["node/test_authorization.py::test_what_comes_waits"],
+        "how long a link is kept that was not let in, to tell it": [
+            "node/test_authorization.py::test_what_is_written_to_who_is_not_let_in"
+        ],
+        "tracebacks of an `authorize` that raises": ["node/test_authorization.py::test_an_exception_is_a_no"],
         "cancels over a link whose peer is not known yet": [
             "wire/test_controls.py::test_cancels_before_the_peer_is_known"
         ],

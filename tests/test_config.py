@@ -57,6 +57,7 @@ DEFAULTS = {
     "serializer": "raw",
     "encryption": "auto",
     "tls": None,
+    "authorize": None,
 }
 
 # The smallest and the largest value of each number that has limits.
@@ -443,3 +444,10 @@ def test_any_values_make_a_config_or_a_config_error(options: dict[str, Any]) -> 
 def test_the_module_exports_what_it_says() -> None:
     """Every name in __all__ is there."""
     assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_authorize_is_a_function() -> None:
+    """What can be called does, and None; nothing else."""
+    assert _taken("authorize", None) is None
+    assert _taken("authorize", bool) is bool
+    assert "must be a function, not str" in _refused(authorize="everybody")

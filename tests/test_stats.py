@@ -62,6 +62,7 @@ def test_records_cannot_be_changed() -> None:
 
 def test_records_pickle() -> None:
     """A record can be sent to another process."""
-    stats = NodeStats.of({"a": PeerStats(sent=3, late=1)}, connections=2, gone=[PeerStats(sent=1)])
+    stats = NodeStats.of({"a": PeerStats(sent=3, late=1)}, connections=2, unauthorized=1, gone=[PeerStats(sent=1)])
+    assert stats.unauthorized == 1
     assert pickle.loads(pickle.dumps(stats)) == stats
     assert pickle.loads(pickle.dumps(stats.peers["a"])) == stats.peers["a"]

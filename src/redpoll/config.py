@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -115,8 +115,8 @@ class Config:
 
     dial: Literal["retry", "once"] = "retry"
     """Whether a message waits while its peer is dialled again and again until its timeout ("retry", default), or
-    fails with the first `DialFailed` ("once"). A send may choose for itself. What no dialling would mend, a `TLSError` or a
-    `ConfigError`, fails it at once either way."""
+    fails with the first `DialFailed` ("once"). A send may choose for itself. What no dialling would mend, a `TLSError`, a
+    `NotAuthorized` or a `ConfigError`, fails it at once either way."""
 
     resume: float | None = None
     """Time that a session survives its link. Not available in this release: only None."""
@@ -168,6 +168,13 @@ class Config:
     tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext] | None = None
     """Certificates: a `TLS`, or two contexts of your own, the first for links that others dial, the second for those that
     this node dials. None (default): there are none."""
+
+    authorize: Callable[[Any], bool | Awaitable[bool]] | None = None
+    """Called once with the `PeerInfo` of who is at the other end of a new link, whichever end dialled it, before anything
+    that came over it is handled and before any message is sent over it; its `certificate` is what it showed. True lets it
+    in. False, an exception, which is logged, or, where it returns an awaitable, no result within `handshake_timeout` close
+    the link; sends fail at both ends with a `NotAuthorized` as their cause. None (default): whoever gets through TLS is
+    let in."""
 
     def __post_init__(self) -> None:
         """Check every option, then those that depend on each other."""
@@ -343,6 +350,10 @@ def _tls(value: Any) -> str | None:
     return None
 
 
+def _function(value: Any) -> str | None:
+    return None if callable(value) else f"must be a function, not {type(value).__name__}"
+
+
 def _unavailable(what: str) -> _Check:
     return lambda value: None if value is None else f"{what} is not available in this release"
 
@@ -382,6 +393,7 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "serializer": _serializer,
         "encryption": _one_of("auto", True, False),
         "tls": _tls,
+        "authorize": _optional(_function),
     }
 )
 

@@ -57,10 +57,12 @@ class NodeStats(PeerStats):
 
     Attributes:
         connections: Links open now, those still in their handshake included.
+        unauthorized: Links that `Config.authorize` did not let in.
         peers: The record of each peer that is known now, by the text of the peer; cannot be changed.
     """
 
     connections: int = 0
+    unauthorized: int = 0
     peers: Mapping[str, PeerStats] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
@@ -68,12 +70,20 @@ class NodeStats(PeerStats):
         object.__setattr__(self, "peers", MappingProxyType(dict(self.peers)))
 
     @classmethod
-    def of(cls, peers: Mapping[str, PeerStats], *, connections: int = 0, gone: Iterable[PeerStats] = ()) -> NodeStats:
+    def of(
+        cls,
+        peers: Mapping[str, PeerStats],
+        *,
+        connections: int = 0,
+        unauthorized: int = 0,
+        gone: Iterable[PeerStats] = (),
+    ) -> NodeStats:
         """Sum the records up.
 
         Args:
             peers: The record of each peer that is known now.
             connections: Links open now.
+            unauthorized: Links that were not let in.
             gone: Records that count in the sums and are no longer listed, such as those of peers that were forgotten.
 
         Returns:
@@ -81,12 +91,14 @@ class NodeStats(PeerStats):
         """
         records = (*peers.values(), *gone)
         sums = {name: sum(getattr(record, name) for record in records) for name in _COUNTERS}
-        return cls(connections=connections, peers=peers, **sums)
+        return cls(connections=connections, unauthorized=unauthorized, peers=peers, **sums)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Rebuild from the values: a read-only mapping cannot be pickled itself."""
         values: dict[str, Any] = {name: getattr(self, name) for name in _COUNTERS}
-        return _rebuild, (values | {"connections": self.connections, "peers": dict(self.peers)},)
+        return _rebuild, (
+            values | {"connections": self.connections, "unauthorized": self.unauthorized, "peers": dict(self.peers)},
+        )
 
 
 def _rebuild(values: dict[str, Any]) -> NodeStats:

@@ -22,8 +22,6 @@ def test_one_file_for_all(redpoll_pki: Certificates) -> None:
     two = make_contexts(TLS(certificate=redpoll_pki.issue("two", ["two.example.org"])))
     server, client = sessions(one, two, "elsewhere.example.org")
     assert shake_hands(server, client) == [None, None]
-    assert server.fingerprint != client.fingerprint
-    assert server.fingerprint is not None
     assert client.object.version() == "TLSv1.3"
     for context in (one.server, one.client):
         assert context is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from redpoll.errors import REFUSALS, HandlerFailed
+from redpoll.node.claims import TURNED_AWAY
 from redpoll.transport.connection import ANNOUNCEMENT_GRACE, ANNOUNCEMENT_PATIENCE
 from redpoll.wire.assembly import EAGER_ALLOCATION
 from redpoll.wire.capabilities import Announcement
@@ -154,6 +155,7 @@ EXAMPLES: dict[str, Callable[[], bytes]] = {
     "session: prove that the other link is yours": lambda: control(
         lambda link: link.control(Control.SESSION, body=b"\x01" + NUMBER)
     ),
+    "session: you are not let in": lambda: control(lambda link: link.control(Control.SESSION, body=TURNED_AWAY)),
     "five bytes in pieces of three, with a header": fragments,
     "metadata block: 1.5 s left, for the layer nq": lambda: metadata(
         (Field.DEADLINE, (1500).to_bytes(4, "big")), (Field.LAYER, b"nq")

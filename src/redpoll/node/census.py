@@ -37,12 +37,17 @@ class Census:
                 number += 1
                 label = f"{name} ({number})"
             records[label] = _record(peer)
-        return NodeStats.of(records, connections=len(self._peers.connections), gone=(self._gone,))
+        return NodeStats.of(
+            records,
+            connections=len(self._peers.connections),
+            unauthorized=self._peers.admission.unauthorized,
+            gone=(self._gone,),
+        )
 
 
 def info(peer: Peer) -> PeerInfo:
     """Who a peer is, for hooks and `Node.peers`."""
-    return PeerInfo(peer.address, peer.identity, bool(peer.links), peer.epoch is not None)
+    return PeerInfo(peer.address, peer.identity, bool(peer.links), peer.epoch is not None, peer.certificate)
 
 
 def _label(peer: Peer) -> str:

@@ -11,22 +11,14 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
 from redpoll.config import Config, is_encrypted
-from redpoll.errors import (
-    Closed,
-    PeerLost,
-    RedpollError,
-    ShuttingDown,
-    TLSError,
-    UsageError,
-)
+from redpoll.errors import Closed, NotAuthorized, PeerLost, RedpollError, ShuttingDown, TLSError, UsageError
 from redpoll.node.absent import REMEMBERED_FOR, Absent
+from redpoll.node.admission import Admission
 from redpoll.node.census import Census, info
-from redpoll.node.claims import CLAIM_TIMEOUT, Claims
 from redpoll.node.ends import Ends
 from redpoll.node.places import Places
 from redpoll.node.received import Received
@@ -34,12 +26,11 @@ from redpoll.node.routes import Claim, Routes
 from redpoll.node.sending import Sending
 from redpoll.serializers import RawSerializer
 from redpoll.serializers.base import Serializer
-from redpoll.tls.credentials import Credentials, Session
+from redpoll.tls.credentials import Credentials
 from redpoll.transport.connection import Connection
 from redpoll.transport.secure import Secured
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
-from redpoll.wire.frames import PREAMBLE_SIZE
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.peer import Peer
@@ -105,7 +96,7 @@ class Peers:
         self.census = Census(self)
         self._bodies = BodyPool()
         self.routes = Routes(identity)
-        self.claims = Claims()
+        self.admission = Admission(self)
         self.absent = Absent(self.loop, REMEMBERED_FOR, self.forget_if_idle)
         self.connections: set[Connection] = set()
         self.places = Places(config)
@@ -191,104 +182,25 @@ class Peers:
         )
 
     def identified(self, connection: Connection, now: float) -> None:
-        """Find the peer whose handshake came, and give it the link, once its claim is beyond doubt."""
-        link = connection.link
-        number = self.claims.of_connection(connection)
-        if number is not None:
-            if self._is_overrun(link):
-                self._unproven(number)
-            return
-        self.claims.settle(connection)
-        if connection.secured is not None and not self._is_meant(connection.secured, connection):
-            return
-        session = connection.secured
-        proven = partial(_showed, session.fingerprint) if session is not None and session.checks_names else None
-        peer, claim = self.routes.identify(link, connection.remote, connection.target, self._new_peer, proven)
-        if claim is Claim.TO_PROVE:
-            number = self.claims.ask(connection, peer, now)
-            self.wake_links(peer)
-            if self.stopping:
-                self._unproven(number)
-            else:
-                self._decide_later(number)
-            return
-        self._bind(connection, peer, claim, now)
-
-    @staticmethod
-    def _is_meant(session: Session, connection: Connection) -> bool:
-        """Whether who is at the other end may be the node that it says it is; if not, the link is closed."""
-        link = connection.link
-        if link.handshake is None:
-            return False
-        unknown = session.unknown_identity(link.handshake.identity)
-        if unknown is not None:
-            connection.fail(unknown)
-            return False
-        if session.checks_names and not link.dialled:
-            # Only its claim leads from an address to it: who sends there is to dial, and to see its certificate.
-            link.handshake = link.handshake._replace(port=0)
-        return True
-
-    def _is_overrun(self, link: Link) -> bool:
-        """Whether a link that waits for its peer brought more than an honest one may send ahead."""
-        settings = self.settings
-        frames = PREAMBLE_SIZE * settings.window
-        return (
-            len(link.arrived) > settings.window
-            or link.bytes_received > settings.window_bytes + settings.max_message_size + frames + settings.lookahead
-        )
+        """A handshake came: find whose it is."""
+        self.admission.identified(connection, now)
 
     def session(self, connection: Connection, now: float) -> None:
-        """Session frames came: links are to be proven, or are."""
-        bodies, connection.link.session = connection.link.session, []
-        for body in bodies:
-            number = self.claims.take(connection, body, [each for each in self.connections if each.link.dialled])
-            if number is not None:
-                proven = self.claims.drop(number)
-                if proven is not None:
-                    self._bind(connection, proven.peer, Claim.PLAIN, now)
+        """Session frames came: links are to be proven, or are; or this node is not let in."""
+        self.admission.session(connection, now)
 
-    def _decide_later(self, number: bytes) -> None:
-        # Twice: what came while this process did not run is read in between.
-        self.loop.call_later(CLAIM_TIMEOUT, self.loop.call_later, _LAG / 5, self._decide, number)
-
-    def _decide(self, number: bytes) -> None:
-        """The time of a claim is over, unless it is still in doubt."""
-        if self.claims.in_doubt(number, self.loop.time()) and self.closing is None:
-            self._decide_later(number)
-        else:
-            self._unproven(number)
-
-    def _unproven(self, number: bytes) -> None:
-        """A claim was not proven in time: the link is a peer of its own, unless who held the identity is gone."""
-        claimed = self.claims.drop(number)
-        if claimed is None or claimed.connection.transport is None:
-            return
-        connection, peer, claim = claimed.connection, claimed.peer, Claim.PLAIN
-        if any(link.state is not LinkState.PARTING for link in peer.links):
-            take_over = not claimed.holder_lives
-            peer = self.routes.accept_new(connection.link, connection.remote, self._new_peer, take_over=take_over)
-            claim = Claim.CONFLICT
-        now = self.loop.time()
-        self._bind(connection, peer, claim, now)
-        connection.after_binding(now)
-        if connection.link.state is not LinkState.OPEN:
-            # Its other end said goodbye meanwhile, and waits for what came of its messages.
-            connection.part()
-
-    def decide_claims(self) -> None:
-        """Wait for no proof any longer: the node stops, and messages that wait on such links are to be told."""
-        for number in self.claims.open:
-            self._unproven(number)
-
-    def _bind(self, connection: Connection, peer: Peer, claim: Claim, now: float) -> None:
-        if claim is Claim.CONFLICT:
-            peer.counters.conflicts += 1
-            self.node.events.tell("identity_conflict", info(peer))
+    def bind(self, connection: Connection, peer: Peer, claim: Claim, now: float) -> None:
+        """Give a link to its peer."""
         first = not peer.links
         self.absent.remove(peer)
         if peer.was_linked:
             peer.counters.reconnects += 1
+        if connection.certificate is not None:
+            peer.certificate = connection.certificate
+        if claim is Claim.CONFLICT:
+            peer.counters.conflicts += 1
+            self.node.events.tell("identity_conflict", info(peer))
+        self.admission.leave_former(connection, peer)
         peer.attach(connection.link, now)
         self.places.settle(peer)
         # It was set for the handshake; now pings may be due earlier.
@@ -299,6 +211,8 @@ class Peers:
         self.room(peer)
         if connection.target is not None:
             self._replaced(connection.target, peer, now)
+            # What waited may have gone out over another link than this one.
+            self.wake_links(peer)
         if first:
             self.node.events.tell("peer_connected", info(peer))
         if self.closing is not None:
@@ -320,7 +234,7 @@ class Peers:
         link.liveness.used = now
         if peer.slots.arrived(link):
             for each in peer.links:
-                self._pause(each.owner)
+                self.pause(each.owner)
         if self.dispatcher is not None:
             self.dispatcher.arrived(peer, now)
             self.begun(peer)
@@ -351,11 +265,11 @@ class Peers:
         link = connection.link
         if not link.dialled:
             self.places.free(connection.remote.host)
-        self.claims.forget(connection)
+        self.admission.forget(connection)
         peer = link.peer
         if peer is None:
             link.lost()
-            if isinstance(error, TLSError) and not link.dialled:
+            if isinstance(error, TLSError | NotAuthorized) and not link.dialled:
                 self._tell_of(error)
             return
         parted = link.state is LinkState.PARTING
@@ -363,8 +277,7 @@ class Peers:
             peer.counters.errors += 1
         if parted:
             # The node left it in good order, maybe for one whose claim is open: its peer is then never without a link.
-            for number in self.claims.of_peer(peer):
-                self._unproven(number)
+            self.admission.decide_for(peer)
         now = self.loop.time()
         peer.trouble = error
         peer.detach(link, error, now)
@@ -372,12 +285,12 @@ class Peers:
         if self.dispatcher is not None:
             # What waited until this link takes more output has nothing to wait for now.
             self.dispatcher.freed(peer)
-        if self.closing is not None:
-            peer.fail_queue(self.closing)
+        if self.closing is not None or (isinstance(error, NotAuthorized) and not peer.links):
+            # Dialling again would bring the same.
+            peer.fail_queue(self.closing or error)
         if not peer.links:
             self.node.events.tell("peer_lost", info(peer), error)
-            for number in self.claims.of_peer(peer):
-                self._unproven(number)
+            self.admission.decide_for(peer)
         if not peer.links:
             self._part_ways(peer, now)
             if not parted:
@@ -386,7 +299,7 @@ class Peers:
                 self.places.leave(peer, connection.remote.host)
             self.forget_if_idle(peer)
 
-    def _tell_of(self, error: TLSError) -> None:
+    def _tell_of(self, error: TLSError | NotAuthorized) -> None:
         """Log why a stranger was turned away: it is no peer to tell of, and may not know it."""
         now = self.loop.time()
         if now >= self._silent_until:
@@ -394,7 +307,8 @@ class Peers:
             _logger.warning("turned a stranger away: %s", error)
 
     @staticmethod
-    def _pause(connection: Connection) -> None:
+    def pause(connection: Connection) -> None:
+        """Read no more for now."""
         if connection.transport is not None:
             connection.transport.pause_reading()
 
@@ -410,7 +324,8 @@ class Peers:
         if self.dispatcher is not None:
             self.dispatcher.freed(peer)
 
-    def _new_peer(self, address: Address | None, identity: bytes | None) -> Peer:
+    def new_peer(self, address: Address | None, identity: bytes | None) -> Peer:
+        """Make a peer that is not known yet."""
         return Peer(address, identity, self.settings, self.pool, self, random.getrandbits(31))
 
     def forget_if_idle(self, peer: Peer) -> None:
@@ -439,7 +354,7 @@ class Peers:
             if address.kind == "tcp" and address.port == 0:
                 hint = "a peer that does not listen is answered by its messages"
                 raise UsageError(f"{address} cannot be dialled", hint)
-            peer = self._new_peer(address, None)
+            peer = self.new_peer(address, None)
             self.routes.add(peer)
         return peer
 
@@ -571,13 +486,6 @@ class Peers:
 
 def _nothing() -> None:
     pass
-
-
-def _showed(fingerprint: str | None, peer: Peer) -> bool:
-    """Whether a peer has links, and each of them was dialled and showed the certificate of that fingerprint."""
-    # What came in has a peer of its own at the other end, which does not know it by an address either.
-    sessions = [link.owner.secured if link.dialled else None for link in peer.links]
-    return bool(sessions) and all(each is not None and each.fingerprint == fingerprint for each in sessions)
 
 
 def _in_order(connection: Connection, error: RedpollError) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.address import Address
 from redpoll.errors import LinkError, PeerLost, ProtocolError, RedpollError, TLSError
@@ -16,6 +16,9 @@ from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
 from redpoll.wire.states import LinkState
+
+if TYPE_CHECKING:
+    from redpoll.tls.certificate import Certificate
 
 __all__ = [
     "ANNOUNCEMENT_GRACE",
@@ -82,7 +85,7 @@ class Keeper(Protocol):
         """The handshake is there and the link has no peer yet: find whose it is."""
 
     def session(self, connection: Connection, now: float) -> None:
-        """Session frames arrived, in `link.session`."""
+        """Session frames arrived, in `link.session`, or were left there."""
 
     def arrived(self, connection: Connection, now: float) -> None:
         """Messages arrived; everything was copied out of the shared buffer."""
@@ -182,11 +185,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reader.received(self._shared, nbytes, now)
             self._act(now)
         except (ProtocolError, TLSError) as error:
-            if self.link.peer is not None:
-                error.address = self.link.peer.address
-            elif isinstance(error, TLSError):
-                error.address = self.remote
-            self.fail(error)
+            self._break(error)
             return
         finally:
             self._reading = False
@@ -224,10 +223,7 @@ class Connection(asyncio.BufferedProtocol):
                 # A request that is sent before the announcement is read gets no answer: its wish is not told to libchirp.
                 self._awaiting = self._loop.call_later(ANNOUNCEMENT_PATIENCE, self._identify, False)
                 return
-            now = self._time()
-            self.keeper.identified(self, now)
-            self.after_binding(now)
-            self.wake()
+            self.go_on()
 
     def after_binding(self, now: float) -> None:
         """Pass on what arrived, if the link has its peer, and write what waits."""
@@ -279,6 +275,38 @@ class Connection(asyncio.BufferedProtocol):
                 self.keeper.drained(self.link.peer)
 
     # What the keeper calls
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the other end showed; None if it is not known yet, or there is none."""
+        return None if self.secured is None else self.secured.certificate
+
+    def go_on(self) -> None:
+        """Find the link's peer now, outside of reading, and pass on what waited for that."""
+        link = self.link
+        if link.peer is not None or self.transport is None:
+            return
+        now = self._time()
+        try:
+            if link.session:
+                self.keeper.session(self, now)
+            if link.peer is None:
+                self.keeper.identified(self, now)
+            if self._reader.stalled and link.peer is not None:
+                self._reader.resume(self._shared, now)  # type: ignore[unreachable]  # the keeper gave it its peer
+        except (ProtocolError, TLSError) as error:
+            self._break(error)
+            return
+        self.after_binding(now)
+        self.wake()
+
+    def _break(self, error: ProtocolError | TLSError) -> None:
+        """Close because of what the other end sent."""
+        if self.link.peer is not None:
+            error.address = self.link.peer.address
+        elif isinstance(error, TLSError):
+            error.address = self.remote
+        self.fail(error)
 
     @property
     def backed_up(self) -> bool:

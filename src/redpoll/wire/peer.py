@@ -76,6 +76,7 @@ class Peer:
     __slots__ = (
         "address",
         "armed",
+        "certificate",
         "counters",
         "deadlines",
         "epoch",
@@ -127,8 +128,10 @@ class Peer:
         self.unconfirmed = 0
         #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
         self.trouble: RedpollError | None = None
-        #: For the owner's own use: who waits for room in the window, and whether there ever was a link.
+        #: For the owner's own use: who waits for room in the window, whether there ever was a link, and the certificate
+        #: that the newest link with one showed.
         self.starved: list[Any] = []
+        self.certificate: Any = None
         self.was_linked = False
 
     # Sending
