@@ -38,7 +38,7 @@ NOT_ELSEWHERE = ["--deselect=tests/leaks"]
 LIBCHIRP = "libchirp==1.2.1b3"
 LIBCHIRP_PYTHON = "3.11"
 PEER = "REDPOLL_LIBCHIRP_PYTHON"  # names the interpreter that has libchirp
-DEBIAN = ["gcc", "libffi-dev", "libssl-dev", "libuv1-dev"]
+DEBIAN = ["gcc", "iproute2", "libffi-dev", "libssl-dev", "libuv1-dev"]
 
 
 @nox.session(python=PYTHONS)
@@ -95,7 +95,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(python=LIBCHIRP_PYTHON)
 def interop(session: nox.Session) -> None:
-    """Run the tests against libchirp itself, built from its source distribution (Python 3.11, Debian packages)."""
+    """Run the tests against libchirp itself, built from its source distribution (Python 3.11, Debian packages, root)."""
     _require_debian_packages(session)
     session.install("-e", ".[test]", "cffi", "setuptools", "wheel")
     session.install(
@@ -157,9 +157,9 @@ def _python(session: nox.Session) -> str:
 
 
 def _require_debian_packages(session: nox.Session) -> None:
-    """Say what to install where a compiler or a header is missing, instead of failing in the middle of a build."""
-    found = [shutil.which("gcc"), *(ctypes.util.find_library(name) for name in ("uv", "ssl", "ffi"))]
+    """Say what to install where a command or a header is missing, instead of failing in the middle of it."""
+    found = [shutil.which("gcc"), shutil.which("ip"), *(ctypes.util.find_library(name) for name in ("uv", "ssl", "ffi"))]
     headers = [Path("/usr/include", name) for name in ("uv.h", "openssl/ssl.h")]
     if not all(found) or not all(header.exists() for header in headers):
         prefix = "" if os.geteuid() == 0 else "sudo "
-        session.error(f"libchirp cannot be built here. Install: {prefix}apt-get install {' '.join(DEBIAN)}")
+        session.error(f"libchirp cannot be built or tested here. Install: {prefix}apt-get install {' '.join(DEBIAN)}")
