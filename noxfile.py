@@ -158,7 +158,11 @@ def _python(session: nox.Session) -> str:
 
 def _require_debian_packages(session: nox.Session) -> None:
     """Say what to install where a command or a header is missing, instead of failing in the middle of it."""
-    found = [shutil.which("gcc"), shutil.which("ip"), *(ctypes.util.find_library(name) for name in ("uv", "ssl", "ffi"))]
+    found = [
+        shutil.which("gcc"),
+        shutil.which("ip"),
+        *(ctypes.util.find_library(name) for name in ("uv", "ssl", "ffi")),
+    ]
     headers = [Path("/usr/include", name) for name in ("uv.h", "openssl/ssl.h")]
     if not all(found) or not all(header.exists() for header in headers):
         prefix = "" if os.geteuid() == 0 else "sudo "
