@@ -17,6 +17,9 @@ from benchmarks.rows import (
     stream,
     stream_64k,
     stream_asyncio,
+    tls_acked_64,
+    tls_idle_memory,
+    tls_large,
     unacked_64,
 )
 
@@ -37,6 +40,9 @@ _MODULES = (
     pressure,
     comeback,
     crowd,
+    tls_large,
+    tls_acked_64,
+    tls_idle_memory,
 )
 
 ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}
