@@ -424,7 +424,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _write(self, transport: asyncio.Transport, parts: list[Body], vectored: bool) -> None:
         try:
-            if len(parts) < 2 or not vectored:
+            if len(parts) < 2 or not (vectored or self.secured is not None):
                 for part in parts:
                     transport.write(part)
                 return

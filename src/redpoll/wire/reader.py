@@ -146,6 +146,7 @@ class Reader:
         link = self._link
         announced = link.announced is not None
         small = min(self._max_size, LARGE)
+        timed = small + _DEADLINE_SIZE
         unpack = PREAMBLE.unpack_from
         make = link.make
         append = link.arrived.append
@@ -172,7 +173,15 @@ class Reader:
                     return pos
             stop = start + header_size + size
             if not kind & CONTROL_MASK:
-                if stop > end or size > small or header_size or kind & _UNTIMED:
+                if (
+                    stop > end
+                    or header_size
+                    or kind & _UNTIMED
+                    or (size > small and (size > timed or not kind & _METADATA))
+                ):
+                    if not (header_size or kind & _UNTIMED) and size <= (timed if kind & _METADATA else small):
+                        # It is no other shape, but not all of it is here.
+                        return pos
                     consumed = bodies.message(shared, source, pos, end, now)
                     if consumed < 0:
                         return pos
