@@ -349,13 +349,18 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         waiting = self._waiting
         data = waiting.popleft()
         if waiting and len(data) < CHUNK:
-            # A short piece, or the end of a long one, shares its last record with what comes next.
-            following = waiting.popleft()
+            # Short pieces, and the end of a long one, share their records.
+            pieces = [data]
             room = CHUNK - len(data)
-            data = memoryview(b"".join((data, following[:room])))
-            if len(following) > room:
-                waiting.appendleft(following[room:])
-        if len(data) > CHUNK + CHUNK // 2:
+            while waiting and room:
+                data = waiting.popleft()
+                if len(data) > room:
+                    waiting.appendleft(data[room:])
+                    data = data[:room]
+                pieces.append(data)
+                room -= len(data)
+            data = memoryview(b"".join(pieces))
+        elif len(data) > CHUNK + CHUNK // 2:
             waiting.appendleft(data[CHUNK:])
             data = data[:CHUNK]
         self._size -= len(data)
