@@ -1,4 +1,4 @@
-"""TLS for the ends that are no redpoll, by Python's ssl alone: as redpoll has it, both ends show certificates of one CA."""
+"""TLS for the ends that are not redpoll's, by Python's ssl alone; as there, both show certificates of one CA."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ FED = 64 * 1024
 #: So many bytes, or half as many more if that is all, are encrypted before they are given to the transport.
 CHUNK = 8 * 16 * 1024
 
-#: Pieces written at once that have no more bytes together are copied together: a record costs more than that.
+#: Pieces written at once that have no more bytes together are copied together: a record for each costs more than that.
 _JOINED = 3 * CHUNK
 
 #: A link is closed once so many bytes wait that TLS itself answers to the other end, which does not read them.
