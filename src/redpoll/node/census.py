@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from redpoll.node.hooks import PeerInfo
-from redpoll.stats import NodeStats, PeerStats
+from redpoll.stats import NodeStats, PeerStats, TurnedAway
 
 if TYPE_CHECKING:
     from redpoll.node.peers import Peers
@@ -37,7 +38,14 @@ class Census:
                 number += 1
                 label = f"{name} ({number})"
             records[label] = _record(peer)
-        return NodeStats.of(records, connections=len(self._peers.connections), gone=(self._gone,))
+        memory = self._peers.memory
+        return NodeStats.of(
+            records,
+            connections=len(self._peers.connections),
+            gone=(self._gone,),
+            memory_held=memory.held,
+            turned_away=TurnedAway(**asdict(memory.tally)),
+        )
 
 
 def info(peer: Peer) -> PeerInfo:

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from redpoll.wire.memory import Memory
 
 __all__ = ["EAGER_ALLOCATION", "KEPT_BODIES", "KEPT_SIZE", "STEP", "Assembly", "BodyPool"]
 
@@ -79,9 +83,12 @@ class Assembly:
         filled: Bytes that have arrived.
         buffer: Where they are.
         discarded: Whether the message was given up: its bytes are still counted, but no longer kept.
+        memory: What the buffer is charged to; None is nothing.
     """
 
-    __slots__ = ("buffer", "discarded", "filled", "header", "identity", "kind", "left", "serial", "size", "total")
+    __slots__ = (
+        "buffer", "discarded", "filled", "header", "identity", "kind", "left", "memory", "serial", "size", "total"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -103,6 +110,7 @@ class Assembly:
         self.size = total + len(header)
         self.filled = 0
         self.discarded = False
+        self.memory: Memory | None = None
         kept = None if pool is None else pool.take(total)
         self.buffer = bytearray(min(first, EAGER_ALLOCATION)) if kept is None else kept
 
@@ -110,6 +118,11 @@ class Assembly:
     def complete(self) -> bool:
         """Whether all has arrived."""
         return self.filled == self.total
+
+    @property
+    def at_end(self) -> bool:
+        """Whether what comes next needs more memory than this has."""
+        return self.filled >= len(self.buffer) and not self.discarded
 
     def room(self, wanted: int) -> memoryview:
         """Return where the next bytes go: at least one, at most `wanted`, which must not reach beyond the body.
@@ -120,27 +133,35 @@ class Assembly:
         if self.discarded:
             return _SCRATCH[:wanted]
         if self.filled == len(buffer):
-            self._grow(min(self.total, len(buffer) + max(min(len(buffer), STEP), min(wanted, len(_ZEROS)))))
+            self._grow(min(self.total, len(buffer) + max(self._spare(), min(wanted, len(_ZEROS)))))
         return memoryview(buffer)[self.filled : self.filled + wanted]
 
     def append(self, data: memoryview) -> None:
         """Copy bytes that arrived in another buffer; they must not reach beyond the body."""
         size = len(data)
         if not self.discarded:
-            while self.filled + size > len(self.buffer):
-                self._grow(min(self.total, max(len(self.buffer) + min(len(self.buffer), STEP), self.filled + size)))
+            if self.filled + size > len(self.buffer):
+                self._grow(min(self.total, max(len(self.buffer) + self._spare(), self.filled + size)))
             self.buffer[self.filled : self.filled + size] = data
         self.filled += size
 
     def discard(self) -> None:
         """Give the message up, and keep nothing of it: what still comes is counted and thrown away."""
         self.discarded = True
+        if self.memory is not None:
+            self.memory.drop(self)
         self.header = b""
         self.buffer = bytearray()
+
+    def _spare(self) -> int:
+        """How much more memory than needed is taken at once: none where memory is short."""
+        return 0 if self.memory is not None and self.memory.full else min(len(self.buffer), STEP)
 
     def _grow(self, size: int) -> None:
         buffer = self.buffer
         missing = size - len(buffer)
+        if self.memory is not None:
+            self.memory.bodies += missing
         while missing > 0:
             step = min(missing, len(_ZEROS))
             buffer += _ZEROS if step == len(_ZEROS) else bytes(step)
