@@ -14,6 +14,7 @@ from benchmarks.rows import (
     request_1,
     request_64,
     request_beside_bodies,
+    strangers,
     stream,
     stream_64k,
     stream_asyncio,
@@ -37,6 +38,7 @@ _MODULES = (
     pressure,
     comeback,
     crowd,
+    strangers,
 )
 
 ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}

@@ -92,8 +92,7 @@ class NodeStats(PeerStats):
 
     Attributes:
         connections: Links open now, those still in their handshake included.
-        memory_held: Bytes held now, as `Config.memory_limit` counts them; what waits for a handler is counted by the read
-            and may be a little less.
+        memory_held: Bytes held now, as `Config.memory_limit` counts them.
         turned_away: What was turned away at a limit.
         peers: The record of each peer that is known now, by the text of the peer; cannot be changed.
     """

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 
-from redpoll import Busy, Message, Node, PeerLost, QueueFull, Refused
+from redpoll import TLS, Busy, Message, Node, PeerLost, QueueFull, Refused
 from redpoll.errors import REFUSALS
 from redpoll.node import pressure
 from redpoll.stats import TurnedAway
+from redpoll.testing.certificates import Certificates
 from redpoll.transport import connection as connection_module
 from redpoll.wire import memory as memory_module
 from tests.interop.raw import REQ_ACK, DisconnectedError, Frame, RawLink, raw_listener
@@ -316,3 +317,34 @@ async def test_a_slow_reader_that_moves_is_waited_for() -> None:
             assert not future.done()
             link.send(Frame(head[0], head[1], 0x02))
             await within(future)
+
+
+@pytest.mark.asyncio
+async def test_encrypted_links_are_charged(redpoll_pki: Certificates) -> None:
+    """A link with TLS counts 64 KiB at both ends while it is there, that of a stranger too, and nothing behind it."""
+    records = [TLS(certificate=redpoll_pki.issue()) for _ in range(2)]
+    async with make(Inbox(), encryption=True, tls=records[0]) as node:
+        async with make(listen=False, encryption=True, tls=records[1]) as client:
+            await within(client.send(to(node)))
+            assert node.stats().memory_held == client.stats().memory_held == 64 * 1024
+            stranger = await RawLink.dial("127.0.0.1", node.address.port)
+            await until(lambda: node.stats().memory_held == 2 * 64 * 1024, "the stranger")
+            stranger.close()
+        await until(lambda: not node.stats().connections, "the end of both")
+        assert node.stats().memory_held == 0
+
+
+@pytest.mark.asyncio
+async def test_what_was_pulled_is_not_held() -> None:
+    """What waits for a consumer is held, to the byte, and what it took is not; nor is anything once the peer is gone."""
+    async with make(slots=1) as node:
+        async with make(listen=False) as client:
+            sends = [client.send(to(node, bytes(size))) for size in (1000, 2000)]
+            await until(lambda: node.stats().memory_held == 3000, "the messages")
+            first = await within(node.receive())
+            assert node.stats().memory_held == 2000
+            first.release()
+            (await within(node.receive())).release()
+            await within(asyncio.gather(*sends))
+        await until(lambda: not node.peers, "the peer to be forgotten")
+        assert node.stats().memory_held == 0

@@ -31,6 +31,7 @@ class Census:
         """The counters of all peers."""
         records: dict[str, PeerStats] = {}
         for peer in self._peers.routes:
+            peer.slots.count()
             label = name = _label(peer)
             number = 1
             while label in records:

@@ -143,13 +143,21 @@ class Peers:
         """A stranger came in."""
         link = self._new_link(dialled=False)
         connection = Connection(self, link, remote, self.loop)
-        self.connections.add(connection)
-        self.places.take(remote.host)
         credentials = self.credentials
-        if credentials is None or not credentials.can_listen or not is_encrypted(remote, self.config):
+        protocol: asyncio.BufferedProtocol = connection
+        if credentials is not None and credentials.can_listen and is_encrypted(remote, self.config):
             # Who has no certificate to show listens only where nothing is encrypted.
-            return connection
-        return self.secured(connection)
+            protocol = self.secured(connection)
+        self._count(connection)
+        self.places.take(remote.host)
+        return protocol
+
+    def _count(self, connection: Connection) -> None:
+        """A connection is there, or is about to be; `lost` is called for it."""
+        if connection not in self.connections:
+            self.connections.add(connection)
+            if connection.secured is not None:
+                self.memory.links += TLS_LINK
 
     def dialled(self, remote: Address, peer: Peer) -> Connection:
         """A connection that this node dialled for a peer."""
@@ -178,9 +186,7 @@ class Peers:
 
     def opened(self, connection: Connection) -> None:
         """Introduce this node."""
-        self.connections.add(connection)
-        if connection.secured is not None:
-            self.memory.links += TLS_LINK
+        self._count(connection)
         settings = self.settings
         port, flags = settings.port, 0
         if not port:
@@ -455,6 +461,7 @@ class Peers:
         """Know a peer no longer if nothing is kept for it and nobody waits for it; what it counted stays in the sums."""
         if not peer.idle or peer in self.absent or peer in self.dialler:
             return
+        peer.slots.charge(0)
         self.census.forget(peer)
         self.routes.forget(peer)
         self.dialler.forget(peer)

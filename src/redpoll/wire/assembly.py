@@ -11,10 +11,11 @@ if TYPE_CHECKING:
 
 __all__ = ["EAGER_ALLOCATION", "KEPT_BODIES", "KEPT_SIZE", "STEP", "Assembly", "BodyPool"]
 
-#: Bytes that a body gets at most before any of it arrived, and no more than its first frame brings: a link reads one
-#: frame at a time, so nothing that is only announced adds up. A body grows to twice what has arrived of it, but by
-#: `STEP` at most: fresh memory costs time by the page, and meanwhile no link of the loop is read.
-EAGER_ALLOCATION = 1024 * 1024
+#: Bytes that a body gets at most before any of it arrived, and no more than its first frame brings: of bodies that are only
+#: announced, one on each link that there may be, all together are below the default of `memory_limit`. A body grows to
+#: twice what has arrived of it, but by `STEP` at most: fresh memory costs time by the page, and meanwhile no link of the
+#: loop is read.
+EAGER_ALLOCATION = 64 * 1024
 STEP = 4 * 1024 * 1024
 
 _ZEROS = bytes(64 * 1024)

@@ -105,7 +105,7 @@ class Partial:
 
     def discard(self, body: Assembly) -> None:
         """Keep nothing of a message that was begun: its place is given back."""
-        if self._bodies.get((body.identity, body.serial)) is body:
+        if not body.discarded and self._bodies.get((body.identity, body.serial)) is body:
             self._messages -= 1
             self._bytes -= body.size
             self._count_unwanted(1)
