@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from redpoll.errors import Busy, QueueFull
-from redpoll.wire.assembly import STEP
+from redpoll.wire.assembly import STEP, BodyPool
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
 from redpoll.wire.memory import PATIENCE, PROGRESS, WAIT, Memory
@@ -120,6 +120,30 @@ def test_the_one_with_the_most_goes_on() -> None:
     assert [link.reader.waits for link in links] == [True, False, True]
     links[1].lost()
     assert all(link.reader.may_go_on for link in (links[0], links[2]))
+
+
+def test_what_is_over_keeps_no_memory() -> None:
+    """Once a body is handed over, or its link is gone, nothing here refers to its memory."""
+    memory = Memory(100 * KIB)
+    first, second = link_of(memory), link_of(memory)
+    pool = BodyPool()
+    for link in (first, second):
+        link.bodies = pool
+        feed(link, frame(REQ_ACK | CONTINUED, 1, (400 * KIB).to_bytes(8, "big") + bytes(100 * KIB)))
+        memory.limit += 50 * KIB
+        feed(link, frame(FRAGMENT, 1, bytes(50 * KIB), size=300 * KIB))
+    assert [link.reader.waits for link in (first, second)] == [False, True]
+    feed(first, bytes(250 * KIB))
+    second.reader.read_on(SHARED, 0.0)
+    feed(second, bytes(250 * KIB))
+    assert [len(link.arrived) for link in (first, second)] == [1, 1]
+    for link in (first, second):
+        link.arrived.clear()
+        peer_at(link).held.clear()
+    # What is taken is in use, so the second one is another.
+    free = pool.take(400 * KIB)
+    assert free is not None
+    assert pool.take(400 * KIB) is not None
 
 
 def test_one_message_of_any_size_passes() -> None:

@@ -290,8 +290,8 @@ class Connection(asyncio.BufferedProtocol):
         if self.error is None:
             self.link.writable = True
             self.look_at_output(self._time())
-            if self._unread:
-                self._unread = 0
+            self._unread = 0
+            if self.link.memory.unread:
                 self.link.memory.heaps_up(self.link, 0)
             self.flush()
             if self.link.peer is not None and self.link.peer.slots.inbox:
@@ -438,10 +438,10 @@ class Connection(asyncio.BufferedProtocol):
         """Count what is added to a full transport; False if the other end takes too little of it, and the link is closed."""
         self._left, taken = transport.get_write_buffer_size(), self._left - transport.get_write_buffer_size()
         self._unread = max(0, self._unread - taken) + size
-        self.link.memory.heaps_up(self.link, self._unread)
-        self.keeper.backed_up()
         # Behind a message of libchirp's that is half written nothing was given to the transport.
         waiting = self._unread + self.link.out_bytes
+        self.link.memory.heaps_up(self.link, waiting)
+        self.keeper.backed_up()
         if waiting <= UNREAD_LIMIT:
             return True
         self.link.memory.tally.slow_readers += 1

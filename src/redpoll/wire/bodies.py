@@ -269,7 +269,7 @@ class Bodies:
             bodies.append(self.current)
         for body in bodies:
             self._link.memory.drop(body)
-        self.waits = False
+        self.go_on()
 
     # At the node's limit of memory
 
@@ -284,6 +284,11 @@ class Bodies:
         body = self._wants
         memory = self._link.memory
         return memory.may_begin(self._kind) if body is None else body.discarded or memory.may_grow(body)
+
+    def go_on(self) -> None:
+        """Nothing waits any more."""
+        self.waits = False
+        self._wants = None
 
     def turn_away(self) -> bool:
         """Refuse what waits, so that the link goes on; False if its sender cannot be told, and the link has to be closed."""

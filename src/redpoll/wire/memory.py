@@ -99,6 +99,8 @@ class Memory:
         if self.unfinished.pop(body, None) is not None:
             self.bodies -= len(body.buffer)
             body.memory = None
+            if self._favourite is body:
+                self._favourite = None
 
     def may_begin(self, kind: int) -> bool:
         """Whether a large body of a type may begin."""

@@ -81,9 +81,14 @@ class Reader:
 
     @property
     def oldest(self) -> object:
-        """What has been arriving for longest: a body, or where in the stream a frame begins; None is nothing."""
+        """What has been arriving for longest: the names of a message, or where in the stream a frame begins; None is nothing.
+
+        No more of the message than that, as whoever remembers it would keep its memory.
+        """
         body = self._bodies.oldest
-        return body if body is not None or not self._tail else self._link.bytes_received - len(self._tail)
+        if body is not None:
+            return body.identity, body.serial
+        return self._link.bytes_received - len(self._tail) if self._tail else None
 
     @property
     def waits(self) -> bool:
@@ -151,7 +156,7 @@ class Reader:
         Raises:
             ProtocolError: As for `received`.
         """
-        self._bodies.waits = False
+        self._bodies.go_on()
         if self._bodies.current is None and self._tail:
             self.resume(shared, now)
 
