@@ -148,6 +148,7 @@ class Peer:
             if out.deadline is not None:
                 self._watch(out.deadline, out)
             return
+        memory = self.memory
         size = weight(out)
         full: QueueFull | None = None
         if overasked:
@@ -156,10 +157,10 @@ class Peer:
             full = QueueFull(out.message, settings.queue_messages, "messages", self.address)
         elif self.queued and self.queued_bytes + size > settings.queue_bytes:
             full = QueueFull(out.message, settings.queue_bytes, "bytes", self.address)
-        elif not self.memory.admits(size, large=size > _HEAVY):
-            full = QueueFull(out.message, self.memory.limit, "bytes of memory_limit", self.address)
+        elif (memory.queues + size > memory.limit or size > _HEAVY) and not memory.admits(size, large=size > _HEAVY):
+            full = QueueFull(out.message, memory.limit, "bytes of memory_limit", self.address)
         if full is not None:
-            self.memory.tally.queue_full += 1
+            memory.tally.queue_full += 1
             out.deadline = None
             self.fail(out, unsent(out, full, self.address))
         else:
@@ -168,7 +169,7 @@ class Peer:
             self.queue.append(out)
             self.queued += 1
             self.queued_bytes += size
-            self.memory.queues += size
+            memory.queues += size
             if link is None:
                 self.owner.need_link(self)
             elif not link.sending:
