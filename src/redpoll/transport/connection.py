@@ -444,7 +444,8 @@ class Connection(asyncio.BufferedProtocol):
         self.keeper.backed_up()
         if waiting <= UNREAD_LIMIT:
             return True
-        self.link.memory.tally.slow_readers += 1
+        if self.error is None:
+            self.link.memory.tally.slow_readers += 1
         self.fail(PeerLost(self.name, f"it does not read: {waiting} bytes more than it takes wait for it"))
         return False
 
