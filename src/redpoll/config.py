@@ -24,6 +24,7 @@ DEFAULT_PORT = 2998
 
 _KIB = 1024
 _MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
 _U32 = 2**32 - 1
 _U63 = 2**63 - 1
 _YEAR = 31_536_000.0
@@ -109,6 +110,11 @@ class Config:
     reuse_time: float = 30.0
     """Time after which a link that carries nothing is closed; never less than three times `timeout`."""
 
+    transfer_timeout: float | None = 30.0
+    """Time in which at least 16 KiB have to come over a link while a message is arriving over it; a link that brings less
+    is closed, after twice this time at the latest (default 30). None: it may be as slow as it likes, but not silent for
+    `reuse_time`."""
+
     keepalive: float | None = 5.0
     """Time without an answer to a ping after which a redpoll peer is suspect; after three times that its link is
     closed. None: no pings; a frozen peer is then found by the next send's timeout."""
@@ -143,9 +149,13 @@ class Config:
     max_connections_per_host: int = 1_000
     """The same for those accepted from one IP address; all unix sockets count as one host."""
 
-    memory_limit: int | None = None
-    """Bytes of messages that the node holds in all. Not available in this release: only None. What bounds memory now
-    are `window_bytes`, `lookahead`, `max_message_size` and `send_queue_bytes`, each for one peer."""
+    memory_limit: int | None = _GIB
+    """Bytes that the node holds in all, 1 to 2**63-1 (default 1 GiB): large messages that are here in part, what waits
+    for a slot, what waits to be sent, what peers do not read, and 64 KiB for each link with TLS. What a handler has in its
+    hands does not count: slots bound it. At the limit no message above 64 KiB begins to arrive, and its link waits; of
+    those that have begun the one with the most bytes here goes on. The link with the most of what hardly moved for 5 s is
+    closed, and what waited for 8 s is refused as `Busy`. Large sends fail with `QueueFull`, and small ones once what waits
+    to be sent is this much by itself. A message of any legal size passes where nothing is held. None: no limit."""
 
     send_queue_limit: int = 100_000
     """Messages that wait to be sent to one peer, and requests to it that are done and wait for their answers, 1 to
@@ -378,6 +388,7 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "handshake_timeout": _seconds,
         "unclaimed_timeout": _seconds,
         "reuse_time": _seconds,
+        "transfer_timeout": _optional(_seconds),
         "keepalive": _optional(_seconds),
         "dial": _one_of("retry", "once"),
         "resume": _unavailable("a session that survives its link"),
@@ -387,7 +398,7 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "fragment_size": _integer(4096, 2**30),
         "max_connections": _integer(1, _U32),
         "max_connections_per_host": _integer(1, _U32),
-        "memory_limit": _unavailable("a limit over all peers"),
+        "memory_limit": _optional(_integer(1, _U63)),
         "send_queue_limit": _integer(1, _U32),
         "send_queue_bytes": _integer(1, _U63),
         "serializer": _serializer,

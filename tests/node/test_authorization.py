@@ -71,7 +71,7 @@ async def test_each_link_is_asked_about_once(kind: str) -> None:
         assert inbox.begun == [*(b"%d" % n for n in range(20)), b"x"]
         assert ours.asked == [PeerInfo(server.address, server.identity, False, True)]
         assert theirs.asked == [PeerInfo(client.address, client.identity, False, True)]
-        assert server.stats().unauthorized == client.stats().unauthorized == 0
+        assert server.stats().turned_away.unauthorized == client.stats().turned_away.unauthorized == 0
 
 
 async def test_by_certificate(redpoll_pki: Certificates) -> None:
@@ -96,7 +96,7 @@ async def test_by_certificate(redpoll_pki: Certificates) -> None:
                     assert "does not let this node in" in str(await refusal(sending))
         assert inbox.begun == [b"worker"]
         assert [peer.certificate.subject for peer in seen if peer.certificate] == ["CN=worker", "CN=guest"]
-        assert server.stats().unauthorized == 1
+        assert server.stats().turned_away.unauthorized == 1
 
 
 async def test_what_comes_waits() -> None:
@@ -170,7 +170,7 @@ async def test_who_is_not_let_in_is_told(kind: str, caplog: pytest.LogCaptureFix
         assert not inbox.begun
         assert server.stats().received == 0
         await until(lambda: server.stats().connections == client.stats().connections == 0, "the end of the links")
-        assert len(gate.asked) == server.stats().unauthorized <= 3
+        assert len(gate.asked) == server.stats().turned_away.unauthorized <= 3
         assert not server.peers
     record = caplog.records[0]
     assert (record.levelno, record.name) == (logging.WARNING, "redpoll.node")
@@ -187,7 +187,7 @@ async def test_who_is_dialled_and_not_let_in(kind: str) -> None:
         for attempt in (client.ready, client.check):
             with pytest.raises(NotAuthorized):
                 await within(attempt(server.address, timeout=None))
-        assert len(gate.asked) == client.stats().unauthorized == 3
+        assert len(gate.asked) == client.stats().turned_away.unauthorized == 3
     assert not inbox.begun
 
 
@@ -217,7 +217,7 @@ async def test_an_exception_is_a_no(caplog: pytest.LogCaptureFixture) -> None:
         async with make(Inbox(), authorize=authorize) as server, make(listen=False) as client:
             for _ in range(3):
                 await refusal(client.send(to(server)))
-            assert server.stats().unauthorized == 3
+            assert server.stats().turned_away.unauthorized == 3
         tracebacks = [record for record in caplog.records if record.exc_info]
         assert 1 <= len(tracebacks) <= 2
         assert tracebacks[0].getMessage() == "authorize raised, so the link is not let in"
@@ -228,7 +228,7 @@ async def test_no_answer_in_time_is_a_no() -> None:
     gate = Gate(hold=True)
     async with make(Inbox(), authorize=gate.later, handshake_timeout=0.1) as server, make(listen=False) as client:
         await refusal(client.send(to(server), timeout=None))
-        assert (gate.cancelled, server.stats().unauthorized) == (1, 1)
+        assert (gate.cancelled, server.stats().turned_away.unauthorized) == (1, 1)
 
 
 async def test_one_that_is_cancelled_is_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ async def test_one_that_is_cancelled_is_a_no(monkeypatch: pytest.MonkeyPatch) ->
 
     async with make(Inbox(), authorize=cancelled) as server, make(listen=False, dial="once") as client:
         future = client.send(to(server))
-        await until(lambda: server.stats().unauthorized == 1, "the no")
+        await until(lambda: server.stats().turned_away.unauthorized == 1, "the no")
         await until(lambda: server.stats().connections == 0, "the end of the link")
         await settle(future)
         assert future.exception() is not None
@@ -306,7 +306,7 @@ async def test_gone_before_there_is_an_answer() -> None:
             connection.transport.abort()  # type: ignore[union-attr]
         await until(lambda: gate.cancelled, "the end of it")
         link.close()
-        assert server.stats().unauthorized == 0
+        assert server.stats().turned_away.unauthorized == 0
     async with make(Inbox()) as server, make(authorize=gate.later, listen=False, connect_timeout=0.1) as client:
         with pytest.raises(NotSent):
             await within(client.send(to(server), dial="once"))
@@ -352,7 +352,7 @@ async def test_a_stop_waits_for_no_answer(role: str) -> None:
         async with make(later, port=address.port):
             await within(future)
             assert later.begun == [b"for the next"]
-        assert stopping.stats().unauthorized == 0
+        assert stopping.stats().turned_away.unauthorized == 0
     else:
         with pytest.raises(NotSent):
             await within(future)

@@ -370,17 +370,20 @@ async def test_paused_before_it_is_open(redpoll_pki: Certificates) -> None:
 
 
 async def test_who_asks_and_does_not_read(redpoll_pki: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What TLS itself has to say to one that does not read is bounded."""
+    """What TLS itself has to say to one that does not read is bounded, and who made it is told."""
+    told: list[bool] = []
     async with pair(redpoll_pki.issue("a"), redpoll_pki.issue("b")) as both:
         both.client.there.write(b"x")
         await until(lambda: both.server.read, "the first byte")
         secured = cast("Secured", both.server.transport)
         monkeypatch.setattr(secure, "KEPT_LIMIT", -1)
+        monkeypatch.setattr(secured, "_unread", lambda: told.append(True))
         secured.pause_writing()
         secured._object.write(b"x")
         both.client.there.write(b"x")
         await both.ended()
         assert "it does not read what TLS answers" in str(both.server.lost[0])
+        assert told == [True]
 
 
 class Counting:

@@ -302,6 +302,6 @@ def test_sections_that_the_code_cites(path: Path) -> None:
 def test_numbers() -> None:
     """Limits and times that the page gives are the code's."""
     assert f"{MAX_REFUSAL_TEXT:,} bytes of UTF-8" in TEXT
-    assert f"{EAGER_ALLOCATION >> 20} MiB" in section("2")
+    assert f"{EAGER_ALLOCATION >> 10} KiB" in section("2")
     assert f"{ANNOUNCEMENT_GRACE * 1000:.0f} ms" in section("5.1")
     assert f"{ANNOUNCEMENT_PATIENCE:.0f} s more" in section("5.1")

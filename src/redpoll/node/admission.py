@@ -101,11 +101,6 @@ class Admission:
             connection.link.leave(take_all=True)
             connection.wake()
 
-    @property
-    def unauthorized(self) -> int:
-        """How many links `authorize` did not let in."""
-        return 0 if self.authorization is None else self.authorization.refused
-
     @staticmethod
     def _is_meant(session: Session, connection: Connection) -> bool:
         """Whether who is at the other end may be the node that it says it is; if not, the link is closed."""

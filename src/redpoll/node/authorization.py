@@ -52,8 +52,6 @@ class Authorization:
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
         self._timers: dict[Connection, asyncio.TimerHandle] = {}
         self._silent_until = float("-inf")
-        #: How many were not let in.
-        self.refused = 0
 
     def allowed(self, connection: Connection) -> bool:
         """Whether a connection was let in."""
@@ -129,11 +127,13 @@ class Authorization:
             _logger.error("authorize raised, so the link is not let in", exc_info=error)
         self._refuse(connection, f"authorize raised {type(error).__name__}", error)
 
-    def _refuse(self, connection: Connection, detail: str, cause: Exception | None = None) -> None:
+    def _refuse(
+        self, connection: Connection, detail: str, cause: Exception | None = None, *, counts: bool = True
+    ) -> None:
         if self._verdicts.get(connection, True) is not None:
             # It is gone, or was told something else meanwhile.
             return
-        self.refused += 1
+        connection.link.memory.tally.unauthorized += counts
         error = NotAuthorized(detail, connection.name)
         error.__cause__ = cause
         self._verdicts[connection] = error
@@ -153,9 +153,8 @@ class Authorization:
         """Wait for no word about those that came in: the node stops. Return them; nothing is taken from them."""
         waiting = [each for each in self._tasks if not each.link.dialled]
         for connection in waiting:
-            self._refuse(connection, "the node stops")
+            self._refuse(connection, "the node stops", counts=False)
             self._tasks[connection].cancel()
-        self.refused -= len(waiting)
         return waiting
 
     async def close(self) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from redpoll.node.hooks import PeerInfo
-from redpoll.stats import NodeStats, PeerStats
+from redpoll.stats import NodeStats, PeerStats, TurnedAway
 
 if TYPE_CHECKING:
     from redpoll.node.peers import Peers
@@ -30,6 +31,7 @@ class Census:
         """The counters of all peers."""
         records: dict[str, PeerStats] = {}
         for peer in self._peers.routes:
+            peer.slots.count()
             label = name = _label(peer)
             number = 1
             while label in records:
@@ -37,11 +39,13 @@ class Census:
                 number += 1
                 label = f"{name} ({number})"
             records[label] = _record(peer)
+        memory = self._peers.memory
         return NodeStats.of(
             records,
             connections=len(self._peers.connections),
-            unauthorized=self._peers.admission.unauthorized,
             gone=(self._gone,),
+            memory_held=memory.held,
+            turned_away=TurnedAway(**asdict(memory.tally)),
         )
 
 

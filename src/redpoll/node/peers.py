@@ -15,12 +15,22 @@ from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
 from redpoll.config import Config, is_encrypted
-from redpoll.errors import Closed, NotAuthorized, PeerLost, RedpollError, ShuttingDown, TLSError, UsageError
+from redpoll.errors import (
+    Closed,
+    NotAuthorized,
+    PeerLost,
+    ProtocolError,
+    RedpollError,
+    ShuttingDown,
+    TLSError,
+    UsageError,
+)
 from redpoll.node.absent import REMEMBERED_FOR, Absent
 from redpoll.node.admission import Admission
 from redpoll.node.census import Census, info
 from redpoll.node.ends import Ends
 from redpoll.node.places import Places
+from redpoll.node.pressure import Pressure
 from redpoll.node.received import Received
 from redpoll.node.routes import Claim, Routes
 from redpoll.node.sending import Sending
@@ -32,6 +42,7 @@ from redpoll.transport.secure import Secured
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.link import Link
+from redpoll.wire.memory import TLS_LINK, Memory
 from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
@@ -87,11 +98,13 @@ class Peers:
             handshake_timeout=config.handshake_timeout,
             keepalive=config.keepalive,
             reuse_time=config.effective_reuse_time,
+            transfer_timeout=config.transfer_timeout,
             queue_messages=config.send_queue_limit,
             queue_bytes=config.send_queue_bytes,
             flat=not serializer.wants_buffer,
         )
-        self.pool = SlotPool(config.node_slots)
+        self.memory = Memory(config.memory_limit)
+        self.pool = SlotPool(config.node_slots, self.memory)
         self.ends = Ends(self)
         self.census = Census(self)
         self._bodies = BodyPool()
@@ -99,10 +112,10 @@ class Peers:
         self.admission = Admission(self)
         self.absent = Absent(self.loop, REMEMBERED_FOR, self.forget_if_idle)
         self.connections: set[Connection] = set()
-        self.places = Places(config)
+        self.places = Places(config, self.memory.tally)
         self.credentials: Credentials | None = None
         self._silent_until = float("-inf")
-        self.turned_away = 0
+        self.pressure = Pressure(self)
         self.stopping = False
         self.dialler: Dialler
         #: Exactly one of the two is there.
@@ -123,27 +136,35 @@ class Peers:
 
     def admits(self, remote: Address) -> bool:
         """Whether a stranger may come in."""
-        if self.stopping or not self.places.admits(remote.host, len(self.connections)):
-            self.turned_away += 1
-            return False
-        return True
+        return not self.stopping and self.places.admits(remote.host, len(self.connections))
 
     def accepted(self, remote: Address) -> asyncio.BufferedProtocol:
         """A stranger came in."""
-        link = Link(self.settings, dialled=False, now=self.loop.time(), make=Received, bodies=self._bodies)
+        link = self._new_link(dialled=False)
         connection = Connection(self, link, remote, self.loop)
-        self.connections.add(connection)
-        self.places.take(remote.host)
         credentials = self.credentials
-        if credentials is None or not credentials.can_listen or not is_encrypted(remote, self.config):
+        protocol: asyncio.BufferedProtocol = connection
+        if credentials is not None and credentials.can_listen and is_encrypted(remote, self.config):
             # Who has no certificate to show listens only where nothing is encrypted.
-            return connection
-        return self.secured(connection)
+            protocol = self.secured(connection)
+        self._count(connection)
+        self.places.take(remote.host)
+        return protocol
+
+    def _count(self, connection: Connection) -> None:
+        """A connection is there, or is about to be; `lost` is called for it."""
+        if connection not in self.connections:
+            self.connections.add(connection)
+            if connection.secured is not None:
+                self.memory.links += TLS_LINK
 
     def dialled(self, remote: Address, peer: Peer) -> Connection:
         """A connection that this node dialled for a peer."""
-        link = Link(self.settings, dialled=True, now=self.loop.time(), make=Received, bodies=self._bodies)
-        return Connection(self, link, remote, self.loop, peer)
+        return Connection(self, self._new_link(dialled=True), remote, self.loop, peer)
+
+    def _new_link(self, *, dialled: bool) -> Link:
+        now = self.loop.time()
+        return Link(self.settings, dialled=dialled, now=now, make=Received, bodies=self._bodies, memory=self.memory)
 
     def secured(self, connection: Connection, name: str | None = None) -> Secured:
         """Put TLS under a connection.
@@ -157,11 +178,14 @@ class Peers:
             raise Closed("node")
         session = credentials.dial(connection.remote, name) if name else credentials.accept(connection.remote)
         connection.secured = session
-        return Secured(session, connection)
+        return Secured(session, connection, self._unread)
+
+    def _unread(self) -> None:
+        self.memory.tally.slow_readers += 1
 
     def opened(self, connection: Connection) -> None:
         """Introduce this node."""
-        self.connections.add(connection)
+        self._count(connection)
         settings = self.settings
         port, flags = settings.port, 0
         if not port:
@@ -244,6 +268,14 @@ class Peers:
     def _turn_away(self, peer: Peer, link: Link) -> None:
         peer.slots.turn_away(link, ShuttingDown.code, "the node is stopping", promised=self.closing is not None)
 
+    def held_up(self, connection: Connection, now: float) -> None:
+        """There is no memory for what a connection brings."""
+        self.pressure.held_up(connection, now)
+
+    def backed_up(self) -> None:
+        """Somebody does not read."""
+        self.pressure.backed_up()
+
     def suspect(self, connection: Connection) -> None:
         """A ping was not answered in time: tell whoever wants to know."""
         peer = connection.link.peer
@@ -267,6 +299,7 @@ class Peers:
             self.places.free(connection.remote.host)
         self.admission.forget(connection)
         peer = link.peer
+        self._note_end(connection, error)
         if peer is None:
             link.lost()
             if isinstance(error, TLSError | NotAuthorized) and not link.dialled:
@@ -281,6 +314,7 @@ class Peers:
         now = self.loop.time()
         peer.trouble = error
         peer.detach(link, error, now)
+        self.pressure.eased()
         self.room(peer)
         if self.dispatcher is not None:
             # What waited until this link takes more output has nothing to wait for now.
@@ -299,6 +333,20 @@ class Peers:
                 self.places.leave(peer, connection.remote.host)
             self.forget_if_idle(peer)
 
+    def _note_end(self, connection: Connection, error: RedpollError) -> None:
+        """Count what the end of a connection says of its other end."""
+        if connection.secured is not None:
+            self.memory.links -= TLS_LINK
+        tally = self.memory.tally
+        link = connection.link
+        if isinstance(error, ProtocolError):
+            tally.protocol_errors += 1
+        elif link.handshake is None and not link.dialled and not isinstance(error, Closed):
+            if connection.error is error and isinstance(error, PeerLost):
+                tally.handshakes_late += 1
+            else:
+                tally.handshakes_failed += 1
+
     def _tell_of(self, error: TLSError | NotAuthorized) -> None:
         """Log why a stranger was turned away: it is no peer to tell of, and may not know it."""
         now = self.loop.time()
@@ -314,10 +362,14 @@ class Peers:
 
     def begun(self, peer: Peer) -> None:
         """Messages of a peer were begun: read on if that was stopped."""
-        if peer.slots.resumable:
+        slots = peer.slots
+        if slots.charged and not slots.inbox:
+            slots.charge(0)
+            if self.memory.waiting:
+                self.pressure.eased()
+        if slots.resumable:
             for link in peer.links:
-                if link.owner.transport is not None:
-                    link.owner.transport.resume_reading()
+                link.owner.resume_reading()
 
     def drained(self, peer: Peer) -> None:
         """A peer took what was written to it: more of its messages may be begun."""
@@ -332,6 +384,7 @@ class Peers:
         """Know a peer no longer if nothing is kept for it and nobody waits for it; what it counted stays in the sums."""
         if not peer.idle or peer in self.absent or peer in self.dialler:
             return
+        peer.slots.charge(0)
         self.census.forget(peer)
         self.routes.forget(peer)
         self.dialler.forget(peer)
@@ -435,6 +488,8 @@ class Peers:
             self._timers[peer] = self.loop.call_later(_LAG / 5, self._ring, peer, True)
             return
         peer.armed = None
+        for link in peer.links:
+            link.owner.look_at_output(now)
         peer.expire(now)
         following = peer.deadlines.next()
         if following is not None:
@@ -451,6 +506,7 @@ class Peers:
             timer.cancel()
         self._timers.clear()
         self.absent.clear()
+        self.pressure.close()
 
     def close(self, link: Link, error: RedpollError) -> None:
         """Close a link because of an error."""

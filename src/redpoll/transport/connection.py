@@ -99,6 +99,12 @@ class Keeper(Protocol):
     def suspect(self, connection: Connection) -> None:
         """A ping was not answered in time."""
 
+    def held_up(self, connection: Connection, now: float) -> None:
+        """The node has no memory for what the link brings: it does not read until `Connection.read_on`."""
+
+    def backed_up(self) -> None:
+        """The other end of a connection does not read what is written to it."""
+
     def parting(self, connection: Connection) -> None:
         """A goodbye was said on it."""
 
@@ -117,7 +123,8 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_awaiting", "_closing", "_kernel", "_left", "_loop", "_reader", "_reading", "_shared", "_since_read", "_single",
+        "_awaiting", "_closing", "_handed", "_kernel", "_left", "_loop", "_reader", "_reading", "_shared", "_since_read",
+        "_single",
         "_time", "_timer", "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "secured", "target",
         "transport",
     )  # fmt: skip
@@ -151,6 +158,8 @@ class Connection(asyncio.BufferedProtocol):
         self._left = 0
         #: Made with the first long body.
         self._kernel: KernelBuffers | None = None
+        #: Bytes that were with the system when that was last looked at.
+        self._handed = 0
         self._timer: asyncio.TimerHandle | None = None
 
     # What asyncio calls
@@ -185,13 +194,15 @@ class Connection(asyncio.BufferedProtocol):
             self._reader.received(self._shared, nbytes, now)
             self._act(now)
         except (ProtocolError, TLSError) as error:
-            self._break(error)
+            self._broken(error)
             return
         finally:
             self._reading = False
         link = self.link
         if link.long_body or self._kernel is not None:
             self._kernel_buffers().receiving(link.long_body)
+        if link.attention:
+            self._attend(now)
         if link.out or link.transfers:
             self.flush()
         peer = link.peer
@@ -199,6 +210,21 @@ class Connection(asyncio.BufferedProtocol):
             self.keeper.room(peer)
         if link.state is not LinkState.OPEN:
             self.part()
+
+    def _broken(self, error: ProtocolError | TLSError) -> None:
+        if self.link.peer is not None:
+            error.address = self.link.peer.address
+        elif isinstance(error, TLSError):
+            error.address = self.remote
+        self.fail(error)
+
+    def _attend(self, now: float) -> None:
+        """The link has something to wait for, or to be looked at earlier than was told."""
+        self.link.attention = False
+        if self._reader.waits and self.transport is not None:
+            self.transport.pause_reading()
+            self.keeper.held_up(self, now)
+        self.arm()
 
     def _act(self, now: float) -> None:
         link = self.link
@@ -269,12 +295,41 @@ class Connection(asyncio.BufferedProtocol):
         """The transport drained: go on with fragments and the queue."""
         if self.error is None:
             self.link.writable = True
+            self.look_at_output(self._time())
             self._unread = 0
+            if self.link.memory.unread:
+                self.link.memory.heaps_up(self.link, 0)
             self.flush()
             if self.link.peer is not None and self.link.peer.slots.inbox:
                 self.keeper.drained(self.link.peer)
 
     # What the keeper calls
+
+    def read_on(self) -> None:
+        """There is memory for what the link waits with, or that was turned away."""
+        if self.transport is None or self.error is not None:
+            return
+        now = self._time()
+        self._reading = True
+        try:
+            self._reader.read_on(self._shared, now)
+            self._act(now)
+        except (ProtocolError, TLSError) as error:
+            self._broken(error)
+            return
+        finally:
+            self._reading = False
+        self.resume_reading()
+        if self.link.attention:
+            self._attend(now)
+        self.flush()
+        if self.link.state is not LinkState.OPEN:
+            self.part()
+
+    def resume_reading(self) -> None:
+        """Read again, unless something else still speaks against it."""
+        if self.transport is not None and not self.link.stands_still:
+            self.transport.resume_reading()
 
     @property
     def certificate(self) -> Certificate | None:
@@ -295,18 +350,10 @@ class Connection(asyncio.BufferedProtocol):
             if self._reader.stalled and link.peer is not None:
                 self._reader.resume(self._shared, now)  # type: ignore[unreachable]  # the keeper gave it its peer
         except (ProtocolError, TLSError) as error:
-            self._break(error)
+            self._broken(error)
             return
         self.after_binding(now)
         self.wake()
-
-    def _break(self, error: ProtocolError | TLSError) -> None:
-        """Close because of what the other end sent."""
-        if self.link.peer is not None:
-            error.address = self.link.peer.address
-        elif isinstance(error, TLSError):
-            error.address = self.remote
-        self.fail(error)
 
     @property
     def backed_up(self) -> bool:
@@ -371,6 +418,8 @@ class Connection(asyncio.BufferedProtocol):
             self._write(transport, parts, _VECTORED)
         if link.transfers:
             self._write_fragments(transport)
+        if link.last_large is not None or link.transfers:
+            self._handed = link.bytes_sent - transport.get_write_buffer_size()
         if not link.writable:
             self._left = transport.get_write_buffer_size()
             return
@@ -411,14 +460,32 @@ class Connection(asyncio.BufferedProtocol):
             self._kernel = KernelBuffers(None if transport is None else transport.get_extra_info("socket"))
         return self._kernel
 
+    def look_at_output(self, now: float) -> None:
+        """Before anything is called late: what the system took since it was written, or last looked at, is progress."""
+        link = self.link
+        if self.transport is None or not (link.transfers or link.last_large):
+            return
+        before, self._handed = self._handed, link.bytes_sent - self.transport.get_write_buffer_size()
+        if self._handed > before:
+            link.moved(before, now)
+
+    def count_unread(self) -> None:
+        """Look at what the other end took of what was added to a full transport."""
+        if self.transport is not None:
+            self._heaps_up(self.transport, 0)
+
     def _heaps_up(self, transport: asyncio.Transport, size: int) -> bool:
         """Count what is added to a full transport; False if the other end takes too little of it, and the link is closed."""
-        taken = self._left - transport.get_write_buffer_size()
+        self._left, taken = transport.get_write_buffer_size(), self._left - transport.get_write_buffer_size()
         self._unread = max(0, self._unread - taken) + size
         # Behind a message of libchirp's that is half written nothing was given to the transport.
         waiting = self._unread + self.link.out_bytes
+        self.link.memory.heaps_up(self.link, waiting)
+        self.keeper.backed_up()
         if waiting <= UNREAD_LIMIT:
             return True
+        if self.error is None:
+            self.link.memory.tally.slow_readers += 1
         self.fail(PeerLost(self.name, f"it does not read: {waiting} bytes more than it takes wait for it"))
         return False
 

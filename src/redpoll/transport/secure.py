@@ -81,8 +81,18 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         session: Whom the link may lead to.
     """
 
-    def __init__(self, session: Session, protocol: asyncio.BufferedProtocol) -> None:
+    def __init__(
+        self, session: Session, protocol: asyncio.BufferedProtocol, unread: Callable[[], None] | None = None
+    ) -> None:
+        """Make it for one protocol.
+
+        Args:
+            session: Whom the link may lead to.
+            protocol: What reads and writes over it.
+            unread: Called when it is closed because the other end does not read what TLS answers.
+        """
         super().__init__()
+        self._unread = unread
         self.session = session
         self._object = session.object
         self._incoming = session.incoming
@@ -298,6 +308,8 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
             self._flush()
         elif self._outgoing.pending > KEPT_LIMIT:
             self._lose("it does not read what TLS answers")
+            if self._unread is not None:
+                self._unread()
             self._below.abort()
 
     # As a transport

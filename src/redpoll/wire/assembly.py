@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from typing import TYPE_CHECKING
 
 from redpoll.wire.mapping import MAPS, Mapping
 
-__all__ = ["EAGER_ALLOCATION", "KEPT_BODIES", "KEPT_SIZE", "MAPPED", "STEP", "Assembly", "BodyPool", "Memory"]
+if TYPE_CHECKING:
+    from redpoll.wire.memory import Memory
 
-#: Bytes that a body gets at most before any of it arrived, and no more than its first frame brings: a link reads one
-#: frame at a time, so nothing that is only announced adds up. A body grows to twice what has arrived of it, but one that
-#: is not mapped by `STEP` at most: fresh memory costs time by the page, and meanwhile no link of the loop is read.
-EAGER_ALLOCATION = 1024 * 1024
+__all__ = ["EAGER_ALLOCATION", "KEPT_BODIES", "KEPT_SIZE", "MAPPED", "STEP", "Assembly", "BodyPool", "Buffer"]
+
+#: Bytes that a body gets at most before any of it arrived, and no more than its first frame brings: of bodies that are only
+#: announced, one on each link that there may be, all together are below the default of `memory_limit`. A body grows to
+#: twice what has arrived of it, but by `STEP` at most: fresh memory costs time by the page, and meanwhile no link of the
+#: loop is read.
+EAGER_ALLOCATION = 64 * 1024
 STEP = 4 * 1024 * 1024
 
 #: A body of more bytes than this is mapped. Memory of up to 32 MiB the C library keeps, pages and all, to be used again.
@@ -30,7 +35,7 @@ KEPT_SIZE = 4 * 1024 * 1024
 
 
 #: Where a body is.
-Memory = bytearray | Mapping
+Buffer = bytearray | Mapping
 
 
 class BodyPool:
@@ -45,7 +50,7 @@ class BodyPool:
     def __init__(self) -> None:
         self._kept: deque[bytearray] = deque(maxlen=KEPT_BODIES)
 
-    def keep(self, buffer: Memory) -> None:
+    def keep(self, buffer: Buffer) -> None:
         """Note a body that is being handed out."""
         if (
             isinstance(buffer, bytearray)
@@ -92,9 +97,12 @@ class Assembly:
         filled: Bytes that have arrived.
         buffer: Where they are.
         discarded: Whether the message was given up: its bytes are still counted, but no longer kept.
+        memory: What the buffer is charged to; None is nothing.
     """
 
-    __slots__ = ("buffer", "discarded", "filled", "header", "identity", "kind", "left", "serial", "size", "total")
+    __slots__ = (
+        "buffer", "discarded", "filled", "header", "identity", "kind", "left", "memory", "serial", "size", "total"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -116,13 +124,19 @@ class Assembly:
         self.size = total + len(header)
         self.filled = 0
         self.discarded = False
+        self.memory: Memory | None = None
         kept = None if pool is None else pool.take(total)
-        self.buffer: Memory = _memory(total, min(first, EAGER_ALLOCATION)) if kept is None else kept
+        self.buffer: Buffer = _memory(total, min(first, EAGER_ALLOCATION)) if kept is None else kept
 
     @property
     def complete(self) -> bool:
         """Whether all has arrived."""
         return self.filled == self.total
+
+    @property
+    def at_end(self) -> bool:
+        """Whether what comes next needs more memory than this has."""
+        return self.filled >= len(self.buffer) and not self.discarded
 
     def room(self, wanted: int) -> memoryview:
         """Return where the next bytes go: at least one, at most `wanted`, which must not reach beyond the body.
@@ -151,24 +165,29 @@ class Assembly:
     def discard(self) -> None:
         """Give the message up, and keep nothing of it: what still comes is counted and thrown away."""
         self.discarded = True
+        if self.memory is not None:
+            self.memory.drop(self)
         self.header = b""
         self.buffer = bytearray()
 
     def _grow(self, least: int) -> None:
-        """Grow to twice the size, and by at least some bytes, which the body has to have."""
+        """Grow to twice the size, but by `STEP` at most, or by as many bytes as the body needs now."""
         buffer = self.buffer
         size = len(buffer)
+        spare = 0 if self.memory is not None and self.memory.full else min(size, STEP)
+        missing = min(self.total - size, max(spare, least))
+        if self.memory is not None:
+            self.memory.bodies += missing
         if isinstance(buffer, Mapping):
-            buffer.resize(min(self.total, size + max(size, least)))
+            buffer.resize(size + missing)
             return
-        missing = min(self.total - size, max(min(size, STEP), least))
         while missing > 0:
             step = min(missing, len(_ZEROS))
             buffer += _ZEROS if step == len(_ZEROS) else bytes(step)
             missing -= step
 
 
-def _memory(total: int, size: int) -> Memory:
+def _memory(total: int, size: int) -> Buffer:
     """Memory for the first bytes of a body."""
     if MAPS and total > MAPPED and size:
         return Mapping(size)

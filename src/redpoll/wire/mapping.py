@@ -41,10 +41,11 @@ class Mapping(mmap.mmap):
         if filled < self.made:
             return
         start = filled - filled % mmap.PAGESIZE
+        stop = min(start + AHEAD, len(self))
         try:
-            self.madvise(_MADV_POPULATE_WRITE, start, min(AHEAD, len(self) - start))
+            self.madvise(_MADV_POPULATE_WRITE, start, stop - start)
         except OSError:
             # An older system, or one without room: the next byte that is written will tell.
             self.made = sys.maxsize
         else:
-            self.made = start + AHEAD
+            self.made = stop

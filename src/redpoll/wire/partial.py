@@ -51,6 +51,15 @@ class Partial:
         """Whether any of these will be handed over."""
         return any(not body.discarded for body in self._bodies.values())
 
+    @property
+    def oldest(self) -> Assembly | None:
+        """What began first of what will be handed over."""
+        return next((body for body in self._bodies.values() if not body.discarded), None)
+
+    def all(self) -> list[Assembly]:
+        """All that is begun."""
+        return list(self._bodies.values())
+
     def get(self, identity: bytes, serial: int) -> Assembly | None:
         """What was begun under an identity and a serial."""
         return self._bodies.get((identity, serial))
@@ -93,6 +102,14 @@ class Partial:
         for key in keys:
             self.answers.pop(key).discard()
         self._count_unwanted(len(keys))
+
+    def discard(self, body: Assembly) -> None:
+        """Keep nothing of a message that was begun: its place is given back."""
+        if not body.discarded and self._bodies.get((body.identity, body.serial)) is body:
+            self._messages -= 1
+            self._bytes -= body.size
+            self._count_unwanted(1)
+        body.discard()
 
     def discard_later(self, serial: int) -> None:
         """Keep no message later than one that is to be acknowledged: it is sent again over another link."""
