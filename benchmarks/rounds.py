@@ -7,7 +7,9 @@ import subprocess
 import sys
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from statistics import median
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks.model import UVLOOP, Comparison, Contender, Figures, Job, Peer, Row
@@ -133,13 +135,15 @@ def run_row(row: Row, settings: Settings, say: Callable[[str], None]) -> list[Re
     jobs = [job if settings.count is None else scaled(job, settings.count) for job in row.jobs]
     results = {(each.name, job.name): Result(each, job) for each in contenders for job in jobs}
     answers: dict[tuple[str, str], list[Fields]] = {key: [] for key in results}
-    for number in range(settings.rounds):
-        for contender in contenders if number % 2 == 0 else contenders[::-1]:
-            say(f"{row.name}: round {number + 1} of {settings.rounds}, {contender.name}")
-            for job, client, server in run_once(contender, jobs, interpreter(contender.peer, settings)):
-                key = contender.name, job.name
-                results[key].rounds.append(row.measure(job, client, server))
-                answers[key].append(client)
+    with TemporaryDirectory(prefix="benchmark-") as folder:
+        options = row.prepare(Path(folder)) if row.prepare is not None else {}
+        for number in range(settings.rounds):
+            for contender in contenders if number % 2 == 0 else contenders[::-1]:
+                say(f"{row.name}: round {number + 1} of {settings.rounds}, {contender.name}")
+                for job, client, server in run_once(contender, jobs, options, interpreter(contender.peer, settings)):
+                    key = contender.name, job.name
+                    results[key].rounds.append(row.measure(job, client, server))
+                    answers[key].append(client)
     if row.pool is not None:
         for key, result in results.items():
             result.pooled = row.pool(answers[key])
@@ -151,15 +155,18 @@ def scaled(job: Job, count: int) -> Job:
     return replace(job, count=count, warm_up=min(job.warm_up, count))
 
 
-def run_once(contender: Contender, jobs: Sequence[Job], python: str) -> list[tuple[Job, Fields, Fields]]:
+def run_once(
+    contender: Contender, jobs: Sequence[Job], prepared: Fields, python: str
+) -> list[tuple[Job, Fields, Fields]]:
     """Start both ends of `contender`, give them every job and return the answers of client and server."""
     done = []
+    common = {**prepared, **contender.options}
     with ExitStack() as stack:
         server = stack.enter_context(
-            End(contender.name, contender.module, "server", {**contender.options, **contender.server}, python)
+            End(contender.name, contender.module, "server", {**common, **contender.server}, python)
         )
         address = server.read()["address"]
-        options = {**contender.options, **contender.client, "address": address}
+        options = {**common, **contender.client, "address": address}
         module = contender.client_module or contender.module
         client = stack.enter_context(End(contender.name, module, "client", options, python))
         client.read()

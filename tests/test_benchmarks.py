@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import ssl
 import sys
 from pathlib import Path
 
 import pytest
 
 from benchmarks.__main__ import main
+from benchmarks.encryption import certificates, context
 from benchmarks.latency import percentile
 from benchmarks.model import REDPOLL, SOCKETS, Comparison, Contender, Figure, Job, Peer, Row, message_rate
 from benchmarks.processes import BenchmarkError, End
@@ -63,6 +65,27 @@ def test_sockets_run_against_themselves(capsys: pytest.CaptureFixture[str]) -> N
     assert "load average" in printed
     assert "sockets blocking" in printed
     assert "medians of 2 rounds" in printed
+
+
+def test_peers_of_encrypted_rows_run(capsys: pytest.CaptureFixture[str]) -> None:
+    """The peers that redpoll's TLS is measured beside have TLS too, and the files of a row reach both their ends."""
+    assert main(["tls_large", "--only", "sockets", "--rounds", "1", "--count", "5"]) == 0
+    only = ["--only", "asyncio", "--only", "uvloop"]
+    assert main(["tls_idle_memory", *only, "--rounds", "1", "--count", "5"]) == 0
+
+    printed = capsys.readouterr().out
+    for name in ("sockets blocking", "asyncio bare protocol", "uvloop bare protocol"):
+        assert name in printed
+
+
+@pytest.mark.parametrize("server_side", [False, True])
+def test_encrypted_ends_want_certificates_of_one_ca(tmp_path: Path, server_side: bool) -> None:
+    """An end that is to encrypt checks the other end's certificate; one that is not has no context."""
+    made = context({**certificates(tmp_path), "encrypted": True}, server_side=server_side)
+    assert made is not None
+    assert made.verify_mode is ssl.CERT_REQUIRED
+    assert len(made.get_ca_certs()) == 1
+    assert context({}, server_side=server_side) is None
 
 
 def test_list_names_every_benchmark(capsys: pytest.CaptureFixture[str]) -> None:

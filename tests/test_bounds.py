@@ -28,6 +28,23 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_throttling.py::test_the_window_bounds_bytes",
             "node/test_throttling.py::test_one_message_of_any_size_fits_the_window",
         ],
+        "bytes held for all peers together": [
+            "wire/test_memory.py::test_at_the_limit_no_large_body_begins",
+            "wire/test_memory.py::test_the_one_with_the_most_goes_on",
+            "wire/test_memory.py::test_at_the_limit_a_peer_has_the_lookahead_alone",
+            "node/test_pressure.py::test_senders_wait_and_go_on",
+            "node/test_pressure.py::test_a_full_inbox_drains",
+            "node/test_pressure.py::test_what_is_not_read_is_memory",
+        ],
+        "how long a message waits for memory": [
+            "wire/test_memory.py::test_what_waits_too_long_is_refused",
+            "node/test_pressure.py::test_who_waits_too_long_is_refused",
+            "node/test_pressure.py::test_libchirp_that_waits_too_long_is_closed",
+        ],
+        "how long what fills the memory may stand still": [
+            "wire/test_memory.py::test_who_holds_most_and_does_not_move_is_named",
+            "node/test_pressure.py::test_who_holds_the_memory_and_does_not_move_is_closed",
+        ],
         "bytes read on behind a full node from libchirp": [
             "node/test_throttling.py::test_a_node_stops_reading_behind_the_lookahead"
         ],
@@ -50,6 +67,10 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "bytes queued to one peer": [
             "node/test_sending.py::test_the_queue_is_bounded_in_bytes",
             "node/test_sending.py::test_the_queue_takes_one_message_of_any_size",
+        ],
+        "bytes queued to all peers": [
+            "wire/test_memory.py::test_queues_keep_within_the_limit",
+            "node/test_pressure.py::test_sends_past_the_limit_fail",
         ],
         "messages in flight to one peer": [
             "wire/test_link.py::test_window_in_messages",
@@ -91,6 +112,12 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_claims.py::test_a_stranger_becomes_a_peer_of_its_own",
             "node/test_claims.py::test_who_does_not_answer_leaves_doubt",
         ],
+        "how long `authorize` takes": ["node/test_authorization.py::test_no_answer_in_time_is_a_no"],
+        "what comes over a link that `authorize` is asked about": ["node/test_authorization.py::test_what_comes_waits"],
+        "how long a link is kept that was not let in, to tell it": [
+            "node/test_authorization.py::test_what_is_written_to_who_is_not_let_in"
+        ],
+        "tracebacks of an `authorize` that raises": ["node/test_authorization.py::test_an_exception_is_a_no"],
         "cancels over a link whose peer is not known yet": [
             "wire/test_controls.py::test_cancels_before_the_peer_is_known"
         ],
@@ -146,6 +173,10 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "how long one to libchirp that was cancelled holds up the next": [
             "wire/test_peer.py::test_plain_cancelled",
             "wire/test_peer.py::test_plain_cancelled_without_a_deadline",
+        ],
+        "how slowly a message may arrive": [
+            "wire/test_arrival.py::test_a_link_that_brings_a_byte_a_second_is_lost",
+            "node/test_pressure.py::test_slow_senders_are_closed_and_counted",
         ],
         "how long a message waits for a consumer": ["node/test_pulling.py::test_what_nobody_takes_is_refused"],
         "how long a link may be idle": ["transport/test_connection.py::test_an_idle_link_is_closed_and_made_again"],

@@ -42,6 +42,7 @@ DEFAULTS = {
     "handshake_timeout": 10.0,
     "unclaimed_timeout": 5.0,
     "reuse_time": 30.0,
+    "transfer_timeout": 30.0,
     "keepalive": 5.0,
     "dial": "retry",
     "resume": None,
@@ -51,12 +52,13 @@ DEFAULTS = {
     "fragment_size": MIB,
     "max_connections": 10_000,
     "max_connections_per_host": 1_000,
-    "memory_limit": None,
+    "memory_limit": 1024 * MIB,
     "send_queue_limit": 100_000,
     "send_queue_bytes": 64 * MIB,
     "serializer": "raw",
     "encryption": "auto",
     "tls": None,
+    "authorize": None,
 }
 
 # The smallest and the largest value of each number that has limits.
@@ -73,13 +75,27 @@ LIMITS = {
     "fragment_size": (4 * KIB, 2**30),
     "max_connections": (1, 2**32 - 1),
     "max_connections_per_host": (1, 2**32 - 1),
+    "memory_limit": (1, 2**63 - 1),
     "send_queue_limit": (1, 2**32 - 1),
     "send_queue_bytes": (1, 2**63 - 1),
 }
 
-TIMES = ["timeout", "connect_timeout", "handshake_timeout", "unclaimed_timeout", "reuse_time", "keepalive"]
+TIMES = [
+    "timeout",
+    "connect_timeout",
+    "handshake_timeout",
+    "unclaimed_timeout",
+    "reuse_time",
+    "transfer_timeout",
+    "keepalive",
+]
 FLAGS = ["listen", "acknowledge", "cancel_handlers", "answer_libchirp"]
-MAY_BE_NONE = [name for name, value in DEFAULTS.items() if value is None] + ["timeout", "keepalive"]
+MAY_BE_NONE = [name for name, value in DEFAULTS.items() if value is None] + [
+    "timeout",
+    "keepalive",
+    "transfer_timeout",
+    "memory_limit",
+]
 
 
 def _refused(**options: Any) -> str:
@@ -443,3 +459,10 @@ def test_any_values_make_a_config_or_a_config_error(options: dict[str, Any]) -> 
 def test_the_module_exports_what_it_says() -> None:
     """Every name in __all__ is there."""
     assert all(hasattr(module, name) for name in module.__all__)
+
+
+def test_authorize_is_a_function() -> None:
+    """What can be called does, and None; nothing else."""
+    assert _taken("authorize", None) is None
+    assert _taken("authorize", bool) is bool
+    assert "must be a function, not str" in _refused(authorize="everybody")

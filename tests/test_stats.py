@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redpoll.stats import NodeStats, PeerStats
+from redpoll.stats import NodeStats, PeerStats, TurnedAway
 
 NAMES = [each.name for each in fields(PeerStats)]
 RECORDS = st.builds(PeerStats, **{name: st.integers(0, 2**40) for name in NAMES})
@@ -62,6 +62,13 @@ def test_records_cannot_be_changed() -> None:
 
 def test_records_pickle() -> None:
     """A record can be sent to another process."""
-    stats = NodeStats.of({"a": PeerStats(sent=3, late=1)}, connections=2, gone=[PeerStats(sent=1)])
+    stats = NodeStats.of(
+        {"a": PeerStats(sent=3, late=1)},
+        connections=2,
+        gone=[PeerStats(sent=1)],
+        memory_held=9,
+        turned_away=TurnedAway(too_large=4),
+    )
+    assert (stats.memory_held, stats.turned_away.too_large) == (9, 4)
     assert pickle.loads(pickle.dumps(stats)) == stats
     assert pickle.loads(pickle.dumps(stats.peers["a"])) == stats.peers["a"]

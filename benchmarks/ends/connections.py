@@ -8,6 +8,7 @@ import socket
 from typing import cast
 
 from benchmarks.control import Control, Countdown, Fields, arguments, now, run_async
+from benchmarks.encryption import context, encrypted
 from benchmarks.memory import allow_descriptors, resident_bytes
 
 HANDSHAKE_SIZE = 18
@@ -37,10 +38,13 @@ class Bare(asyncio.BufferedProtocol):
         self._countdown.take()
 
 
-async def hold(control: Control) -> None:
+async def hold(control: Control, options: Fields) -> None:
     """Hold each job's connections and report the growth of resident memory for each of them."""
     countdown = Countdown()
-    server = await asyncio.get_running_loop().create_server(lambda: Bare(countdown), "127.0.0.1", 0, backlog=1000)
+    tls = context(options, server_side=True)
+    server = await asyncio.get_running_loop().create_server(
+        lambda: Bare(countdown), "127.0.0.1", 0, backlog=1000, ssl=tls
+    )
     control.write(address="{}:{}".format(*server.sockets[0].getsockname()))
     async for job in control.jobs_async():
         allow_descriptors(job["count"])
@@ -61,7 +65,7 @@ def connect(control: Control, options: Fields) -> None:
         allow_descriptors(len(kept) + job["count"])
         started = now()
         for _ in range(job["count"]):
-            connection = socket.create_connection((host, int(port)))
+            connection = encrypted(socket.create_connection((host, int(port))), options, server_side=False)
             kept.append(connection)
             # Port 0: this node does not listen. Every connection is a peer of its own.
             connection.sendall(bytes(2) + os.urandom(16))
@@ -81,7 +85,7 @@ def main() -> None:
     role, options = arguments()
     control = Control()
     if role == "server":
-        run_async(hold(control), options["loop"])
+        run_async(hold(control, options), options["loop"])
     else:
         connect(control, options)
 

@@ -12,9 +12,16 @@ from typing import Any
 from benchmarks.control import Control, Countdown, Fields, arguments, now, run_async, serve_counting
 from benchmarks.latency import latency_answer, time_each
 from benchmarks.memory import allow_descriptors, resident_bytes
-from redpoll import Address, Message, Node
+from redpoll import TLS, Address, Message, Node
 
 Handler = Callable[[Any], Any]
+
+
+def config(options: Fields) -> dict[str, Any]:
+    """Return the keyword options of an end's nodes; those that encrypt have a certificate."""
+    if not options.get("encrypted"):
+        return dict(options["config"])
+    return {**options["config"], "encryption": True, "tls": TLS(certificate=options["certificate"])}
 
 
 async def receive_by_handler(control: Control, options: Fields) -> None:
@@ -55,7 +62,7 @@ async def answer(control: Control, options: Fields) -> None:
 
 
 async def _serve(control: Control, options: Fields, handler: Handler, countdown: Countdown) -> None:
-    async with Node(handler, port=0, **options["config"]) as node:
+    async with Node(handler, port=0, **config(options)) as node:
         control.write(address=str(node.address))
         await serve_counting(control, countdown)
 
@@ -84,7 +91,7 @@ async def receive_by_async_for(control: Control, options: Fields) -> None:
 
 async def _pull(control: Control, options: Fields, pull: Callable[[Node[Any], Countdown], Awaitable[None]]) -> None:
     countdown = Countdown()
-    async with Node(port=0, **options["config"]) as node:
+    async with Node(port=0, **config(options)) as node:
         control.write(address=str(node.address))
         pulling = asyncio.ensure_future(pull(node, countdown))
         await serve_counting(control, countdown)
@@ -95,7 +102,7 @@ async def _pull(control: Control, options: Fields, pull: Callable[[Node[Any], Co
 @asynccontextmanager
 async def sending_node(control: Control, options: Fields) -> AsyncIterator[Node[Any]]:
     """Start the node that sends."""
-    async with Node(**options["config"]) as node:
+    async with Node(**config(options)) as node:
         control.write(address=None)
         yield node
 
@@ -169,7 +176,7 @@ async def request_one(control: Control, options: Fields) -> None:
 async def hold(control: Control, options: Fields) -> None:
     """Hold each job's connections and report the growth of resident memory for each of them."""
     countdown = Countdown()
-    async with Node(lambda message: None, port=0, **options["config"]) as node:
+    async with Node(lambda message: None, port=0, **config(options)) as node:
         node.events.peer_connected = lambda peer: countdown.take()
         control.write(address=str(node.address))
         async for job in control.jobs_async():
@@ -189,7 +196,7 @@ async def connect(control: Control, options: Fields) -> None:
         allow_descriptors(len(nodes) + job["count"])
         started = now()
         for _ in range(job["count"]):
-            node = Node(listen=False, **options["config"])
+            node = Node(listen=False, **config(options))
             await node.start()
             nodes.append(node)
             await node.check(options["address"])

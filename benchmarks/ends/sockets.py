@@ -1,18 +1,19 @@
-"""The two ends of plain blocking sockets: the limit that large messages are held against."""
+"""The two ends of blocking sockets, plain or with TLS: the limit that large messages are held against."""
 
 from __future__ import annotations
 
 import socket
 
-from benchmarks.control import Control, arguments, now
+from benchmarks.control import Control, Fields, arguments, now
+from benchmarks.encryption import encrypted
 
 
-def receive(control: Control) -> None:
+def receive(control: Control, options: Fields) -> None:
     """Receive each job's messages into one buffer and confirm the last."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         control.write(address=f"127.0.0.1:{listener.getsockname()[1]}")
-        connection, _ = listener.accept()
-        with connection:
+        accepted, _ = listener.accept()
+        with encrypted(accepted, options, server_side=True) as connection:
             for job in control.jobs():
                 control.write(begun=True)
                 size = job["size"]
@@ -29,10 +30,11 @@ def receive(control: Control) -> None:
                 control.write(finished=finished)
 
 
-def send(control: Control, address: str) -> None:
+def send(control: Control, options: Fields) -> None:
     """Send each job's messages and wait for the confirmation of the last."""
-    host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port))) as connection:
+    host, _, port = options["address"].rpartition(":")
+    dialled = socket.create_connection((host, int(port)))
+    with encrypted(dialled, options, server_side=False) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         control.write(address=None)
         for job in control.jobs():
@@ -49,10 +51,7 @@ def main() -> None:
     """Run the end that the driver asked for."""
     role, options = arguments()
     control = Control()
-    if role == "server":
-        receive(control)
-    else:
-        send(control, options["address"])
+    (receive if role == "server" else send)(control, options)
 
 
 if __name__ == "__main__":

@@ -15,9 +15,13 @@ from benchmarks.rows import (
     request_1,
     request_64,
     request_beside_bodies,
+    strangers,
     stream,
     stream_64k,
     stream_asyncio,
+    tls_acked_64,
+    tls_idle_memory,
+    tls_large,
     unacked_64,
 )
 
@@ -39,6 +43,10 @@ _MODULES = (
     comeback,
     crowd,
     queue_node,
+    strangers,
+    tls_large,
+    tls_acked_64,
+    tls_idle_memory,
 )
 
 ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
@@ -24,6 +24,7 @@ DEFAULT_PORT = 2998
 
 _KIB = 1024
 _MIB = 1024 * _KIB
+_GIB = 1024 * _MIB
 _U32 = 2**32 - 1
 _U63 = 2**63 - 1
 _YEAR = 31_536_000.0
@@ -109,14 +110,19 @@ class Config:
     reuse_time: float = 30.0
     """Time after which a link that carries nothing is closed; never less than three times `timeout`."""
 
+    transfer_timeout: float | None = 30.0
+    """Time in which at least 16 KiB have to come over a link while a message is arriving over it; a link that brings less
+    is closed, after twice this time at the latest (default 30). None: it may be as slow as it likes, but not silent for
+    `reuse_time`."""
+
     keepalive: float | None = 5.0
     """Time without an answer to a ping after which a redpoll peer is suspect; after three times that its link is
     closed. None: no pings; a frozen peer is then found by the next send's timeout."""
 
     dial: Literal["retry", "once"] = "retry"
     """Whether a message waits while its peer is dialled again and again until its timeout ("retry", default), or
-    fails with the first `DialFailed` ("once"). A send may choose for itself. What no dialling would mend, a `TLSError` or a
-    `ConfigError`, fails it at once either way."""
+    fails with the first `DialFailed` ("once"). A send may choose for itself. What no dialling would mend, a `TLSError`, a
+    `NotAuthorized` or a `ConfigError`, fails it at once either way."""
 
     resume: float | None = None
     """Time that a session survives its link. Not available in this release: only None."""
@@ -143,9 +149,13 @@ class Config:
     max_connections_per_host: int = 1_000
     """The same for those accepted from one IP address; all unix sockets count as one host."""
 
-    memory_limit: int | None = None
-    """Bytes of messages that the node holds in all. Not available in this release: only None. What bounds memory now
-    are `window_bytes`, `lookahead`, `max_message_size` and `send_queue_bytes`, each for one peer."""
+    memory_limit: int | None = _GIB
+    """Bytes that the node holds in all, 1 to 2**63-1 (default 1 GiB): large messages that are here in part, what waits
+    for a slot, what waits to be sent, what peers do not read, and 64 KiB for each link with TLS. What a handler has in its
+    hands does not count: slots bound it. At the limit no message above 64 KiB begins to arrive, and its link waits; of
+    those that have begun the one with the most bytes here goes on. The link with the most of what hardly moved for 5 s is
+    closed, and what waited for 8 s is refused as `Busy`. Large sends fail with `QueueFull`, and small ones once what waits
+    to be sent is this much by itself. A message of any legal size passes where nothing is held. None: no limit."""
 
     send_queue_limit: int = 100_000
     """Messages that wait to be sent to one peer, and requests to it that are done and wait for their answers, 1 to
@@ -168,6 +178,13 @@ class Config:
     tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext] | None = None
     """Certificates: a `TLS`, or two contexts of your own, the first for links that others dial, the second for those that
     this node dials. None (default): there are none."""
+
+    authorize: Callable[[Any], bool | Awaitable[bool]] | None = None
+    """Called once with the `PeerInfo` of who is at the other end of a new link, whichever end dialled it, before anything
+    that came over it is handled and before any message is sent over it; its `certificate` is what it showed. True lets it
+    in. False, an exception, which is logged, or, where it returns an awaitable, no result within `handshake_timeout` close
+    the link; sends fail at both ends with a `NotAuthorized` as their cause. None (default): whoever gets through TLS is
+    let in."""
 
     def __post_init__(self) -> None:
         """Check every option, then those that depend on each other."""
@@ -343,6 +360,10 @@ def _tls(value: Any) -> str | None:
     return None
 
 
+def _function(value: Any) -> str | None:
+    return None if callable(value) else f"must be a function, not {type(value).__name__}"
+
+
 def _unavailable(what: str) -> _Check:
     return lambda value: None if value is None else f"{what} is not available in this release"
 
@@ -367,6 +388,7 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "handshake_timeout": _seconds,
         "unclaimed_timeout": _seconds,
         "reuse_time": _seconds,
+        "transfer_timeout": _optional(_seconds),
         "keepalive": _optional(_seconds),
         "dial": _one_of("retry", "once"),
         "resume": _unavailable("a session that survives its link"),
@@ -376,12 +398,13 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "fragment_size": _integer(4096, 2**30),
         "max_connections": _integer(1, _U32),
         "max_connections_per_host": _integer(1, _U32),
-        "memory_limit": _unavailable("a limit over all peers"),
+        "memory_limit": _optional(_integer(1, _U63)),
         "send_queue_limit": _integer(1, _U32),
         "send_queue_bytes": _integer(1, _U63),
         "serializer": _serializer,
         "encryption": _one_of("auto", True, False),
         "tls": _tls,
+        "authorize": _optional(_function),
     }
 )
 

@@ -10,6 +10,7 @@
         PeerLost                           the link, or the node behind it, is gone
         ProtocolError                      the peer sent what the wire format forbids
         TLSError                           no agreement on encryption or on who is who
+        NotAuthorized                      one end does not let the other one in
       SendError                            delivery of one message; says whether it was sent
         NotSent                            safe to send again
           QueueFull                        a bound of the send queue was reached
@@ -69,6 +70,7 @@ __all__ = [
     "NoAnswer",
     "NoHandler",
     "NoRoute",
+    "NotAuthorized",
     "NotConfirmed",
     "NotSent",
     "PeerLost",
@@ -290,6 +292,22 @@ class TLSError(LinkError):
 
     def _text(self) -> str:
         return f"TLS failed{_at(self.address)}: {self.detail}"
+
+
+class NotAuthorized(LinkError):
+    """One end of a link does not let the other one in: what its `Config.authorize` said.
+
+    Attributes:
+        detail: Which end it was, and why as far as that is known here.
+    """
+
+    def __init__(self, detail: str, address: Address | str | None = None, hint: str | None = None) -> None:
+        super().__init__(detail, address, hint=hint)
+        self.detail = detail
+        self.address = address
+
+    def _text(self) -> str:
+        return f"not authorized{_at(self.address)}: {self.detail}"
 
 
 class SendError(RedpollError):

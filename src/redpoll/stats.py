@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["NodeStats", "PeerStats"]
+__all__ = ["NodeStats", "PeerStats", "TurnedAway"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +48,43 @@ class PeerStats:
     conflicts: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnedAway:
+    """How often a node met each of its limits, and turned something away.
+
+    Attributes:
+        connections: Connections closed when accepted, because of `max_connections`.
+        connections_of_host: Connections closed when accepted, because of `max_connections_per_host`.
+        handshakes_late: Connections that came in and did not say who they are within `handshake_timeout`.
+        handshakes_failed: Connections that came in and ended before that otherwise: closed there, or TLS failed.
+        unauthorized: Links that `Config.authorize` did not let in.
+        protocol_errors: Links closed because the other end sent what the wire format forbids; those of `too_large` too.
+        too_large: Messages above `max_message_size` that were announced here.
+        overruns: Times that reading from a peer stopped, because more of it waits than `window` and `lookahead` allow.
+        slow_senders: Links closed because a message did not arrive any further, as `transfer_timeout` says.
+        slow_readers: Links closed because the other end does not read what is written to it.
+        queue_full: Sends and requests of this node that failed with `QueueFull`.
+        memory_waits: Times that a link had to wait with a large message, because of `memory_limit`.
+        memory_refused: Messages refused as `Busy` after such a wait.
+        memory_closed: Links closed at `memory_limit`, because what they had begun did not move.
+    """
+
+    connections: int = 0
+    connections_of_host: int = 0
+    handshakes_late: int = 0
+    handshakes_failed: int = 0
+    unauthorized: int = 0
+    protocol_errors: int = 0
+    too_large: int = 0
+    overruns: int = 0
+    slow_senders: int = 0
+    slow_readers: int = 0
+    queue_full: int = 0
+    memory_waits: int = 0
+    memory_refused: int = 0
+    memory_closed: int = 0
+
+
 _COUNTERS = tuple(each.name for each in fields(PeerStats))
 
 
@@ -57,10 +94,14 @@ class NodeStats(PeerStats):
 
     Attributes:
         connections: Links open now, those still in their handshake included.
+        memory_held: Bytes held now, as `Config.memory_limit` counts them.
+        turned_away: What was turned away at a limit.
         peers: The record of each peer that is known now, by the text of the peer; cannot be changed.
     """
 
     connections: int = 0
+    memory_held: int = 0
+    turned_away: TurnedAway = field(default_factory=TurnedAway)
     peers: Mapping[str, PeerStats] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
@@ -68,25 +109,37 @@ class NodeStats(PeerStats):
         object.__setattr__(self, "peers", MappingProxyType(dict(self.peers)))
 
     @classmethod
-    def of(cls, peers: Mapping[str, PeerStats], *, connections: int = 0, gone: Iterable[PeerStats] = ()) -> NodeStats:
+    def of(
+        cls,
+        peers: Mapping[str, PeerStats],
+        *,
+        connections: int = 0,
+        gone: Iterable[PeerStats] = (),
+        memory_held: int = 0,
+        turned_away: TurnedAway | None = None,
+    ) -> NodeStats:
         """Sum the records up.
 
         Args:
             peers: The record of each peer that is known now.
             connections: Links open now.
+            unauthorized: Links that were not let in.
             gone: Records that count in the sums and are no longer listed, such as those of peers that were forgotten.
+            memory_held: Bytes held now.
+            turned_away: What was turned away; None is nothing.
 
         Returns:
             The record of the node.
         """
         records = (*peers.values(), *gone)
         sums = {name: sum(getattr(record, name) for record in records) for name in _COUNTERS}
-        return cls(connections=connections, peers=peers, **sums)
+        away = TurnedAway() if turned_away is None else turned_away
+        return cls(connections=connections, memory_held=memory_held, turned_away=away, peers=peers, **sums)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Rebuild from the values: a read-only mapping cannot be pickled itself."""
-        values: dict[str, Any] = {name: getattr(self, name) for name in _COUNTERS}
-        return _rebuild, (values | {"connections": self.connections, "peers": dict(self.peers)},)
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        return _rebuild, (values | {"peers": dict(self.peers)},)
 
 
 def _rebuild(values: dict[str, Any]) -> NodeStats:

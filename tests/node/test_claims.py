@@ -6,16 +6,20 @@ import asyncio
 import contextlib
 import os
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from redpoll import Address, Message, Node
+from redpoll.node import admission as admission_module
 from redpoll.node import claims as claims_module
-from redpoll.node import peers as peers_module
 from redpoll.node.claims import DOUBT_TIMEOUT, Claims
 from redpoll.node.hooks import PeerInfo
 from redpoll.node.peers import Peers
+from redpoll.tls.certificate import Certificate
+from redpoll.tls.credentials import Session
 from redpoll.transport.connection import Connection, Keeper
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
@@ -181,6 +185,41 @@ async def test_a_proof_waits_for_the_announcement() -> None:
     assert sessions(elsewhere) == []
 
 
+def shows(line: Connection, key: str) -> Connection:
+    """Let the other end of a connection have shown a certificate."""
+    moment = datetime.now(UTC)
+    shown = Certificate("CN=x", "x", (), "CN=CA", "1", moment, moment, f"sha256:{key}", f"sha256:{key}")
+    line.secured = cast("Session", SimpleNamespace(certificate=shown))
+    return line
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("early", [False, True])
+@pytest.mark.parametrize(
+    ("asking", "dialled", "returned"),
+    [("a", "a", True), ("a", "b", False), ("a", None, False), (None, "b", False), (None, None, True)],
+)
+async def test_a_number_goes_to_who_asked_alone(
+    asking: str | None, dialled: str | None, returned: bool, early: bool
+) -> None:
+    """A number is not returned to who shows another certificate than who asked: it could pass it on as its own."""
+    claims = Claims()
+    line = trusted(make_peer())
+    own = connection(bare_link())
+    own.link.start(None)
+    own.link.take_output()
+    if not early:
+        feed(own.link, handshake() + announcement())
+    for each, key in ((line, asking), (own, dialled)):
+        if key is not None:
+            shows(each, key)
+    assert claims.take(line, PROVE + NUMBER, [own]) is None
+    if early:
+        feed(own.link, handshake() + announcement())
+        claims.settle(own)
+    assert sessions(own) == ([PROOF + NUMBER] if returned else [])
+
+
 @pytest.mark.asyncio
 async def test_a_lost_connection_is_forgotten() -> None:
     """Of a connection that is gone neither its claim nor the proof that it is owed is left."""
@@ -276,14 +315,14 @@ async def frames_until_pong(link: RawLink) -> list[Frame]:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Claims have less time."""
-    monkeypatch.setattr(peers_module, "CLAIM_TIMEOUT", 0.05)
+    monkeypatch.setattr(admission_module, "CLAIM_TIMEOUT", 0.05)
     monkeypatch.setattr(claims_module, "DOUBT_TIMEOUT", 0.05)
 
 
 @pytest.fixture
 def late(monkeypatch: pytest.MonkeyPatch) -> None:
     """Claims have more time than a test."""
-    monkeypatch.setattr(peers_module, "CLAIM_TIMEOUT", 600.0)
+    monkeypatch.setattr(admission_module, "CLAIM_TIMEOUT", 600.0)
 
 
 @pytest.mark.asyncio
@@ -311,7 +350,7 @@ async def test_a_stranger_becomes_a_peer_of_its_own() -> None:
             assert asyncio.get_running_loop().time() - begin > 0.9
             await inbox.holds(1)
             assert told.names == ["connected", "conflict", "connected"]
-            assert told.calls[1][1] == (address, IDENTITY, False, False)
+            assert told.calls[1][1] == (address, IDENTITY, False, False, None)
             assert node.stats().conflicts == 1
             assert [(peer.address, peer.identity) for peer in node.peers] == [(address, IDENTITY)] * 2
 
@@ -385,7 +424,7 @@ async def test_a_stranger_that_leaves_leaves_nothing() -> None:
 @pytest.mark.asyncio
 async def test_what_waits_for_a_claim_outlives_a_goodbye(monkeypatch: pytest.MonkeyPatch) -> None:
     """A goodbye on a link whose claim is open does not close it over the messages that wait: they are handled first."""
-    monkeypatch.setattr(peers_module, "CLAIM_TIMEOUT", 0.2)
+    monkeypatch.setattr(admission_module, "CLAIM_TIMEOUT", 0.2)
     inbox = Inbox()
     async with make(inbox) as node, raw_listener() as listener, held(node, listener.port) as true:
         async with raw_dialling(node, port=listener.port, identity=IDENTITY) as second:

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,65 +17,22 @@ from redpoll import (
     ConfigError,
     Expired,
     Message,
-    Node,
     NotConfirmed,
     NotSent,
     PeerLost,
     SendError,
     TLSError,
-    UsageError,
 )
 from redpoll.pki import inspect
 from redpoll.testing import Faults
 from redpoll.testing.certificates import Certificates
 from redpoll.testing.plugin import FaultsFactory
 from tests.interop.raw import RawLink, handshake, raw_listener
+from tests.node.encrypted import Make, encrypted, failure, is_encrypted
 from tests.node.support import Inbox, Proxy, announcement, make, to, until, within
 from tests.transport.test_listen import resolving
 
 pytestmark = pytest.mark.asyncio
-
-Make = Callable[..., TLS]
-
-
-@pytest.fixture
-def issued(redpoll_pki: Certificates) -> Make:
-    """Makes the record of a node of one CA."""
-
-    def issue(**options: Any) -> TLS:
-        return TLS(certificate=redpoll_pki.issue(), **options)
-
-    return issue
-
-
-def encrypted(handler: Any = None, *, tls: Any, **options: Any) -> Node[Any]:
-    """A node that encrypts on loopback too."""
-    return make(handler, encryption=True, tls=tls, **options)
-
-
-def is_encrypted(node: Node[Any]) -> bool:
-    """Whether the only link of a node is."""
-    (link,) = node._peers.connections
-    assert link.transport is not None
-    return link.transport.get_extra_info("ssl_object") is not None
-
-
-async def failure(client: Node[Any], address: Any, **options: Any) -> TLSError:
-    """Why nothing can be sent there: told at once, far from any timeout, by send, ready and check."""
-    errors = []
-    with pytest.raises(NotSent) as caught:
-        await within(client.send(Message(b"x", address), timeout=None, **options))
-    errors.append(caught.value.__cause__)
-    for attempt in (client.ready, client.check):
-        with pytest.raises(TLSError) as again:
-            await within(attempt(address, timeout=None))
-        errors.append(again.value)
-    assert isinstance(errors[0], TLSError)
-    assert len({str(error) for error in errors}) == 1
-    assert errors[0].hint
-    assert errors[0].address
-    return errors[0]
-
 
 # What works
 
@@ -215,18 +171,6 @@ async def test_no_certificate(redpoll_pki: Certificates, issued: Make) -> None:
             )
 
 
-async def test_wrong_name(redpoll_pki: Certificates, issued: Make) -> None:
-    """A certificate for another name is refused where names are checked, and taken where they are not."""
-    elsewhere = TLS(certificate=redpoll_pki.issue("node", ["node.example.org"]))
-    async with encrypted(Inbox(), tls=elsewhere) as server:
-        async with encrypted(tls=issued(check_names=True), listen=False) as client:
-            port = server.address.port
-            assert "is not valid for 127.0.0.1" in str(await failure(client, f"127.0.0.1:{port}"))
-            assert "is not valid for localhost" in str(await failure(client, f"localhost:{port}"))
-        async with encrypted(tls=issued(), listen=False) as client:
-            await within(client.send(to(server)))
-
-
 async def test_expired_while_it_ran(redpoll_pki: Certificates, issued: Make) -> None:
     """A certificate that has expired since its node started is refused by who dials it, with the remedy."""
     server_context, client_context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -235,73 +179,6 @@ async def test_expired_while_it_ran(redpoll_pki: Certificates, issued: Make) -> 
         async with encrypted(tls=issued(), listen=False) as client:
             error = await failure(client, server.address)
             assert "its certificate has expired (renew it at the other end: `redpoll pki renew`)" in str(error)
-
-
-async def test_names_and_who_dialled_us(redpoll_pki: Certificates, issued: Make) -> None:
-    """Where names are checked, who dialled and says that it is at an address is not sent what goes there."""
-    impostor = TLS(certificate=redpoll_pki.issue("node", ["node.example.org"]))
-    inbox = Inbox()
-    async with encrypted(Inbox(), tls=issued(check_names=True)) as node, encrypted(inbox, tls=impostor) as other:
-        await within(other.send(to(node)))
-        error = await failure(node, other.address)
-        assert "is not valid for 127.0.0.1" in str(error)
-        assert not inbox.begun
-
-
-async def test_names_of_one_place(redpoll_pki: Certificates, issued: Make) -> None:
-    """A link to one name does not lead another name, or the IP address behind it, past the check of the certificate."""
-    inbox = Inbox()
-    local = TLS(certificate=redpoll_pki.issue("node", ["localhost"]))
-    async with encrypted(inbox, tls=local) as server, encrypted(tls=issued(check_names=True)) as node:
-        port = server.address.port
-        await within(node.send(Message(b"x", f"localhost:{port}")))
-        error = await failure(node, f"127.0.0.1:{port}")
-        assert "is not valid for 127.0.0.1" in str(error)
-        await within(node.send(Message(b"y", f"localhost:{port}")))
-    assert inbox.begun == [b"x", b"y"]
-
-
-async def test_a_certificate_of_both_names(issued: Make) -> None:
-    """Two names of one node are one peer, where its certificate is valid for both."""
-    inbox = Inbox()
-    async with encrypted(inbox, tls=issued()) as server, encrypted(tls=issued(check_names=True), listen=False) as node:
-        port = server.address.port
-        for _ in range(3):
-            await within(node.send(Message(b"x", f"localhost:{port}")))
-            await within(node.send(Message(b"x", f"127.0.0.1:{port}")))
-        assert len(node.peers) == 1
-        assert len(server.peers) == 1
-    assert len(inbox.begun) == 6
-
-
-async def test_both_check_names(issued: Make) -> None:
-    """Two nodes that both check names and dial each other send over two links, without waiting for one another."""
-    one, two = Inbox(), Inbox()
-    tls = issued(check_names=True)
-    async with encrypted(one, tls=tls) as first, encrypted(two, tls=tls) as second:
-        for _ in range(5):
-            await within(first.send(to(second), timeout=1))
-            await within(second.send(to(first), timeout=1))
-        assert (first.stats().reconnects, second.stats().reconnects) == (0, 0)
-    assert (len(one.begun), len(two.begun)) == (5, 5)
-
-
-async def test_names_and_who_says_to_be_another(redpoll_pki: Certificates, issued: Make) -> None:
-    """Who claims the identity of a node at its place, but shows another certificate, is not sent what goes to that node."""
-    local = TLS(certificate=redpoll_pki.issue("node", ["localhost"]))
-    meant, wrong = Inbox(), Inbox()
-    async with (
-        encrypted(meant, tls=issued(), identity=b"i" * 16) as server,
-        encrypted(wrong, tls=local, identity=b"i" * 16) as impostor,
-        Proxy(server.address) as proxy,
-        encrypted(tls=issued(check_names=True), listen=False) as node,
-    ):
-        await within(node.send(Message(b"x", proxy.address)))
-        proxy._target = impostor.address
-        await within(node.send(Message(b"y", f"localhost:{proxy.address.port}")))
-        await within(server.stop())
-        assert "is not valid for 127.0.0.1" in str(await failure(node, proxy.address))
-    assert (meant.begun, wrong.begun) == ([b"x"], [b"y"])
 
 
 async def test_a_stream_fails_at_its_first_message(issued: Make) -> None:
@@ -356,49 +233,6 @@ async def test_stopped_while_it_reads(issued: Make) -> None:
     await node.stop()
     with pytest.raises(Exception, match="the node is not running"):
         await within(start)
-
-
-async def test_reloading(redpoll_pki: Certificates, issued: Make, tmp_path: Path) -> None:
-    """New links use what is in the files now; the old one goes on, and loses nothing."""
-    file = tmp_path / "node.pem"
-    file.write_bytes(redpoll_pki.issue().read_bytes())
-    inbox = Inbox(hold=True)
-    async with encrypted(inbox, tls=TLS(certificate=file)) as server, encrypted(tls=issued(), listen=False) as first:
-        under_way = first.send(to(server, b"under way"))
-        await inbox.holds(1)
-        file.write_bytes(redpoll_pki.issue().read_bytes())
-        await within(server.reload_certificates())
-        async with encrypted(tls=issued(pins=(inspect(file).fingerprint,)), listen=False) as second:
-            inbox.gate.set()
-            await within(second.send(to(server)))
-        await within(under_way)
-        await within(first.send(to(server)))
-        assert (first.stats().reconnects, first.stats().errors) == (0, 0)
-        file.write_bytes(b"")
-        with pytest.raises(ConfigError, match="there is no certificate in"):
-            await within(server.reload_certificates())
-        async with encrypted(tls=issued(), listen=False) as third:
-            await within(third.send(to(server)))
-
-
-async def test_reloading_others(redpoll_pki: Certificates, issued: Make) -> None:
-    """Another record mends a node that nobody trusts, without a restart."""
-    stranger = TLS(certificate=redpoll_pki.another().issue(), ca=redpoll_pki.ca)
-    async with encrypted(Inbox(), tls=issued()) as server, encrypted(tls=stranger, listen=False) as client:
-        await failure(client, server.address)
-        await within(client.reload_certificates(issued()))
-        await within(client.send(to(server)))
-        with pytest.raises(ConfigError, match=r"must be a redpoll\.TLS"):
-            await within(client.reload_certificates("node.pem"))  # type: ignore[arg-type]
-
-
-async def test_nothing_to_reload(issued: Make) -> None:
-    """A node that encrypts nothing says so."""
-    nothing: dict[str, Any] = {}
-    for options in (nothing, {"tls": issued(), "encryption": False}):
-        async with make(**options) as node:
-            with pytest.raises(UsageError, match="the node encrypts nothing"):
-                await node.reload_certificates()
 
 
 # Pins

@@ -13,6 +13,7 @@ from redpoll import Node
 from redpoll.config import Config
 from redpoll.node.places import Places
 from redpoll.wire.peer import Peer
+from redpoll.wire.tally import Tally
 from tests.interop.raw import DisconnectedError, RawLink
 from tests.node.support import Inbox, make, raw_dialling, to, until
 from tests.wire.support import REQ_ACK, add_link, feed, frame, make_peer, peer_of
@@ -32,7 +33,7 @@ def gone(*, busy: bool = True) -> Peer:
 
 def test_links_are_counted() -> None:
     """So many links there may be in all, those that were dialled among them, and so many from one host."""
-    places = Places(Config(max_connections=3, max_connections_per_host=2))
+    places = Places(Config(max_connections=3, max_connections_per_host=2), Tally())
     assert (places.admits("a", 2), places.admits("a", 3)) == (True, False)
     places.take("a")
     places.take("a")
@@ -46,7 +47,7 @@ def test_links_are_counted() -> None:
 @pytest.mark.parametrize("limit", LIMITS)
 def test_who_left_messages_is_counted_once(limit: str) -> None:
     """As many as there may be links can be gone with messages here, and one more; what ends makes room."""
-    places = Places(Config.from_options(None, {limit: 2}))
+    places = Places(Config.from_options(None, {limit: 2}), Tally())
     left = [gone() for _ in range(3)]
     for peer in left[:2] * 2:
         places.leave(peer, "a")

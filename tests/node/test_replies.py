@@ -1,6 +1,9 @@
-"""Replies to nodes that are gone: they end when they must, whatever became of who asked."""
+"""Replies: they leave at once, and those to nodes that are gone end when they must, whatever became of who asked."""
 
 from __future__ import annotations
+
+import asyncio
+from typing import Any
 
 import pytest
 
@@ -36,3 +39,16 @@ async def test_a_reply_to_a_forgotten_node_has_its_time() -> None:
         with pytest.raises(NotSent, match="waiting to be sent"):
             await within(node.send(mine.messages[0].reply(b"reply"), timeout=0.05))
         await until(lambda: not node.peers, "the end of the peer again")
+
+
+@pytest.mark.asyncio
+async def test_a_large_answer_leaves_at_once() -> None:
+    """A large answer that comes when nothing else is written is sent at once, and not with the next thing that is."""
+
+    async def answers(message: Any) -> bytes:
+        await asyncio.sleep(0)
+        return bytes(2 * 1024 * 1024)
+
+    async with make(answers, keepalive=None) as node, make(listen=False, keepalive=None) as client:
+        answer = await within(client.request(to(node), timeout=None))
+        assert len(answer.data) == 2 * 1024 * 1024

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from datetime import UTC, datetime, timedelta, timezone
 from ipaddress import ip_address
 from typing import Any
@@ -137,6 +138,11 @@ def check_reading(pem: bytes) -> None:
     assert not text or text.startswith(begin)
 
 
+def in_pem(der: bytes) -> bytes:
+    """A certificate, which may be none, in PEM."""
+    return b"-----BEGIN CERTIFICATE-----\n" + base64.encodebytes(der) + b"-----END CERTIFICATE-----\n"
+
+
 # What cryptography is going to refuse it reads with a warning until then.
 damaged = pytest.mark.filterwarnings("ignore:Parsed a serial number")
 
@@ -162,6 +168,17 @@ def test_damaged_der(data: st.DataObject) -> None:
         # Also what cryptography reads with a warning of its own, as a serial number that is negative.
         return
     check_reading(pem)
+
+
+@pytest.mark.parametrize("kind", [0x03, 0x0C], ids=["bits", "text"])
+def test_a_name_that_cannot_be_read(kind: int) -> None:
+    """A name whose value is of a kind that it cannot have, or is not what its kind says, is the same error."""
+    der = CHAIN[0].public_bytes(Encoding.DER)
+    # The common name of its CA, 10 characters of UTF-8.
+    name = b"\x0c\x0aredpoll CA"
+    assert der.count(name) == 1
+    with pytest.raises(UsageError, match=r"a certificate in x\.pem cannot be read"):
+        read_certificates(in_pem(der.replace(name, bytes([kind, 10, 0xD8]) + name[3:])), "x.pem")
 
 
 def test_a_name_without_a_common_name() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from redpoll import TLS, ConfigError
 from redpoll.pki import inspect
 from redpoll.testing.certificates import Certificates
+from redpoll.tls import credentials as credentials_module
+from redpoll.tls.certificate import Certificate
 from redpoll.tls.contexts import make_contexts
 from redpoll.tls.credentials import Credentials
 from tests.tls.support import THERE, sessions, shake_hands
@@ -22,8 +25,9 @@ def test_fingerprints(redpoll_pki: Certificates) -> None:
     known = make_contexts(TLS(certificate=two, pins=(inspect(one).fingerprint,)))
     server, client = sessions(make_contexts(TLS(certificate=one)), known)
     assert shake_hands(server, client) == [None, None]
-    assert client.fingerprint == inspect(one).fingerprint
     assert client.unknown_certificate() is None
+    assert client.certificate is not None
+    assert client.certificate.fingerprint == inspect(one).fingerprint
     assert server.unknown_certificate() is None
     server, client = sessions(make_contexts(TLS(certificate=two)), known)
     assert shake_hands(server, client) == [None, None]
@@ -38,8 +42,36 @@ def test_no_certificate_is_none_that_is_pinned(redpoll_pki: Certificates) -> Non
     server_tls = TLS(certificate=one, client_certificate="none", pins=(inspect(one).fingerprint,))
     server, client = sessions(make_contexts(server_tls), make_contexts(TLS(ca=redpoll_pki.ca)))
     assert shake_hands(server, client) == [None, None]
-    assert server.fingerprint is None
     assert "it has no certificate, and certificates are pinned" in str(server.unknown_certificate())
+    assert server.certificate is None
+
+
+def test_certificates_that_cannot_be_read(redpoll_pki: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A certificate that OpenSSL takes and nobody can read is not accepted: who is who could not be told."""
+
+    def read(der: bytes) -> Certificate:
+        raise ValueError(f"{len(der)} bytes")
+
+    contexts = make_contexts(TLS(certificate=redpoll_pki.issue()))
+    server, client = sessions(contexts, contexts)
+    assert shake_hands(server, client) == [None, None]
+    monkeypatch.setattr(credentials_module, "read_certificate", read)
+    assert "its certificate cannot be read" in str(server.unknown_certificate())
+
+
+def test_what_nobody_answers_for(redpoll_pki: Certificates) -> None:
+    """What a context of the user's takes without looking says nothing of who is there."""
+    one = redpoll_pki.issue("one")
+    outgoing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    outgoing.check_hostname = False
+    outgoing.verify_mode = ssl.CERT_NONE
+    incoming = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    incoming.load_cert_chain(one)
+    contexts = make_contexts((incoming, outgoing))
+    server, client = sessions(contexts, contexts)
+    assert shake_hands(server, client) == [None, None]
+    assert client.unknown_certificate() is None
+    assert client.certificate is None
 
 
 @pytest.mark.parametrize("name", ["localhost", "localhost.", "127.0.0.1", "::1", "::1%lo"])
@@ -83,7 +115,9 @@ async def test_reloading(redpoll_pki: Certificates, tmp_path: Path) -> None:
     assert shake_hands(before, credentials.dial(THERE, "name")) == [None, None]
     client = credentials.dial(THERE, "fe80::1%eth0")
     assert shake_hands(after, client) == [None, None]
-    assert client.fingerprint == inspect(file).fingerprint
+    assert client.unknown_certificate() is None
+    assert client.certificate is not None
+    assert client.certificate.fingerprint == inspect(file).fingerprint
     file.write_bytes(b"")
     with pytest.raises(ConfigError, match="there is no certificate in"):
         await credentials.reload(tls)

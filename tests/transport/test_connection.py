@@ -425,6 +425,7 @@ async def test_who_does_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> N
         error = await lost.error()
         assert isinstance(error, PeerLost)
         assert "it does not read" in str(error)
+        assert server.stats().turned_away.slow_readers == 1
 
 
 @pytest.mark.asyncio
@@ -440,6 +441,7 @@ async def test_who_does_not_read_a_large_message_is_closed(monkeypatch: pytest.M
         writing = asyncio.create_task(peer.write_all(peer.message().encode() * 100_000))
         releasing = asyncio.create_task(_release_all(server))
         assert "it does not read" in str(await lost.error())
+        assert server.stats().turned_away.slow_readers == 1
         releasing.cancel()
         await settle(writing, releasing, large)
 

@@ -19,7 +19,7 @@ from redpoll.testing.certificates import Certificates
 from redpoll.tls.contexts import make_contexts
 from redpoll.tls.credentials import Credentials
 from redpoll.transport import secure
-from redpoll.transport.secure import CHUNK, READ_SIZE, Secured
+from redpoll.transport.secure import CHUNK, FED, READ_SIZE, Secured
 from tests.node.support import turns, until, within
 
 pytestmark = pytest.mark.asyncio
@@ -370,14 +370,134 @@ async def test_paused_before_it_is_open(redpoll_pki: Certificates) -> None:
 
 
 async def test_who_asks_and_does_not_read(redpoll_pki: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What TLS itself has to say to one that does not read is bounded."""
+    """What TLS itself has to say to one that does not read is bounded, and who made it is told."""
+    told: list[bool] = []
     async with pair(redpoll_pki.issue("a"), redpoll_pki.issue("b")) as both:
         both.client.there.write(b"x")
         await until(lambda: both.server.read, "the first byte")
         secured = cast("Secured", both.server.transport)
         monkeypatch.setattr(secure, "KEPT_LIMIT", -1)
+        monkeypatch.setattr(secured, "_unread", lambda: told.append(True))
         secured.pause_writing()
         secured._object.write(b"x")
         both.client.there.write(b"x")
         await both.ended()
         assert "it does not read what TLS answers" in str(both.server.lost[0])
+        assert told == [True]
+
+
+class Counting:
+    """Stands before something and notes the sizes of what is written to it."""
+
+    def __init__(self, wrapped: Any) -> None:
+        self.sizes: list[int] = []
+        self._wrapped = wrapped
+
+    def write(self, data: memoryview) -> Any:
+        self.sizes.append(len(data))
+        return self._wrapped.write(data)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._wrapped, name)
+
+
+class Answering(End):
+    """Answers each piece that it reads with one byte."""
+
+    def buffer_updated(self, nbytes: int) -> None:
+        super().buffer_updated(nbytes)
+        self.there.write(b"x")
+
+
+async def test_short_pieces_share_records(redpoll_pki: Certificates) -> None:
+    """Pieces that are written at once, or wait together, are one record as long as they fit into one."""
+    async with pair(redpoll_pki.issue("a"), redpoll_pki.issue("b")) as both:
+        both.client.there.write(b"x")
+        await until(lambda: both.server.read, "the first byte")
+        secured = cast("Secured", both.client.transport)
+        counting = Counting(secured._object)
+        secured._object = counting  # type: ignore[assignment]
+        secured.writelines([b"one", b"two", memoryview(b"three")])
+        secured.pause_writing()
+        for data in (b"four", b"five", bytes(CHUNK)):
+            secured.write(data)
+        secured.resume_writing()
+        await until(lambda: both.server.has(20 + CHUNK), "all of it")
+        assert counting.sizes == [11, CHUNK, 8]
+        assert both.server.read == b"xonetwothreefourfive" + bytes(CHUNK)
+
+
+async def test_what_answers_one_read_is_written_at_once(redpoll_pki: Certificates) -> None:
+    """While what was read at once is decrypted, piece by piece, what is written waits; then it goes in one write."""
+    ends = Answering(100), End()
+    async with pair(redpoll_pki.issue("a"), redpoll_pki.issue("b"), ends=ends) as both:
+        both.client.there.write(b"x")
+        await until(lambda: both.client.has(1), "the answer")
+        secured = cast("Secured", both.server.transport)
+        below = Counting(secured._below)
+        secured._below = below  # type: ignore[assignment]
+        both.client.there.write(bytes(10_000))
+        await until(lambda: both.client.has(101), "the answers")
+        assert both.server.pieces == 101
+        assert len(below.sizes) == 1
+
+
+async def test_openssl_gets_little_at_a_time(redpoll_pki: Certificates) -> None:
+    """Of much that was read at once OpenSSL has a part at a time: the copy it makes stays with the link."""
+    async with facing_raw(redpoll_pki, server_side=True) as (end, far):
+        raw, outgoing = await within(raw_handshake(redpoll_pki, far, server_side=False))
+        await until(lambda: cast("Secured", end.there)._state is secure._State.OPEN, "the handshake")
+        secured = cast("Secured", end.transport)
+        counting = Counting(secured._incoming)
+        secured._incoming = counting  # type: ignore[assignment]
+        raw.write(bytes(4 * FED))
+        data = outgoing.read()
+        secured.get_buffer(-1)[: len(data)] = data
+        secured.buffer_updated(len(data))
+        assert end.read == bytes(4 * FED)
+        assert max(counting.sizes) <= FED
+        assert sum(counting.sizes) == len(data)
+
+
+async def test_paused_in_the_middle_of_a_read(redpoll_pki: Certificates) -> None:
+    """Who pauses in the middle of what was read at once gets the rest later, whatever other links read meanwhile."""
+
+    class Pausing(End):
+        def buffer_updated(self, nbytes: int) -> None:
+            super().buffer_updated(nbytes)
+            self.there.pause_reading()
+
+    async with facing_raw(redpoll_pki, server_side=True) as (end, far):
+        raw, outgoing = await within(raw_handshake(redpoll_pki, far, server_side=False))
+        await until(lambda: cast("Secured", end.there)._state is secure._State.OPEN, "the handshake")
+        secured = cast("Secured", end.transport)
+        pausing = Pausing(100)
+        pausing.transport = secured
+        secured._protocol = pausing
+        sent = bytes(range(256)) * 1024
+        raw.write(sent)
+        data = outgoing.read()
+        assert len(data) > 2 * FED
+        secured.get_buffer(-1)[: len(data)] = data
+        secured.buffer_updated(len(data))
+        assert pausing.read == sent[:100]
+        # Another link of this loop reads into the same memory.
+        secured.get_buffer(-1)[:] = bytes(READ_SIZE)
+        secured._protocol = end
+        secured.resume_reading()
+        await until(lambda: end.has(len(sent) - 100), "the rest")
+        assert end.read == sent[100:]
+
+
+async def test_the_end_behind_data(redpoll_pki: Certificates) -> None:
+    """TLS's goodbye in the same read as data ends the link after the data, though the socket stays open."""
+    async with facing_raw(redpoll_pki, server_side=True) as (end, far):
+        raw, outgoing = await within(raw_handshake(redpoll_pki, far, server_side=False))
+        raw.write(b"good")
+        with contextlib.suppress(ssl.SSLWantReadError):
+            raw.unwrap()
+        far.send(outgoing.read())
+        await until(lambda: end.lost, "the end")
+        assert end.read == b"good"
+        assert end.eof
+        assert end.lost == [None]

@@ -7,6 +7,7 @@ import pytest
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Stage
+from redpoll.wire.transfer import LONG
 from tests.wire.support import (
     ACK,
     ANSWER,
@@ -181,3 +182,27 @@ def test_an_assembled_message_does_not_turn_the_last_serial_back(feeding: Feedin
     feed(link, frame(REQ_ACK | CONTINUED, 3, (6).to_bytes(8, "big") + b"abc") + frame(REQ_ACK, 4) + frame(0, 5))
     feed_as(link, frame(FRAGMENT, 3, b"def"), Feeding.WHOLE if feeding is Feeding.MORE else feeding)
     assert link.last_serial == 5
+
+
+@pytest.mark.parametrize("make", [linked, plain_link])
+def test_a_long_body_is_told_of_while_it_comes(make: Callable[..., Link]) -> None:
+    """The link says that a long body is on its way in from its first piece to its last, and of no other body."""
+    link = make()
+    body = bytes(LONG + 1)
+    feed(link, frame(REQ_ACK, 1, body[:-1]), (1000,))
+    assert [link.long_body] == [False]
+    whole = frame(REQ_ACK, 2, body)
+    feed(link, whole[:-1], (1000,))
+    assert [link.long_body] == [True]
+    feed(link, whole[-1:])
+    assert [link.long_body] == [False]
+    assert [len(message.data) for message in link.arrived] == [LONG, LONG + 1]
+
+
+def test_a_long_body_that_is_given_up_is_none_any_more() -> None:
+    """Of a body in fragments that is withdrawn half way, nothing is on its way."""
+    link = linked()
+    feed(link, frame(REQ_ACK | CONTINUED, 3, (LONG + 1).to_bytes(8, "big") + b"abc", size=100))
+    assert link.long_body
+    link.reader.abandon(3)
+    assert [link.long_body] == [False]

@@ -5,6 +5,7 @@ import tracemalloc
 import pytest
 
 from redpoll.errors import ProtocolError
+from redpoll.wire.bodies import LARGE
 from redpoll.wire.partial import MAX_UNWANTED
 from tests.wire.support import (
     ACK,
@@ -180,6 +181,26 @@ def test_an_unwanted_answer_acknowledges() -> None:
     feed(link, frame(FRAGMENT, out.serial, bytes(8), identity=out.identity))
     assert (link.in_flight, link.window_used, link.window_bytes_used) == ({}, 0, 0)
     assert peer_of(link).counters.late == 1
+
+
+def test_an_answer_in_one_frame_beside_one_in_fragments() -> None:
+    """An answer that comes in one frame ends nothing of one in fragments that has its identity and serial."""
+    link = linked()
+    feed(link, frame(ANSWER | CONTINUED, 9, (2).to_bytes(8, "big") + b"x"))
+    feed(link, frame(ANSWER, 9, bytes(LARGE + 1)))
+    feed(link, frame(FRAGMENT, 9, b"y"))
+    assert peer_of(link).counters.late == 2
+    assert not link.unfinished
+
+
+def test_a_message_in_one_frame_gives_no_bytes_back() -> None:
+    """A message in one frame, with the serial of one that was begun in fragments, leaves the bound of those as it was."""
+    link = linked(window_bytes=80_000, max_message_size=100_000)
+    total = (90_000).to_bytes(8, "big")
+    feed(link, frame(REQ_ACK | CONTINUED, 1, total) + frame(REQ_ACK, 1, bytes(100_000)))
+    feed(link, frame(REQ_ACK | CONTINUED, 2, total))
+    with pytest.raises(ProtocolError, match="messages of 270000 bytes were begun, more than the window allows"):
+        feed(link, frame(REQ_ACK | CONTINUED, 3, total))
 
 
 def test_what_is_known_takes_no_place() -> None:

@@ -729,6 +729,34 @@ def test_confirmed_on_any_link() -> None:
     assert not following.settled
 
 
+def test_confirmed_on_a_link_of_another_kind() -> None:
+    """A request over an announced link that a link which announced nothing acknowledges still ends: with that link here."""
+    peer = make_peer()
+    announced, plain = add_link(peer), add_link(peer, plain=True)
+    submit(peer, out := Sent(b"?", REQ_ACK | WANTED))
+    assert out.link is announced
+    feed(plain, frame(ACK, 99, identity=out.identity))
+    assert (out.stage, out.settled, announced.window_used) == (Stage.DONE, False, 0)
+    lose(announced)
+    assert isinstance(out.error, NoAnswer)
+    assert not peer.requests
+
+
+def test_plain_acknowledged_before_all_is_written() -> None:
+    """A message that libchirp acknowledges while it is being written counts once: after it the next one goes."""
+    peer = make_peer(fragment_size=8)
+    link = add_link(peer, plain=True)
+    submit(peer, out := Sent(bytes(20)))
+    link.take_fragment(0.0)
+    acknowledge(link, out)
+    assert (out.error, peer.unconfirmed) == (None, 0)
+    lose(link)
+    assert peer.unconfirmed == 0
+    submit(peer, following := Sent())
+    assert kinds(add_link(peer, plain=True)) == [(REQ_ACK, 2)]
+    assert following.stage == Stage.SENT
+
+
 def test_plain_answer() -> None:
     """An answer of libchirp is a message with the request's identity: acknowledged if it asks, and no message here."""
     peer = make_peer()

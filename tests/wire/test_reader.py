@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from redpoll.errors import PeerLost, ProtocolError
 from redpoll.wire.assembly import EAGER_ALLOCATION
-from redpoll.wire.bodies import LARGE
+from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.link import Link
 from tests.wire.support import (
     ACK,
@@ -59,6 +60,26 @@ def test_golden_bytes(feeding: Feeding) -> None:
     for link in (linked(), plain_link()):
         feed_as(link, GOLDEN, feeding)
         assert arrived(link) == [(REQ_ACK, 0x11223344, bytes(range(16)), b"HH", b"hello")]
+
+
+@pytest.mark.parametrize("timed", [False, True], ids=["plain", "timed"])
+@pytest.mark.parametrize("size", [LARGE - 20, LARGE, LARGE + 1], ids=lambda size: f"{size - LARGE:+}")
+def test_the_largest_small_body(size: int, timed: bool, feeding: Feeding, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A body of 64 KiB is read as smaller ones are, with a deadline too and in part; one byte more is put together apart."""
+    shapes: list[int] = []
+    other = Bodies.message
+
+    def note(*args: Any) -> int:
+        shapes.append(size)
+        return other(*args)
+
+    monkeypatch.setattr(Bodies, "message", note)
+    link = linked()
+    body = bytes(index & 0xFF for index in range(size))
+    kind, block = (REQ_ACK | METADATA, deadline(1000)) if timed else (REQ_ACK, b"")
+    feed_as(link, frame(kind, 7, block + body), feeding)
+    assert arrived(link) == [(kind, 7, NAME, b"", body)]
+    assert bool(shapes) is (size > LARGE)
 
 
 @pytest.mark.parametrize("kind", [0, REQ_ACK, REQ_ACK | WANTED])

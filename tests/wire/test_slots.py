@@ -132,7 +132,7 @@ def test_put_back() -> None:
 
 
 def test_put_back_counts_as_waiting() -> None:
-    """What was put back counts where the bytes of an inbox are bounded, also when it was empty meanwhile."""
+    """What was put back counts where bytes are bounded, of the inbox and of the node, also when it was empty meanwhile."""
     link = linked(slots=2, lookahead=0, window_bytes=1 << 16)
     slots = peer_of(link).slots
 
@@ -145,6 +145,7 @@ def test_put_back_counts_as_waiting() -> None:
     receive_large(3)
     slots.put_back(batch)
     assert not slots.overrun
+    assert slots.charged == slots.pool.memory.inboxes == 120_000
     receive_large(4)
     assert slots.overrun
 

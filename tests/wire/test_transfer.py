@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from redpoll.errors import Expired
 from redpoll.wire.outgoing import Body
-from redpoll.wire.transfer import TURN, Transfer, Transfers
+from redpoll.wire.transfer import LONG, TURN, Transfer, Transfers
 from tests.wire.support import (
     CONTINUED,
     FRAGMENT,
@@ -197,3 +197,9 @@ def test_answers_beside_the_largest_are_counted() -> None:
     answers = [answer_to(number, bytes(size), answer=True) for number, size in enumerate(sizes)]
     assert Transfers([*answers, answer_to(9, bytes(1_000))]).answered == 30
     assert (Transfers(answers[:1]).answered, Transfers().answered) == (0, 0)
+
+
+def test_long_bodies() -> None:
+    """A body is a long one if it has more than `LONG` bytes."""
+    assert not fragments(bytes(LONG), LONG).long
+    assert fragments(bytes(LONG + 1), LONG).long

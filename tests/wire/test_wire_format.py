@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from redpoll.errors import REFUSALS, HandlerFailed
+from redpoll.node.claims import TURNED_AWAY
 from redpoll.transport.connection import ANNOUNCEMENT_GRACE, ANNOUNCEMENT_PATIENCE
 from redpoll.wire.assembly import EAGER_ALLOCATION
 from redpoll.wire.capabilities import Announcement
@@ -154,6 +155,7 @@ EXAMPLES: dict[str, Callable[[], bytes]] = {
     "session: prove that the other link is yours": lambda: control(
         lambda link: link.control(Control.SESSION, body=b"\x01" + NUMBER)
     ),
+    "session: you are not let in": lambda: control(lambda link: link.control(Control.SESSION, body=TURNED_AWAY)),
     "five bytes in pieces of three, with a header": fragments,
     "metadata block: 1.5 s left, for the layer nq": lambda: metadata(
         (Field.DEADLINE, (1500).to_bytes(4, "big")), (Field.LAYER, b"nq")
@@ -300,6 +302,6 @@ def test_sections_that_the_code_cites(path: Path) -> None:
 def test_numbers() -> None:
     """Limits and times that the page gives are the code's."""
     assert f"{MAX_REFUSAL_TEXT:,} bytes of UTF-8" in TEXT
-    assert f"{EAGER_ALLOCATION >> 20} MiB" in section("2")
+    assert f"{EAGER_ALLOCATION >> 10} KiB" in section("2")
     assert f"{ANNOUNCEMENT_GRACE * 1000:.0f} ms" in section("5.1")
     assert f"{ANNOUNCEMENT_PATIENCE:.0f} s more" in section("5.1")

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from redpoll.node.hooks import PeerInfo
-from redpoll.stats import NodeStats, PeerStats
+from redpoll.stats import NodeStats, PeerStats, TurnedAway
 
 if TYPE_CHECKING:
     from redpoll.node.peers import Peers
@@ -30,6 +31,7 @@ class Census:
         """The counters of all peers."""
         records: dict[str, PeerStats] = {}
         for peer in self._peers.routes:
+            peer.slots.count()
             label = name = _label(peer)
             number = 1
             while label in records:
@@ -37,12 +39,19 @@ class Census:
                 number += 1
                 label = f"{name} ({number})"
             records[label] = _record(peer)
-        return NodeStats.of(records, connections=len(self._peers.connections), gone=(self._gone,))
+        memory = self._peers.memory
+        return NodeStats.of(
+            records,
+            connections=len(self._peers.connections),
+            gone=(self._gone,),
+            memory_held=memory.held,
+            turned_away=TurnedAway(**asdict(memory.tally)),
+        )
 
 
 def info(peer: Peer) -> PeerInfo:
     """Who a peer is, for hooks and `Node.peers`."""
-    return PeerInfo(peer.address, peer.identity, bool(peer.links), peer.epoch is not None)
+    return PeerInfo(peer.address, peer.identity, bool(peer.links), peer.epoch is not None, peer.certificate)
 
 
 def _label(peer: Peer) -> str:

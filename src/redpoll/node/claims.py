@@ -3,7 +3,8 @@
 An identity is only a claim. When a link comes in that claims the identity of a peer with a live link, this node sends a
 random number over the link that it trusts; whoever is there returns it over the new one, if that is a link that it
 dialled itself. So two nodes that dial each other at the same time find that they are one peer with two links, and a
-stranger stays a stranger. (Wire format, section 5.6.)
+stranger stays a stranger. A number goes only where the certificate is that of who asked: else whoever is dialled, and
+claims to be that node, could pass it on. (Wire format, section 5.6.)
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from redpoll.wire.peer import Peer
 if TYPE_CHECKING:
     from redpoll.transport.connection import Connection
 
-__all__ = ["CLAIM_TIMEOUT", "DOUBT_TIMEOUT", "Claims", "OpenClaim"]
+__all__ = ["CLAIM_TIMEOUT", "DOUBT_TIMEOUT", "TURNED_AWAY", "Claims", "OpenClaim"]
 
 #: Seconds that a link has to prove its claim; after that it is a peer of its own.
 CLAIM_TIMEOUT = 1.0
@@ -31,6 +32,9 @@ DOUBT_TIMEOUT = 30.0
 _NUMBER_SIZE = 16
 _PROVE = b"\x01"
 _PROOF = b"\x02"
+
+#: What a session frame says to who is not let in.
+TURNED_AWAY = b"\x03"
 
 
 class OpenClaim(NamedTuple):
@@ -51,6 +55,12 @@ class OpenClaim(NamedTuple):
     asked: float
 
     @property
+    def same_run(self) -> bool:
+        """Whether the peer and who claims say that they are the same run of a node."""
+        announced = self.connection.link.announced
+        return announced is not None and announced.epoch == self.peer.epoch
+
+    @property
     def holder_lives(self) -> bool:
         """Whether the peer was heard since it was asked: its link is not one that is dead and looks alive."""
         return any(link.bytes_received > self.received.get(link, 0) for link in self.peer.links)
@@ -61,8 +71,7 @@ class OpenClaim(NamedTuple):
         Its link may be dead without anybody knowing, or bring what was under way when its other end gave it up: it is lost
         soon then, and the new one its successor. After `DOUBT_TIMEOUT` there is no doubt any more.
         """
-        announced = self.connection.link.announced
-        if announced is None or announced.epoch != self.peer.epoch or now >= self.asked + DOUBT_TIMEOUT:
+        if not self.same_run or now >= self.asked + DOUBT_TIMEOUT:
             return False
         return any(self.ping in link.pings for link in self.peer.links)
 
@@ -72,7 +81,8 @@ class Claims:
 
     def __init__(self) -> None:
         self._open: dict[bytes, OpenClaim] = {}
-        self._owed: dict[Connection, bytes] = {}
+        #: By the connection that it is owed over: the number, and where it was asked for.
+        self._owed: dict[Connection, tuple[bytes, Connection]] = {}
 
     def of_connection(self, connection: Connection) -> bytes | None:
         """The number of the claim that is open for a connection."""
@@ -135,18 +145,19 @@ class Claims:
             return number if claim is not None and claim.connection is connection else None
         if kind == _PROVE:
             for other in dialled:
-                if other is not connection and _same_node(other, connection.link):
-                    if other.link.announced is not None:
-                        self._prove(other, number)
-                    else:
-                        self._owed[other] = number
+                if other is connection:
+                    continue
+                if other.link.announced is not None:
+                    self._prove(other, number, connection)
+                elif _may_lead_to(other, connection.link):
+                    self._owed[other] = number, connection
         return None
 
     def settle(self, connection: Connection) -> None:
         """A connection heard its other end's announcement: pay what is owed there."""
-        number = self._owed.pop(connection, None)
-        if number is not None:
-            self._prove(connection, number)
+        owed = self._owed.pop(connection, None)
+        if owed is not None:
+            self._prove(connection, *owed)
 
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
@@ -156,13 +167,19 @@ class Claims:
             self.drop(number)
 
     @staticmethod
-    def _prove(connection: Connection, number: bytes) -> None:
-        connection.link.control(Control.SESSION, body=_PROOF + number)
-        connection.wake()
+    def _prove(dialled: Connection, number: bytes, asking: Connection) -> None:
+        """Return a number over a connection that this node dialled, if it leads to who asked."""
+        if dialled.link.remote_identity == asking.link.remote_identity and _key(dialled) == _key(asking):
+            dialled.link.control(Control.SESSION, body=_PROOF + number)
+            dialled.wake()
 
 
-def _same_node(dialled: Connection, link: Link) -> bool:
-    """Whether a dialled connection leads to the node at the other end of a link, or may: its handshake is not here."""
+def _key(connection: Connection) -> str | None:
+    return None if connection.certificate is None else connection.certificate.public_key
+
+
+def _may_lead_to(dialled: Connection, link: Link) -> bool:
+    """Whether a dialled connection, whose handshake is not here, may lead to the node at the other end of a link."""
     identity = dialled.link.remote_identity
     if identity is not None:
         return identity == link.remote_identity

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from redpoll.config import is_encrypted
-from redpoll.errors import Closed, ConfigError, DialFailed, PeerLost, RedpollError, TLSError
+from redpoll.errors import Closed, ConfigError, DialFailed, NotAuthorized, PeerLost, RedpollError, TLSError
 from redpoll.transport.backoff import LONGEST, backoff
 from redpoll.transport.dial import dial, resolve
 
@@ -109,7 +109,7 @@ class Dialler:
         while (peer.queued or peer in self._wanted) and not self._is_linked(peer):
             try:
                 await self.attempt(peer, address)
-            except (ConfigError, TLSError) as error:
+            except (ConfigError, TLSError, NotAuthorized) as error:
                 # Dialling again would bring the same.
                 peer.trouble = error
                 peer.fail_queue(error)
@@ -134,6 +134,7 @@ class Dialler:
         Raises:
             DialFailed: It gave no link.
             TLSError: The ends do not agree on encryption, or on who is who.
+            NotAuthorized: `authorize` here does not let it in.
             ConfigError: The address needs TLS, and there are no certificates.
             Closed: The node stopped meanwhile.
 
@@ -175,7 +176,7 @@ class Dialler:
             except TimeoutError as error:
                 failure = DialFailed(candidate, f"no link within {self._connect_timeout:g} s")
                 failure.__cause__ = error
-            except (DialFailed, TLSError) as error:
+            except (DialFailed, TLSError, NotAuthorized) as error:
                 failure = error
             except RedpollError as error:
                 failure = DialFailed(candidate, str(error))

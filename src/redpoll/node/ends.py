@@ -75,7 +75,7 @@ class Ends:
         peer = link.peer
         if peer is None:
             return
-        if link.out:
+        if link.out or link.transfers:
             link.owner.wake()
         elif link not in peer.links:
             self._peers.wake_links(peer)

@@ -12,6 +12,7 @@ from redpoll.errors import RedpollError, UsageError
 if TYPE_CHECKING:
     from redpoll.message import Message
     from redpoll.node.received import Received
+    from redpoll.tls import Certificate
 
 __all__ = ["NodeEvents", "PeerInfo"]
 
@@ -27,12 +28,14 @@ class PeerInfo(NamedTuple):
         identity: Its node identity, 16 bytes; None before its first handshake.
         connected: Whether a link to it is up.
         redpoll: Whether it announced itself as a redpoll node; False is libchirp, or too early to know.
+        certificate: What it showed, with its last link that was encrypted; None if that was none, or it has none.
     """
 
     address: Address | None
     identity: bytes | None
     connected: bool
     redpoll: bool
+    certificate: Certificate | None = None
 
 
 class NodeEvents:
@@ -44,7 +47,8 @@ class NodeEvents:
     - `peer_connected(peer)`: the first link to a peer is up.
     - `peer_suspect(peer)`: a ping was not answered for `Config.keepalive` seconds.
     - `peer_lost(peer, error)`: the last link to a peer is gone, and why.
-    - `identity_conflict(peer)`: a link claims the identity of a peer that another link holds; it is a peer of its own.
+    - `identity_conflict(peer)`: a link claims the identity of a peer that another link holds, or that something is kept
+      for, and did not prove that it is the same node; it is a peer of its own.
     - `handler_failed(message, error)`: a handler raised; the message was refused. The traceback is logged as well, by
       the logger `redpoll.node`.
     - `send_failed(message, error)`: a send failed and nobody awaited its future.

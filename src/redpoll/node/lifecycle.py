@@ -49,7 +49,7 @@ class Shutdown:
         if listener is not None:
             listener.close()
         peers.stopping = True
-        peers.decide_claims()
+        peers.admission.stop()
         peers.changed = self._changed.set
         self._leave()
         self._task = peers.loop.create_task(self._run(drain), name="redpoll stop")
@@ -113,6 +113,7 @@ class Shutdown:
     async def _close(self) -> None:
         peers = self._peers
         await peers.dialler.stop()
+        await peers.admission.close()
         if self._listener is not None:
             await self._listener.wait_closed()
         try:

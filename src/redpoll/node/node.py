@@ -183,7 +183,7 @@ class Node(Generic[DataT]):
             raise ConfigError("tls", self._config.tls, f"to listen at {address} a node needs a certificate", hint)
 
     async def reload_certificates(self, tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext] | None = None) -> None:
-        """Use the files of `Config.tls` as they are now, or others; links that are up stay as they are.
+        """Use the files of `Config.tls` as they are now, or others; links that are up stay, whatever they were made with.
 
         Args:
             tls: What is used from now on; None is `Config.tls`, whose files are read again. Contexts are used as they are.
@@ -293,7 +293,8 @@ class Node(Generic[DataT]):
         The future fails with `NotSent` (`QueueFull`, `Expired`), `NotConfirmed` or `Refused`, each a `SendError` whose
         `sent` says whether the peer may have handled it; with `MessageTooLarge` when it is above what the peer takes,
         which is known once there is a link. A reply to a node that is gone fails with `NotSent`, caused by `PeerLost`. Where
-        the ends do not agree on encryption, or on who is who, it fails at once with `NotSent`, caused by `TLSError`.
+        the ends do not agree on encryption, or on who is who, it fails at once with `NotSent`, caused by `TLSError`; where
+        one does not let the other in, by `NotAuthorized`.
         """
         if acknowledge is None:
             acknowledge = self._config.acknowledge
@@ -453,6 +454,7 @@ class Node(Generic[DataT]):
             Expired: It did not become so in time; the cause is why dialling failed, if it did.
             ConfigError: The address needs TLS, and there are no certificates.
             TLSError: The ends do not agree on encryption, or on who is who.
+            NotAuthorized: `Config.authorize` here does not let it in, or the other end does not, as far as it has said so.
             UsageError: The address or the timeout is none.
             Closed: The node is not running, or stopped before it was so.
 
@@ -472,6 +474,7 @@ class Node(Generic[DataT]):
         Raises:
             ConfigError: The address needs TLS, and there are no certificates.
             TLSError: The ends do not agree on encryption, or on who is who.
+            NotAuthorized: `Config.authorize` here does not let it in, or the other end does not, as far as it has said so.
             UsageError: The address or the timeout is none.
             Closed: The node is not running.
 

@@ -11,35 +11,37 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
 from redpoll.config import Config, is_encrypted
 from redpoll.errors import (
     Closed,
+    NotAuthorized,
     PeerLost,
+    ProtocolError,
     RedpollError,
     ShuttingDown,
     TLSError,
     UsageError,
 )
 from redpoll.node.absent import REMEMBERED_FOR, Absent
+from redpoll.node.admission import Admission
 from redpoll.node.census import Census, info
-from redpoll.node.claims import CLAIM_TIMEOUT, Claims
 from redpoll.node.ends import Ends
 from redpoll.node.places import Places
+from redpoll.node.pressure import Pressure
 from redpoll.node.routes import Claim, Routes
 from redpoll.node.sending import Queued
 from redpoll.serializers import RawSerializer
 from redpoll.serializers.base import Serializer
-from redpoll.tls.credentials import Credentials, Session
+from redpoll.tls.credentials import Credentials
 from redpoll.transport.connection import Connection
 from redpoll.transport.secure import Secured
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
-from redpoll.wire.frames import PREAMBLE_SIZE
 from redpoll.wire.link import Link
+from redpoll.wire.memory import TLS_LINK, Memory
 from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
@@ -95,22 +97,24 @@ class Peers:
             handshake_timeout=config.handshake_timeout,
             keepalive=config.keepalive,
             reuse_time=config.effective_reuse_time,
+            transfer_timeout=config.transfer_timeout,
             queue_messages=config.send_queue_limit,
             queue_bytes=config.send_queue_bytes,
             flat=not serializer.wants_buffer,
         )
-        self.pool = SlotPool(config.node_slots)
+        self.memory = Memory(config.memory_limit)
+        self.pool = SlotPool(config.node_slots, self.memory)
         self.ends = Ends(self)
         self.census = Census(self)
         self._bodies = BodyPool()
         self.routes = Routes(identity)
-        self.claims = Claims()
+        self.admission = Admission(self)
         self.absent = Absent(self.loop, REMEMBERED_FOR, self.forget_if_idle)
         self.connections: set[Connection] = set()
-        self.places = Places(config)
+        self.places = Places(config, self.memory.tally)
         self.credentials: Credentials | None = None
         self._silent_until = float("-inf")
-        self.turned_away = 0
+        self.pressure = Pressure(self)
         self.stopping = False
         self.dialler: Dialler
         #: Exactly one of the two is there.
@@ -131,27 +135,37 @@ class Peers:
 
     def admits(self, remote: Address) -> bool:
         """Whether a stranger may come in."""
-        if self.stopping or not self.places.admits(remote.host, len(self.connections)):
-            self.turned_away += 1
-            return False
-        return True
+        return not self.stopping and self.places.admits(remote.host, len(self.connections))
 
     def accepted(self, remote: Address) -> asyncio.BufferedProtocol:
         """A stranger came in."""
-        link = Link(self.settings, dialled=False, now=self.loop.time(), make=self.node._received, bodies=self._bodies)
+        link = self._new_link(dialled=False)
         connection = Connection(self, link, remote, self.loop)
-        self.connections.add(connection)
-        self.places.take(remote.host)
         credentials = self.credentials
-        if credentials is None or not credentials.can_listen or not is_encrypted(remote, self.config):
+        protocol: asyncio.BufferedProtocol = connection
+        if credentials is not None and credentials.can_listen and is_encrypted(remote, self.config):
             # Who has no certificate to show listens only where nothing is encrypted.
-            return connection
-        return self.secured(connection)
+            protocol = self.secured(connection)
+        self._count(connection)
+        self.places.take(remote.host)
+        return protocol
+
+    def _count(self, connection: Connection) -> None:
+        """A connection is there, or is about to be; `lost` is called for it."""
+        if connection not in self.connections:
+            self.connections.add(connection)
+            if connection.secured is not None:
+                self.memory.links += TLS_LINK
 
     def dialled(self, remote: Address, peer: Peer) -> Connection:
         """A connection that this node dialled for a peer."""
-        link = Link(self.settings, dialled=True, now=self.loop.time(), make=self.node._received, bodies=self._bodies)
-        return Connection(self, link, remote, self.loop, peer)
+        return Connection(self, self._new_link(dialled=True), remote, self.loop, peer)
+
+    def _new_link(self, *, dialled: bool) -> Link:
+        now = self.loop.time()
+        return Link(
+            self.settings, dialled=dialled, now=now, make=self.node._received, bodies=self._bodies, memory=self.memory
+        )
 
     def secured(self, connection: Connection, name: str | None = None) -> Secured:
         """Put TLS under a connection.
@@ -165,11 +179,14 @@ class Peers:
             raise Closed("node")
         session = credentials.dial(connection.remote, name) if name else credentials.accept(connection.remote)
         connection.secured = session
-        return Secured(session, connection)
+        return Secured(session, connection, self._unread)
+
+    def _unread(self) -> None:
+        self.memory.tally.slow_readers += 1
 
     def opened(self, connection: Connection) -> None:
         """Introduce this node."""
-        self.connections.add(connection)
+        self._count(connection)
         settings = self.settings
         port, flags = settings.port, 0
         if not port:
@@ -190,104 +207,25 @@ class Peers:
         )
 
     def identified(self, connection: Connection, now: float) -> None:
-        """Find the peer whose handshake came, and give it the link, once its claim is beyond doubt."""
-        link = connection.link
-        number = self.claims.of_connection(connection)
-        if number is not None:
-            if self._is_overrun(link):
-                self._unproven(number)
-            return
-        self.claims.settle(connection)
-        if connection.secured is not None and not self._is_meant(connection.secured, connection):
-            return
-        session = connection.secured
-        proven = partial(_showed, session.fingerprint) if session is not None and session.checks_names else None
-        peer, claim = self.routes.identify(link, connection.remote, connection.target, self._new_peer, proven)
-        if claim is Claim.TO_PROVE:
-            number = self.claims.ask(connection, peer, now)
-            self.wake_links(peer)
-            if self.stopping:
-                self._unproven(number)
-            else:
-                self._decide_later(number)
-            return
-        self._bind(connection, peer, claim, now)
-
-    @staticmethod
-    def _is_meant(session: Session, connection: Connection) -> bool:
-        """Whether who is at the other end may be the node that it says it is; if not, the link is closed."""
-        link = connection.link
-        if link.handshake is None:
-            return False
-        unknown = session.unknown_identity(link.handshake.identity)
-        if unknown is not None:
-            connection.fail(unknown)
-            return False
-        if session.checks_names and not link.dialled:
-            # Only its claim leads from an address to it: who sends there is to dial, and to see its certificate.
-            link.handshake = link.handshake._replace(port=0)
-        return True
-
-    def _is_overrun(self, link: Link) -> bool:
-        """Whether a link that waits for its peer brought more than an honest one may send ahead."""
-        settings = self.settings
-        frames = PREAMBLE_SIZE * settings.window
-        return (
-            len(link.arrived) > settings.window
-            or link.bytes_received > settings.window_bytes + settings.max_message_size + frames + settings.lookahead
-        )
+        """A handshake came: find whose it is."""
+        self.admission.identified(connection, now)
 
     def session(self, connection: Connection, now: float) -> None:
-        """Session frames came: links are to be proven, or are."""
-        bodies, connection.link.session = connection.link.session, []
-        for body in bodies:
-            number = self.claims.take(connection, body, [each for each in self.connections if each.link.dialled])
-            if number is not None:
-                proven = self.claims.drop(number)
-                if proven is not None:
-                    self._bind(connection, proven.peer, Claim.PLAIN, now)
+        """Session frames came: links are to be proven, or are; or this node is not let in."""
+        self.admission.session(connection, now)
 
-    def _decide_later(self, number: bytes) -> None:
-        # Twice: what came while this process did not run is read in between.
-        self.loop.call_later(CLAIM_TIMEOUT, self.loop.call_later, _LAG / 5, self._decide, number)
-
-    def _decide(self, number: bytes) -> None:
-        """The time of a claim is over, unless it is still in doubt."""
-        if self.claims.in_doubt(number, self.loop.time()) and self.closing is None:
-            self._decide_later(number)
-        else:
-            self._unproven(number)
-
-    def _unproven(self, number: bytes) -> None:
-        """A claim was not proven in time: the link is a peer of its own, unless who held the identity is gone."""
-        claimed = self.claims.drop(number)
-        if claimed is None or claimed.connection.transport is None:
-            return
-        connection, peer, claim = claimed.connection, claimed.peer, Claim.PLAIN
-        if any(link.state is not LinkState.PARTING for link in peer.links):
-            take_over = not claimed.holder_lives
-            peer = self.routes.accept_new(connection.link, connection.remote, self._new_peer, take_over=take_over)
-            claim = Claim.CONFLICT
-        now = self.loop.time()
-        self._bind(connection, peer, claim, now)
-        connection.after_binding(now)
-        if connection.link.state is not LinkState.OPEN:
-            # Its other end said goodbye meanwhile, and waits for what came of its messages.
-            connection.part()
-
-    def decide_claims(self) -> None:
-        """Wait for no proof any longer: the node stops, and messages that wait on such links are to be told."""
-        for number in self.claims.open:
-            self._unproven(number)
-
-    def _bind(self, connection: Connection, peer: Peer, claim: Claim, now: float) -> None:
-        if claim is Claim.CONFLICT:
-            peer.counters.conflicts += 1
-            self.node.events.tell("identity_conflict", info(peer))
+    def bind(self, connection: Connection, peer: Peer, claim: Claim, now: float) -> None:
+        """Give a link to its peer."""
         first = not peer.links
         self.absent.remove(peer)
         if peer.was_linked:
             peer.counters.reconnects += 1
+        if connection.certificate is not None:
+            peer.certificate = connection.certificate
+        if claim is Claim.CONFLICT:
+            peer.counters.conflicts += 1
+            self.node.events.tell("identity_conflict", info(peer))
+        self.admission.leave_former(connection, peer)
         peer.attach(connection.link, now)
         self.places.settle(peer)
         # It was set for the handshake; now pings may be due earlier.
@@ -298,6 +236,8 @@ class Peers:
         self.room(peer)
         if connection.target is not None:
             self._replaced(connection.target, peer, now)
+            # What waited may have gone out over another link than this one.
+            self.wake_links(peer)
         if first:
             self.node.events.tell("peer_connected", info(peer))
         if self.closing is not None:
@@ -319,7 +259,7 @@ class Peers:
         link.liveness.used = now
         if peer.slots.arrived(link):
             for each in peer.links:
-                self._pause(each.owner)
+                self.pause(each.owner)
         if self.dispatcher is not None:
             self.dispatcher.arrived(peer, now)
             self.begun(peer)
@@ -328,6 +268,14 @@ class Peers:
 
     def _turn_away(self, peer: Peer, link: Link) -> None:
         peer.slots.turn_away(link, ShuttingDown.code, "the node is stopping", promised=self.closing is not None)
+
+    def held_up(self, connection: Connection, now: float) -> None:
+        """There is no memory for what a connection brings."""
+        self.pressure.held_up(connection, now)
+
+    def backed_up(self) -> None:
+        """Somebody does not read."""
+        self.pressure.backed_up()
 
     def suspect(self, connection: Connection) -> None:
         """A ping was not answered in time: tell whoever wants to know."""
@@ -350,11 +298,12 @@ class Peers:
         link = connection.link
         if not link.dialled:
             self.places.free(connection.remote.host)
-        self.claims.forget(connection)
+        self.admission.forget(connection)
         peer = link.peer
+        self._note_end(connection, error)
         if peer is None:
             link.lost()
-            if isinstance(error, TLSError) and not link.dialled:
+            if isinstance(error, TLSError | NotAuthorized) and not link.dialled:
                 self._tell_of(error)
             return
         parted = link.state is LinkState.PARTING
@@ -362,21 +311,21 @@ class Peers:
             peer.counters.errors += 1
         if parted:
             # The node left it in good order, maybe for one whose claim is open: its peer is then never without a link.
-            for number in self.claims.of_peer(peer):
-                self._unproven(number)
+            self.admission.decide_for(peer)
         now = self.loop.time()
         peer.trouble = error
         peer.detach(link, error, now)
+        self.pressure.eased()
         self.room(peer)
         if self.dispatcher is not None:
             # What waited until this link takes more output has nothing to wait for now.
             self.dispatcher.freed(peer)
-        if self.closing is not None:
-            peer.fail_queue(self.closing)
+        if self.closing is not None or (isinstance(error, NotAuthorized) and not peer.links):
+            # Dialling again would bring the same.
+            peer.fail_queue(self.closing or error)
         if not peer.links:
             self.node.events.tell("peer_lost", info(peer), error)
-            for number in self.claims.of_peer(peer):
-                self._unproven(number)
+            self.admission.decide_for(peer)
         if not peer.links:
             self._part_ways(peer, now)
             if not parted:
@@ -385,7 +334,21 @@ class Peers:
                 self.places.leave(peer, connection.remote.host)
             self.forget_if_idle(peer)
 
-    def _tell_of(self, error: TLSError) -> None:
+    def _note_end(self, connection: Connection, error: RedpollError) -> None:
+        """Count what the end of a connection says of its other end."""
+        if connection.secured is not None:
+            self.memory.links -= TLS_LINK
+        tally = self.memory.tally
+        link = connection.link
+        if isinstance(error, ProtocolError):
+            tally.protocol_errors += 1
+        elif link.handshake is None and not link.dialled and not isinstance(error, Closed):
+            if connection.error is error and isinstance(error, PeerLost):
+                tally.handshakes_late += 1
+            else:
+                tally.handshakes_failed += 1
+
+    def _tell_of(self, error: TLSError | NotAuthorized) -> None:
         """Log why a stranger was turned away: it is no peer to tell of, and may not know it."""
         now = self.loop.time()
         if now >= self._silent_until:
@@ -393,29 +356,36 @@ class Peers:
             _logger.warning("turned a stranger away: %s", error)
 
     @staticmethod
-    def _pause(connection: Connection) -> None:
+    def pause(connection: Connection) -> None:
+        """Read no more for now."""
         if connection.transport is not None:
             connection.transport.pause_reading()
 
     def begun(self, peer: Peer) -> None:
         """Messages of a peer were begun: read on if that was stopped."""
-        if peer.slots.resumable:
+        slots = peer.slots
+        if slots.charged and not slots.inbox:
+            slots.charge(0)
+            if self.memory.waiting:
+                self.pressure.eased()
+        if slots.resumable:
             for link in peer.links:
-                if link.owner.transport is not None:
-                    link.owner.transport.resume_reading()
+                link.owner.resume_reading()
 
     def drained(self, peer: Peer) -> None:
         """A peer took what was written to it: more of its messages may be begun."""
         if self.dispatcher is not None:
             self.dispatcher.freed(peer)
 
-    def _new_peer(self, address: Address | None, identity: bytes | None) -> Peer:
+    def new_peer(self, address: Address | None, identity: bytes | None) -> Peer:
+        """Make a peer that is not known yet."""
         return Peer(address, identity, self.settings, self.pool, self, random.getrandbits(31))
 
     def forget_if_idle(self, peer: Peer) -> None:
         """Know a peer no longer if nothing is kept for it and nobody waits for it; what it counted stays in the sums."""
         if not peer.idle or peer in self.absent or peer in self.dialler:
             return
+        peer.slots.charge(0)
         self.census.forget(peer)
         self.routes.forget(peer)
         self.dialler.forget(peer)
@@ -438,7 +408,7 @@ class Peers:
             if address.kind == "tcp" and address.port == 0:
                 hint = "a peer that does not listen is answered by its messages"
                 raise UsageError(f"{address} cannot be dialled", hint)
-            peer = self._new_peer(address, None)
+            peer = self.new_peer(address, None)
             self.routes.add(peer)
         return peer
 
@@ -519,6 +489,8 @@ class Peers:
             self._timers[peer] = self.loop.call_later(_LAG / 5, self._ring, peer, True)
             return
         peer.armed = None
+        for link in peer.links:
+            link.owner.look_at_output(now)
         peer.expire(now)
         following = peer.deadlines.next()
         if following is not None:
@@ -535,6 +507,7 @@ class Peers:
             timer.cancel()
         self._timers.clear()
         self.absent.clear()
+        self.pressure.close()
 
     def close(self, link: Link, error: RedpollError) -> None:
         """Close a link because of an error."""
@@ -570,13 +543,6 @@ class Peers:
 
 def _nothing() -> None:
     pass
-
-
-def _showed(fingerprint: str | None, peer: Peer) -> bool:
-    """Whether a peer has links, and each of them was dialled and showed the certificate of that fingerprint."""
-    # What came in has a peer of its own at the other end, which does not know it by an address either.
-    sessions = [link.owner.secured if link.dialled else None for link in peer.links]
-    return bool(sessions) and all(each is not None and each.fingerprint == fingerprint for each in sessions)
 
 
 def _in_order(connection: Connection, error: RedpollError) -> bool:

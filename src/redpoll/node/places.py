@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from redpoll.config import Config
     from redpoll.wire.peer import Peer
+    from redpoll.wire.tally import Tally
 
 __all__ = ["Places"]
 
@@ -19,7 +20,8 @@ class Places:
     be gone at once and come back; with one more nobody is let in until some of it has ended.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, tally: Tally) -> None:
+        self._tally = tally
         self._limit = config.max_connections
         self._limit_of_host = config.max_connections_per_host
         self._hosts: Counter[str] = Counter()
@@ -31,13 +33,14 @@ class Places:
         return self._hosts.total() + len(self._left)
 
     def admits(self, host: str, links: int) -> bool:
-        """Whether one more link may come in from a host, beside so many in all."""
-        return (
-            links < self._limit
-            and self._hosts[host] < self._limit_of_host
-            and len(self._left) <= self._limit
-            and self._left_hosts[host] <= self._limit_of_host
-        )
+        """Whether one more link may come in from a host, beside so many in all; who may not is counted."""
+        if links >= self._limit or len(self._left) > self._limit:
+            self._tally.connections += 1
+        elif self._hosts[host] >= self._limit_of_host or self._left_hosts[host] > self._limit_of_host:
+            self._tally.connections_of_host += 1
+        else:
+            return True
+        return False
 
     def take(self, host: str) -> None:
         """A link came in."""

@@ -11,9 +11,10 @@ from redpoll.wire.capabilities import NOT_LISTENING
 from redpoll.wire.peer import Peer
 
 if TYPE_CHECKING:
+    from redpoll.tls.certificate import Certificate
     from redpoll.wire.link import Link
 
-__all__ = ["Claim", "Routes", "can_be_dialled"]
+__all__ = ["Claim", "Routes", "can_be_dialled", "is_kept", "may_be", "place_of"]
 
 NewPeer = Callable[[Address | None, bytes | None], Peer]
 
@@ -23,9 +24,9 @@ class Claim(Enum):
 
     #: One that nobody else holds, or its own.
     PLAIN = auto()
-    #: One that a live link from the same place holds: it has to prove that both are one node's.
+    #: One that a live link holds: it has to prove that both are one node's.
     TO_PROVE = auto()
-    #: One that a link from elsewhere holds, or that something is kept for: it is a peer of its own.
+    #: One that another link holds, or that something is kept for: it is a peer of its own.
     CONFLICT = auto()
 
 
@@ -105,7 +106,7 @@ class Routes:
         if peer in self._names:
             return peer
         known = self._by_identity.get(peer.identity, ()) if peer.identity is not None else ()
-        return next((each for each in known if each.address == peer.address), None)
+        return next((each for each in known if each.address == peer.address and may_be(peer, each.certificate)), None)
 
     def replace(self, target: Peer, peer: Peer) -> None:
         """What meant one peer means another from now on, which can be dialled where that one could."""
@@ -137,29 +138,35 @@ class Routes:
         remote: Address,
         target: Peer | None,
         new_peer: NewPeer,
-        proven: Callable[[Peer], bool] | None = None,
+        certificate: Certificate | None = None,
+        *,
+        checks_names: bool = False,
     ) -> tuple[Peer, Claim]:
         """Find the peer that a link belongs to, by its handshake.
+
+        A peer that showed a certificate is met again by another one of the same public key, at its place or in the same
+        run; not by one of another key, nor by none, unless it proves that it is the same node over a link that it has.
 
         Args:
             link: It has its handshake and no peer.
             remote: The other end's address as the socket knows it.
             target: The peer that it was dialled for, or None if it was accepted.
             new_peer: Makes a peer.
-            proven: Where certificates are checked for the name that was dialled: whether a peer's links showed the one that
-                this link showed. Without that it is not the same, by whatever name and place it is known.
+            certificate: What the other end showed; None if it has none, or the link is not encrypted.
+            checks_names: Whether certificates are checked for the name that was dialled: then no name and no place but
+                that one makes a link a peer's.
 
         Returns:
             The peer, and what the link claims by naming its identity.
         """
         if target is None:
-            return self._identify_accepted(link, remote, new_peer)
-        peer = self._identify_dialled(link, remote, target, new_peer, proven)
+            return self._identify_accepted(link, remote, new_peer, certificate)
+        peer, claim = self._identify_dialled(link, remote, target, new_peer, certificate, checks_names)
         known = self._by_address.get(remote)
-        if proven is None and (known is None or not known.links):
+        if not checks_names and (known is None or not known.links):
             # What was dialled by a name stands for this address: a link that comes in from there is no stranger's.
             self._mean(remote, peer)
-        return peer, Claim.PLAIN
+        return peer, claim
 
     def _identify_dialled(
         self,
@@ -167,40 +174,78 @@ class Routes:
         remote: Address,
         target: Peer,
         new_peer: NewPeer,
-        proven: Callable[[Peer], bool] | None,
-    ) -> Peer:
+        certificate: Certificate | None,
+        checks_names: bool,
+    ) -> tuple[Peer, Claim]:
         identity = _identity(link)
-        if target.identity == identity:
-            return target
         place = remote if remote.kind == "tcp" else None
+        is_target = target.identity == identity and may_be(target, certificate)
+        if is_target and not checks_names:
+            return target, Claim.PLAIN
+        claim = Claim.CONFLICT if target.identity == identity and is_kept(target) else Claim.PLAIN
         for peer in self._by_identity.get(identity, ()) if identity != self._own else ():
-            if peer.address == target.address or (self._is_at(peer, place, link) if proven is None else proven(peer)):
+            if peer is target:
+                continue
+            if checks_names:
+                # Linked by another name, which leads to the same node: the other end sees one peer as well.
+                same = bool(peer.links) and _is_same_run(peer, link, certificate)
+            else:
+                same = peer.address == target.address or self._is_at(peer, place, link)
+                same = same or (bool(peer.links) and _is_same_run(peer, link, certificate))
+                if same and not may_be(peer, certificate):
+                    claim = Claim.CONFLICT if is_kept(peer) else claim
+                    same = False
+            if same:
                 # It dialled us meanwhile, or it is known by another name of its host.
                 self.replace(target, peer)
-                return peer
+                return peer, Claim.PLAIN
+        if is_target:
+            return target, Claim.PLAIN
         if target.identity is None:
-            return self._identify(target, identity)
+            return self._identify(target, identity), claim
         peer = new_peer(target.address, identity)
         self.add(peer)
         self.replace(target, peer)
-        return peer
+        return peer, claim
 
-    def _identify_accepted(self, link: Link, remote: Address, new_peer: NewPeer) -> tuple[Peer, Claim]:
+    def _identify_accepted(
+        self, link: Link, remote: Address, new_peer: NewPeer, certificate: Certificate | None
+    ) -> tuple[Peer, Claim]:
         identity = _identity(link)
-        place = _place(link, remote)
-        claim = Claim.PLAIN
+        place = place_of(link, remote)
+        claim, take_over = Claim.PLAIN, True
         if identity == self._own:
             return self._itself(link, remote, new_peer), claim
         for peer in self._by_identity.get(identity, ()):
-            if self._is_at(peer, place, link):
-                if not peer.links or (peer.epoch is None and link.announced is None):
-                    # Nobody holds the identity; or libchirp, which keeps two links and cannot prove anything.
-                    return peer, Claim.PLAIN
-                if link.announced is not None and peer.epoch is not None:
-                    return peer, Claim.TO_PROVE
-            if not peer.idle:
+            same_run = link.announced is not None and _is_same_run(peer, link, certificate)
+            if same_run or self._is_at(peer, place, link):
+                found = _claimed(peer, link, certificate, same_run)
+                if found is not None:
+                    if found is Claim.PLAIN:
+                        self._met_at(peer, place)
+                    return peer, found
+                take_over = take_over and (may_be(peer, certificate) or not is_kept(peer))
+                if is_kept(peer):
+                    claim = Claim.CONFLICT
+            elif not peer.idle:
                 claim = Claim.CONFLICT
-        return self.accept_new(link, remote, new_peer), claim
+        return self.accept_new(link, remote, new_peer, take_over=take_over), claim
+
+    def _met_at(self, peer: Peer, place: Address | None) -> None:
+        """Note where a link of a peer comes from, which may be where nobody is known."""
+        if can_be_dialled(place) and place not in self._by_address:
+            self._mean(place, peer)
+        if not can_be_dialled(peer.address):
+            peer.address = place
+
+    def twin(self, peer: Peer) -> Peer | None:
+        """The peer that was dialled elsewhere and says to be the same run of the same node as one, as that does of itself."""
+        if peer.epoch is None or peer.identity is None or peer.identity == self._own or not _is_dialled(peer):
+            return None
+        same = (
+            each for each in self._by_identity.get(peer.identity, ()) if each is not peer and each.epoch == peer.epoch
+        )
+        return next(filter(_is_dialled, same), None)
 
     def _itself(self, link: Link, remote: Address, new_peer: NewPeer) -> Peer:
         """The peer of the end that came in of a link of this node to itself."""
@@ -220,7 +265,7 @@ class Routes:
                 a peer lives whose identity it claims and cannot prove.
         """
         identity = _identity(link)
-        place = _place(link, remote)
+        place = place_of(link, remote)
         if identity == self._own:
             # Of a link of this node to itself the end that dialled is the one to send to.
             take_over = False
@@ -246,12 +291,55 @@ def _identity(link: Link) -> bytes:
     return link.handshake.identity if link.handshake is not None else b""
 
 
-def _place(link: Link, remote: Address) -> Address | None:
+def place_of(link: Link, remote: Address) -> Address | None:
     """Where the other end of a link that came in would be dialled; port 0: nowhere, None: where nodes have no port."""
     if remote.kind != "tcp" or link.handshake is None:
         return None
     listens = link.announced is None or not link.announced.flags & NOT_LISTENING
     return Address("tcp", remote.host, link.handshake.port if listens else 0)
+
+
+def may_be(peer: Peer, certificate: Certificate | None) -> bool:
+    """Whether what a link showed does not speak against its being a peer's: who showed a key shows it again.
+
+    It is the key that counts, so that a renewed certificate is no stranger's; whoever shows it has the private one. And
+    where there was none before there is nothing to be compared.
+    """
+    known: Certificate | None = peer.certificate
+    return known is None or (certificate is not None and certificate.public_key == known.public_key)
+
+
+def is_kept(peer: Peer) -> bool:
+    """Whether anything is kept for a peer: links, messages, outcomes for those that it may send again."""
+    return not peer.idle or peer.slots.remembered > 0
+
+
+def _is_dialled(peer: Peer) -> bool:
+    """Whether this node dialled a peer over TCP, can send to it, and was shown no certificate."""
+    over_tcp = peer.address is not None and peer.address.kind == "tcp"
+    return over_tcp and peer.certificate is None and any(link.dialled and link.sending for link in peer.links)
+
+
+def _is_same_run(peer: Peer, link: Link, certificate: Certificate | None) -> bool:
+    """Whether a link showed a peer's key and is of the run of the node that the peer is known by; libchirp tells none."""
+    known: Certificate | None = peer.certificate
+    if certificate is None or known is None or certificate.public_key != known.public_key:
+        return False
+    return peer.epoch == (link.announced.epoch if link.announced is not None else None)
+
+
+def _claimed(peer: Peer, link: Link, certificate: Certificate | None, same_run: bool) -> Claim | None:
+    """What a link claims that may be a peer's; None if it is not."""
+    announced = link.announced is not None and peer.epoch is not None
+    if not may_be(peer, certificate):
+        # Its node may have another key since its links were made; nobody but they can tell.
+        return Claim.TO_PROVE if certificate is not None and announced and peer.links else None
+    if not peer.links or (peer.epoch is None and link.announced is None):
+        # Nobody holds the identity; or libchirp, which keeps two links and cannot prove anything.
+        return Claim.PLAIN
+    if same_run:
+        return Claim.PLAIN
+    return Claim.TO_PROVE if announced or (certificate is not None and peer.certificate is not None) else None
 
 
 def can_be_dialled(address: Address | None) -> TypeGuard[Address]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from redpoll.errors import Closed, ConfigError, Expired, LinkError, TLSError
+from redpoll.errors import Closed, ConfigError, Expired, LinkError, NotAuthorized, TLSError
 from redpoll.message import Message
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ async def wait_ready(peers: Peers, address: Address, timeout: float | None) -> N
             peers.dialler.want(peer)
         if not await wait_room(peers, peer, left):
             raise _not_ready(peer, timeout) from peer.trouble
-        if peer.link is None and isinstance(peer.trouble, ConfigError | TLSError):
+        if peer.link is None and isinstance(peer.trouble, ConfigError | TLSError | NotAuthorized):
             raise peer.trouble
         # Another may be there now, or this one may have been forgotten since it was woken.
         peer = peers.at(address)
@@ -67,7 +67,7 @@ async def check(peers: Peers, address: Address, timeout: float | None) -> bool:
     try:
         async with asyncio.timeout(timeout):
             await peers.dialler.attempt(peer, address)
-    except TLSError:
+    except (TLSError, NotAuthorized):
         # Somebody is there.
         raise
     except (LinkError, TimeoutError):

@@ -33,6 +33,7 @@ SKEW = timedelta(hours=1)
 
 # What cryptography raises for certificates that it does not take.
 _UNREADABLE = (
+    TypeError,
     ValueError,
     UnsupportedAlgorithm,
     x509.DuplicateExtension,
@@ -129,8 +130,9 @@ def read_certificates(pem: bytes, where: object) -> tuple[x509.Certificate, ...]
         raise UsageError(f"there is no certificate in {where}", "give a file in PEM, with BEGIN CERTIFICATE in it")
     try:
         found = tuple(x509.load_pem_x509_certificates(pem))
-        for certificate in found:
-            _ = certificate.extensions, certificate.public_key()
+        for each in found:
+            # Read only now, each by itself.
+            _ = each.extensions, each.public_key(), each.subject, each.issuer
     except _UNREADABLE as error:
         raise UsageError(f"a certificate in {where} cannot be read", "restore the file, or make it again") from error
     return found

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redpoll.errors import ConfigError, UsageError
+from redpoll.tls.certificate import public_key
 from redpoll.tls.record import SYSTEM, TLS
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ class Contexts:
         trusted: What stands for the CAs that are trusted, for errors.
         admitting: The same of those that let in who dials.
         pins: As in `TLS.pins`.
+        own_key: The public key of the certificate that this node shows, as `Certificate.public_key`; None if it has none, or
+            the contexts were made elsewhere.
     """
 
     server: ssl.SSLContext | None
@@ -45,6 +48,7 @@ class Contexts:
     trusted: str
     admitting: str
     pins: tuple[str, ...] = ()
+    own_key: str | None = None
 
 
 def make_contexts(tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext], *, now: datetime | None = None) -> Contexts:
@@ -60,8 +64,7 @@ def make_contexts(tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext], *, now: date
     if isinstance(tls, tuple):
         return Contexts(*tls, "the context", "the context")
     moment = now or datetime.now(UTC)
-    if tls.certificate is not None:
-        _check_own(tls, tls.certificate, moment)
+    own_key = _check_own(tls, tls.certificate, moment) if tls.certificate is not None else None
     authorities = _authorities(tls, moment)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     # Names first: a context that checks them wants certificates.
@@ -79,7 +82,7 @@ def make_contexts(tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext], *, now: date
         server.num_tickets = 0
         if tls.dh_params is not None:
             _load_dh(server, tls.dh_params)
-    return Contexts(server, client, trusted, admitting, tls.pins)
+    return Contexts(server, client, trusted, admitting, tls.pins, own_key)
 
 
 def _set_up(context: ssl.SSLContext, tls: TLS, authorities: str | None) -> None:
@@ -129,8 +132,8 @@ def _certificates(field: str, path: str | os.PathLike[str], hint: str) -> tuple[
         raise ConfigError(field, _path(path), error.text, error.hint) from error
 
 
-def _check_own(tls: TLS, path: str | os.PathLike[str], now: datetime) -> None:
-    """See that the node's own certificate can be used, and that the key belongs to it."""
+def _check_own(tls: TLS, path: str | os.PathLike[str], now: datetime) -> str:
+    """See that the node's own certificate can be used, and that the key belongs to it; return its public key."""
     from redpoll.pki.keys import read_key
 
     own = _certificates("certificate", path, _ISSUE)[0]
@@ -148,6 +151,7 @@ def _check_own(tls: TLS, path: str | os.PathLike[str], now: datetime) -> None:
         raise ConfigError(field, _path(where), f"the private key does not match the first certificate in {path}", hint)
     for problem in _dates(own, now):
         raise ConfigError("certificate", _path(path), f"the certificate of the node {problem}", _RENEW)
+    return public_key(own)
 
 
 def _dates(certificate: x509.Certificate, now: datetime) -> Iterator[str]:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import ssl
 
 from redpoll.address import Address
 from redpoll.errors import ConfigError, TLSError
+from redpoll.tls.certificate import Certificate, read_certificate
 from redpoll.tls.contexts import Contexts, make_contexts
 from redpoll.tls.failures import explained, not_pinned
 from redpoll.tls.record import TLS
@@ -23,9 +23,10 @@ class Session:
 
     Attributes:
         address: The other end.
+        certificate: What it showed, once `unknown_certificate` was asked; None if it has none.
     """
 
-    __slots__ = ("_contexts", "_name", "address", "incoming", "object", "outgoing")
+    __slots__ = ("_contexts", "_name", "address", "certificate", "incoming", "object", "outgoing")
 
     def __init__(self, contexts: Contexts, address: Address, name: str | None) -> None:
         """Begin.
@@ -38,6 +39,7 @@ class Session:
         self._contexts = contexts
         self.address = address
         self._name = name
+        self.certificate: Certificate | None = None
         #: What came from the other end, and what is to go there.
         self.incoming = ssl.MemoryBIO()
         self.outgoing = ssl.MemoryBIO()
@@ -54,11 +56,20 @@ class Session:
         return explained(error, self.address, name=self._name, trusted=trusted)
 
     def unknown_certificate(self) -> TLSError | None:
-        """Say why the other end's certificate, which a CA has signed, is not accepted; None if it is."""
+        """Read the other end's certificate, which a CA has signed; say why it is not accepted, None if it is."""
+        # A context of the user's may take any: then nobody answers for what is in it.
+        checked = self.object.context.verify_mode is not ssl.CERT_NONE
+        der = self.object.getpeercert(binary_form=True) if checked else None
+        try:
+            self.certificate = read_certificate(der) if der else None
+        except ValueError as error:
+            failure = TLSError("its certificate cannot be read", self.address, "issue another one")
+            failure.__cause__ = error
+            return failure
         pins = [pin for pin in self._contexts.pins if pin.startswith(_FINGERPRINT)]
         if not pins:
             return None
-        found = self.fingerprint
+        found = self.certificate.fingerprint if self.certificate is not None else None
         return None if found in pins else not_pinned(self.address, found)
 
     def unknown_identity(self, identity: bytes) -> TLSError | None:
@@ -68,15 +79,14 @@ class Session:
         return None if not pins or found in pins else not_pinned(self.address, found)
 
     @property
+    def own_key(self) -> str | None:
+        """The public key that this node showed; see `Contexts.own_key`."""
+        return self._contexts.own_key
+
+    @property
     def checks_names(self) -> bool:
         """Whether an address leads only to who was dialled there, and showed a certificate for it."""
         return self._contexts.client.check_hostname
-
-    @property
-    def fingerprint(self) -> str | None:
-        """That of the other end's certificate, as `redpoll.pki.fingerprint` writes it; None if it has none."""
-        der = self.object.getpeercert(binary_form=True)
-        return f"{_FINGERPRINT}{hashlib.sha256(der).hexdigest()}" if der else None
 
 
 class Credentials:

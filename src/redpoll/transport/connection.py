@@ -5,16 +5,20 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.address import Address
 from redpoll.errors import LinkError, PeerLost, ProtocolError, RedpollError, TLSError
 from redpoll.tls.credentials import Session
 from redpoll.transport.dial import in_words, tune
+from redpoll.transport.kernel_buffers import KernelBuffers
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
 from redpoll.wire.states import LinkState
+
+if TYPE_CHECKING:
+    from redpoll.tls.certificate import Certificate
 
 __all__ = [
     "ANNOUNCEMENT_GRACE",
@@ -81,7 +85,7 @@ class Keeper(Protocol):
         """The handshake is there and the link has no peer yet: find whose it is."""
 
     def session(self, connection: Connection, now: float) -> None:
-        """Session frames arrived, in `link.session`."""
+        """Session frames arrived, in `link.session`, or were left there."""
 
     def arrived(self, connection: Connection, now: float) -> None:
         """Messages arrived; everything was copied out of the shared buffer."""
@@ -94,6 +98,12 @@ class Keeper(Protocol):
 
     def suspect(self, connection: Connection) -> None:
         """A ping was not answered in time."""
+
+    def held_up(self, connection: Connection, now: float) -> None:
+        """The node has no memory for what the link brings: it does not read until `Connection.read_on`."""
+
+    def backed_up(self) -> None:
+        """The other end of a connection does not read what is written to it."""
 
     def parting(self, connection: Connection) -> None:
         """A goodbye was said on it."""
@@ -113,8 +123,10 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_awaiting", "_closing", "_left", "_loop", "_reader", "_reading", "_shared", "_since_read", "_single", "_time",
-        "_timer", "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "secured", "target", "transport",
+        "_awaiting", "_closing", "_handed", "_kernel", "_left", "_loop", "_reader", "_reading", "_shared", "_since_read",
+        "_single",
+        "_time", "_timer", "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "secured", "target",
+        "transport",
     )  # fmt: skip
 
     def __init__(
@@ -144,6 +156,10 @@ class Connection(asyncio.BufferedProtocol):
         #: Bytes that were written to a transport that was full, less what it got rid of; and what it had left.
         self._unread = 0
         self._left = 0
+        #: Made with the first long body.
+        self._kernel: KernelBuffers | None = None
+        #: Bytes that were with the system when that was last looked at.
+        self._handed = 0
         self._timer: asyncio.TimerHandle | None = None
 
     # What asyncio calls
@@ -178,15 +194,15 @@ class Connection(asyncio.BufferedProtocol):
             self._reader.received(self._shared, nbytes, now)
             self._act(now)
         except (ProtocolError, TLSError) as error:
-            if self.link.peer is not None:
-                error.address = self.link.peer.address
-            elif isinstance(error, TLSError):
-                error.address = self.remote
-            self.fail(error)
+            self._broken(error)
             return
         finally:
             self._reading = False
         link = self.link
+        if link.long_body or self._kernel is not None:
+            self._kernel_buffers().receiving(link.long_body)
+        if link.attention:
+            self._attend(now)
         if link.out or link.transfers:
             self.flush()
         peer = link.peer
@@ -194,6 +210,21 @@ class Connection(asyncio.BufferedProtocol):
             self.keeper.room(peer)
         if link.state is not LinkState.OPEN:
             self.part()
+
+    def _broken(self, error: ProtocolError | TLSError) -> None:
+        if self.link.peer is not None:
+            error.address = self.link.peer.address
+        elif isinstance(error, TLSError):
+            error.address = self.remote
+        self.fail(error)
+
+    def _attend(self, now: float) -> None:
+        """The link has something to wait for, or to be looked at earlier than was told."""
+        self.link.attention = False
+        if self._reader.waits and self.transport is not None:
+            self.transport.pause_reading()
+            self.keeper.held_up(self, now)
+        self.arm()
 
     def _act(self, now: float) -> None:
         link = self.link
@@ -218,10 +249,7 @@ class Connection(asyncio.BufferedProtocol):
                 # A request that is sent before the announcement is read gets no answer: its wish is not told to libchirp.
                 self._awaiting = self._loop.call_later(ANNOUNCEMENT_PATIENCE, self._identify, False)
                 return
-            now = self._time()
-            self.keeper.identified(self, now)
-            self.after_binding(now)
-            self.wake()
+            self.go_on()
 
     def after_binding(self, now: float) -> None:
         """Pass on what arrived, if the link has its peer, and write what waits."""
@@ -267,12 +295,65 @@ class Connection(asyncio.BufferedProtocol):
         """The transport drained: go on with fragments and the queue."""
         if self.error is None:
             self.link.writable = True
+            self.look_at_output(self._time())
             self._unread = 0
+            if self.link.memory.unread:
+                self.link.memory.heaps_up(self.link, 0)
             self.flush()
             if self.link.peer is not None and self.link.peer.slots.inbox:
                 self.keeper.drained(self.link.peer)
 
     # What the keeper calls
+
+    def read_on(self) -> None:
+        """There is memory for what the link waits with, or that was turned away."""
+        if self.transport is None or self.error is not None:
+            return
+        now = self._time()
+        self._reading = True
+        try:
+            self._reader.read_on(self._shared, now)
+            self._act(now)
+        except (ProtocolError, TLSError) as error:
+            self._broken(error)
+            return
+        finally:
+            self._reading = False
+        self.resume_reading()
+        if self.link.attention:
+            self._attend(now)
+        self.flush()
+        if self.link.state is not LinkState.OPEN:
+            self.part()
+
+    def resume_reading(self) -> None:
+        """Read again, unless something else still speaks against it."""
+        if self.transport is not None and not self.link.stands_still:
+            self.transport.resume_reading()
+
+    @property
+    def certificate(self) -> Certificate | None:
+        """What the other end showed; None if it is not known yet, or there is none."""
+        return None if self.secured is None else self.secured.certificate
+
+    def go_on(self) -> None:
+        """Find the link's peer now, outside of reading, and pass on what waited for that."""
+        link = self.link
+        if link.peer is not None or self.transport is None:
+            return
+        now = self._time()
+        try:
+            if link.session:
+                self.keeper.session(self, now)
+            if link.peer is None:
+                self.keeper.identified(self, now)
+            if self._reader.stalled and link.peer is not None:
+                self._reader.resume(self._shared, now)  # type: ignore[unreachable]  # the keeper gave it its peer
+        except (ProtocolError, TLSError) as error:
+            self._broken(error)
+            return
+        self.after_binding(now)
+        self.wake()
 
     @property
     def backed_up(self) -> bool:
@@ -337,6 +418,8 @@ class Connection(asyncio.BufferedProtocol):
             self._write(transport, parts, _VECTORED)
         if link.transfers:
             self._write_fragments(transport)
+        if link.last_large is not None or link.transfers:
+            self._handed = link.bytes_sent - transport.get_write_buffer_size()
         if not link.writable:
             self._left = transport.get_write_buffer_size()
             return
@@ -357,6 +440,8 @@ class Connection(asyncio.BufferedProtocol):
         """Write pieces of large bodies as long as the transport takes them, and between two what waits and may pass."""
         link = self.link
         peer = link.peer
+        if self._kernel is not None or link.transfers[0].long:
+            self._kernel_buffers().sending(link.transfers[0].long)
         while link.writable and link.transfers:
             if peer is not None and peer.queued:
                 peer.pump(self._time())
@@ -366,21 +451,47 @@ class Connection(asyncio.BufferedProtocol):
                 self._write(transport, link.take_fragment(self._time()), False)
         if link.writable and link.out:
             self.wake()
+        if self._kernel is not None and not link.transfers:
+            self._kernel.sending(False)
+
+    def _kernel_buffers(self) -> KernelBuffers:
+        if self._kernel is None:
+            transport = self.transport
+            self._kernel = KernelBuffers(None if transport is None else transport.get_extra_info("socket"))
+        return self._kernel
+
+    def look_at_output(self, now: float) -> None:
+        """Before anything is called late: what the system took since it was written, or last looked at, is progress."""
+        link = self.link
+        if self.transport is None or not (link.transfers or link.last_large):
+            return
+        before, self._handed = self._handed, link.bytes_sent - self.transport.get_write_buffer_size()
+        if self._handed > before:
+            link.moved(before, now)
+
+    def count_unread(self) -> None:
+        """Look at what the other end took of what was added to a full transport."""
+        if self.transport is not None:
+            self._heaps_up(self.transport, 0)
 
     def _heaps_up(self, transport: asyncio.Transport, size: int) -> bool:
         """Count what is added to a full transport; False if the other end takes too little of it, and the link is closed."""
-        taken = self._left - transport.get_write_buffer_size()
+        self._left, taken = transport.get_write_buffer_size(), self._left - transport.get_write_buffer_size()
         self._unread = max(0, self._unread - taken) + size
         # Behind a message of libchirp's that is half written nothing was given to the transport.
         waiting = self._unread + self.link.out_bytes
+        self.link.memory.heaps_up(self.link, waiting)
+        self.keeper.backed_up()
         if waiting <= UNREAD_LIMIT:
             return True
+        if self.error is None:
+            self.link.memory.tally.slow_readers += 1
         self.fail(PeerLost(self.name, f"it does not read: {waiting} bytes more than it takes wait for it"))
         return False
 
     def _write(self, transport: asyncio.Transport, parts: list[Body], vectored: bool) -> None:
         try:
-            if len(parts) < 2 or not vectored:
+            if len(parts) < 2 or not (vectored or self.secured is not None):
                 for part in parts:
                     transport.write(part)
                 return

@@ -20,17 +20,27 @@ from redpoll.transport.dial import in_words
 from redpoll.wire.handshake import is_tls
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from redpoll.tls.credentials import Session
 
-__all__ = ["CHUNK", "KEPT_LIMIT", "READ_SIZE", "Secured"]
+__all__ = ["CHUNK", "FED", "KEPT_LIMIT", "READ_SIZE", "Secured"]
 
-#: One read brings at most so many encrypted bytes.
-READ_SIZE = 256 * 1024
+#: Bytes at most of a record, with what TLS adds to it.
+_RECORD = 16 * 1024 + 256 + 5
 
-#: So many bytes are encrypted before they are given to the transport.
-CHUNK = 256 * 1024
+#: One read brings at most so many encrypted bytes: the more, the less often one end wakes the other. In two readings of the
+#: connection's buffer all of it is gone.
+READ_SIZE = 448 * 1024
+
+#: So many of them are given to OpenSSL at once: what it copies them to stays with the link, and in the processor's cache.
+FED = 64 * 1024
+
+#: So many bytes, or half as many more if that is all, are encrypted before they are given to the transport.
+CHUNK = 8 * 16 * 1024
+
+#: Pieces written at once that have no more bytes together are copied together: a record for each costs more than that.
+_JOINED = 3 * CHUNK
 
 #: A link is closed once so many bytes wait that TLS itself answers to the other end, which does not read them.
 KEPT_LIMIT = 1024 * 1024
@@ -39,6 +49,8 @@ KEPT_LIMIT = 1024 * 1024
 _ALERT = b"\x15\x03\x03\x00\x02\x02\x0a"
 
 _HIGH_WATER = 256 * 1024
+
+_NOTHING = memoryview(b"")
 
 _buffers = threading.local()
 
@@ -69,8 +81,18 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         session: Whom the link may lead to.
     """
 
-    def __init__(self, session: Session, protocol: asyncio.BufferedProtocol) -> None:
+    def __init__(
+        self, session: Session, protocol: asyncio.BufferedProtocol, unread: Callable[[], None] | None = None
+    ) -> None:
+        """Make it for one protocol.
+
+        Args:
+            session: Whom the link may lead to.
+            protocol: What reads and writes over it.
+            unread: Called when it is closed because the other end does not read what TLS answers.
+        """
         super().__init__()
+        self._unread = unread
         self.session = session
         self._object = session.object
         self._incoming = session.incoming
@@ -93,6 +115,10 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         #: What speaks against going on behind what was read last: OpenSSL says it once.
         self._broken: ssl.SSLError | None = None
         self._shared = _shared_buffer()
+        #: What was read and OpenSSL does not have yet.
+        self._unfed = _NOTHING
+        #: Whether what is written waits until all that was read is decrypted: one write then, and one wake of the other end.
+        self._corked = False
 
     # As a protocol
 
@@ -116,8 +142,12 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
             self._incoming.write(self._shared[:nbytes])
             self._shake_hands()
         elif self._state is _State.OPEN:
-            self._incoming.write(self._shared[:nbytes])
+            self._unfed = self._shared[:nbytes]
             self._decrypt()
+            if len(self._unfed):
+                # Reading was paused, or has ended; another link reads into this memory next.
+                self._incoming.write(self._unfed)
+                self._unfed = _NOTHING
 
     def eof_received(self) -> bool:
         """The other end closed; so does this one."""
@@ -207,45 +237,64 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
     # What comes
 
     def _decrypt(self) -> None:
-        """Hand on what there is, each time as much as the protocol has room for."""
-        while self._reading and self._state is _State.OPEN:
-            room = cast("memoryview", self._protocol.get_buffer(-1))
-            try:
+        """Hand on what there is, each time as much as the protocol has room for; then write what it answered."""
+        self._corked = True
+        try:
+            while self._reading and self._state is _State.OPEN:
+                if self._parted:
+                    self._protocol.eof_received()
+                    self.close()
+                    return
+                room = cast("memoryview", self._protocol.get_buffer(-1))
+                size = len(room)
                 count = self._read_into(room)
-            except ssl.SSLError as error:
-                self._break(error)
-                return
-            # What it belongs to may grow, once nobody looks into it.
-            del room
-            if count < 0:
-                break
-            if not count:
-                self._parted = True
-                self._protocol.eof_received()
-                self.close()
-                return
-            self._heard = True
-            self._protocol.buffer_updated(count)
+                # What it belongs to may grow, once nobody looks into it.
+                del room
+                if count:
+                    self._heard = True
+                    self._protocol.buffer_updated(count)
+                if count < size and not self._ends:
+                    break
+        except ssl.SSLError as error:
+            self._break(error)
+            return
+        finally:
+            self._corked = False
+        if self._waiting:
+            self._encrypt()
         if self._outgoing.pending:
             self._answer()
 
+    @property
+    def _ends(self) -> bool:
+        """Whether nothing good comes any more behind what was read."""
+        return self._parted or self._broken is not None
+
     def _read_into(self, room: memoryview) -> int:
-        """Fill a buffer, record by record; return how many bytes came, 0 at the end, -1 if none are here."""
-        size = len(room)
-        done = 0
-        read = self._object.read
+        """Fill a buffer, record by record, and return how many bytes came; note it if they were the last."""
         if self._broken is not None:
             raise self._broken
+        size = len(room)
+        done = 0
+        read = cast("Callable[[int, memoryview], int]", self._object.read)
+        incoming = self._incoming
         try:
             while done < size:
-                count = cast("int", read(size - done, room[done:]))
-                if not count:
-                    return done
+                if len(self._unfed) and incoming.pending < _RECORD:
+                    incoming.write(self._unfed[:FED])
+                    self._unfed = self._unfed[FED:]
+                count = read(size - done, room[done:] if done else room)
                 done += count
+                if not count:
+                    self._parted = True
+                    break
+                if not incoming.pending and not len(self._unfed):
+                    # There is no more, and to hear that from OpenSSL costs as much as a small record.
+                    break
         except ssl.SSLWantReadError:
-            return done or -1
+            pass
         except ssl.SSLZeroReturnError:
-            return done
+            self._parted = True
         except ssl.SSLError as error:
             # What came before it counts.
             if not done:
@@ -259,6 +308,8 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
             self._flush()
         elif self._outgoing.pending > KEPT_LIMIT:
             self._lose("it does not read what TLS answers")
+            if self._unread is not None:
+                self._unread()
             self._below.abort()
 
     # As a transport
@@ -266,18 +317,25 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
     def write(self, data: bytes | bytearray | memoryview) -> None:
         """Encrypt and write, or keep until the other end reads; a buffer may not change until then."""
         self._keep(data)
-        self._encrypt()
+        if not self._corked or self._size >= CHUNK:
+            self._encrypt()
 
     def writelines(self, list_of_data: Iterable[Any]) -> None:
-        """Write several pieces."""
-        for data in list_of_data:
+        """Write several pieces, as `write` does."""
+        pieces = list(list_of_data)
+        if sum(map(len, pieces)) <= _JOINED:
+            self.write(b"".join(pieces))
+            return
+        for data in pieces:
             self._keep(data)
-        self._encrypt()
+        if not self._corked or self._size >= CHUNK:
+            self._encrypt()
 
     def _keep(self, data: bytes | bytearray | memoryview) -> None:
         if self._state in (_State.OPENING, _State.OPEN) and len(data):
-            self._waiting.append(memoryview(data).cast("B"))
-            self._size += len(data)
+            view = memoryview(data).cast("B")
+            self._waiting.append(view)
+            self._size += len(view)
 
     def _encrypt(self) -> None:
         """Encrypt what waits, as long as the transport below takes it."""
@@ -299,16 +357,27 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         self._look_at_marks()
 
     def _encrypt_chunk(self) -> None:
+        """Encrypt what waits, as much as is given to the transport at once."""
         waiting = self._waiting
-        write = self._object.write
-        while waiting and self._outgoing.pending < CHUNK:
-            data = waiting[0]
-            count = write(data[:CHUNK])
-            self._size -= count
-            if count == len(data):
-                waiting.popleft()
-            else:
-                waiting[0] = data[count:]
+        data = waiting.popleft()
+        if waiting and len(data) < CHUNK:
+            # Short pieces, and the end of a long one, share their records.
+            pieces = [data]
+            room = CHUNK - len(data)
+            while waiting and room:
+                data = waiting.popleft()
+                if len(data) > room:
+                    waiting.appendleft(data[room:])
+                    data = data[:room]
+                pieces.append(data)
+                room -= len(data)
+            data = memoryview(b"".join(pieces))
+        elif len(data) > CHUNK + CHUNK // 2:
+            waiting.appendleft(data[CHUNK:])
+            data = data[:CHUNK]
+        self._size -= len(data)
+        # A MemoryBIO takes all of it.
+        self._object.write(data)
 
     def _flush(self) -> None:
         if self._outgoing.pending and not self._below.is_closing():

@@ -4,14 +4,24 @@ from __future__ import annotations
 
 import sys
 from collections import deque
+from typing import TYPE_CHECKING
 
-__all__ = ["EAGER_ALLOCATION", "KEPT_BODIES", "KEPT_SIZE", "STEP", "Assembly", "BodyPool"]
+from redpoll.wire.mapping import MAPS, Mapping
 
-#: Bytes that a body gets at most before any of it arrived, and no more than its first frame brings: a link reads one
-#: frame at a time, so nothing that is only announced adds up. A body grows to twice what has arrived of it, but by
-#: `STEP` at most: fresh memory costs time by the page, and meanwhile no link of the loop is read.
-EAGER_ALLOCATION = 1024 * 1024
+if TYPE_CHECKING:
+    from redpoll.wire.memory import Memory
+
+__all__ = ["EAGER_ALLOCATION", "KEPT_BODIES", "KEPT_SIZE", "MAPPED", "STEP", "Assembly", "BodyPool", "Buffer"]
+
+#: Bytes that a body gets at most before any of it arrived, and no more than its first frame brings: of bodies that are only
+#: announced, one on each link that there may be, all together are below the default of `memory_limit`. A body grows to
+#: twice what has arrived of it, but by `STEP` at most: fresh memory costs time by the page, and meanwhile no link of the
+#: loop is read.
+EAGER_ALLOCATION = 64 * 1024
 STEP = 4 * 1024 * 1024
+
+#: A body of more bytes than this is mapped. Memory of up to 32 MiB the C library keeps, pages and all, to be used again.
+MAPPED = 32 * 1024 * 1024
 
 _ZEROS = bytes(64 * 1024)
 
@@ -22,6 +32,10 @@ _SCRATCH = memoryview(bytearray(64 * 1024))
 #: How many bodies are kept to be used again, and how large one may be, bytes.
 KEPT_BODIES = 4
 KEPT_SIZE = 4 * 1024 * 1024
+
+
+#: Where a body is.
+Buffer = bytearray | Mapping
 
 
 class BodyPool:
@@ -36,9 +50,13 @@ class BodyPool:
     def __init__(self) -> None:
         self._kept: deque[bytearray] = deque(maxlen=KEPT_BODIES)
 
-    def keep(self, buffer: bytearray) -> None:
+    def keep(self, buffer: Buffer) -> None:
         """Note a body that is being handed out."""
-        if len(buffer) <= KEPT_SIZE and all(each is not buffer for each in self._kept):
+        if (
+            isinstance(buffer, bytearray)
+            and len(buffer) <= KEPT_SIZE
+            and all(each is not buffer for each in self._kept)
+        ):
             self._kept.append(buffer)
 
     def take(self, size: int) -> bytearray | None:
@@ -79,9 +97,12 @@ class Assembly:
         filled: Bytes that have arrived.
         buffer: Where they are.
         discarded: Whether the message was given up: its bytes are still counted, but no longer kept.
+        memory: What the buffer is charged to; None is nothing.
     """
 
-    __slots__ = ("buffer", "discarded", "filled", "header", "identity", "kind", "left", "serial", "size", "total")
+    __slots__ = (
+        "buffer", "discarded", "filled", "header", "identity", "kind", "left", "memory", "serial", "size", "total"
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -103,13 +124,19 @@ class Assembly:
         self.size = total + len(header)
         self.filled = 0
         self.discarded = False
+        self.memory: Memory | None = None
         kept = None if pool is None else pool.take(total)
-        self.buffer = bytearray(min(first, EAGER_ALLOCATION)) if kept is None else kept
+        self.buffer: Buffer = _memory(total, min(first, EAGER_ALLOCATION)) if kept is None else kept
 
     @property
     def complete(self) -> bool:
         """Whether all has arrived."""
         return self.filled == self.total
+
+    @property
+    def at_end(self) -> bool:
+        """Whether what comes next needs more memory than this has."""
+        return self.filled >= len(self.buffer) and not self.discarded
 
     def room(self, wanted: int) -> memoryview:
         """Return where the next bytes go: at least one, at most `wanted`, which must not reach beyond the body.
@@ -120,28 +147,48 @@ class Assembly:
         if self.discarded:
             return _SCRATCH[:wanted]
         if self.filled == len(buffer):
-            self._grow(min(self.total, len(buffer) + max(min(len(buffer), STEP), min(wanted, len(_ZEROS)))))
+            self._grow(min(wanted, len(_ZEROS)))
+        if isinstance(buffer, Mapping):
+            buffer.make(self.filled)
         return memoryview(buffer)[self.filled : self.filled + wanted]
 
     def append(self, data: memoryview) -> None:
         """Copy bytes that arrived in another buffer; they must not reach beyond the body."""
         size = len(data)
         if not self.discarded:
-            while self.filled + size > len(self.buffer):
-                self._grow(min(self.total, max(len(self.buffer) + min(len(self.buffer), STEP), self.filled + size)))
+            missing = self.filled + size - len(self.buffer)
+            if missing > 0:
+                self._grow(missing)
             self.buffer[self.filled : self.filled + size] = data
         self.filled += size
 
     def discard(self) -> None:
         """Give the message up, and keep nothing of it: what still comes is counted and thrown away."""
         self.discarded = True
+        if self.memory is not None:
+            self.memory.drop(self)
         self.header = b""
         self.buffer = bytearray()
 
-    def _grow(self, size: int) -> None:
+    def _grow(self, least: int) -> None:
+        """Grow to twice the size, but by `STEP` at most, or by as many bytes as the body needs now."""
         buffer = self.buffer
-        missing = size - len(buffer)
+        size = len(buffer)
+        spare = 0 if self.memory is not None and self.memory.full else min(size, STEP)
+        missing = min(self.total - size, max(spare, least))
+        if self.memory is not None:
+            self.memory.bodies += missing
+        if isinstance(buffer, Mapping):
+            buffer.resize(size + missing)
+            return
         while missing > 0:
             step = min(missing, len(_ZEROS))
             buffer += _ZEROS if step == len(_ZEROS) else bytes(step)
             missing -= step
+
+
+def _memory(total: int, size: int) -> Buffer:
+    """Memory for the first bytes of a body."""
+    if MAPS and total > MAPPED and size:
+        return Mapping(size)
+    return bytearray(size)

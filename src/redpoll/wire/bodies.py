@@ -15,6 +15,7 @@ from redpoll.wire.frames import CONTROL_MASK, LIBCHIRP_BITS, PREAMBLE, PREAMBLE_
 from redpoll.wire.metadata import Field, decode_metadata
 from redpoll.wire.outgoing import Body
 from redpoll.wire.partial import Partial
+from redpoll.wire.transfer import LONG
 
 if TYPE_CHECKING:
     from redpoll.wire.link import Link
@@ -38,10 +39,13 @@ class Bodies:
     Attributes:
         cut: Makes data of what was read of a small body: bytes, or memory to write to where the node wants that.
         current: The body that the socket is read into; None is none.
+        waits: Whether the link stands still until the node has memory for what comes next.
         missing: Bytes that are missing of its present frame.
     """
 
-    __slots__ = ("_link", "_max_size", "_partial", "current", "cut", "missing")
+    __slots__ = (
+        "_kind", "_link", "_max_size", "_partial", "_turning_away", "_wants", "current", "cut", "missing", "waits"
+    )  # fmt: skip
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -49,6 +53,11 @@ class Bodies:
         self.cut: type[bytes | bytearray] = bytes if link.settings.flat else bytearray
         self.current: Assembly | None = None
         self.missing = 0
+        self.waits = False
+        #: What waits to go on; None is a message that is to begin: its type, and whether it is refused as it begins.
+        self._wants: Assembly | None = None
+        self._kind = 0
+        self._turning_away = False
         #: What comes in fragments; made when the first one does.
         self._partial: Partial | None = None
 
@@ -57,6 +66,12 @@ class Bodies:
         """Whether a message that is taken has arrived in part."""
         body, partial = self.current, self._partial
         return (body is not None and not body.discarded) or (partial is not None and partial.wanted)
+
+    @property
+    def oldest(self) -> Assembly | None:
+        """The message that is taken and has been arriving for longest."""
+        body = None if self._partial is None else self._partial.oldest
+        return body or (None if self.current is None or self.current.discarded else self.current)
 
     def received(self, count: int) -> bool:
         """Note bytes that the socket was read into the current body; whether its present frame is here with them."""
@@ -67,6 +82,8 @@ class Bodies:
         self.missing -= count
         self._moves(body)
         if self.missing:
+            if body.at_end and not self._link.memory.may_grow(body):
+                self._wait(body)
             return False
         self.current = None
         if body.complete:
@@ -85,6 +102,7 @@ class Bodies:
             return -1
         start, header, size, total, deadline = lead
         if header_size + total > self._max_size:
+            link.memory.tally.too_large += 1
             raise ProtocolError(
                 f"a message of {header_size + total} bytes is above max_message_size, {self._max_size} bytes"
             )
@@ -96,10 +114,20 @@ class Bodies:
             if self._takes(serial, kind):
                 self._arrived(self.cut(source[start:stop]), header, identity, serial, kind, total, deadline)
             return stop
+        memory = link.memory
+        refused = not memory.may_begin(kind)
+        if refused and not self._turning_away:
+            self._kind = kind
+            self._wait(None)
+            return -1
+        self._turning_away = False
         left = None if deadline is None else deadline - now
         body = Assembly(identity, serial, kind, header, total, size, left, link.bodies)
+        memory.take(body, link)
         if not self._takes(serial, kind):
             body.discard()
+        elif refused:
+            self._refuse(body)
         if size < total:
             if kind & _RETRY and kind & _REQ_ACK and self._known(body):
                 body.discard()
@@ -143,6 +171,9 @@ class Bodies:
             raise ProtocolError(f"a fragment of message {serial}, which was not begun")
         if body.filled + size > body.total or not size:
             raise ProtocolError(f"a fragment of {size} bytes does not fit message {serial}")
+        if body.at_end and not self._link.memory.may_grow(body):
+            self._wait(body)
+            return -1
         start = pos + PREAMBLE_SIZE
         stop = start + size
         return self._fill(shared, body, start, min(stop, end), stop)
@@ -153,8 +184,13 @@ class Bodies:
             body.append(shared[start:have])
             self._moves(body)
         if have < stop:
+            if body.total > LONG:
+                self._link.long_body = True
             self.current = body
             self.missing = stop - have
+            self._link.watch_arrival()
+            if body.at_end and not self._link.memory.may_grow(body):
+                self._wait(body)
         elif body.complete:
             self._assembled(body)
         return have
@@ -171,8 +207,10 @@ class Bodies:
             peer.answer_moves(link, identity, serial, link.liveness.heard)
 
     def _assembled(self, body: Assembly) -> None:
+        self._link.long_body = False
         if self._partial is not None:
             self._partial.end(body)
+        self._link.memory.drop(body)
         if body.discarded:
             if body.kind & _ANSWER:
                 # It is late; and what acknowledges ends a message all the same.
@@ -183,6 +221,8 @@ class Bodies:
             deadline = None if body.left is None else self._link.liveness.heard + body.left
             if self._link.bodies is not None:
                 self._link.bodies.keep(buffer)
+            self._link.arrived_bytes += body.size
+            self._link.came_early(body.size)
             data = bytes(buffer) if self._link.settings.flat else memoryview(buffer)
             self._arrived(data, body.header, body.identity, body.serial, body.kind, body.total, deadline)
 
@@ -222,8 +262,63 @@ class Bodies:
         """Give up a message that arrived in part, and return what there was of it."""
         body = None if self._partial is None else self._partial.message(serial)
         if self._partial is not None and body is not None:
+            self._link.long_body = False
             self._partial.end(body)
+            self._link.memory.drop(body)
         return body
+
+    def let_go(self) -> None:
+        """The link is gone, and with it what arrived in part."""
+        bodies = [] if self._partial is None else self._partial.all()
+        if self.current is not None:
+            bodies.append(self.current)
+        for body in bodies:
+            self._link.memory.drop(body)
+        self.go_on()
+
+    # At the node's limit of memory
+
+    def _wait(self, body: Assembly | None) -> None:
+        """There is no memory for more of a body, or for a message that is to begin: the link stands still."""
+        self._wants = body
+        self.waits = self._link.attention = True
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether there is room by now for what waits."""
+        body = self._wants
+        memory = self._link.memory
+        return memory.may_begin(self._kind) if body is None else body.discarded or memory.may_grow(body)
+
+    def go_on(self) -> None:
+        """Nothing waits any more."""
+        self.waits = False
+        self._wants = None
+
+    def turn_away(self) -> bool:
+        """Refuse what waits, so that the link goes on; False if its sender cannot be told, and the link has to be closed."""
+        body = self._wants
+        link = self._link
+        kind = self._kind if body is None else body.kind
+        if link.announced is None or link.peer is None or kind & _ANSWER:
+            return False
+        if body is None:
+            self._turning_away = True
+        else:
+            self._refuse(body)
+        return True
+
+    def _refuse(self, body: Assembly) -> None:
+        """Keep nothing of a message, and tell its sender, unless it was here before: then that is answered."""
+        again = _RETRY | _REQ_ACK
+        known = body.kind & again == again and self._known(body)
+        if self._partial is None:
+            body.discard()
+        else:
+            self._partial.discard(body)
+        link = self._link
+        if not known and link.peer is not None:
+            link.peer.turned_away(link, body)
 
 
 def _read_lead(

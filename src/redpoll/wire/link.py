@@ -11,6 +11,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import PeerLost, ProtocolError
+from redpoll.wire.arrival import Arrival
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import MESSAGE_UNIT, WINDOW_UNIT, Announcement
 from redpoll.wire.frames import (
@@ -28,9 +29,10 @@ from redpoll.wire.frames import (
 from redpoll.wire.handshake import Handshake
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.liveness import Liveness
+from redpoll.wire.memory import PROGRESS, Memory
 from redpoll.wire.metadata import DEADLINE_BLOCK, Field, millis
 from redpoll.wire.outgoing import DONE_OR_ENDED, Body, Outgoing, Stage, Unawaited
-from redpoll.wire.output import APART, DONE_BELOW, OUTPUT_LIMIT, join_small
+from redpoll.wire.output import ALMOST_OUT, APART, DONE_BELOW, OUTPUT_LIMIT, join_small
 from redpoll.wire.reader import Reader
 from redpoll.wire.settings import Settings
 from redpoll.wire.states import LEAVING, SENDING, TAKING, TRANSITIONS, Event, LinkState
@@ -64,13 +66,16 @@ class Link:
         writable: Kept by the owner: False while the transport is above its high-water mark.
         in_flight: Written and not yet confirmed, by serial, oldest first.
         arrived: Messages for the owner to take.
+        long_body: Whether a long body is on its way in.
         held: How many messages that came over this link have not ended.
     """
 
     __slots__ = (
         "announced",
+        "arrival",
         "arrived",
         "arrived_bytes",
+        "attention",
         "bodies",
         "bytes_received",
         "bytes_sent",
@@ -79,15 +84,19 @@ class Link:
         "credit_bytes_at",
         "credit_messages",
         "dialled",
+        "early_bytes",
         "early_cancels",
         "handshake",
         "held",
         "idle_at",
         "in_flight",
         "introduced",
+        "last_large",
         "last_serial",
         "liveness",
+        "long_body",
         "make",
+        "memory",
         "out",
         "out_bytes",
         "out_large",
@@ -124,12 +133,22 @@ class Link:
         make: type[Inbound[Any]] = Inbound,
         owner: Any = None,
         bodies: BodyPool | None = None,
+        memory: Memory | None = None,
     ) -> None:
         self.settings = settings
         self.dialled = dialled
         self.make = make
         #: Memory for large bodies, of all links of one event loop.
         self.bodies = bodies
+        self.long_body = False
+        #: What all links of one node hold.
+        self.memory = Memory() if memory is None else memory
+        #: Whether the owner has to look: something waits for memory, or `next_deadline()` is earlier. It resets this.
+        self.attention = False
+        #: Watches over what arrives in part; made when that is first seen.
+        self.arrival: Arrival | None = None
+        #: Bytes of large messages that came before the link had a peer, and are charged here.
+        self.early_bytes = 0
         #: For the owner's own use: its transport.
         self.owner = owner
         self.state = LinkState.HANDSHAKE
@@ -148,7 +167,7 @@ class Link:
         self.writable = True
         self.in_flight: dict[int, Outgoing] = {}
         self.arrived: list[Inbound[Any]] = []
-        #: Bytes that were read since the owner took `arrived`: at least what that has.
+        #: At least the bytes that `arrived` has: those of the reads that brought it, and of large bodies with their last.
         self.arrived_bytes = 0
         #: Cancel frames that came before the link had a peer: serial, and whether the work is to be cancelled too.
         self.early_cancels: list[tuple[int, bool]] = []
@@ -172,6 +191,8 @@ class Link:
         self.out_bytes = 0
         self.out_large = False
         self.transfers = Transfers()
+        #: The serial of the last large body that was written whole, and where it ends: the count of bytes sent with that.
+        self.last_large: tuple[int, int] | None = None
         #: Unacknowledged sendings whose bytes were given out and that wait for the transport to take them.
         self.written: list[Outgoing] = []
         self.bytes_received = 0
@@ -306,6 +327,41 @@ class Link:
         self.writable = False
         self.out.clear()
         self.out_bytes = 0
+        self.last_large = None
+        self.reader.let_go()
+        self.claimed()
+        self.memory.forget(self)
+
+    # What arrives in part
+
+    @property
+    def stands_still(self) -> bool:
+        """Whether it is this end that does not read."""
+        peer = self.peer
+        return self.reader.waits or (peer is not None and peer.slots.overrun)
+
+    def watch_arrival(self) -> None:
+        """A large body has begun: look after it, if that is not done yet."""
+        arrival = self.arrival
+        if arrival is None or arrival.at is None:
+            timeout = self.settings.transfer_timeout
+            if timeout is None:
+                return
+            if arrival is None:
+                arrival = self.arrival = Arrival(timeout)
+            arrival.watch(self.reader.oldest, self.bytes_received, self.liveness.heard)
+            self.attention = True
+
+    def came_early(self, size: int) -> None:
+        """A large message is here; without a peer it waits in no inbox, but it is held."""
+        if self.peer is None:
+            self.early_bytes += size
+            self.memory.inboxes += size
+
+    def claimed(self) -> None:
+        """The link has its peer, whose inbox is charged from here on, or will have none."""
+        self.memory.inboxes -= self.early_bytes
+        self.early_bytes = 0
 
     # Sending
 
@@ -387,6 +443,7 @@ class Link:
             output.append(body)
         if size > APART:
             self.out_large = True
+            self.last_large = serial, self.bytes_sent + self.out_bytes
         if not kind & _REQ_ACK:
             if self.out_bytes > DONE_BELOW:
                 self.written.append(out)
@@ -401,6 +458,8 @@ class Link:
         self._put(PREAMBLE.pack(out.identity, out.serial, len(out.body), len(out.header), kind) + out.header)
         if len(out.body):
             self._put_body(out.body)
+            if self.out_large:
+                self.last_large = out.serial, self.bytes_sent + self.out_bytes
         if not kind:
             self.written.append(out)
 
@@ -577,9 +636,25 @@ class Link:
         # The link is theirs in turns: while it moves, none of those that have begun stands still.
         for each in (out, *(other.out for other in transfers if other.begun)):
             each.progress(now)
-        if done and not out.kind & _REQ_ACK:
-            self.written.append(out)
+        if done:
+            self.last_large = out.serial, self.bytes_sent
+            if not out.kind & _REQ_ACK:
+                self.written.append(out)
         return pieces
+
+    def moved(self, before: int, now: float) -> None:
+        """More of the output is with the system than `before`, a count of bytes: what was on its way then has moved."""
+        for transfer in self.transfers:
+            if transfer.begun:
+                transfer.out.progress(now)
+        last = self.last_large
+        if last is not None:
+            serial, end = last
+            out = self.in_flight.get(serial) or next((each for each in self.written if each.serial == serial), None)
+            if out is None or before >= end - ALMOST_OUT:
+                self.last_large = None
+            elif out.stage == Stage.SENT:
+                out.progress(now)
 
     def flushed(self) -> list[Outgoing]:
         """The transport took the output and is below its high-water mark: return the sendings that end with that."""
@@ -610,7 +685,9 @@ class Link:
     def next_deadline(self) -> float:
         """When `tick()` has something to do."""
         alive = self.liveness.next_deadline(self.announced is not None)
-        return self.idle_at if alive is None else min(alive, self.idle_at)
+        due = self.idle_at if alive is None else min(alive, self.idle_at)
+        watched = None if self.arrival is None else self.arrival.at
+        return due if watched is None else min(due, watched)
 
     def tick(self, now: float) -> PeerLost | bool:
         """Do what time demands.
@@ -619,15 +696,32 @@ class Link:
             The error to close the link with if the other end is gone; else whether it has just become suspect.
         """
         if now >= self.idle_at:
-            if self.reader.unfinished and now - self.liveness.heard >= self.settings.reuse_time:
-                return PeerLost(self.peer.address if self.peer is not None else None, "a message stopped arriving")
+            silent = now - self.liveness.heard >= self.settings.reuse_time
+            if silent and self.reader.unfinished and not self.stands_still:
+                return self._too_slow("a message stopped arriving")
             self._look_idle(now)
+        if self.handshake is not None and self._hardly_arrives(now):
+            timeout = self.settings.transfer_timeout
+            return self._too_slow(f"a message hardly arrives: less than {PROGRESS} bytes of it in {timeout:g} s")
         verdict = self.liveness.tick(now, self.announced is not None)
         if isinstance(verdict, str):
             return PeerLost(self.peer.address if self.peer is not None else None, verdict)
         if verdict is not None:
             self.control(Control.PING)
         return verdict is Liveness.SUSPECT
+
+    def _hardly_arrives(self, now: float) -> bool:
+        timeout = self.settings.transfer_timeout
+        if timeout is None or (self.arrival is None and not self.reader.unfinished):
+            return False
+        if self.arrival is None:
+            self.arrival = Arrival(timeout)
+        excused = self.stands_still or self.reader.stalled
+        return self.arrival.stalled(self.reader.oldest, self.bytes_received, now, excused=excused)
+
+    def _too_slow(self, reason: str) -> PeerLost:
+        self.memory.tally.slow_senders += 1
+        return PeerLost(self.peer.address if self.peer is not None else None, reason)
 
     def _look_idle(self, now: float) -> None:
         """Say goodbye on a link that carried nothing for `reuse_time` and on which nothing is open."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from redpoll.wire.outgoing import Body
 
-__all__ = ["APART", "DONE_BELOW", "OUTPUT_LIMIT", "join_small"]
+__all__ = ["ALMOST_OUT", "APART", "DONE_BELOW", "OUTPUT_LIMIT", "join_small"]
 
 #: Bodies above this many bytes are written from where they are, not joined with their neighbours.
 APART = 32 * 1024
@@ -14,6 +14,9 @@ OUTPUT_LIMIT = 256 * 1024
 
 #: An unacknowledged message is done as it joins this little output of a link that takes it, bytes; else when that is out.
 DONE_BELOW = 16 * 1024
+
+#: With no more than this of a body left in the transport, bytes, it counts as sent: how that goes on is not looked at.
+ALMOST_OUT = 64 * 1024
 
 
 def join_small(parts: list[Body]) -> list[Body]:

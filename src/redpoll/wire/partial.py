@@ -51,6 +51,15 @@ class Partial:
         """Whether any of these will be handed over."""
         return any(not body.discarded for body in self._bodies.values())
 
+    @property
+    def oldest(self) -> Assembly | None:
+        """What began first of what will be handed over."""
+        return next((body for body in self._bodies.values() if not body.discarded), None)
+
+    def all(self) -> list[Assembly]:
+        """All that is begun."""
+        return list(self._bodies.values())
+
     def get(self, identity: bytes, serial: int) -> Assembly | None:
         """What was begun under an identity and a serial."""
         return self._bodies.get((identity, serial))
@@ -94,6 +103,14 @@ class Partial:
             self.answers.pop(key).discard()
         self._count_unwanted(len(keys))
 
+    def discard(self, body: Assembly) -> None:
+        """Keep nothing of a message that was begun: its place is given back."""
+        if not body.discarded and self._bodies.get((body.identity, body.serial)) is body:
+            self._messages -= 1
+            self._bytes -= body.size
+            self._count_unwanted(1)
+        body.discard()
+
     def discard_later(self, serial: int) -> None:
         """Keep no message later than one that is to be acknowledged: it is sent again over another link."""
         for body in self._bodies.values():
@@ -110,10 +127,11 @@ class Partial:
             raise ProtocolError(f"{self._unwanted} answers or messages were begun that nobody waits for")
 
     def end(self, body: Assembly) -> None:
-        """Nothing more comes of a body, which may have come in one frame."""
+        """Nothing more comes of a body, which may have come in one frame, beside one in fragments of the same name."""
         key = body.identity, body.serial
-        if self._bodies.pop(key, None) is None:
+        if self._bodies.get(key) is not body:
             return
+        del self._bodies[key]
         if body.discarded:
             self._unwanted -= 1
         elif body.kind & _ANSWER:

@@ -11,6 +11,7 @@ from typing import Any
 
 from redpoll.address import Address
 from redpoll.errors import (
+    Busy,
     ConfirmTimeout,
     Expired,
     NoAnswer,
@@ -24,6 +25,7 @@ from redpoll.errors import (
     ShuttingDown,
     Withdrawn,
 )
+from redpoll.wire.assembly import Assembly
 from redpoll.wire.choice import link_to_use, links_too_many
 from redpoll.wire.deadlines import Deadlines
 from redpoll.wire.frames import Goodbye, Kind
@@ -76,6 +78,7 @@ class Peer:
     __slots__ = (
         "address",
         "armed",
+        "certificate",
         "counters",
         "deadlines",
         "epoch",
@@ -83,6 +86,7 @@ class Peer:
         "identity",
         "link",
         "links",
+        "memory",
         "owner",
         "queue",
         "queued",
@@ -113,6 +117,7 @@ class Peer:
         self.serial = serial
         self.counters = Counters()
         self.slots = Slots(settings, pool, self.counters)
+        self.memory = pool.memory
         self.held = self.slots.held
         self.links: list[Link] = []
         self.link: Link | None = None
@@ -127,8 +132,10 @@ class Peer:
         self.unconfirmed = 0
         #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
         self.trouble: RedpollError | None = None
-        #: For the owner's own use: who waits for room in the window, and whether there ever was a link.
+        #: For the owner's own use: who waits for room in the window, whether there ever was a link, and the certificate
+        #: that the newest link with one showed.
         self.starved: list[Any] = []
+        self.certificate: Any = None
         self.was_linked = False
 
     # Sending
@@ -144,14 +151,19 @@ class Peer:
             if out.deadline is not None:
                 self._watch(out.deadline, out)
             return
+        memory = self.memory
+        size = weight(out)
         full: QueueFull | None = None
         if overasked:
             full = QueueFull(out.message, settings.queue_messages, "requests", self.address)
         elif self.queued >= settings.queue_messages:
             full = QueueFull(out.message, settings.queue_messages, "messages", self.address)
-        elif self.queued and self.queued_bytes + weight(out) > settings.queue_bytes:
+        elif self.queued and self.queued_bytes + size > settings.queue_bytes:
             full = QueueFull(out.message, settings.queue_bytes, "bytes", self.address)
+        elif (memory.queues + size > memory.limit or size > _HEAVY) and not memory.admits(size, large=size > _HEAVY):
+            full = QueueFull(out.message, memory.limit, "bytes of memory_limit", self.address)
         if full is not None:
+            memory.tally.queue_full += 1
             out.deadline = None
             self.fail(out, unsent(out, full, self.address))
         else:
@@ -159,7 +171,8 @@ class Peer:
                 self._watch(out.deadline, out)
             self.queue.append(out)
             self.queued += 1
-            self.queued_bytes += weight(out)
+            self.queued_bytes += size
+            memory.queues += size
             if link is None:
                 self.owner.need_link(self)
             elif not link.sending:
@@ -188,8 +201,10 @@ class Peer:
             if not link.admits(out):
                 return
             queue.popleft()
+            size = weight(out)
             self.queued -= 1
-            self.queued_bytes -= weight(out)
+            self.queued_bytes -= size
+            self.memory.queues -= size
             self._transmit(link, out, now)
             # What made room may have come over another link than the one that is written to.
             self.owner.wake(link)
@@ -362,8 +377,10 @@ class Peer:
 
     def _unqueue(self, out: Outgoing) -> None:
         """Count a sending out that ended in the queue; it stands there until it is at the front, or many do."""
+        size = weight(out)
         self.queued -= 1
-        self.queued_bytes -= weight(out)
+        self.queued_bytes -= size
+        self.memory.queues -= size
         queue = self.queue
         while queue and queue[0].stage == _ENDED:
             queue.popleft()
@@ -390,9 +407,10 @@ class Peer:
                     link.window_used -= 1
                     link.window_bytes_used -= out.size
                     self.unconfirmed -= link.announced is None
-                    if out.kind & _WANTED and out.stage != _ENDED:
+                    if link.announced is None and out.kind & _WANTED and out.stage != _ENDED:
                         self._done(out)
                     else:
+                        # Also what went over another link to a node that announced itself there.
                         self.confirmed(out)
                     return
         self.counters.late += 1
@@ -432,6 +450,16 @@ class Peer:
         else:
             link.credit(1, part.size)
 
+    def turned_away(self, link: Link, part: Assembly) -> None:
+        """The node has no memory for a message of the peer, of which nothing is kept."""
+        self.counters.received += 1
+        self.counters.refused += 1
+        self.memory.tally.memory_refused += 1
+        if part.kind & _REQ_ACK:
+            link.refuse(part, Busy.code, "its node is at its memory_limit")
+        else:
+            link.credit(1, part.size)
+
     def tell_window(self) -> None:
         """Announce to the peer how much of it may be unreleased here, where it was told another window."""
         for link in self.links:
@@ -451,6 +479,7 @@ class Peer:
     def attach(self, link: Link, now: float) -> None:
         """A link was found to be this peer's."""
         link.peer = self
+        link.claimed()
         self.links.append(link)
         self.trouble = None
         if link.announced is not None:
@@ -499,9 +528,11 @@ class Peer:
             return
         out.stage = Stage.QUEUED
         out.link = None
+        size = weight(out)
         self.queue.appendleft(out)
         self.queued += 1
-        self.queued_bytes += weight(out)
+        self.queued_bytes += size
+        self.memory.queues += size
 
     def detach(self, link: Link, error: RedpollError, now: float) -> None:
         """A link is lost: what was in flight on it fails as not confirmed, or is sent again if that was asked for."""
@@ -538,11 +569,12 @@ class Peer:
         in_flight = dict.fromkeys(link.in_flight.values())
         in_flight.update(dict.fromkeys(link.written))
         in_flight.update(dict.fromkeys(each.out for each in transfers if each.out not in unbegun))
+        if link.announced is None:
+            # Not what is still being written and was acknowledged already: that is counted no longer.
+            self.unconfirmed -= len(link.in_flight) + sum(1 for out in unbegun if out.kind & _REQ_ACK)
         link.in_flight.clear()
         link.written.clear()
         transfers.clear()
-        if link.announced is None:
-            self.unconfirmed -= sum(1 for out in (*in_flight, *unbegun) if out.kind & _REQ_ACK)
         again = []
         for out in in_flight:
             if out.stage == Stage.SENT and out.retry > 0 and out.kind & _REQ_ACK:
@@ -577,7 +609,9 @@ class Peer:
         self.deadlines.remove(moved)
         self.queue = deque(out for out in self.queue if out.stage != _ENDED and out.pinned)
         self.queued = len(self.queue)
-        self.queued_bytes = sum(map(weight, self.queue))
+        left = sum(map(weight, self.queue))
+        self.memory.queues += left - self.queued_bytes
+        self.queued_bytes = left
         return moved
 
     # Time

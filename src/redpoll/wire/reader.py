@@ -79,6 +79,27 @@ class Reader:
         """Whether a message that is taken has arrived in part."""
         return bool(self._tail) or self._bodies.unfinished
 
+    @property
+    def oldest(self) -> object:
+        """What has been arriving for longest: the names of a message, or where in the stream a frame begins; None is nothing.
+
+        No more of the message than that, as whoever remembers it would keep its memory.
+        """
+        body = self._bodies.oldest
+        if body is not None:
+            return body.identity, body.serial
+        return self._link.bytes_received - len(self._tail) if self._tail else None
+
+    @property
+    def waits(self) -> bool:
+        """Whether the node has no memory for what comes next: do not read, and call `read_on` when `may_go_on`."""
+        return self._bodies.waits
+
+    @property
+    def may_go_on(self) -> bool:
+        """Whether there is memory by now for what waits."""
+        return self._bodies.may_go_on
+
     def get_buffer(self, shared: memoryview) -> memoryview:
         """Return where the next read goes: a large body's own memory, or `shared` behind the unfinished tail."""
         body = self._bodies.current
@@ -100,7 +121,6 @@ class Reader:
         """
         link = self._link
         link.bytes_received += count
-        link.arrived_bytes += count
         liveness = link.liveness
         liveness.heard = now
         if liveness.suspect:
@@ -111,6 +131,7 @@ class Reader:
                 self._offer = _SHORT_READ
             return
         end = len(self._tail) + count
+        link.arrived_bytes += end
         self._offer = 0
         start = 0
         if link.handshake is None:
@@ -129,6 +150,24 @@ class Reader:
             least, most = _STREAM_READ
             self._offer = min(most, max(least, consumed * _STREAM_MESSAGES // count))
 
+    def read_on(self, shared: memoryview, now: float) -> None:
+        """Read what waited for memory, which there is now, or which was turned away.
+
+        Raises:
+            ProtocolError: As for `received`.
+        """
+        self._bodies.go_on()
+        if self._bodies.current is None and self._tail:
+            self.resume(shared, now)
+
+    def turn_away(self) -> bool:
+        """Refuse what waits for memory, with the next `read_on`; False if the link has to be closed instead."""
+        return self._bodies.turn_away()
+
+    def let_go(self) -> None:
+        """The link is gone."""
+        self._bodies.let_go()
+
     def resume(self, shared: memoryview, now: float) -> None:
         """Read what stood still because the link had no peer, now that it has one.
 
@@ -137,6 +176,7 @@ class Reader:
         """
         self.stalled = False
         end = len(self._tail)
+        self._link.arrived_bytes += end
         shared[:end] = self._tail
         consumed = self._parse(shared, 0, end, now)
         self._tail = bytes(shared[consumed:end])
@@ -146,6 +186,7 @@ class Reader:
         link = self._link
         announced = link.announced is not None
         small = min(self._max_size, LARGE)
+        timed = small + _DEADLINE_SIZE
         unpack = PREAMBLE.unpack_from
         make = link.make
         append = link.arrived.append
@@ -172,7 +213,15 @@ class Reader:
                     return pos
             stop = start + header_size + size
             if not kind & CONTROL_MASK:
-                if stop > end or size > small or header_size or kind & _UNTIMED:
+                if (
+                    stop > end
+                    or header_size
+                    or kind & _UNTIMED
+                    or (size > small and (size > timed or not kind & _METADATA))
+                ):
+                    if not (header_size or kind & _UNTIMED) and size <= (timed if kind & _METADATA else small):
+                        # It is no other shape, but not all of it is here.
+                        return pos
                     consumed = bodies.message(shared, source, pos, end, now)
                     if consumed < 0:
                         return pos

@@ -16,6 +16,7 @@ from redpoll.wire.duplicates import RecentOutcomes
 from redpoll.wire.frames import Kind, refusal_text
 from redpoll.wire.inbound import Inbound, Phase
 from redpoll.wire.link import Link
+from redpoll.wire.memory import Memory
 from redpoll.wire.outgoing import Body
 from redpoll.wire.settings import Settings
 from redpoll.wire.states import LinkState
@@ -59,12 +60,14 @@ class SlotPool:
         limit: How many there are.
         used: How many of them hold a message.
         carried: How many messages that have not ended came over links that are gone.
+        memory: What the node holds.
     """
 
-    __slots__ = ("carried", "limit", "used")
+    __slots__ = ("carried", "limit", "memory", "used")
 
-    def __init__(self, limit: int) -> None:
+    def __init__(self, limit: int, memory: Memory | None = None) -> None:
         self.limit = limit
+        self.memory = Memory() if memory is None else memory
         self.used = 0
         self.carried = 0
 
@@ -85,6 +88,7 @@ class Slots:
             resent message can still mean.
         carried: How many of all these came over links that are gone; a new link's window is smaller by them.
         carried_bytes: What those of them have that wait, or are to be acknowledged.
+        charged: Bytes of the node's memory that the inbox is charged for: what waits, at least.
     """
 
     __slots__ = (
@@ -93,6 +97,7 @@ class Slots:
         "_resume_at",
         "carried",
         "carried_bytes",
+        "charged",
         "counters",
         "held",
         "inbox",
@@ -121,6 +126,7 @@ class Slots:
         self._resume_at = 0
         #: Bytes that wait in the inbox, at most: what was begun since the last count is still in it.
         self._at_most = 0
+        self.charged = 0
 
     @property
     def busy(self) -> bool:
@@ -139,6 +145,7 @@ class Slots:
         if not inbox:
             self.irregular = False
             self._at_most = 0
+            self.charge(0)
         if link.timed:
             self.irregular = True
             link.timed = False
@@ -147,10 +154,12 @@ class Slots:
         self.counters.received += len(messages)
         link.held += len(messages)
         self._at_most += link.arrived_bytes
+        self.charge(self.charged + link.arrived_bytes)
         link.arrived_bytes = 0
         settings = self.settings
         allowed, limit = 0, settings.lookahead
-        if link.announced is not None:
+        if link.announced is not None and not (self._at_most > limit and self.pool.memory.full):
+            # At the node's limit of memory nobody has more than a libchirp peer.
             window = max(settings.window_bytes, WINDOW_UNIT)
             allowed, limit = settings.window, limit + window + window // 4
         if self.overrun:
@@ -159,6 +168,7 @@ class Slots:
             return False
         # What was added up since the inbox was empty is more than waits now: count, and add to that from here on.
         self._at_most = sum(message.frame[2] for message in inbox)
+        self.charge(self._at_most)
         largest = max(message.frame[2] for message in inbox)
         if allowed and largest > settings.window_bytes:
             # One that is larger than the window may stand beside a window of others.
@@ -168,8 +178,19 @@ class Slots:
         ):
             return False
         self.overrun = True
+        self.pool.memory.tally.overruns += 1
         self._resume_at = len(inbox) // 2
         return True
+
+    def charge(self, size: int) -> None:
+        """Charge the inbox with so many bytes."""
+        self.pool.memory.inboxes += size - self.charged
+        self.charged = size
+
+    def count(self) -> None:
+        """Charge the inbox with what is in it: reads are charged as they come, and more than waits."""
+        if self.charged:
+            self.charge(sum(message.frame[2] for message in self.inbox))
 
     @property
     def resumable(self) -> bool:
@@ -247,8 +268,11 @@ class Slots:
         self.irregular = True
         if not self.inbox:
             self._at_most = 0
+            self.charge(0)
         self.inbox.extendleft(reversed(messages))
-        self._at_most += sum(message.body_size for message in messages)
+        size = sum(message.body_size for message in messages)
+        self._at_most += size
+        self.charge(self.charged + size)
 
     # Ends
 

@@ -5,11 +5,16 @@ from __future__ import annotations
 from redpoll.wire.frames import PREAMBLE, TOTAL, Control, Kind
 from redpoll.wire.outgoing import Body, Outgoing
 
-__all__ = ["TURN", "Transfer", "Transfers"]
+__all__ = ["LONG", "TURN", "Transfer", "Transfers"]
 
 #: Pieces of one body that are written before the next one has its turn: most bodies go out, arrive and are let go one
 #: after another, so that both ends use the same memory again while the processor's cache has it.
 TURN = 4
+
+
+#: A body of more bytes than this is a long one: its link's owner sees to it that what goes beside it does not wait behind
+#: what the system holds of it.
+LONG = 16 * 1024 * 1024
 
 
 class Transfer:
@@ -37,6 +42,11 @@ class Transfer:
     def begun(self) -> bool:
         """Whether any of it was written."""
         return self._offset > 0
+
+    @property
+    def long(self) -> bool:
+        """Whether it is a long body."""
+        return len(self._view) > LONG
 
     @property
     def turn_is_over(self) -> bool:

@@ -1,0 +1,43 @@
+"""docs/explanation/security.md against the tests: what it says stops somebody is shown by a test that exists."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+import pytest
+
+from tests.source_tree import ROOT, TESTS
+from tests.test_mirror import found_in
+
+PAGE = ROOT / "docs" / "explanation" / "security.md"
+
+ROW = re.compile(r"^\| (.+?) \| (.+?) \| (.+?) \| (`.+?`) \|$", re.MULTILINE)
+TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
+
+
+class Threat(NamedTuple):
+    """A row of the table."""
+
+    who: str
+    what: str
+    stopped_by: str
+    shown_by: str
+
+
+THREATS = [Threat(*row) for row in ROW.findall(PAGE.read_text())]
+
+
+def test_the_table_is_read() -> None:
+    """Each line of the table but its head is one with tests."""
+    lines = [line for line in PAGE.read_text().splitlines() if line.startswith("|")]
+    assert len(THREATS) == len(lines) - 2 > 20
+
+
+@pytest.mark.parametrize("threat", THREATS, ids=lambda threat: f"{threat.who}: {threat.what}")
+def test_each_threat_has_its_tests(threat: Threat) -> None:
+    """What is named in the last column are tests, and they are there."""
+    tests = TEST.findall(threat.shown_by)
+    assert ", ".join(f"`{path}::{name}`" for path, name in tests) == threat.shown_by
+    missing = [(path, name) for path, name in tests if name not in {each.name for each in found_in(TESTS / path)}]
+    assert not missing

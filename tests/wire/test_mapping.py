@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import mmap
+import sys
+
+import pytest
+
+from benchmarks.memory import resident_bytes
+from redpoll.wire import mapping
+from redpoll.wire.mapping import AHEAD, MAPS, Mapping
+
+MIB = 1024 * 1024
+
+pytestmark = pytest.mark.skipif(not MAPS, reason="elsewhere a mapping does not grow, and bodies are not mapped")
+
+
+def test_where_there_are_mappings() -> None:
+    """Linux has mappings that grow."""
+    assert (sys.platform == "linux") is MAPS
+
+
+def test_grows_and_keeps_what_it_has() -> None:
+    """Bytes stay where they were written as it grows, behind them are zeros, and all of it can be written to."""
+    memory = Mapping(10)
+    memory[:10] = b"0123456789"
+    memory.resize(3 * MIB)
+    assert memory[:11] == b"0123456789\0"
+    view = memoryview(memory)
+    view[-1] = 7
+    assert (len(view), view[3 * MIB - 1]) == (3 * MIB, 7)
+
+
+def test_only_what_is_about_to_be_filled_is_there() -> None:
+    """A mapping of 1 GiB takes memory for what was made ready, `AHEAD` bytes at a time, and for nothing else."""
+    memory = Mapping(1024 * MIB)
+    before = resident_bytes()
+    for filled in range(0, 16 * MIB, 1000):
+        memory.make(filled)
+    grown = resident_bytes() - before
+    assert 15 * MIB < grown < 16 * MIB + AHEAD + 2 * MIB
+    memory.make(1024 * MIB - 1)
+    assert resident_bytes() - before - grown < 2 * MIB
+
+
+def test_without_the_call_pages_are_made_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A system that cannot make pages ahead is asked once, and the memory works all the same."""
+    monkeypatch.setattr(mapping, "_MADV_POPULATE_WRITE", 9999)
+    memory = Mapping(MIB)
+    memory.make(0)
+    assert memory.made == sys.maxsize
+    memory.make(mmap.PAGESIZE)
+    memory[MIB - 1] = 1
+    assert memory[MIB - 1] == 1
