@@ -145,8 +145,7 @@ def test_put_back_counts_as_waiting() -> None:
     receive_large(3)
     slots.put_back(batch)
     assert not slots.overrun
-    assert slots.charged == 120_000
-    assert slots.pool.memory.inboxes >= 120_000
+    assert slots.pool.memory.inboxes >= slots.charged >= 120_000
     receive_large(4)
     assert slots.overrun
 
