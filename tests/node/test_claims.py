@@ -393,6 +393,31 @@ async def test_a_proven_link_is_the_same_peer() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("late")
+async def test_a_batch_over_two_links_ends_on_both() -> None:
+    """Messages of one batch that came over two links of a peer are acknowledged over both, at once."""
+    async with make(slots=2, keepalive=None) as node, raw_listener() as listener:
+        async with (
+            held(node, listener.port) as first,
+            raw_dialling(node, port=listener.port, identity=IDENTITY) as second,
+        ):
+            number = await asked(first)
+            second.send(session(PROOF + number))
+            assert (await within(first.read_frame())).kind == GOODBYE
+            second.send(second.message(b"over the newer"))
+            await until(lambda: node.stats().received == 1, "what came over the newer link")
+            first.send(first.message(b"over the older"))
+            await until(lambda: node.stats().received == 2, "what came over the older link")
+            batches = node.batches()
+            assert len(await within(anext(batches))) == 2
+            following = asyncio.ensure_future(anext(batches))
+            for link in (second, first):
+                assert (await within(link.read_frame())).kind == ACK
+            following.cancel()
+            await asyncio.wait([following])
+
+
+@pytest.mark.asyncio
 @pytest.mark.usefixtures("soon")
 async def test_a_number_over_the_trusted_link_proves_nothing() -> None:
     """A peer that returns the number where it was asked does not vouch for the stranger."""

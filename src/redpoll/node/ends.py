@@ -54,6 +54,9 @@ class Ends:
             used = self._pool.used
             peer.slots.release_many(messages)
             self.freed(messages[0], used - self._pool.used)
+            if len(peer.links) > 1:
+                # They came over any of them.
+                self._peers.wake_links(peer)
 
     def refuse_waiting(self, message: Received[Any], code: int, text: str) -> bool:
         """Refuse a message that is still in its inbox; False if it is not."""
