@@ -105,6 +105,17 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "wire/test_partial.py::test_unwanted_answers_cost_nothing"
         ],
         "memory of large bodies that was used and is kept": ["wire/test_assembly.py::test_memory_kept_is_bounded"],
+        "memory of what a pickle makes": [
+            "serializers/pickling/test_reading.py::test_attacks_take_little_memory",
+            "serializers/pickling/test_reading.py::test_empty_containers_are_the_dearest",
+        ],
+        "what a pickle copies out of what it sent once": [
+            "serializers/pickling/test_reading.py::test_nothing_is_copied_again_and_again"
+        ],
+        "values in one key of a pickle, and in all keys": [
+            "serializers/pickling/test_opcodes.py::test_keys_are_weighed"
+        ],
+        "digits of a `Fraction` in a pickle": ["serializers/pickling/test_values.py::test_fractions_are_bounded"],
         "messages over a link that has to prove whose it is": [
             "node/test_claims.py::test_a_claim_does_not_hold_more_than_a_window"
         ],

@@ -166,8 +166,8 @@ class Config:
     fits, and a buffer of the caller's that is only referred to does not count."""
 
     serializer: str | Serializer[Any] = "raw"
-    """What turns `Message.data` into bytes and back: "raw" (default), "buffer", "msgpack", "json", or a `Serializer`.
-    Both nodes need the same."""
+    """What turns `Message.data` into bytes and back: "raw" (default), "buffer", "msgpack", "json", "pickle" (with its
+    default list of what is let in), or a `Serializer`. Both nodes need the same."""
 
     encryption: bool | Literal["auto"] = "auto"
     """Whether links are encrypted. "auto" (default), libchirp's rule: with TLS, except to and from 127.0.0.1 and ::1;

@@ -21,6 +21,11 @@ VALUES: dict[str, Any] = {
     "buffer": lambda size: bytearray((bytes(range(256)) * (size // 256 + 1))[:size]),
     "msgpack": lambda size: {"name": "value", "list": [1, -2.5, None, True, "ä"], "bytes": bytes(size)},
     "json": lambda size: {"name": "value", "list": [1, -2.5, None, True, "ä"], "text": "ü" * (size // 2)},
+    "pickle": lambda size: {
+        "tuple": (1, -2.5, None, {True}, "ä"),
+        "bytes": bytes(size),
+        "array": array.array("B", bytes(size)),
+    },
 }
 
 each_serializer = pytest.mark.parametrize("serializer", VALUES)

@@ -13,7 +13,7 @@ from redpoll.serializers import SERIALIZERS, JsonSerializer, RawSerializer, get
 
 def test_the_names_are_the_documented_ones() -> None:
     """Each serializer is found under its own name, and asking twice gives the same object."""
-    assert list(SERIALIZERS) == ["raw", "buffer", "msgpack", "json"]
+    assert list(SERIALIZERS) == ["raw", "buffer", "msgpack", "json", "pickle"]
     for name in SERIALIZERS:
         assert get(name).name == name
         assert get(name) is get(name)
@@ -42,7 +42,7 @@ def test_an_unknown_name_lists_the_known() -> None:
     with pytest.raises(ConfigError) as caught:
         get("yaml")
     assert str(caught.value) == (
-        "serializer='yaml': there is no such serializer (the names are raw, buffer, msgpack, json)"
+        "serializer='yaml': there is no such serializer (the names are raw, buffer, msgpack, json, pickle)"
     )
 
 

@@ -14,7 +14,7 @@ from redpoll.message import Message
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
-from redpoll.wire.outgoing import OUTGOING_FIELDS, Body, Outgoing
+from redpoll.wire.outgoing import OUTGOING_FIELDS, Body, Outgoing, Payload
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
@@ -180,7 +180,7 @@ class Sent(Outgoing):
 
     def __init__(
         self,
-        body: Body = b"",
+        body: Payload = b"",
         kind: int = REQ_ACK,
         *,
         header: bytes = b"",

@@ -5,7 +5,8 @@ import weakref
 import pytest
 
 from redpoll.message import Message
-from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing, Stage, Unawaited
+from redpoll.serializers import gather
+from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing, Stage, Unawaited, weight
 from tests.wire.support import REQ_ACK, THERE, WANTED, Followed, Sent
 
 
@@ -69,3 +70,9 @@ def test_unawaited() -> None:
     out.prepare(Message(b"", THERE), b"body", 0, None, None)
     out.settle(None, None)
     assert out.body == b"body"
+
+
+def test_weight_of_parts() -> None:
+    """Of a body in parts a queue counts what the library holds, not the memory of the application; a window counts all."""
+    out = Sent(gather([b"12345", memoryview(bytearray(100_000))]), header=b"head")
+    assert (out.size, weight(out)) == (100_009, 9)

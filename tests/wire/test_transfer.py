@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.errors import Expired
-from redpoll.wire.outgoing import Body
+from redpoll.serializers import gather
+from redpoll.wire.outgoing import Body, Payload
 from redpoll.wire.transfer import LONG, TURN, Transfer, Transfers
 from tests.wire.support import (
     CONTINUED,
@@ -35,7 +36,9 @@ def pieces_of(transfer: Transfer) -> list[list[Body]]:
     return found
 
 
-def fragments(body: Body, piece: int, *, header: bytes = b"", metadata: bytes = b"", kind: int = REQ_ACK) -> Transfer:
+def fragments(
+    body: Payload, piece: int, *, header: bytes = b"", metadata: bytes = b"", kind: int = REQ_ACK
+) -> Transfer:
     out = Sent(body, kind, header=header)
     out.identity = NAME
     out.serial = 9
@@ -78,6 +81,29 @@ def test_any_buffer(body: Body) -> None:
     assert bytes(first) + bytes(second) == b"abcdef"
     assert isinstance(first, memoryview)
     assert first.obj is memoryview(body).obj
+
+
+@pytest.mark.parametrize("piece", [1000, 40_000, 70_000, 1_000_000])
+def test_parts(piece: int) -> None:
+    """A body in parts goes in fragments like one in one piece, and its large parts are not copied."""
+    memory = bytearray(range(256)) * 300
+    body = gather([b"head", memoryview(memory), b"tail"])
+    whole = b"head" + bytes(memory) + b"tail"
+    assert b"".join(b"".join(pieces) for pieces in pieces_of(fragments(body, piece))) == b"".join(
+        b"".join(pieces) for pieces in pieces_of(fragments(whole, piece))
+    )
+    found = [each for pieces in pieces_of(fragments(body, piece)) for each in pieces]
+    assert sum(len(each) for each in found if isinstance(each, memoryview) and each.obj is memory) == len(memory)
+
+
+def test_parts_for_libchirp() -> None:
+    """To libchirp a body in parts is one frame."""
+    out = Sent(gather([b"head", bytes(40_000), bytes(40_000)]))
+    out.identity, out.serial = NAME, 9
+    transfer = Transfer(out, REQ_ACK, 30_000, whole=True)
+    transfer.begin(b"")
+    written = b"".join(b"".join(pieces) for pieces in pieces_of(transfer))
+    assert written == frame(REQ_ACK, 9, b"head" + bytes(80_000))
 
 
 def test_whole() -> None:

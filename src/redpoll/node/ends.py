@@ -11,7 +11,7 @@ from redpoll.node.received import Received, raised
 from redpoll.node.sending import Sending
 from redpoll.wire.frames import Kind
 from redpoll.wire.link import Link
-from redpoll.wire.outgoing import Body
+from redpoll.wire.outgoing import Payload
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
@@ -183,7 +183,7 @@ class Ends:
         # It goes out all the same when this is cancelled: half an answer would be none.
         await asyncio.shield(out)
 
-    def _encode_answer(self, link: Link, data: Any, header_size: int = 0) -> Body:
+    def _encode_answer(self, link: Link, data: Any, header_size: int = 0) -> Payload:
         body = self._serializer.encode(data)
         size = len(body) + header_size
         announced = link.announced

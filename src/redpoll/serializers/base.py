@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
+from redpoll.serializers.parts import Encoded
+
 __all__ = ["Buffer", "Serializer"]
 
 Buffer: TypeAlias = bytes | bytearray | memoryview
@@ -36,12 +38,16 @@ class Serializer(Protocol[T]):
         """
         ...
 
-    def encode(self, obj: T, /) -> Buffer:
+    def encode(self, obj: T, /) -> Encoded:
         """The bytes for `obj`.
 
         Args:
             obj: What the application sends. A result that refers to its memory is allowed, and not copied when it is
                 large.
+
+        Returns:
+            The body, in one piece; or what `gather` made of several, of which the large ones are not copied: binary
+            parts beside what describes them. `decode` gets all of it in one piece.
 
         Raises:
             EncodeError: `obj` cannot be carried.

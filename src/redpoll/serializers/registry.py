@@ -9,13 +9,14 @@ from redpoll.errors import ConfigError
 from redpoll.serializers._buffer import BufferSerializer
 from redpoll.serializers._json import JsonSerializer
 from redpoll.serializers._msgpack import MsgpackSerializer
+from redpoll.serializers._pickle import PickleSerializer
 from redpoll.serializers._raw import RawSerializer
 from redpoll.serializers.base import Serializer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["SERIALIZERS", "buffer", "get", "json", "msgpack", "raw"]
+__all__ = ["SERIALIZERS", "buffer", "get", "json", "msgpack", "pickle", "raw"]
 
 raw = RawSerializer()
 """Bytes in, `bytes` out: the default."""
@@ -29,8 +30,11 @@ msgpack = MsgpackSerializer()
 json = JsonSerializer()
 """JSON."""
 
+pickle = PickleSerializer()
+"""Python objects, by the default allow-list. Call it for another one: ``pickle(allow=["jobs.Job"])``."""
+
 SERIALIZERS: Mapping[str, Serializer[Any]] = MappingProxyType(
-    {each.name: each for each in (raw, buffer, msgpack, json)}
+    {each.name: each for each in (raw, buffer, msgpack, json, pickle)}
 )
 """The serializers that have a name; they keep no state, so all nodes share them."""
 

@@ -31,7 +31,7 @@ from redpoll.wire.inbound import Inbound
 from redpoll.wire.liveness import Liveness
 from redpoll.wire.memory import PROGRESS, Memory
 from redpoll.wire.metadata import DEADLINE_BLOCK, Field, millis
-from redpoll.wire.outgoing import DONE_OR_ENDED, Body, Outgoing, Stage, Unawaited
+from redpoll.wire.outgoing import DONE_OR_ENDED, Body, Outgoing, Payload, Stage, Unawaited
 from redpoll.wire.output import ALMOST_OUT, APART, DONE_BELOW, OUTPUT_LIMIT, join_small
 from redpoll.wire.reader import Reader
 from redpoll.wire.settings import Settings
@@ -187,7 +187,7 @@ class Link:
         self.oversized = 0
         self.credit_messages = self.credit_bytes = 0
         self._keep_credit_back(settings.window, settings.window_bytes)
-        self.out: list[Body] = []
+        self.out: list[Payload] = []
         self.out_bytes = 0
         self.out_large = False
         self.transfers = Transfers()
@@ -513,7 +513,7 @@ class Link:
             self._put(PREAMBLE.pack(message.identity, message.serial, len(body), 0, ACK_REFUSAL) + body)
 
     def answer(
-        self, message: Inbound[Any], body: Body, header: bytes = b"", *, ends: bool, out: Outgoing | None = None
+        self, message: Inbound[Any], body: Payload, header: bytes = b"", *, ends: bool, out: Outgoing | None = None
     ) -> None:
         """Send an announced node the answer that it wanted; it waits for no place in the window.
 
@@ -607,7 +607,8 @@ class Link:
             self.out_large = False
             parts = join_small(out)
         else:
-            parts = [out[0] if len(out) == 1 else b"".join(out)]
+            # Without a large one none is in pieces.
+            parts = [out[0] if len(out) == 1 else b"".join(out)]  # type: ignore[list-item, arg-type]
         # The list stays: a run whose messages are made by what itself sends may be adding to it.
         out.clear()
         return parts
@@ -667,7 +668,7 @@ class Link:
         self.out.append(frame)
         self.out_bytes += len(frame)
 
-    def _put_body(self, body: Body) -> None:
+    def _put_body(self, body: Payload) -> None:
         self.out.append(body)
         self.out_bytes += len(body)
         if len(body) > APART:

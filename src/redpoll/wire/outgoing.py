@@ -5,6 +5,7 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from redpoll.serializers.parts import Parts
 from redpoll.wire.frames import Kind
 
 if TYPE_CHECKING:
@@ -13,9 +14,12 @@ if TYPE_CHECKING:
     from redpoll.wire.inbound import Inbound
     from redpoll.wire.link import Link
 
-__all__ = ["DONE_OR_ENDED", "OUTGOING_FIELDS", "Body", "Outgoing", "Stage", "Unawaited", "weight"]
+__all__ = ["DONE_OR_ENDED", "OUTGOING_FIELDS", "Body", "Outgoing", "Payload", "Stage", "Unawaited", "weight"]
 
 Body = bytes | bytearray | memoryview
+
+#: The body of what is sent, which may be in pieces: above `serializers.parts.JOINED` bytes only.
+Payload = Body | Parts
 
 # The message of a sending that needs none any more.
 _GONE: Any = None
@@ -70,7 +74,7 @@ class Outgoing:
     message: Message[Any]
     identity: bytes
     header: bytes
-    body: Body
+    body: Payload
     #: Bytes of header and body.
     size: int
     #: REQ_ACK and WANTED, as asked for; RETRY once it is sent again.
@@ -94,7 +98,7 @@ class Outgoing:
     def prepare(
         self,
         message: Message[Any],
-        body: Body,
+        body: Payload,
         kind: int,
         timeout: float | None,
         deadline: float | None,
@@ -153,7 +157,7 @@ def weight(out: Outgoing) -> int:
     body = out.body
     if type(body) is bytes or (type(body) is bytearray and body is not out.message.data):
         return out.size
-    return len(out.header)
+    return body.held + len(out.header) if type(body) is Parts else len(out.header)
 
 
 class Unawaited(Outgoing):

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from redpoll.wire.outgoing import Body
+from redpoll.serializers.parts import APART, Parts
+from redpoll.wire.outgoing import Body, Payload
 
 __all__ = ["ALMOST_OUT", "APART", "DONE_BELOW", "OUTPUT_LIMIT", "join_small"]
-
-#: Bodies above this many bytes are written from where they are, not joined with their neighbours.
-APART = 32 * 1024
 
 #: With this much output waiting to be taken, bytes, further messages wait in their peer's queue.
 OUTPUT_LIMIT = 256 * 1024
@@ -19,8 +17,8 @@ DONE_BELOW = 16 * 1024
 ALMOST_OUT = 64 * 1024
 
 
-def join_small(parts: list[Body]) -> list[Body]:
-    """Join neighbours that are small; a join would copy a large body."""
+def join_small(parts: list[Payload]) -> list[Body]:
+    """Join neighbours that are small; a join would copy a large body. One in pieces is written piece by piece."""
     joined: list[Body] = []
     small: list[Body] = []
     for part in parts:
@@ -28,9 +26,12 @@ def join_small(parts: list[Body]) -> list[Body]:
             if small:
                 joined.append(b"".join(small))
                 small = []
-            joined.append(part)
+            if isinstance(part, Parts):
+                joined += part.pieces
+            else:
+                joined.append(part)
         else:
-            small.append(part)
+            small.append(part)  # type: ignore[arg-type]
     if small:
         joined.append(b"".join(small))
     return joined

@@ -10,7 +10,7 @@ from redpoll.address import Address
 from redpoll.message import Message, identity_prefix
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.frames import PREAMBLE_SIZE, own_struct
-from redpoll.wire.outgoing import Body
+from redpoll.wire.outgoing import Payload
 
 if TYPE_CHECKING:
     from redpoll.wire.link import Link
@@ -28,7 +28,7 @@ _OWN = Struct("!8sQIIHB")
 
 
 def transmit_run(
-    link: Link, messages: Iterator[Message[Any]], address: Address, encode: Callable[[Any], Body], limit: int
+    link: Link, messages: Iterator[Message[Any]], address: Address, encode: Callable[[Any], Payload], limit: int
 ) -> tuple[int, Message[Any] | None, bool]:
     """Write small unacknowledged messages in a row, without a sending for each.
 

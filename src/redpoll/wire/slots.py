@@ -17,7 +17,7 @@ from redpoll.wire.frames import Kind, refusal_text
 from redpoll.wire.inbound import Inbound, Phase
 from redpoll.wire.link import Link
 from redpoll.wire.memory import Memory
-from redpoll.wire.outgoing import Body
+from redpoll.wire.outgoing import Payload
 from redpoll.wire.settings import Settings
 from redpoll.wire.states import LinkState
 
@@ -380,7 +380,7 @@ class Slots:
                 link.held += 1
                 self._refuse(message, code, text)
 
-    def release_with_answer(self, message: Inbound[Any], answer: Body) -> None:
+    def release_with_answer(self, message: Inbound[Any], answer: Payload) -> None:
         """The work is done and this is what came of it: for an announced peer one frame says both."""
         self.running -= 1
         self.pool.used -= 1

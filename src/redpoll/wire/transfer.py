@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from redpoll.serializers.parts import Parts
 from redpoll.wire.frames import PREAMBLE, TOTAL, Control, Kind
 from redpoll.wire.outgoing import Body, Outgoing
 
@@ -34,7 +35,8 @@ class Transfer:
         self.answer = answer
         self._kind = kind
         self._first = b""
-        self._view = memoryview(out.body).cast("B")
+        body = out.body
+        self._view: Parts | memoryview = body if isinstance(body, Parts) else memoryview(body).cast("B")
         self._piece = piece
         self._offset = 0
 
@@ -75,15 +77,16 @@ class Transfer:
         """Return the next piece to write and whether it is the last one."""
         offset = self._offset
         self._offset = stop = min(offset + self._piece, len(self._view))
-        body = self._view[offset:stop]
+        view = self._view
+        body: list[Body] = view.cut(offset, stop) if isinstance(view, Parts) else [view[offset:stop]]
         done = stop == len(self._view)
         if offset == 0:
-            return [self._first, body], done
+            return [self._first, *body], done
         if self.whole:
-            return [body], done
+            return body, done
         out = self.out
         frame = PREAMBLE.pack(out.identity, out.serial, stop - offset, 0, Control.FRAGMENT)
-        return [frame, body], done
+        return [frame, *body], done
 
 
 class Transfers(list[Transfer]):

@@ -1,0 +1,278 @@
+from __future__ import annotations
+
+import copyreg
+import enum
+import gc
+import pickle
+import pickletools
+import sys
+import tracemalloc
+import uuid
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from redpoll.errors import DecodeError
+from redpoll.serializers import PickleSerializer
+from redpoll.serializers.pickling.reading import RefusedNameError, read
+from tests.serializers.pickling.attacks import ARRAYS, ATTACKS
+from tests.serializers.pickling.streams import body, call, named, number, ours, raw, text
+
+EVERYTHING = {**ATTACKS, **ARRAYS}
+
+# What the interpreter tells of what is done; the opcodes' names are looked up for the error.
+ACTS = (
+    "os.",
+    "subprocess.",
+    "exec",
+    "compile",
+    "open",
+    "import",
+    "socket.",
+    "ctypes.",
+    "shutil.",
+    "marshal.",
+    "urllib.",
+)
+assert pickletools.opcodes
+
+_seen: list[str] | None = None
+
+
+def _hear(event: str, arguments: object) -> None:
+    if _seen is not None and event.startswith(ACTS):
+        _seen.append(f"{event} {arguments}")
+
+
+sys.addaudithook(_hear)
+
+
+@pytest.fixture
+def acts() -> Iterator[list[str]]:
+    """What is done meanwhile that a program can see: files, processes, imports, code."""
+    global _seen  # noqa: PLW0603
+    _seen = []
+    yield _seen
+    _seen = None
+
+
+class Color(enum.Enum):
+    RED = 1
+
+
+class Job:
+    """What a program lets in."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Job) and other.__dict__ == self.__dict__
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+@pytest.mark.parametrize("allow", [(), (Job, "decimal.Context")], ids=["default", "with more let in"])
+def test_attacks(name: str, allow: Any, acts: list[str]) -> None:
+    """A pickle that was written to do harm is a DecodeError, and does nothing."""
+    serializer = PickleSerializer(allow)
+    acts.clear()
+    with pytest.raises(DecodeError) as caught:
+        serializer.decode(EVERYTHING[name])
+    assert not acts
+    assert caught.value.serializer == "pickle"
+
+
+def test_attacks_take_little_memory() -> None:
+    """No attack makes the receiver take much more than what was sent."""
+    serializer = PickleSerializer()
+    for name, attack in EVERYTHING.items():
+        tracemalloc.start()
+        with pytest.raises(DecodeError):
+            serializer.decode(attack)
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert peak < 250 * len(attack) + 2_000_000, name
+
+
+@pytest.mark.parametrize("opcode", [b"\x8f", b"}", b"]"], ids=["sets", "dicts", "lists"])
+def test_empty_containers_are_the_dearest(opcode: bytes) -> None:
+    """A byte of a stream makes at most an empty set."""
+    sent = body(b"](" + opcode * 20_000 + b"e")
+    tracemalloc.start()
+    value = PickleSerializer().decode(sent)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(value) == 20_000
+    assert peak < 250 * len(sent)
+
+
+def test_nothing_is_copied_again_and_again() -> None:
+    """What stands once in a message is put into one value, not into as many as there is room to ask for."""
+    once = b"\x80\x05B" + (10_000).to_bytes(4, "little") + bytes(10_000) + b"\x94"
+    made = ours("array", text("b"), b"K\x01", b"\x88", b"h\x00")
+    assert len(PickleSerializer().decode(raw(once + made + b"."))) == 10_000
+    with pytest.raises(DecodeError, match="more of its parts than it has"):
+        PickleSerializer().decode(raw(once + b"](" + made * 3 + b"e."))
+
+
+def test_what_was_refused_is_named() -> None:
+    """The error names what was asked for, and the very `allow` that would let it in."""
+    with pytest.raises(DecodeError) as caught:
+        PickleSerializer().decode(body(named("decimal", "Context")))
+    assert str(caught.value) == (
+        "pickle cannot decode: decimal.Context is not let in "
+        '(pickle(allow=["decimal.Context"]) lets it in, for whoever may send to this program)'
+    )
+
+
+def test_what_is_let_in() -> None:
+    """What the error says lets it in."""
+    sent = PickleSerializer().encode(Job(5))
+    with pytest.raises(DecodeError) as caught:
+        PickleSerializer().decode(bytes(sent))
+    assert caught.value.hint
+    name = caught.value.hint.partition('["')[2].partition('"]')[0]
+    assert PickleSerializer(allow=[name]).decode(bytes(sent)) == Job(5)
+    assert PickleSerializer(allow=[Job]).decode(bytes(sent)) == Job(5)
+
+
+def test_a_name_does_not_let_in_what_is_below() -> None:
+    """Neither a class nor its module is a way to what they hold."""
+    serializer = PickleSerializer(allow=["uuid.UUID"])
+    for module, name in (("uuid", "UUID.__init__"), ("uuid", "os"), ("uuid", "UUID2"), ("uui", "d.UUID")):
+        with pytest.raises(DecodeError, match="is not let in"):
+            serializer.decode(body(named(module, name)))
+    assert serializer.decode(body(named("uuid", "UUID"))) is uuid.UUID
+
+
+def test_a_module_is_never_let_in() -> None:
+    """A text that turns out to name a module lets nothing in."""
+    with pytest.raises(DecodeError, match="is not let in"):
+        PickleSerializer(allow=["os.path"[:2] + ".sys"]).decode(body(named("os", "sys")))
+
+
+def test_the_state_of_a_class_is_not_set() -> None:
+    """Only instances of what is let in get a state: the class itself is not changed."""
+    serializer = PickleSerializer(allow=[Job])
+    job = named(Job.__module__, "Job")
+    with pytest.raises(DecodeError):
+        serializer.decode(
+            body(call(named("redpoll.serializers.pickling.names", "state"), job, b"N}" + text("x") + b"Ns\x86"))
+        )
+    assert not hasattr(Job, "x")
+
+
+def test_members_of_enums_have_no_state() -> None:
+    """A member is the same object for everybody: no pickle changes it, even where its class is let in."""
+    serializer = PickleSerializer([Color])
+    member = call(named(__name__, "Color"), b"K\x01")
+    assert serializer.decode(body(member)) is Color.RED
+    with pytest.raises(DecodeError):
+        serializer.decode(body(ours("state", member, b"}" + text("x") + b"Ns")))
+    assert not hasattr(Color.RED, "x")
+
+
+def test_ids_are_weighed() -> None:
+    """An id that would take for ever to look up is refused before it is."""
+    bomb = b")\x94" + b"".join(b"h" + bytes((index,)) + b"h" + bytes((index,)) + b"\x86\x94" for index in range(60))
+    serializer = PickleSerializer(persistent_load={((), ()): 2}.get)
+    assert serializer.decode(body(b")\x94h\x00\x86Q")) == 2
+    with pytest.raises(DecodeError, match="too long to hash"):
+        serializer.decode(body(b"](" + bomb, b"Qe"))
+
+
+def test_long_names_are_cut() -> None:
+    """A stranger does not fill the log with a name."""
+    with pytest.raises(DecodeError) as caught:
+        PickleSerializer().decode(body(named("m" * 100_000, "n" * 100_000)))
+    assert len(str(caught.value)) < 1000
+
+
+def test_what_was_loaded_elsewhere_by_number_is_not_found() -> None:
+    """The table of numbers that other unpicklers filled is no way around the names."""
+    copyreg.add_extension("uuid", "UUID", 77)
+    try:
+        assert pickle.loads(b"\x80\x02\x82\x4d.") is uuid.UUID
+        with pytest.raises(DecodeError, match="the opcode EXT1"):
+            PickleSerializer().decode(body(b"\x82\x4d"))
+    finally:
+        copyreg.remove_extension("uuid", "UUID", 77)
+
+
+def test_values_come_without_the_name_being_let_in() -> None:
+    """A class of the table is put together from its parts; the class itself is not handed out."""
+    assert PickleSerializer().decode(body(ours("UUID", number(5)))) == uuid.UUID(int=5)
+    with pytest.raises(DecodeError, match=r"uuid\.UUID is not let in"):
+        PickleSerializer().decode(body(named("uuid", "UUID")))
+
+
+def test_a_refused_name_is_kept() -> None:
+    """The error has the name as a field."""
+    with pytest.raises(RefusedNameError) as caught:
+        read(body(named("os", "system")), {}, None)
+    assert caught.value.name == "os.system"
+
+
+def test_arrays_may_be_written_to_in_the_end() -> None:
+    """The pickle cannot write into an array; who gets it can."""
+    made = PickleSerializer().decode(
+        body(ours("numpy_ndarray", text("|u1"), b"(K\x02t", text("C"), b"\x96" + (2).to_bytes(8, "little") + b"ab"))
+    )
+    made[0] = 1
+    assert made.tolist() == [1, ord("b")]
+
+
+def test_nothing_is_left_to_the_collector() -> None:
+    """The memory of a message goes with the last reference to its value, not with the next collection."""
+    value: Any = PickleSerializer().decode(
+        bytearray(bytes(PickleSerializer().encode([np.zeros(5000), uuid.UUID(int=1)])))
+    )
+    gone = weakref.ref(value[0])
+    gc.disable()
+    try:
+        del value
+        assert gone() is None
+    finally:
+        gc.enable()
+
+
+def test_large_bytes_are_copied_once() -> None:
+    """Beside the body, the receiver holds the bytes object and no more."""
+    sent = bytearray(bytes(PickleSerializer().encode(bytes(8_000_000))))
+    tracemalloc.start()
+    value = PickleSerializer().decode(memoryview(sent))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(value) == 8_000_000
+    assert peak < 8_400_000
+
+
+def test_numpy_is_not_imported() -> None:
+    """An array that comes to a program without NumPy is refused with the remedy."""
+    import subprocess
+
+    from tests.cli.support import environment
+
+    program = (
+        "import sys; from redpoll.serializers import pickle\n"
+        "from redpoll.errors import DecodeError\n"
+        "try: pickle.decode(sys.stdin.buffer.read())\n"
+        "except DecodeError as error: print(error)\n"
+        "assert 'numpy' not in sys.modules"
+    )
+    sent = bytes(PickleSerializer().encode(np.zeros(3)))
+    done = subprocess.run([sys.executable, "-c", program], input=sent, capture_output=True, env=environment())
+    assert done.returncode == 0, done.stderr
+    assert b"has not imported numpy" in done.stdout
+
+
+def test_a_view_is_of_the_part() -> None:
+    """A part is not copied: what is written to the view stands in the body."""
+    sent = bytearray(body(ours("memoryview", b"\x97"), parts=[b"abc"]))
+    PickleSerializer().decode(sent)[0] = ord("X")
+    assert sent.endswith(b"Xbc")
