@@ -123,7 +123,6 @@ class NodeStats(PeerStats):
         Args:
             peers: The record of each peer that is known now.
             connections: Links open now.
-            unauthorized: Links that were not let in.
             gone: Records that count in the sums and are no longer listed, such as those of peers that were forgotten.
             memory_held: Bytes held now.
             turned_away: What was turned away; None is nothing.
