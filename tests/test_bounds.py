@@ -77,8 +77,8 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_handlers.py::test_who_does_not_read_the_answers_is_not_answered_further"
         ],
         "acknowledgements and the like that a peer does not read": [
-            "transport/test_connection.py::test_who_does_not_read_is_closed",
-            "transport/test_connection.py::test_who_does_not_read_a_large_message_is_closed",
+            "transport/test_outflow.py::test_who_does_not_read_is_closed",
+            "transport/test_outflow.py::test_who_does_not_read_a_large_message_is_closed",
             "node/test_handlers.py::test_acknowledgements_behind_a_large_message_are_bounded",
         ],
         "what TLS itself answers to a peer that does not read": [
@@ -170,7 +170,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "how long a message waits for a consumer": ["node/test_pulling.py::test_what_nobody_takes_is_refused"],
         "how long a link may be idle": ["transport/test_connection.py::test_an_idle_link_is_closed_and_made_again"],
         "how long a redpoll peer may be silent": [
-            "transport/test_connection.py::test_a_frozen_peer_is_suspect_and_then_lost"
+            "transport/test_liveness.py::test_a_frozen_peer_is_suspect_and_then_lost"
         ],
     }
 )

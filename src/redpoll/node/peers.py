@@ -489,7 +489,7 @@ class Peers:
             return
         peer.armed = None
         for link in peer.links:
-            link.owner.look_at_output(now)
+            link.owner.outflow.look(now)
         peer.expire(now)
         following = peer.deadlines.next()
         if following is not None:
