@@ -123,7 +123,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         ],
         "requests to libchirp that were given up, whose answers may still come": [
             "wire/test_requests.py::test_given_up",
-            "wire/test_peer.py::test_answers_to_what_was_given_up",
+            "wire/test_libchirp.py::test_answers_to_what_was_given_up",
         ],
         "size of one message": [
             "node/test_sending.py::test_a_message_above_the_own_limit_is_refused_at_once",
@@ -160,8 +160,8 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_deadlines.py::test_a_timeout_covers_the_work",
         ],
         "how long one to libchirp that was cancelled holds up the next": [
-            "wire/test_peer.py::test_plain_cancelled",
-            "wire/test_peer.py::test_plain_cancelled_without_a_deadline",
+            "wire/test_libchirp.py::test_plain_cancelled",
+            "wire/test_libchirp.py::test_plain_cancelled_without_a_deadline",
         ],
         "how slowly a message may arrive": [
             "wire/test_arrival.py::test_a_link_that_brings_a_byte_a_second_is_lost",

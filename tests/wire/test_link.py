@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.errors import HandlerFailed, PeerLost
+from redpoll.wire.attachment import attach
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.frames import Control, Goodbye
@@ -733,7 +734,7 @@ def test_toward_libchirp_not_one_byte_differs(steps: list[tuple[object, ...]], s
     link = bare_link(fragment_size=400, keepalive=2.0, slots=4, window=4)
     link.start(told)
     feed(link, handshake(4000, THEIRS))
-    peer.attach(link, 0.0)
+    attach(peer, link, 0.0)
     libchirp = LibchirpWriter(serial)
     written = taken(link)
     open_: list[Work] = []

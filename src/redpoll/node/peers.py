@@ -39,6 +39,7 @@ from redpoll.tls.credentials import Credentials
 from redpoll.transport.connection import Connection
 from redpoll.transport.secure import Secured
 from redpoll.wire.assembly import BodyPool
+from redpoll.wire.attachment import attach, detach
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.link import Link
 from redpoll.wire.memory import TLS_LINK, Memory
@@ -216,7 +217,7 @@ class Peers:
             peer.counters.conflicts += 1
             self.node.events.tell("identity_conflict", info(peer))
         self.admission.leave_former(connection, peer)
-        peer.attach(connection.link, now)
+        attach(peer, connection.link, now)
         self.places.settle(peer)
         # It was set for the handshake; now pings may be due earlier.
         connection.arm()
@@ -305,7 +306,7 @@ class Peers:
             self.admission.decide_for(peer)
         now = self.loop.time()
         peer.trouble = error
-        peer.detach(link, error, now)
+        detach(peer, link, error, now)
         self.pressure.eased()
         self.room(peer)
         if self.dispatcher is not None:
