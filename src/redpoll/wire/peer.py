@@ -52,7 +52,6 @@ _MAX_PLAIN = 0xFFFFFFFF
 #: as not sent, which is worth a round trip.
 WITHDRAW_GRACE = 0.2
 
-
 #: A sending of more bytes than this that failed is taken out of the middle of the queue.
 _HEAVY = 64 * 1024
 
