@@ -62,8 +62,8 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_pressure.py::test_sends_past_the_limit_fail",
         ],
         "messages in flight to one peer": [
-            "wire/test_link.py::test_window_in_messages",
-            "wire/test_link.py::test_window_in_bytes",
+            "wire/test_window.py::test_window_in_messages",
+            "wire/test_window.py::test_window_in_bytes",
         ],
         "requests to one peer that are done and not answered": [
             "wire/test_peer.py::test_requests_without_an_answer_are_bounded"
@@ -140,7 +140,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_places.py::test_strangers_that_leave_messages_do_not_add_up",
             "node/test_places.py::test_strangers_whose_messages_are_pulled",
         ],
-        "connections not yet accepted": ["node/test_lifecycle.py::test_backlog_holds_what_is_not_accepted"],
+        "connections not yet accepted": ["node/test_start.py::test_backlog_holds_what_is_not_accepted"],
         "addresses that were read from text and are remembered": [
             "test_address.py::test_parse_remembers_a_few_thousand"
         ],

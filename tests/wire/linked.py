@@ -5,9 +5,11 @@ from __future__ import annotations
 from redpoll.errors import PeerLost
 from redpoll.wire.attachment import detach
 from redpoll.wire.link import Link
+from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
 from tests.wire.support import (
     ACK,
+    REQ_ACK,
     THERE,
     Sent,
     add_link,
@@ -45,3 +47,11 @@ def acknowledge(link: Link, *sendings: Sent) -> None:
 def kinds(link: Link) -> list[tuple[int, int]]:
     """Kind and serial of all output."""
     return [(kind & ~0x40, serial) for kind, serial, *_ in sent(link)]
+
+
+def transmit(link: Link, body: Body = b"body", kind: int = REQ_ACK, *, header: bytes = b"", **options: float) -> Sent:
+    """Write a message to a link that admits it."""
+    out = Sent(body, kind, header=header, timeout=options.get("timeout"))
+    assert link.admits(out)
+    link.transmit(out, 0.0)
+    return out
