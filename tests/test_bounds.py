@@ -73,8 +73,8 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_pressure.py::test_sends_past_the_limit_fail",
         ],
         "messages in flight to one peer": [
-            "wire/test_link.py::test_window_in_messages",
-            "wire/test_link.py::test_window_in_bytes",
+            "wire/test_window.py::test_window_in_messages",
+            "wire/test_window.py::test_window_in_bytes",
         ],
         "requests to one peer that are done and not answered": [
             "wire/test_peer.py::test_requests_without_an_answer_are_bounded"
@@ -88,8 +88,8 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_handlers.py::test_who_does_not_read_the_answers_is_not_answered_further"
         ],
         "acknowledgements and the like that a peer does not read": [
-            "transport/test_connection.py::test_who_does_not_read_is_closed",
-            "transport/test_connection.py::test_who_does_not_read_a_large_message_is_closed",
+            "transport/test_outflow.py::test_who_does_not_read_is_closed",
+            "transport/test_outflow.py::test_who_does_not_read_a_large_message_is_closed",
             "node/test_handlers.py::test_acknowledgements_behind_a_large_message_are_bounded",
         ],
         "what TLS itself answers to a peer that does not read": [
@@ -145,7 +145,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         ],
         "requests to libchirp that were given up, whose answers may still come": [
             "wire/test_requests.py::test_given_up",
-            "wire/test_peer.py::test_answers_to_what_was_given_up",
+            "wire/test_libchirp.py::test_answers_to_what_was_given_up",
         ],
         "size of one message": [
             "node/test_sending.py::test_a_message_above_the_own_limit_is_refused_at_once",
@@ -162,7 +162,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_places.py::test_strangers_that_leave_messages_do_not_add_up",
             "node/test_places.py::test_strangers_whose_messages_are_pulled",
         ],
-        "connections not yet accepted": ["node/test_lifecycle.py::test_backlog_holds_what_is_not_accepted"],
+        "connections not yet accepted": ["node/test_start.py::test_backlog_holds_what_is_not_accepted"],
         "addresses that were read from text and are remembered": [
             "test_address.py::test_parse_remembers_a_few_thousand"
         ],
@@ -182,8 +182,8 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_deadlines.py::test_a_timeout_covers_the_work",
         ],
         "how long one to libchirp that was cancelled holds up the next": [
-            "wire/test_peer.py::test_plain_cancelled",
-            "wire/test_peer.py::test_plain_cancelled_without_a_deadline",
+            "wire/test_libchirp.py::test_plain_cancelled",
+            "wire/test_libchirp.py::test_plain_cancelled_without_a_deadline",
         ],
         "how slowly a message may arrive": [
             "wire/test_arrival.py::test_a_link_that_brings_a_byte_a_second_is_lost",
@@ -192,7 +192,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "how long a message waits for a consumer": ["node/test_pulling.py::test_what_nobody_takes_is_refused"],
         "how long a link may be idle": ["transport/test_connection.py::test_an_idle_link_is_closed_and_made_again"],
         "how long a redpoll peer may be silent": [
-            "transport/test_connection.py::test_a_frozen_peer_is_suspect_and_then_lost"
+            "transport/test_liveness.py::test_a_frozen_peer_is_suspect_and_then_lost"
         ],
     }
 )

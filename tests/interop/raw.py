@@ -17,6 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from tests.ports import free_port
+
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
@@ -181,7 +183,8 @@ class RawListener:
 
     def __init__(self, host: Host = "127.0.0.1") -> None:
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        self._socket = socket.create_server((host, 0), family=family)
+        # None that the system gives out: whoever still dials the one that had it before would come here.
+        self._socket = socket.create_server((host, free_port()), family=family)
         self._socket.setblocking(False)
         self.host = host
         self.port = int(self._socket.getsockname()[1])

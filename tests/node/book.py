@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from redpoll.address import Address
 from redpoll.node.routes import Claim, Routes
 from redpoll.tls.certificate import Certificate
+from redpoll.wire.attachment import attach, detach
 from redpoll.wire.capabilities import NOT_LISTENING
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
@@ -61,14 +62,14 @@ class Book(Routes):
         peer, claim = self.identify(made, remote, None, new_peer, certificate)
         if claim is not Claim.TO_PROVE:
             peer.certificate = certificate
-            peer.attach(made, 0.0)
+            attach(peer, made, 0.0)
         return peer, claim
 
     def dial(self, made: Link, target: Peer, remote: Address = THERE) -> Peer:
         """Give a dialled link to its peer."""
         peer, claim = self.identify(made, remote, target, new_peer)
         assert claim is Claim.PLAIN
-        peer.attach(made, 0.0)
+        attach(peer, made, 0.0)
         return peer
 
     def known(self, address: Address | None, identity: bytes | None = None) -> Peer:
@@ -81,7 +82,7 @@ class Book(Routes):
 def lose(peer: Peer) -> None:
     """All links of a peer are gone."""
     for made in list(peer.links):
-        peer.detach(made, ConnectionError("gone"), 0.0)  # type: ignore[arg-type]
+        detach(peer, made, ConnectionError("gone"), 0.0)  # type: ignore[arg-type]
 
 
 def held(peer: Peer) -> None:

@@ -8,7 +8,9 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Self, TypeVar
 
-from redpoll import Address, Message, Node, Received
+import pytest
+
+from redpoll import Address, Closed, Message, Node, Received
 from redpoll.node.hooks import PeerInfo
 from tests.interop.raw import NOOP, Frame, RawLink, RawListener, handshake
 from tests.ports import free_port
@@ -229,3 +231,20 @@ class Proxy:
 def to(node: Node[Any], data: Any = b"x", **options: Any) -> Message[Any]:
     """A message to a node."""
     return Message(data, node.address, **options)
+
+
+async def not_running(node: Node[Any]) -> None:
+    """Everything that needs a running node says that it is not."""
+    message = Message(b"x", "127.0.0.1:2998")
+    for call in (node.send, node.request):
+        with pytest.raises(Closed, match="the node is not running"):
+            call(message)
+    for wait in (
+        node.send_many([message]),
+        node.ready("127.0.0.1:2998"),
+        node.check("127.0.0.1:2998"),
+        node.serve_forever(),
+        node.receive(),
+    ):
+        with pytest.raises(Closed, match="the node is not running"):
+            await within(wait)

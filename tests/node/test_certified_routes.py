@@ -6,6 +6,7 @@ import pytest
 
 from redpoll.address import Address
 from redpoll.node.routes import Claim
+from redpoll.wire.attachment import attach
 from tests.node.book import (
     ELSEWHERE,
     NAME,
@@ -116,7 +117,7 @@ def test_two_names_of_one_node(routes: Book, key: str, epoch: int, same: bool) -
     first = routes.known(NAME)
     routes.identify(link(ONE, dialled=True), THERE, first, new_peer, shown("a"), checks_names=True)
     first.certificate = shown("a")
-    first.attach(link(ONE, dialled=True), 0.0)
+    attach(first, link(ONE, dialled=True), 0.0)
     second = routes.known(THERE)
     made = link(ONE, dialled=True, epoch=epoch)
     peer, claim = routes.identify(made, THERE, second, new_peer, shown(key), checks_names=True)

@@ -87,13 +87,13 @@ async def test_a_timeout_covers_dialling() -> None:
         address = gone.address
         await gone.stop()
         with pytest.raises(Expired) as caught:
-            await within(client.send(Message(b"", address), timeout=0.05))
+            await within(client.send(Message(b"", address), timeout=0.5))
         error = caught.value
-        assert (error.sent, error.timeout, error.address) == (False, 0.05, address)
+        assert (error.sent, error.timeout, error.address) == (False, 0.5, address)
         assert isinstance(error, NotSent)
         assert is_late(error)
         assert isinstance(error.__cause__, DialFailed)
-        assert str(error) == f"message to {address} was not sent: still waiting to be sent after 0.05 s"
+        assert str(error) == f"message to {address} was not sent: still waiting to be sent after 0.5 s"
         await until(lambda: not client.peers, "the peer to be forgotten")
 
 
@@ -127,15 +127,16 @@ async def test_a_timeout_covers_the_work() -> None:
     """A message that is being handled when its time ends fails as ConfirmTimeout: it may have been handled."""
     inbox = Inbox(hold=True)
     async with make(inbox) as server, make() as client:
+        await client.ready(server.address)
         for call in (client.send, client.request):
             with pytest.raises(ConfirmTimeout) as caught:
-                await within(call(to(server), timeout=0.05))
+                await within(call(to(server), timeout=0.4))
             error = caught.value
-            assert (error.sent, error.timeout) == (True, 0.05)
+            assert (error.sent, error.timeout) == (True, 0.4)
             assert isinstance(error, NotConfirmed)
             assert is_late(error)
             assert re.match(
-                rf"message to {server.address} was sent, but not confirmed: nothing came back in 0.05 s", str(error)
+                rf"message to {server.address} was sent, but not confirmed: nothing came back in 0.4 s", str(error)
             )
             inbox.gate.set()
             await until(lambda: client.stats().in_flight == 0, "the acknowledgement")
@@ -153,9 +154,10 @@ async def test_a_timeout_covers_the_answer() -> None:
         held.append(message)
 
     async with make(handler) as server, make() as client:
+        await client.ready(server.address)
         with pytest.raises(NoAnswer) as caught:
-            await within(client.request(to(server), timeout=0.05))
-        assert caught.value.timeout == 0.05
+            await within(client.request(to(server), timeout=0.4))
+        assert caught.value.timeout == 0.4
         assert is_late(caught.value)
         await held[0].respond(b"late")
         await until(lambda: client.stats().late == 1, "the late answer to be counted")
@@ -172,8 +174,9 @@ async def test_a_late_answer_is_counted_and_never_delivered() -> None:
         return b"too late"
 
     async with make(handler) as server, make(inbox) as client:
+        await client.ready(server.address)
         with pytest.raises(ConfirmTimeout):
-            await within(client.request(to(server), timeout=0.02))
+            await within(client.request(to(server), timeout=0.4))
         gate.set()
         await until(lambda: client.stats().late == 1, "the late answer")
         assert client.stats().in_flight == 0
@@ -203,8 +206,9 @@ async def test_what_waits_in_the_peers_inbox_is_withdrawn(how: str) -> None:
     """A message that is not begun when its sender gives it up never is: not sent, safe to send again."""
     inbox = Inbox(hold=True)
     async with make(inbox, slots=1) as server, make() as client:
+        await client.ready(server.address)
         first = client.send(to(server, b"first"), timeout=None)
-        second = client.send(to(server, b"second"), timeout=0.05 if how == "timeout" else None)
+        second = client.send(to(server, b"second"), timeout=0.4 if how == "timeout" else None)
         third = client.send(to(server, b"third"), timeout=None)
         await until(lambda: server.stats().received == 3, "all three")
         if how == "cancel":
@@ -214,7 +218,7 @@ async def test_what_waits_in_the_peers_inbox_is_withdrawn(how: str) -> None:
                 await within(second)
             assert caught.value.sent is False
             assert str(caught.value) == (
-                f"message to {server.address} was not sent: still waiting in the peer's inbox after 0.05 s"
+                f"message to {server.address} was not sent: still waiting in the peer's inbox after 0.4 s"
             )
         await until(lambda: client.stats().in_flight == 2, "the withdrawn message's place")
         assert server.stats().refused == 1
@@ -252,7 +256,7 @@ async def test_what_is_handled_goes_on(how: str) -> None:
     inbox = Inbox(hold=True)
     async with make(inbox, window=1) as server, make() as client:
         await client.ready(server.address)
-        sending = client.send(to(server, b"first"), timeout=0.05 if how == "timeout" else None)
+        sending = client.send(to(server, b"first"), timeout=0.4 if how == "timeout" else None)
         await inbox.holds(1)
         message = inbox.messages[0]
         if how == "cancel":
@@ -295,7 +299,8 @@ async def test_a_handler_is_cancelled_only_where_asked(how: str, asked_by: str) 
     """With cancel_handlers, or request(cancel=True), giving up cancels the handler's task and refuses its message."""
     inbox = Inbox(hold=True)
     async with make(inbox, cancel_handlers=asked_by == "config") as server, make() as client:
-        asking = client.request(to(server), timeout=0.05 if how == "timeout" else None, cancel=asked_by == "request")
+        await client.ready(server.address)
+        asking = client.request(to(server), timeout=0.4 if how == "timeout" else None, cancel=asked_by == "request")
         await inbox.holds(1)
         if how == "cancel":
             asking.cancel()
@@ -333,7 +338,7 @@ async def test_while_a_large_body_moves_its_time_begins_anew() -> None:
     async with make(fragment_size=65_536) as client, raw_listener() as listener:
         address = Address("tcp", "127.0.0.1", listener.port)
         loop = asyncio.get_running_loop()
-        sending = client.send(Message(bytes(6_000_000), address), timeout=0.25)
+        sending = client.send(Message(bytes(6_000_000), address), timeout=1.0)
         async with raw_accepting(listener, window_units=65_535) as link:
             began = loop.time()
             first = await link.read_frame()
@@ -343,8 +348,8 @@ async def test_while_a_large_body_moves_its_time_begins_anew() -> None:
                 fragment = await link.read_frame()
                 assert (fragment.kind, fragment.serial) == (FRAGMENT, first.serial)
                 got += len(fragment.data)
-                await elapse(0.006)
-            assert loop.time() - began > 0.3
+                await elapse(0.015)
+            assert loop.time() - began > 1.0
             link.send(Frame(first.identity, first.serial, ACK))
             await within(sending)
 
@@ -354,17 +359,17 @@ async def test_while_a_large_answer_moves_its_time_begins_anew() -> None:
     """An answer that takes longer to arrive than the timeout comes, as long as there is progress within it."""
     async with make() as client, raw_listener() as listener:
         loop = asyncio.get_running_loop()
-        asking = client.request(Message(b"large?", Address("tcp", "127.0.0.1", listener.port)), timeout=0.25)
+        asking = client.request(Message(b"large?", Address("tcp", "127.0.0.1", listener.port)), timeout=1.0)
         async with raw_accepting(listener) as link:
             began = loop.time()
             asked = await link.read_frame()
             kind = ACK | ANSWER | CONTINUED
             link.send(Frame(asked.identity, asked.serial, kind, data=struct.pack("!Q", 20)))
             for _ in range(20):
-                await elapse(0.04)
+                await elapse(0.07)
                 link.send(Frame(asked.identity, asked.serial, FRAGMENT, data=b"x"))
             assert bytes((await within(asking)).data) == b"x" * 20
-            assert loop.time() - began > 0.6
+            assert loop.time() - began > 1.0
 
 
 @pytest.mark.asyncio
@@ -372,7 +377,7 @@ async def test_a_large_body_that_does_not_move_ends_in_time() -> None:
     """A transfer without progress ends with its timeout, and as not all of it was written it was not sent."""
     async with make(fragment_size=65_536) as client, raw_listener() as listener:
         address = Address("tcp", "127.0.0.1", listener.port)
-        sending = client.send(Message(bytes(30_000_000), address), timeout=0.1)
+        sending = client.send(Message(bytes(30_000_000), address), timeout=0.5)
         async with raw_accepting(listener, window_units=65_535) as link:
             with pytest.raises(Expired) as caught:
                 await within(sending)
@@ -387,10 +392,10 @@ async def test_a_large_bodys_deadline_counts_from_its_last_fragment() -> None:
     inbox = Inbox()
     loop = asyncio.get_running_loop()
     async with make(inbox) as server, raw_dialling(server, port=0) as link:
-        block = struct.pack("!HBHI", 7, 1, 4, 40) + struct.pack("!Q", 8)
+        block = struct.pack("!HBHI", 7, 1, 4, 200) + struct.pack("!Q", 8)
         first = link.message(block + b"half", kind=REQ_ACK | METADATA | CONTINUED)
         link.send(first)
-        later = loop.time() + 0.06
+        later = loop.time() + 0.22
         await until(lambda: loop.time() > later, "the first deadline to pass")
         link.send(Frame(first.identity, first.serial, FRAGMENT, data=b"half"))
         frame = await link.read_frame()
@@ -406,7 +411,7 @@ async def test_toward_libchirp_a_late_message_closes_the_link() -> None:
     """A message that libchirp does not acknowledge in time fails, and its link is closed, as libchirp does."""
     async with make() as client, raw_listener() as listener:
         address = Address("tcp", "127.0.0.1", listener.port)
-        sending = client.send(Message(b"first", address), timeout=0.05)
+        sending = client.send(Message(b"first", address), timeout=0.5)
         async with raw_accepting(listener, redpoll=False) as link:
             frame = await link.read_frame()
             behind = client.send(Message(b"behind", address), timeout=None)
@@ -482,7 +487,7 @@ async def test_a_failed_forward_refuses_with_the_last_hops_error() -> None:
 
         async with make(forward) as middle, make() as client:
             with pytest.raises(HandlerFailed) as caught:
-                await within(client.send(to(middle), timeout=0.4))
+                await within(client.send(to(middle), timeout=1.0))
             text = str(caught.value)
             assert text.startswith(f"message to {middle.address} was refused: the handler failed: ")
             assert f"message to {last.address} was sent, but not confirmed: nothing came back" in text
@@ -513,8 +518,8 @@ async def test_a_reply_has_a_time_of_its_own() -> None:
     replies = Inbox()
     async with make(held.append) as server, make(replies) as client:
         loop = asyncio.get_running_loop()
-        await within(client.send(to(server), timeout=0.05))
-        over = loop.time() + 0.06
+        await within(client.send(to(server), timeout=0.5))
+        over = loop.time() + 0.51
         await until(lambda: loop.time() > over, "the deadline to pass")
         await within(server.send(held[0]))
         await within(server.send(held[0].reply(b"reply")))
@@ -543,7 +548,7 @@ async def test_an_unacknowledged_message_expires_in_the_queue() -> None:
 async def test_a_deadline_outlives_no_message() -> None:
     """Messages that end in time leave nothing that rings later."""
     async with make(lambda message: None) as server, make() as client:
-        await within(asyncio.gather(*(client.send(to(server), timeout=1.0) for _ in range(500))))
+        await within(asyncio.gather(*(client.send(to(server), timeout=3.0) for _ in range(500))))
         (peer,) = client._peers.routes
         await until(lambda: len(peer.deadlines) == 0, "the end of what was watched")
         assert client.stats().errors == 0
@@ -554,7 +559,7 @@ async def test_a_link_lost_while_withdrawing_may_have_been_handled() -> None:
     """When the link is lost before the peer said whether it had begun, the message may have been handled."""
     async with make() as client, raw_listener() as listener:
         address = Address("tcp", "127.0.0.1", listener.port)
-        sending = client.send(Message(b"x", address), timeout=0.05)
+        sending = client.send(Message(b"x", address), timeout=0.5)
         async with raw_accepting(listener) as link:
             frame = await link.read_frame()
             cancel = await link.read_frame()
@@ -564,16 +569,3 @@ async def test_a_link_lost_while_withdrawing_may_have_been_handled() -> None:
             await within(sending)
         assert caught.value.sent is True
         assert isinstance(caught.value.__cause__, PeerLost) or is_late(caught.value)
-
-
-@pytest.mark.asyncio
-async def test_a_deadline_rings_for_a_peer_that_was_forgotten_and_is_back() -> None:
-    """A reply to a peer that was forgotten while its timer stood ends with its timeout."""
-    inbox, back = Inbox(), Inbox()
-    async with make(inbox) as server:
-        async with make(back) as gone:
-            await within(gone.send(to(server)))
-            await within(server.send(inbox.messages[0].reply(b"one"), timeout=0.5))
-        await until(lambda: not server.peers, "the peer to be forgotten")
-        with pytest.raises(Expired):
-            await within(server.send(inbox.messages[0].reply(b"two"), timeout=0.5))

@@ -377,7 +377,7 @@ def kept(server: Node[Any]) -> int:
     peers = server._peers
     return sum(
         len(each)
-        for each in (peers.routes, peers.routes.table, peers.connections, peers._timers, peers.places, peers.absent)
+        for each in (peers.routes, peers.routes.table, peers.connections, peers.timers, peers.places, peers.absent)
     )
 
 

@@ -222,41 +222,6 @@ async def test_strangers_turned_away_are_counted(options: dict[str, int], name: 
 
 
 @pytest.mark.asyncio
-async def test_late_handshakes_are_counted() -> None:
-    """Who says half of who it is, and no more in time, counts as late."""
-    async with make(Inbox(), handshake_timeout=0.05) as node:
-        link = await RawLink.dial("127.0.0.1", node.address.port)
-        link.write(b"half")
-        await link.read_all()
-        link.close()
-        await until(lambda: node.stats().connections == 0, "the end of the link")
-        assert away(node) == TurnedAway(handshakes_late=1)
-
-
-@pytest.mark.asyncio
-async def test_failed_handshakes_are_counted() -> None:
-    """Who leaves before it said who it is, and who wants TLS of a node that has none, count as failed."""
-    async with make(Inbox()) as node:
-        for number, said in enumerate([b"half", b"\x16\x03\x01\x00\x05\x01\x00\x00\x01\x00" + bytes(20)], 1):
-            link = await RawLink.dial("127.0.0.1", node.address.port)
-            link.write(said)
-            await until(lambda: node.stats().connections, "the link")
-            link.close()
-            await until(lambda: node.stats().connections == 0, "the end of the link")
-            assert away(node) == TurnedAway(handshakes_failed=number)
-
-
-@pytest.mark.asyncio
-async def test_garbage_is_counted() -> None:
-    """A link that is closed for what it sent counts."""
-    async with make(Inbox()) as node, raw_dialling(node, port=0) as link:
-        link.send(Frame(b"x" * 16, 1, 0xFF))
-        await link.read_all()
-        await until(lambda: node.stats().connections == 0, "the end of the link")
-        assert away(node) == TurnedAway(protocol_errors=1)
-
-
-@pytest.mark.asyncio
 async def test_too_large_messages_are_counted() -> None:
     """A message that is announced above the limit counts."""
     async with make(Inbox(), max_message_size=1000) as node, raw_dialling(node, port=0) as link:

@@ -406,20 +406,24 @@ async def test_what_is_taken_in_time_is_not_refused() -> None:
 @pytest.mark.parametrize("how", ["receive", "take", "loop", "batches"])
 async def test_what_waits_behind_a_slow_consumer_is_not_refused(how: str) -> None:
     """While a consumer works on a message those behind it wait, however long: somebody takes them."""
-    async with make(unclaimed_timeout=0.03) as server, make() as client:
-        sends = [client.send(to(server), timeout=None) for _ in range(3)]
-        await until(lambda: server.stats().received == 3, "all messages")
+    async with make(unclaimed_timeout=0.2) as server, make() as client:
+        first = client.send(to(server), timeout=None)
+        sends = [first]
 
         async def work() -> None:
-            await elapse(0.08)
+            if len(sends) == 1:
+                # Only now, when somebody is at work: before, how long they wait would be up to the machine.
+                sends.extend(client.send(to(server), timeout=None) for _ in range(2))
+                await until(lambda: server.stats().received == 3, "all messages")
+            await elapse(0.5)
 
         if how == "receive":
-            for _ in sends:
+            for _ in range(3):
                 message = await within(server.receive())
                 await work()
                 message.release()
         elif how == "take":
-            for _ in sends:
+            for _ in range(3):
                 async with server.take():
                     await work()
         elif how == "loop":
@@ -445,11 +449,11 @@ async def test_what_waits_behind_a_slow_consumer_is_not_refused(how: str) -> Non
 @pytest.mark.asyncio
 async def test_a_consumer_that_released_early_still_counts() -> None:
     """A consumer that releases on pulling and then works takes what waits when it is back within unclaimed_timeout."""
-    async with make(unclaimed_timeout=0.2, auto_release="get") as server, make() as client:
+    async with make(unclaimed_timeout=1.0, auto_release="get") as server, make() as client:
         sends = [client.send(to(server), timeout=None) for _ in range(4)]
         await until(lambda: server.stats().received == 4, "all messages")
         for _ in sends:
-            await elapse(0.08)
+            await elapse(0.3)
             await within(server.receive())
         await within(asyncio.gather(*sends))
         assert server.stats().refused == 0

@@ -117,8 +117,9 @@ async def test_it_can_be_answered_while_it_goes_on() -> None:
 async def test_released_without_an_answer() -> None:
     """A request whose message was released, and that nobody answers, ends with NoAnswer at its deadline."""
     async with make(lambda message: None) as server, make() as client:
+        await client.ready(server.address)
         with pytest.raises(NoAnswer):
-            await within(client.request(to(server), timeout=0.05))
+            await within(client.request(to(server), timeout=0.4))
 
 
 @pytest.mark.asyncio

@@ -111,8 +111,9 @@ async def test_what_is_past_its_time_is_not_retried() -> None:
     """A timeout is an end, whatever retry says, and one that was sent before may have been handled."""
     inbox = Inbox(hold=True)
     async with make(inbox) as server, make() as client:
+        await client.ready(server.address)
         with pytest.raises(ConfirmTimeout):
-            await within(client.send(Message(b"x", server.address), retry=5, timeout=0.05))
+            await within(client.send(Message(b"x", server.address), retry=5, timeout=0.4))
         assert client.stats().sent == 1
         inbox.gate.set()
 

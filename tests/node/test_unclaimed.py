@@ -54,11 +54,12 @@ async def test_slots_of_a_released_batch_go_to_another_peer() -> None:
 
 async def test_consumer_at_work_claims_what_waits() -> None:
     """What waits while a consumer works longer than the timeout, on a message of whomever, is not refused."""
-    async with make(unclaimed_timeout=0.05) as server, make() as one, make() as other:
-        sends = [one.send(to(server)), one.send(to(server)), other.send(to(server))]
-        await until(lambda: server.stats().received == 3, "the messages")
-        async with server.take(2):
-            await elapse(0.2)
+    async with make(unclaimed_timeout=0.2) as server, make() as one, make() as other:
+        sends = [one.send(to(server))]
+        async with server.take():
+            sends += [one.send(to(server)), other.send(to(server))]
+            await until(lambda: server.stats().received == 3, "the messages")
+            await elapse(0.5)
         for _ in range(2):
             async with server.take(2):
                 pass

@@ -1,25 +1,23 @@
-"""One link on one transport: its opening, what breaks it, how it ends, and whether the other end is there."""
+"""One link on one transport: its opening, what breaks it, and how it ends."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import itertools
 import os
 import random
 import socket
 import struct
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
-from redpoll import Message, Node, NotConfirmed, PeerLost, ProtocolError, Received, RedpollError
-from redpoll.node.hooks import PeerInfo
+from redpoll import Message, NotConfirmed, PeerLost, ProtocolError, Received
 from redpoll.transport import connection as connection_module
-from redpoll.transport.connection import ANNOUNCEMENT_GRACE, Connection, Keeper
+from redpoll.transport.connection import ANNOUNCEMENT_GRACE, Connection
+from redpoll.transport.keeper import Keeper
 from tests.interop.raw import ACK, NOOP, REQ_ACK, Frame, RawLink, handshake, raw_listener
 from tests.node.support import (
     Inbox,
@@ -34,33 +32,13 @@ from tests.node.support import (
     until,
     within,
 )
+from tests.transport.support import Lost, serves
 from tests.wire.support import THERE, bare_link
 
-PING, PONG, GOODBYE = 0x0C, 0x14, 0x1C
-RETRY, WANTED = 0x08, 0x10
+GOODBYE = 0x1C
+WANTED = 0x10
 #: What a node writes first: a handshake of 18 bytes and an announcement of 27.
 OPENING = 45
-
-
-class Lost:
-    """Keeps what the hooks of a node tell of links that end or may end."""
-
-    def __init__(self, node: Node[Any]) -> None:
-        self.errors: list[RedpollError] = []
-        self.suspect: list[PeerInfo] = []
-        node.events.peer_lost = lambda peer, error: self.errors.append(error)
-        node.events.peer_suspect = self.suspect.append
-
-    async def error(self) -> RedpollError:
-        """Why the next link was lost."""
-        await until(lambda: self.errors, "the loss of a link")
-        return self.errors.pop(0)
-
-
-async def serves(node: Node[Any]) -> None:
-    """The node works: another one can send to it."""
-    async with make(listen=False) as client:
-        await within(client.send(to(node)))
 
 
 # Opening
@@ -406,82 +384,6 @@ async def test_a_transport_that_closed_meanwhile(size: int) -> None:
             await within(sending)
 
 
-# What the other end does not take
-
-
-@pytest.mark.asyncio
-async def test_who_does_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Acknowledgements that heap up for a peer that asks again and again and does not read end its link."""
-    monkeypatch.setattr(connection_module, "UNREAD_LIMIT", 100_000)
-    async with make(Inbox()) as server, raw_dialling(server, port=0) as peer:
-        lost = Lost(server)
-        peer.shrink_receive_buffer()
-        message = peer.message(b"x")
-        peer.send(message)
-        assert (await peer.read_frame()).kind == ACK
-        again = Frame(message.identity, message.serial, REQ_ACK | RETRY, b"", b"x").encode() * 1_000_000
-        with pytest.raises(ConnectionError):
-            await peer.write_all(again)
-        error = await lost.error()
-        assert isinstance(error, PeerLost)
-        assert "it does not read" in str(error)
-        assert server.stats().turned_away.slow_readers == 1
-
-
-@pytest.mark.asyncio
-async def test_who_does_not_read_a_large_message_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So do those that have to wait behind a large message to libchirp, which nothing may interrupt."""
-    monkeypatch.setattr(connection_module, "UNREAD_LIMIT", 1_000_000)
-    async with make(fragment_size=4096) as server, raw_dialling(server, port=0, redpoll=False) as peer:
-        lost = Lost(server)
-        peer.send(peer.message())
-        async with server.take() as message:
-            large = server.send(message.reply(bytes(50_000_000)), timeout=None)
-            await until(lambda: any(each.link.transfers for each in server._peers.connections), "its beginning")
-        writing = asyncio.create_task(peer.write_all(peer.message().encode() * 100_000))
-        releasing = asyncio.create_task(_release_all(server))
-        assert "it does not read" in str(await lost.error())
-        assert server.stats().turned_away.slow_readers == 1
-        releasing.cancel()
-        await settle(writing, releasing, large)
-
-
-async def _release_all(node: Node[Any]) -> None:
-    async for message in node:
-        message.release()
-
-
-@pytest.mark.asyncio
-async def test_a_piece_above_the_limit_is_no_heap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One large write is taken for what it is, not for a peer that does not read."""
-    monkeypatch.setattr(connection_module, "UNREAD_LIMIT", 100_000)
-    inbox = Inbox()
-    async with make(inbox) as server, make(listen=False, fragment_size=1 << 30, serializer="buffer") as client:
-        await within(client.send(to(server, bytearray(20_000_000))))
-        await within(asyncio.gather(*[client.send(to(server, b"small")) for _ in range(100)]))
-    assert [len(data) for data in inbox.ended] == [20_000_000, *[5] * 100]
-
-
-@pytest.mark.asyncio
-async def test_answers_that_come_all_at_once_are_no_heap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Handlers that end one right after another with large answers overrun nobody: answers wait until there is room."""
-    monkeypatch.setattr(connection_module, "UNREAD_LIMIT", 100_000)
-    gate = asyncio.Event()
-    number = itertools.count()
-
-    async def handler(message: Received[Any]) -> bytes:
-        mine = next(number)
-        await gate.wait()
-        await turns(mine)
-        return bytes(1 << 20)
-
-    async with make(handler, slots=20) as server, make(listen=False) as client:
-        requests = [client.request(to(server)) for _ in range(20)]
-        await until(lambda: server.stats().slots_used == 20, "20 messages begun")
-        gate.set()
-        assert [len(answer.data) for answer in await within(asyncio.gather(*requests))] == [1 << 20] * 20
-
-
 def test_a_message_may_end_after_its_loop() -> None:
     """Releasing what is left of a node whose loop is closed does nothing, and raises nothing."""
 
@@ -584,130 +486,3 @@ async def test_nothing_is_lost_as_a_link_goes_idle(*, acknowledge: bool) -> None
             await inbox.holds(60)
             assert sorted(inbox.begun) == [number.to_bytes(2, "big") for number in range(60)]
         assert one.stats().reconnects + two.stats().reconnects > 3
-
-
-# Whether the other end is there
-
-
-@pytest.mark.asyncio
-async def test_a_frozen_peer_is_suspect_and_then_lost() -> None:
-    """A peer that announced itself and answers no ping is suspect after keepalive, and lost after three times that."""
-    async with make(Inbox(), keepalive=0.05) as node:
-        lost = Lost(node)
-        loop = asyncio.get_running_loop()
-        async with raw_dialling(node, port=4000) as link:
-            begin = loop.time()
-            assert (await link.read_frame()).kind == PING
-            await until(lambda: lost.suspect, "suspicion")
-            assert not lost.errors
-            assert loop.time() - begin >= 0.09
-            assert lost.suspect == [node.peers[0]]
-            future = node.send(Message(b"still queues", "127.0.0.1:4000"))
-            error = await lost.error()
-            assert loop.time() - begin >= 0.19
-            assert isinstance(error, PeerLost)
-            assert "no sign of life for 0." in str(error)
-            assert len(lost.suspect) == 1
-            with pytest.raises(NotConfirmed):
-                await within(future)
-
-
-@pytest.mark.asyncio
-async def test_a_peer_that_answers_is_kept() -> None:
-    """A peer that answers each ping is never suspect."""
-    async with make(Inbox(), keepalive=0.15) as node:
-        lost = Lost(node)
-        async with raw_dialling(node, port=4000) as link:
-            for _ in range(4):
-                ping = await link.read_frame()
-                assert ping.kind == PING
-                link.send(Frame(bytes(16), ping.serial, PONG))
-        await lost.error()
-        assert not lost.suspect
-
-
-@pytest.mark.asyncio
-async def test_a_suspect_that_answers_is_trusted_again() -> None:
-    """A suspect from which anything comes is trusted again, and suspected anew when it falls silent."""
-    async with make(Inbox(), keepalive=0.05) as node:
-        lost = Lost(node)
-        async with raw_dialling(node, port=4000) as link:
-            for count in range(1, 4):
-                await until(lambda count=count: len(lost.suspect) == count, "suspicion")  # type: ignore[misc]
-                link.send(Frame(bytes(16), 0, PONG))
-            assert not lost.errors
-
-
-@pytest.mark.asyncio
-@pytest.mark.parametrize("options", [{"keepalive": None}, {}])
-async def test_who_is_not_pinged(options: dict[str, Any]) -> None:
-    """Without keepalive nobody is pinged; libchirp never is."""
-    async with make(Inbox(), **{"keepalive": 0.02, **options}) as node:
-        async with raw_dialling(node, port=4000, redpoll=bool(options)) as link:
-            assert await link.silent(0.2)
-
-
-@pytest.mark.asyncio
-async def test_pings_are_answered() -> None:
-    """A node answers a ping with its number, whatever else it does."""
-    inbox = Inbox(hold=True)
-    async with make(inbox) as node, raw_dialling(node, port=4000) as link:
-        link.send(link.message(b"x"))
-        await inbox.holds(1)
-        link.send(Frame(bytes(16), 77, PING))
-        pong = await link.read_frame()
-        assert (pong.kind, pong.serial) == (PONG, 77)
-        inbox.gate.set()
-
-
-def block(message: Received[bytes]) -> None:
-    """Keep the loop from everything else for half a second."""
-    end = time.perf_counter() + 0.5
-    while time.perf_counter() < end:
-        pass
-
-
-@pytest.mark.asyncio
-async def test_a_blocked_loop_closes_no_link() -> None:
-    """A handler that blocks the loop for longer than three times keepalive costs neither end its link."""
-    async with make(block, keepalive=0.1) as server, make(keepalive=0.1) as client:
-        ours, theirs = Lost(client), Lost(server)
-        await within(client.send(to(server)))
-        await within(client.send(to(server)))
-        assert client.stats().connections == server.stats().connections == 1
-        assert client.stats().reconnects == 0
-        for lost in (ours, theirs):
-            assert (lost.suspect, lost.errors) == ([], [])
-
-
-@pytest.fixture
-def other_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop that runs in a thread."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    yield loop
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
-
-
-@pytest.mark.asyncio
-async def test_a_blocked_loop_does_not_judge(other_loop: asyncio.AbstractEventLoop) -> None:
-    """A node that did not run for a while reads first and judges then: its lively peer is not suspect."""
-
-    async def start() -> Node[bytes]:
-        node: Node[bytes] = make(Inbox(), keepalive=30)
-        await node.start()
-        return node
-
-    peer = await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(start(), other_loop))
-    async with make(block, keepalive=0.1) as node, make(listen=False) as trigger:
-        lost = Lost(node)
-        await within(node.send(to(peer)))
-        for _ in range(2):
-            await within(trigger.send(to(node)))
-        await within(node.send(to(peer)))
-        assert node.stats().reconnects == 0
-        assert (lost.suspect, lost.errors) == ([], [])
-    await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(peer.stop(), other_loop))

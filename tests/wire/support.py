@@ -11,6 +11,7 @@ from typing import Any
 from redpoll.address import Address
 from redpoll.errors import ProtocolError, RedpollError
 from redpoll.message import Message
+from redpoll.wire.attachment import attach
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
@@ -296,7 +297,7 @@ def add_link(
     link.start(introduction(peer.settings))
     taken(link)
     feed(link, handshake() + (b"" if plain else announced or announcement()), now=now)
-    peer.attach(link, now)
+    attach(peer, link, now)
     return link
 
 

@@ -11,6 +11,7 @@ from benchmarks.memory import resident_bytes
 from redpoll.errors import ConfirmTimeout, Expired, HandlerFailed, LinkError, NotConfirmed, PeerLost, ProtocolError
 from redpoll.message import Message
 from redpoll.wire.assembly import EAGER_ALLOCATION
+from redpoll.wire.attachment import attach, detach
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from redpoll.wire.slots import SlotPool
@@ -70,7 +71,7 @@ def test_a_lost_link_fails_only_what_was_on_it(plain: bool) -> None:
     submit(peer, out := Sent())
     assert out.link is not None
     other = second if out.link is first else first
-    peer.detach(other, LOST, 0.0)
+    detach(peer, other, LOST, 0.0)
     assert not out.settled
     acknowledge(out.link, out)
     assert out.error is None
@@ -85,10 +86,10 @@ def test_a_lost_link_fails_nothing_that_waits(plain: bool) -> None:
         link = bare_link()
         feed(link, handshake() + (b"" if plain else announcement()))
         link.writable = False
-        peer.attach(link, 0.0)
+        attach(peer, link, 0.0)
         if not peer.queued:
             submit(peer, *sendings)
-        peer.detach(link, LOST, 0.0)
+        detach(peer, link, LOST, 0.0)
     assert peer.queued == 5
     assert not any(out.settled for out in sendings)
 
@@ -102,7 +103,7 @@ def test_acknowledgements_of_other_links_are_not_dropped() -> None:
     jobs = [job for link in links for job in begin_all(link)]
     for job in jobs:
         peer.slots.release(job)
-    peer.detach(links[0], LOST, 0.0)
+    detach(peer, links[0], LOST, 0.0)
     assert [kind for kind, *_ in sent(links[1])] == [ACK]
 
 
@@ -116,7 +117,7 @@ def test_the_same_message_can_be_sent_again(plain: bool) -> None:
     assert type(queued.error) is Expired
     link = add_link(peer, plain=plain)
     submit(peer, flying := Sent(b"again", message=message))
-    peer.detach(link, LOST, 2.0)
+    detach(peer, link, LOST, 2.0)
     assert type(flying.error) is NotConfirmed
     link = add_link(peer, plain=plain)
     submit(peer, last := Sent(b"again", message=message))
@@ -132,7 +133,7 @@ def test_a_graceful_end_fails_nothing() -> None:
     assert len(sent(link)) == 1
     feed(link, frame(0x1C, 0, b"\x01"))
     submit(peer, out := Sent(), now=30.0)
-    peer.detach(link, PeerLost(THERE, "goodbye"), 30.0)
+    detach(peer, link, PeerLost(THERE, "goodbye"), 30.0)
     assert (out.settled, peer.queued) == (False, 1)
     assert owner(peer).wanted > 0
 
@@ -243,7 +244,7 @@ def test_a_request_fails_with_its_send(plain: bool) -> None:
     peer.fail_queue(LOST, once=True)
     link = add_link(peer, plain=plain)
     submit(peer, lost := Sent(b"?", REQ_ACK | WANTED, timeout=9.0))
-    peer.detach(link, LOST, 0.0)
+    detach(peer, link, LOST, 0.0)
     assert unsent.settled
     assert type(lost.error) is NotConfirmed
     assert peer.requests == {}
@@ -393,7 +394,7 @@ def test_a_part_of_a_message_does_not_leak() -> None:
     try:
         feed(link, bytes(20_000_000))
         held = tracemalloc.get_traced_memory()[0]
-        peer_of(link).detach(link, LOST, 0.0)
+        detach(peer_of(link), link, LOST, 0.0)
         del link
         gc.collect()
         assert held > 20_000_000
@@ -411,7 +412,7 @@ def test_a_part_of_a_very_large_message_does_not_leak() -> None:
     for _ in range(200):
         feed(link, piece)
     assert resident_bytes() - before > 18_000_000
-    peer_of(link).detach(link, LOST, 0.0)
+    detach(peer_of(link), link, LOST, 0.0)
     del link
     assert resident_bytes() - before < 4_000_000
 
@@ -447,7 +448,7 @@ def test_every_send_ends_when_a_peer_is_given_up(plain: bool) -> None:
     link = add_link(peer, plain=plain)
     sendings = [Sent(), Sent(b"x", REQ_ACK | WANTED), Sent(bytes(40_000), 0), Sent()]
     submit(peer, *sendings)
-    peer.detach(link, LOST, 0.0)
+    detach(peer, link, LOST, 0.0)
     submit(peer, late := Sent())
     peer.fail_queue(LOST)
     assert all(out.error is not None for out in [*sendings, late])

@@ -7,13 +7,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.errors import HandlerFailed, PeerLost
+from redpoll.wire.attachment import attach
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
-from redpoll.wire.frames import Control, Goodbye
+from redpoll.wire.frames import Control
 from redpoll.wire.link import Link
-from redpoll.wire.outgoing import Body, Stage
-from redpoll.wire.output import OUTPUT_LIMIT
-from redpoll.wire.states import SENDING, LinkState
+from redpoll.wire.outgoing import Stage
+from redpoll.wire.states import LinkState
+from tests.wire.linked import transmit
 from tests.wire.support import (
     ACK,
     ANSWER,
@@ -50,15 +51,6 @@ from tests.wire.support import (
     sent,
     taken,
 )
-
-
-def transmit(link: Link, body: Body = b"body", kind: int = REQ_ACK, *, header: bytes = b"", **options: float) -> Sent:
-    """Write a message to a link that admits it."""
-    out = Sent(body, kind, header=header, timeout=options.get("timeout"))
-    assert link.admits(out)
-    link.transmit(out, 0.0)
-    return out
-
 
 # States
 
@@ -175,118 +167,6 @@ def test_a_message_sent_again_keeps_its_serial() -> None:
         out.serial = 5
         link.transmit(out, 0.0)
         assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(kind, serial)]
-
-
-# The window
-
-
-def test_window_in_messages() -> None:
-    """No more messages are admitted than the other end announced, acknowledged or not; an ACK admits one more."""
-    link = add_link(make_peer(), announced=announcement(window=3))
-    first = transmit(link)
-    transmit(link, kind=0)
-    transmit(link)
-    assert not link.admits(Sent())
-    assert not link.admits(Sent(kind=0))
-    feed(link, frame(ACK, first.serial, identity=first.identity))
-    assert link.admits(Sent())
-
-
-def test_window_in_bytes() -> None:
-    """Bytes are limited too."""
-    link = add_link(make_peer(), announced=announcement(units=1))
-    transmit(link, bytes(60_000))
-    assert link.admits(Sent(bytes(5536)))
-    assert not link.admits(Sent(bytes(5537)))
-
-
-def test_a_message_larger_than_the_window() -> None:
-    """One message that is larger than the window goes beside the others: they count without it, and it without them."""
-    link = add_link(make_peer(), announced=announcement(units=1))
-    transmit(link, bytes(60_000))
-    large = transmit(link, bytes(200_000))
-    assert [link.admits(Sent(bytes(size))) for size in (5536, 5537, 65_537)] == [True, False, False]
-    transmit(link, bytes(5000))
-    taken(link)
-    feed(link, frame(ACK, large.serial, identity=large.identity))
-    assert [link.admits(Sent(bytes(size))) for size in (536, 537, 65_537)] == [True, False, True]
-
-
-def test_a_message_just_larger_than_the_window() -> None:
-    """When it has ended the others have the window and no more, though they may be as large together as it was."""
-    link = add_link(make_peer(), announced=announcement(units=1))
-    transmit(link, bytes(16_384))
-    large = transmit(link, bytes(65_537))
-    assert not link.admits(Sent(bytes(65_536)))
-    transmit(link, bytes(49_152))
-    taken(link)
-    feed(link, frame(ACK, large.serial, identity=large.identity))
-    assert link.free_bytes() == 0
-    assert not link.admits(Sent(b"x"))
-
-
-def test_a_message_that_is_answered_while_it_is_written() -> None:
-    """A resend that the other end knew by its first piece is not written to its end; it is told so."""
-    link = add_link(make_peer(fragment_size=100))
-    out = transmit(link, bytes(500))
-    link.take_fragment(0.0)
-    feed(link, frame(ACK, out.serial, identity=out.identity))
-    assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(CANCEL, out.serial)]
-    assert not link.transfers
-
-
-def test_a_message_larger_than_the_window_that_is_not_acknowledged() -> None:
-    """Its bytes come back in credit, as the others' do; when that has come the window is as before."""
-    link = add_link(make_peer(), announced=announcement(units=1))
-    transmit(link, bytes(100), 0)
-    transmit(link, bytes(70_000), 0)
-    transmit(link, bytes(60_000), 0)
-    taken(link)
-    assert not link.admits(Sent(bytes(70_000)))
-    feed(link, frame(CREDIT, 0, (2).to_bytes(4, "big") + (70_100).to_bytes(8, "big") + bytes(4)))
-    assert [link.admits(Sent(bytes(size))) for size in (5536, 5537, 70_000)] == [True, False, True]
-    transmit(link, bytes(5536), 0)
-    assert link.free_bytes() == 0
-    assert not link.admits(Sent(b"x"))
-
-
-def test_credit_that_is_kept_back_stops_nothing() -> None:
-    """The other end may keep credit for less than a quarter of the window: a large message is admitted all the same."""
-    link = add_link(make_peer(), announced=announcement(units=4))
-    transmit(link, bytes(65_535), 0)
-    assert link.admits(Sent(bytes(256 * 1024)))
-    transmit(link, bytes(2), 0)
-    assert not link.admits(Sent(bytes(256 * 1024)))
-
-
-def test_window_of_nothing() -> None:
-    """A window of 0 stops messages until a later announcement opens it."""
-    link = add_link(make_peer(), announced=announcement(window=0))
-    assert not link.admits(Sent())
-    feed(link, announcement(window=1))
-    assert link.admits(Sent())
-
-
-def test_transport_and_output_hold_messages_back() -> None:
-    """No message is admitted while the transport is full, or more than `OUTPUT_LIMIT` waits to be taken."""
-    link = add_link(make_peer(), announced=announcement(window=1000))
-    link.writable = False
-    assert not link.admits(Sent())
-    link.writable = True
-    while link.out_bytes <= OUTPUT_LIMIT:
-        transmit(link, bytes(60_000), 0)
-    assert not link.admits(Sent())
-    taken(link)
-    assert link.admits(Sent())
-
-
-@pytest.mark.parametrize("state", list(LinkState))
-def test_states_admit(state: LinkState) -> None:
-    """Messages are admitted where the table says that they may be sent."""
-    link = linked()
-    link.state = state
-    link.sending = state in SENDING
-    assert link.admits(Sent()) == (state is LinkState.OPEN)
 
 
 # Ends of received messages
@@ -417,105 +297,6 @@ def test_libchirp_gets_no_control_frames() -> None:
     link.reannounce(5, link.settings.window_bytes)
     link.leave()
     assert taken(link) == b""
-
-
-# Goodbyes
-
-
-def test_goodbye_names_the_last_message_taken() -> None:
-    """A goodbye has the serial of the last message that will be handled; saying it again does nothing."""
-    link = linked()
-    feed(link, frame(REQ_ACK, 8) + frame(0, 0xFFFFFFFF))
-    link.leave()
-    link.leave()
-    assert taken(link) == frame(GOODBYE, 0xFFFFFFFF, b"\0", identity=bytes(16))
-    assert link.state is LinkState.LEAVING
-
-
-def test_goodbye_before_any_message() -> None:
-    """Where no message was taken the goodbye says so: no serial could."""
-    link = linked()
-    link.leave()
-    assert taken(link) == frame(GOODBYE, 0, b"\x01", identity=bytes(16))
-
-
-def test_goodbye_that_takes_all() -> None:
-    """A node that only gives up a link takes what crosses its goodbye: nothing comes back but what was not begun."""
-    link = linked()
-    feed(link, frame(REQ_ACK, 8))
-    link.leave(take_all=True)
-    link.leave()
-    assert taken(link) == frame(GOODBYE, 8, b"\2", identity=bytes(16))
-    feed(link, frame(REQ_ACK, 9) + frame(0, 10) + frame(REQ_ACK, 11, bytes(LARGE + 1)))
-    assert [message.serial for message in link.arrived] == [8, 9, 10, 11]
-    assert not link.admits(Sent())
-    other = linked(fragment_size=4)
-    transmit(other)
-    waits = transmit(other, b"not begun")
-    assert other.left(Goodbye.ALL, 0) == [waits]
-
-
-def test_a_resend_is_not_the_last_message() -> None:
-    """A message sent again has an old serial, which would turn the last one back."""
-    link = linked()
-    feed(link, frame(REQ_ACK | RETRY, 3))
-    assert link.last_serial is None
-    feed(link, frame(REQ_ACK, 9) + frame(REQ_ACK | RETRY, 4, bytes(LARGE + 1)))
-    assert link.last_serial == 9
-
-
-def test_goodbye_before_the_announcement() -> None:
-    """Who leaves before the other end announced itself says goodbye when it has."""
-    link = bare_link()
-    feed(link, handshake())
-    link.leave()
-    assert taken(link) == b""
-    feed(link, announcement())
-    assert [kind for kind, *_ in sent(link)] == [GOODBYE]
-
-
-def test_no_goodbye_before_the_handshake() -> None:
-    """A link without a handshake is not left: it is closed."""
-    link = bare_link()
-    link.leave()
-    assert (link.state, link.take_output()) == (LinkState.HANDSHAKE, [])
-
-
-@pytest.mark.parametrize("serial", [0, 0xFFFFFFFB, 0x7FFFFFFD])
-def test_late_messages(serial: int) -> None:
-    """What was sent behind the last serial of a goodbye comes back in order, also over the end of the serials."""
-    link = add_link(make_peer(serial=serial))
-    sendings = [transmit(link) for _ in range(6)]
-    assert link.left(Goodbye.UP_TO, sendings[1].serial) == sendings[2:]
-    assert list(link.in_flight.values()) == sendings[:2]
-    assert (link.window_used, link.window_bytes_used) == (2, 8)
-
-
-def test_goodbye_that_took_nothing() -> None:
-    """A goodbye without a serial gives everything back."""
-    link = linked()
-    sendings = [transmit(link) for _ in range(3)]
-    assert link.left(Goodbye.NONE, 0) == sendings
-    assert (link.in_flight, link.window_used, link.window_bytes_used) == ({}, 0, 0)
-
-
-def test_a_large_message_that_waits_is_late() -> None:
-    """A large message none of which was written comes back with a goodbye, one begun in time goes on."""
-    link = linked(fragment_size=4)
-    begun, waits = transmit(link, b"begun in time"), transmit(link, b"not begun", 0)
-    link.take_fragment(0.0)
-    assert link.left(Goodbye.UP_TO, begun.serial) == [waits]
-    assert [transfer.out for transfer in link.transfers] == [begun]
-    assert (link.window_used, link.window_bytes_used) == (1, 13)
-
-
-def test_serials_are_in_the_order_of_the_wire() -> None:
-    """A large message gets its serial when it is begun, so small ones that pass it have the smaller ones."""
-    link = linked(fragment_size=4)
-    large = transmit(link, b"large body")
-    small = transmit(link)
-    serials = [serial for kind, serial, *_ in sent(link) if kind != FRAGMENT]
-    assert serials == [small.serial, large.serial] == [1, 2]
 
 
 # Recalling
@@ -733,7 +514,7 @@ def test_toward_libchirp_not_one_byte_differs(steps: list[tuple[object, ...]], s
     link = bare_link(fragment_size=400, keepalive=2.0, slots=4, window=4)
     link.start(told)
     feed(link, handshake(4000, THEIRS))
-    peer.attach(link, 0.0)
+    attach(peer, link, 0.0)
     libchirp = LibchirpWriter(serial)
     written = taken(link)
     open_: list[Work] = []

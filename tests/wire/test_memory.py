@@ -9,6 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from redpoll.errors import Busy, QueueFull
 from redpoll.wire.assembly import STEP, BodyPool
+from redpoll.wire.attachment import attach, detach
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
 from redpoll.wire.memory import PATIENCE, PROGRESS, WAIT, Memory
@@ -53,7 +54,7 @@ def link_of(memory: Memory, *, plain: bool = False, peer: Peer | None = None, **
     link.start(introduction(own))
     taken(link)
     feed(link, handshake() + (b"" if plain else announcement()))
-    peer.attach(link, 0.0)
+    attach(peer, link, 0.0)
     return link
 
 
@@ -375,7 +376,7 @@ def test_what_comes_before_its_peer_is_charged() -> None:
     link.peer = None
     feed(link, frame(REQ_ACK, 1, bytes(BIG)))
     assert memory.inboxes == BIG
-    peer.attach(link, 0.0)
+    attach(peer, link, 0.0)
     assert memory.inboxes == 0
     peer.slots.arrived(link)
     assert memory.inboxes >= BIG
@@ -464,7 +465,7 @@ class Sharing(RuleBasedStateMachine):
     def lose(self, number: int) -> None:
         link = self.links.pop(number)
         peer = peer_at(link)
-        peer.detach(link, RuntimeError("lost"), self.now)  # type: ignore[arg-type]  # any error will do
+        detach(peer, link, RuntimeError("lost"), self.now)  # type: ignore[arg-type]  # any error will do
         while (each := peer.slots.begin(self.now)) is not None:
             peer.slots.release(each)
         peer.slots.charge(0)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from redpoll.errors import PeerLost, ProtocolError
 from redpoll.wire.assembly import EAGER_ALLOCATION
+from redpoll.wire.attachment import attach, detach
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.link import Link
 from tests.wire.support import (
@@ -233,7 +234,7 @@ def test_plain_frames_wait_for_the_peer() -> None:
     feed(link, handshake() + frame(ACK, 5, identity=out.identity) + frame(0, 6, b"message") + frame(0, 7, b"part")[:29])
     assert link.reader.stalled
     assert link.arrived == []
-    peer.attach(link, 0.0)
+    attach(peer, link, 0.0)
     link.reader.resume(SHARED, 0.0)
     assert out.error is None
     assert arrived(link) == [(0, 6, NAME, b"", b"message")]
@@ -256,7 +257,7 @@ def test_announced_frames_before_the_peer_is_known(feeding: Feeding) -> None:
         feeding,
     )
     peer = make_peer()
-    peer.attach(link, 0.0)
+    attach(peer, link, 0.0)
     assert sorted(peer.held) == [5]
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK | RETRY, 6)]
     peer.slots.arrived(link)
@@ -404,7 +405,7 @@ def test_cut_off(stream: tuple[bytes, list[Seen]], data: st.DataObject) -> None:
     feed(link, whole[:stop])
     found = arrived(link)
     assert found == seen[: len(found)]
-    peer_of(link).detach(link, PeerLost(None, "cut"), 0.0)
+    detach(peer_of(link), link, PeerLost(None, "cut"), 0.0)
 
 
 @st.composite
@@ -442,7 +443,7 @@ def test_mutated_streams(data: bytes, cuts: list[int], make: Callable[..., Link]
         pass
     assert held_bytes(link) <= EAGER_ALLOCATION + 2 * len(data) + 128 * 1024
     assert sum(each.body_size for each in link.arrived) <= len(data)
-    peer.detach(link, PeerLost(None, "over"), 0.0)
+    detach(peer, link, PeerLost(None, "over"), 0.0)
     peer.fail_queue(PeerLost(None, "over"))
     assert all(len(out.ends) == 1 for out in sendings)
     assert peer.held.keys() <= {each.serial for each in peer.slots.inbox}
@@ -464,6 +465,6 @@ def test_any_frames(parts: list[tuple[int, int, bytes, bytes]]) -> None:
         except ProtocolError:
             pass
         assert len(out.ends) <= 1
-        peer_of(link).detach(link, PeerLost(None, "over"), 0.0)
+        detach(peer_of(link), link, PeerLost(None, "over"), 0.0)
         peer_of(link).fail_queue(PeerLost(None, "over"))
         assert len(out.ends) == 1

@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from redpoll.errors import PeerLost, Withdrawn
+from redpoll.wire.attachment import detach
 from redpoll.wire.inbound import Phase
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
@@ -86,7 +87,7 @@ def test_slots_are_of_the_peer() -> None:
     receive(second, 2)
     running = begin(first)
     assert peer.slots.begin(0.0) is None
-    peer.detach(first, PeerLost(THERE, "cut"), 0.0)
+    detach(peer, first, PeerLost(THERE, "cut"), 0.0)
     assert peer.slots.begin(0.0) is None
     peer.slots.release(running)
     assert begin(second).serial == 2
@@ -442,7 +443,7 @@ def test_overrun_over_another_link(plain: bool) -> None:
 
 
 def lose(link: Link) -> None:
-    peer_of(link).detach(link, PeerLost(THERE, "cut"), 0.0)
+    detach(peer_of(link), link, PeerLost(THERE, "cut"), 0.0)
 
 
 def window_told(link: Link) -> list[int]:

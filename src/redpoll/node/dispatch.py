@@ -105,7 +105,7 @@ class Dispatcher:
     def _run(self, peer: Peer, now: float, most: int = MAX_HANDLERS_PER_TURN) -> bool:
         """Begin messages of one peer; True if more could have been begun, but others have to have their turn."""
         slots = peer.slots
-        if any(link.owner.backed_up for link in peer.links):
+        if any(link.owner.outflow.backed_up for link in peer.links):
             # It asks and does not read the answers: when it does, `freed` is called.
             return False
         if not (self._run_coroutines if self._is_async else self._run_plain)(slots, now, most):
@@ -195,7 +195,7 @@ class Dispatcher:
         """Let output leave while more is made; whether the turn is over, or the other end takes nothing more."""
         if len(link.out) >= EARLY_FLUSH or _has_much(link):
             link.owner.flush()
-            if link.owner.backed_up:
+            if link.owner.outflow.backed_up:
                 return True
         return number >= most or self._loop.time() - now > MAX_SECONDS_PER_TURN
 

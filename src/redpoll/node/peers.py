@@ -6,7 +6,6 @@ The decisions are in `redpoll.wire`; here they meet the event loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 from collections.abc import Callable
@@ -19,10 +18,8 @@ from redpoll.errors import (
     Closed,
     NotAuthorized,
     PeerLost,
-    ProtocolError,
     RedpollError,
     ShuttingDown,
-    TLSError,
     UsageError,
 )
 from redpoll.node.absent import REMEMBERED_FOR, Absent
@@ -33,12 +30,15 @@ from redpoll.node.places import Places
 from redpoll.node.pressure import Pressure
 from redpoll.node.routes import Claim, Routes
 from redpoll.node.sending import Queued
+from redpoll.node.strangers import Strangers
+from redpoll.node.timers import Timers
 from redpoll.serializers import RawSerializer
 from redpoll.serializers.base import Serializer
 from redpoll.tls.credentials import Credentials
 from redpoll.transport.connection import Connection
 from redpoll.transport.secure import Secured
 from redpoll.wire.assembly import BodyPool
+from redpoll.wire.attachment import attach, detach
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.link import Link
 from redpoll.wire.memory import TLS_LINK, Memory
@@ -55,14 +55,6 @@ if TYPE_CHECKING:
     from redpoll.node.pulling import Consumers
 
 __all__ = ["Peers"]
-
-_logger = logging.getLogger("redpoll.node")
-
-#: A timer that rings this much late, seconds, says that this process was busy: what it waits for may be there unread.
-_LAG = 0.05
-
-#: Seconds between two lines of the log about strangers and TLS: anybody can cause them.
-_TELL_EVERY = 1.0
 
 
 class Peers:
@@ -113,7 +105,7 @@ class Peers:
         self.connections: set[Connection] = set()
         self.places = Places(config, self.memory.tally)
         self.credentials: Credentials | None = None
-        self._silent_until = float("-inf")
+        self.strangers = Strangers(self.memory.tally, self.loop)
         self.pressure = Pressure(self)
         self.stopping = False
         self.dialler: Dialler
@@ -125,7 +117,7 @@ class Peers:
         #: Why nothing is begun or dialled any more, once the node closes.
         self.closing: RedpollError | None = None
         self.encode_small = serializer.encode
-        self._timers: dict[Peer, asyncio.TimerHandle] = {}
+        self.timers = Timers(self)
 
     def listen_at(self, port: int) -> None:
         """Fix the port that handshakes announce, before any link is made."""
@@ -226,7 +218,7 @@ class Peers:
             peer.counters.conflicts += 1
             self.node.events.tell("identity_conflict", info(peer))
         self.admission.leave_former(connection, peer)
-        peer.attach(connection.link, now)
+        attach(peer, connection.link, now)
         self.places.settle(peer)
         # It was set for the handshake; now pings may be due earlier.
         connection.arm()
@@ -300,11 +292,12 @@ class Peers:
             self.places.free(connection.remote.host)
         self.admission.forget(connection)
         peer = link.peer
-        self._note_end(connection, error)
+        if connection.secured is not None:
+            self.memory.links -= TLS_LINK
+        self.strangers.ended(connection, error)
         if peer is None:
             link.lost()
-            if isinstance(error, TLSError | NotAuthorized) and not link.dialled:
-                self._tell_of(error)
+            self.strangers.tell(connection, error)
             return
         parted = link.state is LinkState.PARTING
         if not _in_order(connection, error):
@@ -314,7 +307,7 @@ class Peers:
             self.admission.decide_for(peer)
         now = self.loop.time()
         peer.trouble = error
-        peer.detach(link, error, now)
+        detach(peer, link, error, now)
         self.pressure.eased()
         self.room(peer)
         if self.dispatcher is not None:
@@ -333,27 +326,6 @@ class Peers:
             if not link.dialled:
                 self.places.leave(peer, connection.remote.host)
             self.forget_if_idle(peer)
-
-    def _note_end(self, connection: Connection, error: RedpollError) -> None:
-        """Count what the end of a connection says of its other end."""
-        if connection.secured is not None:
-            self.memory.links -= TLS_LINK
-        tally = self.memory.tally
-        link = connection.link
-        if isinstance(error, ProtocolError):
-            tally.protocol_errors += 1
-        elif link.handshake is None and not link.dialled and not isinstance(error, Closed):
-            if connection.error is error and isinstance(error, PeerLost):
-                tally.handshakes_late += 1
-            else:
-                tally.handshakes_failed += 1
-
-    def _tell_of(self, error: TLSError | NotAuthorized) -> None:
-        """Log why a stranger was turned away: it is no peer to tell of, and may not know it."""
-        now = self.loop.time()
-        if now >= self._silent_until:
-            self._silent_until = now + _TELL_EVERY
-            _logger.warning("turned a stranger away: %s", error)
 
     @staticmethod
     def pause(connection: Connection) -> None:
@@ -391,11 +363,7 @@ class Peers:
         self.dialler.forget(peer)
         if self.consumers is not None:
             self.consumers.forget(peer)
-        timer = self._timers.pop(peer, None)
-        if timer is not None:
-            timer.cancel()
-        # It may be back, with a send that is to be watched.
-        peer.armed = None
+        self.timers.forget(peer)
 
     def at(self, address: Address) -> Peer:
         """The peer that an address means now; one to be dialled if it means none.
@@ -476,36 +444,11 @@ class Peers:
 
     def arm(self, peer: Peer, deadline: float) -> None:
         """Ring at a deadline."""
-        timer = self._timers.get(peer)
-        if timer is not None:
-            timer.cancel()
-        peer.armed = deadline
-        self._timers[peer] = self.loop.call_at(deadline, self._ring, peer, False)
-
-    def _ring(self, peer: Peer, waited: bool) -> None:
-        now = self.loop.time()
-        if not waited and peer.armed is not None and now - peer.armed > _LAG:
-            # This process did not run when it should have: read what came meanwhile before anything is called late.
-            self._timers[peer] = self.loop.call_later(_LAG / 5, self._ring, peer, True)
-            return
-        peer.armed = None
-        for link in peer.links:
-            link.owner.look_at_output(now)
-        peer.expire(now)
-        following = peer.deadlines.next()
-        if following is not None:
-            self.arm(peer, following)
-        if peer.queued:
-            peer.pump(now)
-        self.wake_links(peer)
-        if not peer.links:
-            self.forget_if_idle(peer)
+        self.timers.arm(peer, deadline)
 
     def cancel_timers(self) -> None:
         """Ring no more."""
-        for timer in self._timers.values():
-            timer.cancel()
-        self._timers.clear()
+        self.timers.close()
         self.absent.clear()
         self.pressure.close()
 

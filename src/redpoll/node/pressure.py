@@ -85,7 +85,7 @@ class Pressure:
             if link.reader.may_go_on:
                 self._read_on(link)
         for link in list(memory.unread):
-            link.owner.count_unread()
+            link.owner.outflow.count()
         stalled = memory.stalled(now) if memory.full else None
         if stalled is not None:
             self._close(stalled, "this node is at its memory_limit, and what the link has begun does not move")

@@ -5,31 +5,29 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
 from redpoll.errors import LinkError, PeerLost, ProtocolError, RedpollError, TLSError
 from redpoll.tls.credentials import Session
 from redpoll.transport.dial import in_words, tune
 from redpoll.transport.kernel_buffers import KernelBuffers
+from redpoll.transport.outflow import Outflow
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
-from redpoll.wire.peer import Peer
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
     from redpoll.tls.certificate import Certificate
+    from redpoll.transport.keeper import Keeper
 
 __all__ = [
     "ANNOUNCEMENT_GRACE",
     "ANNOUNCEMENT_PATIENCE",
-    "BACKED_UP",
     "EARLY_FLUSH",
     "SHARED_BUFFER_SIZE",
-    "UNREAD_LIMIT",
     "WRITE_HIGH_WATER",
     "Connection",
-    "Keeper",
 ]
 
 #: One read brings at most this many bytes. The unfinished tail of a frame, at most 197 KiB, stands at its beginning.
@@ -50,14 +48,6 @@ def _high_water(loop: asyncio.AbstractEventLoop) -> int:
 #: With this many pieces of output the turn's end is not waited for: the other end works on them meanwhile.
 EARLY_FLUSH = 32
 
-#: Bytes in the transport, and of answers and acknowledgements that wait for it, above which no message of the peer is
-#: begun, since its answer would be one more.
-BACKED_UP = 4 * 1024 * 1024
-
-#: A link is closed once so many bytes were added to a transport that was full already, less what the other end took
-#: meanwhile: acknowledgements and the like, which nothing else holds up.
-UNREAD_LIMIT = 64 * 1024 * 1024
-
 #: Seconds after a handshake in which the announcement behind it may still be on its way.
 ANNOUNCEMENT_GRACE = 0.02
 
@@ -75,43 +65,6 @@ def _shared_buffer() -> memoryview:
     return buffer
 
 
-class Keeper(Protocol):
-    """Who owns connections: the node."""
-
-    def opened(self, connection: Connection) -> None:
-        """The socket is there; the handshake is not."""
-
-    def identified(self, connection: Connection, now: float) -> None:
-        """The handshake is there and the link has no peer yet: find whose it is."""
-
-    def session(self, connection: Connection, now: float) -> None:
-        """Session frames arrived, in `link.session`, or were left there."""
-
-    def arrived(self, connection: Connection, now: float) -> None:
-        """Messages arrived; everything was copied out of the shared buffer."""
-
-    def drained(self, peer: Peer) -> None:
-        """A peer whose messages wait has taken what was written to it."""
-
-    def room(self, peer: Peer) -> None:
-        """There is room in a peer's window, and somebody waits for it."""
-
-    def suspect(self, connection: Connection) -> None:
-        """A ping was not answered in time."""
-
-    def held_up(self, connection: Connection, now: float) -> None:
-        """The node has no memory for what the link brings: it does not read until `Connection.read_on`."""
-
-    def backed_up(self) -> None:
-        """The other end of a connection does not read what is written to it."""
-
-    def parting(self, connection: Connection) -> None:
-        """A goodbye was said on it."""
-
-    def lost(self, connection: Connection, error: RedpollError) -> None:
-        """The connection is gone."""
-
-
 class Connection(asyncio.BufferedProtocol):
     """One link on one asyncio transport.
 
@@ -120,13 +73,12 @@ class Connection(asyncio.BufferedProtocol):
         remote: The other end's address as the socket knows it.
         target: Whom this end dialled for; the keeper's own use.
         secured: Its TLS; None where it is not encrypted.
+        outflow: What of its output the other end takes.
     """
 
     __slots__ = (
-        "_awaiting", "_closing", "_handed", "_kernel", "_left", "_loop", "_reader", "_reading", "_shared", "_since_read",
-        "_single",
-        "_time", "_timer", "_unread", "error", "keeper", "link", "ready", "remote", "scheduled", "secured", "target",
-        "transport",
+        "_awaiting", "_closing", "_kernel", "_loop", "_reader", "_reading", "_shared", "_since_read", "_single", "_time",
+        "_timer", "error", "keeper", "link", "outflow", "ready", "remote", "scheduled", "secured", "target", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -144,6 +96,7 @@ class Connection(asyncio.BufferedProtocol):
         self._reader = link.reader
         self._shared = _shared_buffer()
         self.keeper = keeper
+        self.outflow = Outflow(self)
         self._loop = loop
         self._time = loop.time
         self.scheduled = False
@@ -153,13 +106,8 @@ class Connection(asyncio.BufferedProtocol):
         self._since_read = 0
         self._awaiting: asyncio.TimerHandle | None = None
         self._closing = False
-        #: Bytes that were written to a transport that was full, less what it got rid of; and what it had left.
-        self._unread = 0
-        self._left = 0
         #: Made with the first long body.
         self._kernel: KernelBuffers | None = None
-        #: Bytes that were with the system when that was last looked at.
-        self._handed = 0
         self._timer: asyncio.TimerHandle | None = None
 
     # What asyncio calls
@@ -295,10 +243,7 @@ class Connection(asyncio.BufferedProtocol):
         """The transport drained: go on with fragments and the queue."""
         if self.error is None:
             self.link.writable = True
-            self.look_at_output(self._time())
-            self._unread = 0
-            if self.link.memory.unread:
-                self.link.memory.heaps_up(self.link, 0)
+            self.outflow.eased(self._time())
             self.flush()
             if self.link.peer is not None and self.link.peer.slots.inbox:
                 self.keeper.drained(self.link.peer)
@@ -356,16 +301,6 @@ class Connection(asyncio.BufferedProtocol):
         self.wake()
 
     @property
-    def backed_up(self) -> bool:
-        """Whether the other end has not taken so much that no more is to be made for it."""
-        transport = self.transport
-        if self.link.writable or transport is None:
-            return False
-        # Of what waits for the transport one answer may be of any size.
-        waiting = self.link.out_bytes + self.link.transfers.answered
-        return transport.get_write_buffer_size() + waiting > BACKED_UP
-
-    @property
     def name(self) -> Address:
         """The peer's address, or the socket's while there is no peer."""
         peer = self.link.peer
@@ -413,15 +348,15 @@ class Connection(asyncio.BufferedProtocol):
         if link.out:
             blocked = not link.writable
             parts = link.take_output()
-            if blocked and not self._heaps_up(transport, sum(map(len, parts))):
+            if blocked and not self.outflow.admits(transport, sum(map(len, parts))):
                 return
             self._write(transport, parts, _VECTORED)
         if link.transfers:
             self._write_fragments(transport)
         if link.last_large is not None or link.transfers:
-            self._handed = link.bytes_sent - transport.get_write_buffer_size()
+            self.outflow.handed = link.bytes_sent - transport.get_write_buffer_size()
         if not link.writable:
-            self._left = transport.get_write_buffer_size()
+            self.outflow.left = transport.get_write_buffer_size()
             return
         if link.written:
             peer = link.peer
@@ -459,35 +394,6 @@ class Connection(asyncio.BufferedProtocol):
             transport = self.transport
             self._kernel = KernelBuffers(None if transport is None else transport.get_extra_info("socket"))
         return self._kernel
-
-    def look_at_output(self, now: float) -> None:
-        """Before anything is called late: what the system took since it was written, or last looked at, is progress."""
-        link = self.link
-        if self.transport is None or not (link.transfers or link.last_large):
-            return
-        before, self._handed = self._handed, link.bytes_sent - self.transport.get_write_buffer_size()
-        if self._handed > before:
-            link.moved(before, now)
-
-    def count_unread(self) -> None:
-        """Look at what the other end took of what was added to a full transport."""
-        if self.transport is not None:
-            self._heaps_up(self.transport, 0)
-
-    def _heaps_up(self, transport: asyncio.Transport, size: int) -> bool:
-        """Count what is added to a full transport; False if the other end takes too little of it, and the link is closed."""
-        self._left, taken = transport.get_write_buffer_size(), self._left - transport.get_write_buffer_size()
-        self._unread = max(0, self._unread - taken) + size
-        # Behind a message of libchirp's that is half written nothing was given to the transport.
-        waiting = self._unread + self.link.out_bytes
-        self.link.memory.heaps_up(self.link, waiting)
-        self.keeper.backed_up()
-        if waiting <= UNREAD_LIMIT:
-            return True
-        if self.error is None:
-            self.link.memory.tally.slow_readers += 1
-        self.fail(PeerLost(self.name, f"it does not read: {waiting} bytes more than it takes wait for it"))
-        return False
 
     def _write(self, transport: asyncio.Transport, parts: list[Body], vectored: bool) -> None:
         try:

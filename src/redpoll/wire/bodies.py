@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import Assembly
 from redpoll.wire.frames import CONTROL_MASK, LIBCHIRP_BITS, PREAMBLE, PREAMBLE_SIZE, TOTAL, Kind
+from redpoll.wire.libchirp import answered
 from redpoll.wire.metadata import Field, decode_metadata
 from redpoll.wire.outgoing import Body
 from redpoll.wire.partial import Partial
@@ -244,7 +245,7 @@ class Bodies:
                 peer.answered(message)
             return
         if link.announced is None:
-            if (peer is None or not peer.answered_plain(message)) and link.taking:
+            if (peer is None or not answered(peer, message)) and link.taking:
                 link.arrived.append(message)
             return
         if kind & _REQ_ACK and peer is not None:

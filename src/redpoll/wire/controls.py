@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import REFUSALS, ProtocolError, Refused, SendError
+from redpoll.wire import attachment, libchirp
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import (
@@ -102,7 +103,7 @@ def _plain(link: Link, identity: bytes, serial: int, size: int, kind: int) -> No
             if announcement is not None:
                 link.announce(announcement)
     elif link.peer is not None:
-        link.peer.confirmed_plain(identity)
+        libchirp.confirmed(link.peer, identity)
 
 
 def _control(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos: int, end: int) -> int:
@@ -160,7 +161,7 @@ def _goodbye(link: Link, identity: bytes, serial: int, body: bytes) -> None:
     if said is None:
         raise ProtocolError(f"a goodbye that says {body[:16].hex() or 'nothing'}")
     if link.peer is not None:
-        link.peer.left(link, said, serial)
+        attachment.left(link.peer, link, said, serial)
     else:
         link.left(said, serial)
 

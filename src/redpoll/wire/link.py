@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from redpoll.errors import PeerLost, ProtocolError
 from redpoll.wire.arrival import Arrival
 from redpoll.wire.assembly import BodyPool
+from redpoll.wire.attachment import met
 from redpoll.wire.capabilities import MESSAGE_UNIT, WINDOW_UNIT, Announcement
 from redpoll.wire.frames import (
     ACK_ANSWER,
@@ -262,7 +263,7 @@ class Link:
         if first and self.state is LinkState.LEAVING:
             self._say_goodbye()
         if first and self.peer is not None:
-            self.peer.met(self)
+            met(self.peer, self)
 
     def leave(self, *, take_all: bool = False, sends_on: bool = False) -> None:
         """Say goodbye; nothing happens twice, nor before the handshake.

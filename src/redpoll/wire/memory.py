@@ -40,9 +40,9 @@ _ANSWER = int(Kind.ANSWER)
 class Memory:
     """The bytes that all links and peers of one node hold.
 
-    At the limit no body above `LARGE` begins, and of those that have begun one goes on, the one with the most bytes here, and
-    beside it the oldest answer, which somebody here waits for; so both come to an end. The others wait, and their links
-    with them.
+    At the limit no body above `bodies.LARGE` begins, and of those that have begun one goes on, the one with the most bytes
+    here, and beside it the oldest answer, which somebody here waits for; so both come to an end. The others wait, and their
+    links with them.
 
     Attributes:
         limit: Bytes that may be held.

@@ -1,7 +1,7 @@
-"""The sending half of a peer, over all its links: queue, window, requests, and who fails when a link is lost.
+"""The sending half of a peer, over all its links: queue, requests, deadlines, and how a sending ends.
 
-A peer outlives its links. What a session that resumes after a lost link will keep (unconfirmed messages in order, the
-receiver's last serial) has its place here: `detach()` decides what becomes of what was in flight.
+A peer outlives its links. What becomes of what was in flight when one comes or goes is in attachment.py; a session that
+resumes after a lost link will keep its unconfirmed messages, in order, there. How libchirp confirms is in libchirp.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from redpoll.errors import (
     ConfirmTimeout,
     Expired,
     NoAnswer,
-    NotConfirmed,
     NotSent,
     PeerLost,
     QueueFull,
@@ -26,12 +25,12 @@ from redpoll.errors import (
     Withdrawn,
 )
 from redpoll.wire.assembly import Assembly
-from redpoll.wire.choice import link_to_use, links_too_many
+from redpoll.wire.choice import link_to_use
 from redpoll.wire.deadlines import Deadlines
-from redpoll.wire.frames import Goodbye, Kind
+from redpoll.wire.frames import Kind
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
-from redpoll.wire.outgoing import DONE_OR_ENDED, Outgoing, Stage, weight
+from redpoll.wire.outgoing import Outgoing, Stage, weight
 from redpoll.wire.owner import Owner
 from redpoll.wire.requests import Requests
 from redpoll.wire.settings import Settings
@@ -52,7 +51,6 @@ _MAX_PLAIN = 0xFFFFFFFF
 #: Seconds that a redpoll peer has, past the deadline, to say whether it had begun: a send that it had not begun fails
 #: as not sent, which is worth a round trip.
 WITHDRAW_GRACE = 0.2
-
 
 #: A sending of more bytes than this that failed is taken out of the middle of the queue.
 _HEAVY = 64 * 1024
@@ -273,7 +271,7 @@ class Peer:
             if out.stage == Stage.WITHDRAWING:
                 self.fail(out, NoAnswer(out.message, out.timeout, self.address))
             else:
-                self._done(out)
+                self.done(out)
                 self.requests.add(out.serial, out)
             return
         out.stage = _ENDED
@@ -281,7 +279,7 @@ class Peer:
         out.settle(None, None)
 
     @staticmethod
-    def _done(out: Outgoing) -> None:
+    def done(out: Outgoing) -> None:
         """The work of a request is done, and its answer is to come: it is not sent again."""
         out.stage = Stage.DONE
         out.body = out.header = b""
@@ -299,7 +297,7 @@ class Peer:
     def refused(self, out: Outgoing, error: SendError) -> None:
         """An announced peer refused a message."""
         if isinstance(error, ShuttingDown) and _crossed_goodbye(out):
-            self._requeue(out)
+            self.requeue(out)
             return
         self.counters.refused_by_peer += 1
         if out.stage == _ENDED:
@@ -325,7 +323,7 @@ class Peer:
             return
         if waiting:
             self.requests.take(serial)
-        self._answer(out, message)
+        self.answer(out, message)
 
     def _asked(self, link: Link, identity: bytes, serial: int) -> tuple[list[Outgoing] | None, Outgoing | None]:
         """What an answer over a link of an announced peer is for, and the requests whose work is done that it is among."""
@@ -344,7 +342,8 @@ class Peer:
         if out is not None and out.kind & _WANTED:
             out.progress(now)
 
-    def _answer(self, out: Outgoing, message: Inbound[Any]) -> None:
+    def answer(self, out: Outgoing, message: Inbound[Any]) -> None:
+        """End a request with its answer."""
         out.stage = _ENDED
         out.deadline = None
         self.counters.received += 1
@@ -396,44 +395,6 @@ class Peer:
         self.owner.wake(link)
         return cut
 
-    # libchirp, which names a message by its identity alone, on any of the peer's links
-
-    def confirmed_plain(self, identity: bytes) -> None:
-        """A peer that did not announce itself acknowledged a message."""
-        for link in self.links:
-            for serial, out in link.in_flight.items():
-                if out.identity == identity:
-                    del link.in_flight[serial]
-                    link.window_used -= 1
-                    link.window_bytes_used -= out.size
-                    self.unconfirmed -= link.announced is None
-                    if link.announced is None and out.kind & _WANTED and out.stage != _ENDED:
-                        self._done(out)
-                    else:
-                        # Also what went over another link to a node that announced itself there.
-                        self.confirmed(out)
-                    return
-        self.counters.late += 1
-
-    def answered_plain(self, message: Inbound[Any]) -> bool:
-        """Whether a message of a peer that did not announce itself is an answer; it is acknowledged if it asks for it."""
-        requests = self.requests
-        out: Outgoing | None = None
-        if message.identity in requests:
-            out = requests.take(message.identity)
-        elif not requests.given_up or not requests.was_given_up(message.identity):
-            return False
-        message.phase = 1
-        if message.kind & _REQ_ACK:
-            message.link.acknowledge(message)
-        if out is None:
-            # An answer that comes too late is no message for the handler.
-            self.counters.late += 1
-            return True
-        # A link whose answer overtook its acknowledgement still waits for that one, as libchirp's window is one.
-        self._answer(out, message)
-        return True
-
     # What arrives
 
     def resent(self, message: Inbound[Any]) -> bool:
@@ -474,54 +435,10 @@ class Peer:
         # A window in bytes admits one message of any size.
         return (messages, size) if size > 0 or not self.slots.carried else (0, 0)
 
-    # Links come and go
+    # What waits
 
-    def attach(self, link: Link, now: float) -> None:
-        """A link was found to be this peer's."""
-        link.peer = self
-        link.claimed()
-        self.links.append(link)
-        self.trouble = None
-        if link.announced is not None:
-            self.met(link)
-        self.pump(now)
-
-    def met(self, link: Link) -> None:
-        """The other end of a link of this peer announced itself: in its first bytes, or late, behind some messages."""
-        epoch = link.announced.epoch if link.announced is not None else None
-        if self.epoch is not None and self.epoch != epoch:
-            self.slots.forget_all()
-        self.epoch = epoch
-        for out in link.in_flight.values():
-            # A request that was noted as one to libchirp is answered by its serial now.
-            self.requests.forget(out)
-        # What went out before the announcement was confirmed one at a time; from now on the window counts it.
-        self.unconfirmed -= len(link.in_flight)
-        self.unconfirmed -= sum(1 for out in link.transfers.unbegun() if out.kind & _REQ_ACK)
-        link.arrived[:] = [message for message in link.arrived if not self._is_known(message)]
-        for serial, hard in link.early_cancels:
-            self.cancelled(link, serial, hard=hard)
-        link.early_cancels.clear()
-        link.reannounce(*self.window)
-        for each in links_too_many(self.links, self.settings.identity, self.identity):
-            each.leave(take_all=True)
-            self.owner.wake(each)
-
-    def _is_known(self, message: Inbound[Any]) -> bool:
-        """Whether a message that came before its link had a peer was here before; if not, it is noted."""
-        if message.kind & _REQ_ACK:
-            if message.kind & _RETRY and self.slots.resent(message):
-                return True
-            self.held[message.serial] = message
-        return False
-
-    def left(self, link: Link, said: Goodbye, last: int) -> None:
-        """The peer said goodbye on a link: what it will not handle is sent again, first, over another one."""
-        late = [out for out in link.left(said, last) if out.stage != _ENDED]
-        for out in reversed(late):
-            self._requeue(out)
-
-    def _requeue(self, out: Outgoing) -> None:
+    def requeue(self, out: Outgoing) -> None:
+        """Send again what the peer will not handle, or may not have: first, over another link."""
         if out.stage == Stage.WITHDRAWING:
             expired = Expired(out.message, out.timeout, "waiting to be sent again", self.address)
             self.fail(out, unsent(out, expired, self.address))
@@ -534,59 +451,7 @@ class Peer:
         self.queued_bytes += size
         self.memory.queues += size
 
-    def detach(self, link: Link, error: RedpollError, now: float) -> None:
-        """A link is lost: what was in flight on it fails as not confirmed, or is sent again if that was asked for."""
-        link.lost()
-        if link not in self.links:
-            return
-        self.links.remove(link)
-        if self.link is link:
-            self.link = link_to_use(self.links, link)
-        self.counters.bytes_sent += link.bytes_sent
-        self.counters.bytes_received += link.bytes_received
-        for message in link.arrived:
-            # It came before the bytes that broke the link, and nobody took it: as if it had not come.
-            if self.held.get(message.serial) is message:
-                del self.held[message.serial]
-        link.arrived.clear()
-        self.slots.carry(link)
-        for out in reversed(self._open_on(link, error)):
-            self.requests.drop(out)
-            self._requeue(out)
-        for out in self.requests.over(link):
-            if out.stage != _ENDED:
-                self.requests.drop(out)
-                self.fail(out, because(NoAnswer(out.message, out.timeout, self.address), error))
-        if not self.links:
-            for out in [entry for entry in self.queue if entry.pinned and entry.stage != _ENDED]:
-                self._fail_waiting(out, NotSent(out.message, str(error), self.address), error)
-        self.pump(now)
-
-    def _open_on(self, link: Link, error: RedpollError) -> list[Outgoing]:
-        """Take everything off a lost link and fail it, but for what is to be sent again or was not begun: that, in order."""
-        transfers = link.transfers
-        unbegun = transfers.unbegun()
-        in_flight = dict.fromkeys(link.in_flight.values())
-        in_flight.update(dict.fromkeys(link.written))
-        in_flight.update(dict.fromkeys(each.out for each in transfers if each.out not in unbegun))
-        if link.announced is None:
-            # Not what is still being written and was acknowledged already: that is counted no longer.
-            self.unconfirmed -= len(link.in_flight) + sum(1 for out in unbegun if out.kind & _REQ_ACK)
-        link.in_flight.clear()
-        link.written.clear()
-        transfers.clear()
-        again = []
-        for out in in_flight:
-            if out.stage == Stage.SENT and out.retry > 0 and out.kind & _REQ_ACK:
-                out.retry -= 1
-                out.kind |= _RETRY
-                again.append(out)
-            elif out.stage not in DONE_OR_ENDED:
-                self.requests.drop(out)
-                self.fail(out, because(NotConfirmed(out.message, str(error), self.address), error))
-        return again + [out for out in unbegun if out.stage != _ENDED]
-
-    def _fail_waiting(self, out: Outgoing, error: NotSent, cause: BaseException | None) -> None:
+    def fail_waiting(self, out: Outgoing, error: NotSent, cause: BaseException | None) -> None:
         """End a sending that waits in the queue."""
         out.stage = _ENDED
         if out.size > _HEAVY and self.queue[0] is not out:
@@ -601,7 +466,7 @@ class Peer:
         self.deadlines.remove(failing)
         for out in failing:
             out.deadline = None
-            self._fail_waiting(out, NotSent(out.message, str(error), self.address), error)
+            self.fail_waiting(out, NotSent(out.message, str(error), self.address), error)
 
     def take_queue(self) -> list[Outgoing]:
         """Hand over what waits and is for whoever is at the address, in order: to the peer that is there now."""
@@ -624,7 +489,7 @@ class Peer:
             out.deadline = None
             if stage == Stage.QUEUED:
                 expired = Expired(out.message, out.timeout, "waiting to be sent", self.address)
-                self._fail_waiting(out, expired, self.trouble)
+                self.fail_waiting(out, expired, self.trouble)
             elif stage == Stage.DONE:
                 self.requests.drop(out)
                 self.fail(out, NoAnswer(out.message, out.timeout, self.address))

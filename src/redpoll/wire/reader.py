@@ -21,6 +21,7 @@ from redpoll.wire.frames import (
     frame_struct,
 )
 from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake, is_alert, is_hello
+from redpoll.wire.libchirp import answered
 from redpoll.wire.metadata import DEADLINE_BLOCK, DEADLINE_PREFIX
 from redpoll.wire.outgoing import Stage
 
@@ -253,7 +254,7 @@ class Reader:
                             append(message)
                         else:
                             append(message)
-                    elif peer is None or not peer.answered_plain(message):
+                    elif peer is None or not answered(peer, message):
                         append(message)
                 elif announced:
                     append(message)
@@ -261,7 +262,7 @@ class Reader:
                     run = (end - pos) // frame
                     if run >= _RUN and source[pos + 20 : pos + 27] == source[pos - frame + 20 : pos - frame + 27]:
                         pos = self._run(source, pos, run, size)
-                elif peer is None or not peer.answered_plain(message):
+                elif peer is None or not answered(peer, message):
                     append(message)
             elif kind == _ACK and announced and not size and not header_size:
                 out = in_flight.pop(serial, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 
+from redpoll.wire.attachment import attach
 from redpoll.wire.capabilities import VERSION, Announcement
 from redpoll.wire.frames import PREAMBLE
 from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake, is_alert, is_hello, is_tls
@@ -51,7 +52,7 @@ def _keep_to_it(identity: bytes, serial: int, found: Announcement | None) -> Non
     link = bare_link()
     feed(link, handshake() + frame(NOOP, serial, identity=identity), now=_NOW)
     assert (link.announced is None) == (found is None)
-    peer.attach(link, _NOW)
+    attach(peer, link, _NOW)
     taken(link)
     sendings = [Sent(bytes(size)) for size in (0, 100, 2000, 100)]
     for out in sendings:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 
 from redpoll.errors import ProtocolError
+from redpoll.wire.attachment import attach
 from redpoll.wire.metadata import Field, decode_metadata
 from tests.fuzz.words import METADATA as WORDS
 from tests.wire.support import METADATA, bare_link, feed, frame, handshake, make_peer, metadata
@@ -44,7 +45,7 @@ def _received(block: bytes, body: bytes) -> tuple[bytes, float | None] | None:
     """What a link reads of a message with this block: its body and its deadline; None for a ProtocolError."""
     link = bare_link()
     feed(link, handshake() + announced(), now=_NOW)
-    make_peer().attach(link, _NOW)
+    attach(make_peer(), link, _NOW)
     try:
         feed(link, frame(METADATA, 1, block + body), now=_NOW)
     except ProtocolError:

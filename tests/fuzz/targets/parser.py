@@ -8,6 +8,7 @@ from typing import Any
 
 from redpoll.errors import ProtocolError, RedpollError, TLSError
 from redpoll.wire.assembly import EAGER_ALLOCATION
+from redpoll.wire.attachment import attach
 from redpoll.wire.handshake import is_alert
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
@@ -98,7 +99,7 @@ class _Reading:
         self.late = self.state == PLAIN
         if self.state != BARE:
             feed(self.link, handshake() + (announcement() if self.state > PLAIN else b""), now=_NOW)
-            peer.attach(self.link, _NOW)
+            attach(peer, self.link, _NOW)
         if self.state == ASKING:
             self._ask(REQ_ACK, REQ_ACK | WANTED, REQ_ACK, REQ_ACK | WANTED, REQ_ACK | WANTED)
             feed(self.link, frame(ACK, 4, identity=_name(4)), now=_NOW)
@@ -125,7 +126,7 @@ class _Reading:
             error = broken
             if self.link.peer is None and self.link.announced is not None:
                 # In pieces it would have had its peer before it broke.
-                self.peer.attach(self.link, _NOW)
+                attach(self.peer, self.link, _NOW)
         self._take()
         if self.state == BARE:
             # Nobody counts what comes before the link has its peer, and is for nobody.
@@ -161,7 +162,7 @@ class _Reading:
         """What a connection does after each read."""
         link = self.link
         if link.peer is None and (link.announced is not None or link.reader.stalled):
-            self.peer.attach(link, _NOW)
+            attach(self.peer, link, _NOW)
             self.late = link.announced is None
             if link.reader.stalled:
                 link.reader.resume(SHARED, _NOW)

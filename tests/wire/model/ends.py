@@ -6,6 +6,7 @@ from typing import Any
 
 from redpoll.errors import PeerLost, RedpollError
 from redpoll.testing import FaultyPipe, PipeStream, VirtualClock
+from redpoll.wire.attachment import attach, detach
 from redpoll.wire.frames import PREAMBLE_SIZE
 from redpoll.wire.handshake import HANDSHAKE_SIZE
 from redpoll.wire.inbound import Inbound
@@ -124,7 +125,7 @@ class Port:
             expected = self.end.patient and self.end.announces and self.other.end.announces
             if link.handshake is None or (expected and link.announced is None):
                 return
-            self.end.peer.attach(link, now)
+            attach(self.end.peer, link, now)
             if link.reader.stalled:
                 link.reader.resume(SHARED, now)
         if link.arrived and self.end.peer.slots.arrived(link):
@@ -164,7 +165,7 @@ class Port:
             self.link.lost()
         else:
             peer.trouble = error
-            peer.detach(self.link, error, self.end.clock.now)
+            detach(peer, self.link, error, self.end.clock.now)
 
     def cut(self) -> None:
         """The connection breaks: what is under way is lost."""

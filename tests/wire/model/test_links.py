@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from redpoll.errors import HandlerFailed
+from redpoll.wire.attachment import attach
 from redpoll.wire.frames import Control
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
@@ -78,7 +79,7 @@ class Side:
             del room
             data = data[size:]
         if self.link.peer is None and self.link.announced is not None:
-            self.peer.attach(self.link, 0.0)
+            attach(self.peer, self.link, 0.0)
         self.late += [self.peer.queue[index] for index in range(self.peer.queued - queued)]  # type: ignore[misc]
         for message in self.link.arrived:
             assert isinstance(message, Work)

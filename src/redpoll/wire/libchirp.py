@@ -1,0 +1,56 @@
+"""What acknowledgements and answers of libchirp end: it names a message by its identity alone, on any of its links."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redpoll.wire.frames import Kind
+from redpoll.wire.inbound import Inbound
+from redpoll.wire.outgoing import Outgoing, Stage
+
+if TYPE_CHECKING:
+    from redpoll.wire.peer import Peer
+
+__all__ = ["answered", "confirmed"]
+
+_REQ_ACK = int(Kind.REQ_ACK)
+_WANTED = int(Kind.WANTED)
+_ENDED = int(Stage.ENDED)
+
+
+def confirmed(peer: Peer, identity: bytes) -> None:
+    """A peer that did not announce itself acknowledged a message."""
+    for link in peer.links:
+        for serial, out in link.in_flight.items():
+            if out.identity == identity:
+                del link.in_flight[serial]
+                link.window_used -= 1
+                link.window_bytes_used -= out.size
+                peer.unconfirmed -= link.announced is None
+                if link.announced is None and out.kind & _WANTED and out.stage != _ENDED:
+                    peer.done(out)
+                else:
+                    # Also what went over another link to a node that announced itself there.
+                    peer.confirmed(out)
+                return
+    peer.counters.late += 1
+
+
+def answered(peer: Peer, message: Inbound[Any]) -> bool:
+    """Whether a message of a peer that did not announce itself is an answer; it is acknowledged if it asks for it."""
+    requests = peer.requests
+    out: Outgoing | None = None
+    if message.identity in requests:
+        out = requests.take(message.identity)
+    elif not requests.given_up or not requests.was_given_up(message.identity):
+        return False
+    message.phase = 1
+    if message.kind & _REQ_ACK:
+        message.link.acknowledge(message)
+    if out is None:
+        # An answer that comes too late is no message for the handler.
+        peer.counters.late += 1
+        return True
+    # A link whose answer overtook its acknowledgement still waits for that one, as libchirp's window is one.
+    peer.answer(out, message)
+    return True
