@@ -273,6 +273,21 @@ async def test_what_is_written_to_who_is_not_let_in(monkeypatch: pytest.MonkeyPa
     assert not inbox.begun
 
 
+async def test_who_is_not_let_in_fills_no_memory() -> None:
+    """What it goes on to send is neither kept nor counted as held: others would wait for memory that nobody has."""
+    size = 1_000_000
+    async with make(Inbox(), authorize=Gate(False).at_once) as server, raw_dialling(server, port=4000) as link:
+        await within(link.read_frame())
+        (connection,) = server._peers.connections
+        whole = [link.message(bytes(size), kind=0) for _ in range(4)]
+        begun = [link.message((3 * size).to_bytes(8, "big") + bytes(size), kind=kind) for kind in (0x80, 0x80)]
+        data = b"".join(frame.encode() for frame in whole + begun)
+        before = connection.link.bytes_received
+        await link.write_all(data)
+        await until(lambda: connection.link.bytes_received == before + len(data), "all of it")
+        assert server.stats().memory_held == 0
+
+
 @pytest.mark.parametrize("at_once", [True, False])
 async def test_a_no_in_the_first_bytes(at_once: bool) -> None:
     """Whether it comes with the handshake or behind it: who is not let in sends nothing more, and dials no more."""

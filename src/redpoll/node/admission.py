@@ -287,5 +287,7 @@ class Admission:
 def _drop(link: Link) -> None:
     """Take nothing of what a link brought: its goodbye will say so."""
     link.arrived.clear()
+    link.reader.give_up()
+    link.claimed()
     link.early_cancels.clear()
     link.last_serial = None

@@ -267,6 +267,13 @@ class Bodies:
             self._link.memory.drop(body)
         return body
 
+    def give_up(self) -> None:
+        """Keep nothing of what arrived in part: what still comes of it is thrown away."""
+        if self._partial is not None:
+            self._partial.give_up()
+        if self.current is not None:
+            self.current.discard()
+
     def let_go(self) -> None:
         """The link is gone, and with it what arrived in part."""
         bodies = [] if self._partial is None else self._partial.all()

@@ -359,7 +359,7 @@ class Link:
             self.memory.inboxes += size
 
     def claimed(self) -> None:
-        """The link has its peer, whose inbox is charged from here on, or will have none."""
+        """What came early waits here no longer: the link has its peer, whose inbox is charged, or nothing of it is taken."""
         self.memory.inboxes -= self.early_bytes
         self.early_bytes = 0
 
