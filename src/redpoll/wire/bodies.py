@@ -123,7 +123,6 @@ class Bodies:
         self._turning_away = False
         left = None if deadline is None else deadline - now
         body = Assembly(identity, serial, kind, header, total, size, left, link.bodies)
-        memory.take(body, link)
         if not self._takes(serial, kind):
             body.discard()
         elif refused:
@@ -134,6 +133,9 @@ class Bodies:
             if self._partial is None:
                 self._partial = Partial(link.settings)
             self._partial.begin(body, self._awaits)
+        if not body.discarded:
+            # Now that it is known to be legal, so that it ends, at the latest with the link.
+            memory.take(body, link)
         return self._fill(shared, body, start, min(stop, end), stop)
 
     def _known(self, body: Assembly) -> bool:
