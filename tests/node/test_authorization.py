@@ -151,6 +151,31 @@ async def test_libchirp(kind: str) -> None:
         link.close()
 
 
+async def test_no_memory_when_it_is_let_in() -> None:
+    """A large message of libchirp's that came meanwhile, and finds no memory then, waits for it, and is handled."""
+    inbox, gate = Inbox(), Gate(hold=True)
+
+    async def authorize(peer: PeerInfo) -> bool:
+        return peer.redpoll or await gate.later(peer)
+
+    async with (
+        make(inbox, authorize=authorize, memory_limit=200_000) as server,
+        raw_dialling(server, port=4001) as filling,
+    ):
+        await filling.write_all(filling.message((900_000).to_bytes(8, "big") + bytes(300_000), kind=0x81).encode())
+        await until(lambda: server.stats().memory_held >= 300_000, "a full memory")
+        link = await RawLink.dial("127.0.0.1", server.address.port)
+        message = link.message(bytes(100_000)).encode()
+        link.write(handshake(4000, b"l" * 16) + message[:1000])
+        await until(lambda: gate.asked, "the question")
+        gate.gate.set()
+        await until(lambda: server.stats().turned_away.memory_waits, "a link that waits")
+        filling.close()
+        await link.write_all(message[1000:])
+        await inbox.holds(1)
+        link.close()
+
+
 # No
 
 
