@@ -44,7 +44,7 @@ class Bodies:
     """
 
     __slots__ = (
-        "_kind", "_link", "_max_size", "_partial", "_turning_away", "_wants", "current", "cut", "missing", "waits"
+        "_kind", "_link", "_max_size", "_moved", "_partial", "_turning_away", "_wants", "current", "cut", "missing", "waits"
     )  # fmt: skip
 
     def __init__(self, link: Link) -> None:
@@ -58,6 +58,8 @@ class Bodies:
         self._wants: Assembly | None = None
         self._kind = 0
         self._turning_away = False
+        #: When the answers that arrive in fragments were last told that they move.
+        self._moved = float("-inf")
         #: What comes in fragments; made when the first one does.
         self._partial: Partial | None = None
 
@@ -203,10 +205,15 @@ class Bodies:
         peer = link.peer
         if peer is None:
             return
+        now = link.liveness.heard
         if body.kind & _ANSWER:
-            peer.answer_moves(link, body.identity, body.serial, link.liveness.heard)
-        for identity, serial in () if self._partial is None else self._partial.answers:
-            peer.answer_moves(link, identity, serial, link.liveness.heard)
+            peer.answer_moves(link, body.identity, body.serial, now)
+        if self._partial is None or self._moved == now:
+            # Once a read, however many pieces it brings.
+            return
+        self._moved = now
+        for identity, serial in self._partial.answers:
+            peer.answer_moves(link, identity, serial, now)
 
     def _assembled(self, body: Assembly) -> None:
         self._link.long_body = False
