@@ -125,6 +125,9 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         ],
         "how long `authorize` takes": ["node/test_authorization.py::test_no_answer_in_time_is_a_no"],
         "what comes over a link that `authorize` is asked about": ["node/test_authorization.py::test_what_comes_waits"],
+        "what libchirp sends over a link that has to prove whose it is": [
+            "node/test_admission.py::test_what_comes_before_it_is_known_whose_it_is"
+        ],
         "how long a link is kept that was not let in, to tell it": [
             "node/test_authorization.py::test_what_is_written_to_who_is_not_let_in"
         ],

@@ -18,7 +18,7 @@ from redpoll.pki import CA, Chain
 from redpoll.testing.certificates import Certificates
 from tests.interop.raw import ACK, REQ_ACK, Frame
 from tests.node.secure_link import IDENTITY, SecureLink, secure_dialling
-from tests.node.support import Inbox, make, to, until, within
+from tests.node.support import Inbox, make, to, turns, until, within
 from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio
@@ -360,6 +360,27 @@ async def test_libchirp(redpoll_pki: Certificates, own: Path, other: Path, same:
             await inbox.holds(2)
             assert len(node.peers) == (1 if same else 2)
             assert node.stats().conflicts == (0 if same else 1)
+
+
+@pytest.mark.usefixtures("late")
+@pytest.mark.parametrize("early", [True, False])
+async def test_what_comes_before_it_is_known_whose_it_is(redpoll_pki: Certificates, own: Path, early: bool) -> None:
+    """What libchirp sends over a link that may be its other one waits, one read of it; without the other it is handled."""
+    inbox = Inbox()
+    async with serving(redpoll_pki, inbox) as (node, _), secure_dialling(node, own) as holder:
+        await confirmed(holder, holder.message(b"x"))
+        known = set(node._peers.connections)
+        async with secure_dialling(node, own, epoch=None) as claiming:
+            if not early:
+                await until(lambda: node._peers.admission.claims.open, "the claim")
+            for _ in range(40):
+                claiming.message(bytes(60_000), kind=0)
+            await until(lambda: node._peers.admission.claims.open, "the claim")
+            await turns(100)
+            (connection,) = set(node._peers.connections) - known
+            assert connection.link.bytes_received < 1_000_000
+            await lost(node, holder)
+            await inbox.holds(41)
 
 
 # Two nodes

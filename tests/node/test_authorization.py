@@ -151,6 +151,31 @@ async def test_libchirp(kind: str) -> None:
         link.close()
 
 
+async def test_no_memory_when_it_is_let_in() -> None:
+    """A large message of libchirp's that came meanwhile, and finds no memory then, waits for it, and is handled."""
+    inbox, gate = Inbox(), Gate(hold=True)
+
+    async def authorize(peer: PeerInfo) -> bool:
+        return peer.redpoll or await gate.later(peer)
+
+    async with (
+        make(inbox, authorize=authorize, memory_limit=200_000) as server,
+        raw_dialling(server, port=4001) as filling,
+    ):
+        await filling.write_all(filling.message((900_000).to_bytes(8, "big") + bytes(300_000), kind=0x81).encode())
+        await until(lambda: server.stats().memory_held >= 300_000, "a full memory")
+        link = await RawLink.dial("127.0.0.1", server.address.port)
+        message = link.message(bytes(100_000)).encode()
+        link.write(handshake(4000, b"l" * 16) + message[:1000])
+        await until(lambda: gate.asked, "the question")
+        gate.gate.set()
+        await until(lambda: server.stats().turned_away.memory_waits, "a link that waits")
+        filling.close()
+        await link.write_all(message[1000:])
+        await inbox.holds(1)
+        link.close()
+
+
 # No
 
 
@@ -271,6 +296,21 @@ async def test_what_is_written_to_who_is_not_let_in(monkeypatch: pytest.MonkeyPa
         assert ACK not in await within(link.read_all())
         await until(lambda: server.stats().connections == 0, "the end of the link")
     assert not inbox.begun
+
+
+async def test_who_is_not_let_in_fills_no_memory() -> None:
+    """What it goes on to send is neither kept nor counted as held: others would wait for memory that nobody has."""
+    size = 1_000_000
+    async with make(Inbox(), authorize=Gate(False).at_once) as server, raw_dialling(server, port=4000) as link:
+        await within(link.read_frame())
+        (connection,) = server._peers.connections
+        whole = [link.message(bytes(size), kind=0) for _ in range(4)]
+        begun = [link.message((3 * size).to_bytes(8, "big") + bytes(size), kind=kind) for kind in (0x80, 0x80)]
+        data = b"".join(frame.encode() for frame in whole + begun)
+        before = connection.link.bytes_received
+        await link.write_all(data)
+        await until(lambda: connection.link.bytes_received == before + len(data), "all of it")
+        assert server.stats().memory_held == 0
 
 
 @pytest.mark.parametrize("at_once", [True, False])

@@ -473,7 +473,7 @@ async def test_what_arrived_last_is_what_acknowledges() -> None:
         sending = client.send(Message(b"x", f"127.0.0.1:{listener.port}"))
         async with raw_accepting(listener) as link:
             frame = await link.read_frame()
-            link.write(frame.__class__(b"?" * 16, frame.serial, ACK).encode())
+            link.write(frame.__class__(frame.identity, frame.serial + 1, ACK).encode())
             await until(lambda: client.stats().late == 1, "the stray acknowledgement")
             assert not sending.done()
             link.write(frame.__class__(frame.identity, frame.serial, ACK).encode())

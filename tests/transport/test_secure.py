@@ -501,3 +501,14 @@ async def test_the_end_behind_data(redpoll_pki: Certificates) -> None:
         assert end.read == b"good"
         assert end.eof
         assert end.lost == [None]
+
+
+async def test_a_protocol_without_room(redpoll_pki: Certificates) -> None:
+    """One that has no room for a byte is wrong, and is told so: it is not asked again without end."""
+    ends = End(opening=b"x"), End(opening=b"y")
+    async with pair(redpoll_pki.issue("a"), redpoll_pki.issue("b"), ends=ends) as both:
+        await until(lambda: both.server.read and both.client.read, "the openings")
+        both.server._buffer = memoryview(b"")
+        secured = cast("Secured", both.server.there)
+        with pytest.raises(RuntimeError, match="empty buffer"):
+            secured._decrypt()

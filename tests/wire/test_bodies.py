@@ -7,6 +7,7 @@ import pytest
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Stage
+from redpoll.wire.peer import Peer
 from redpoll.wire.transfer import LONG
 from tests.wire.support import (
     ACK,
@@ -151,6 +152,20 @@ def test_answers_that_have_begun_have_time_while_others_move() -> None:
     peer.expire(2.0)
     assert [out.deadline for out in outs[:2]] == [2.8, 2.8]
     assert outs[2].stage == Stage.WITHDRAWING
+
+
+def test_pieces_of_one_read_move_the_others_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A read of many small pieces of one answer costs no look at all the others for each of them."""
+    link = linked()
+    outs = [Sent(b"", REQ_ACK | WANTED) for _ in range(20)]
+    for out in outs:
+        peer_of(link).submit(out, 0.0)
+        feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, (1000).to_bytes(8, "big"), identity=out.identity))
+    moved: list[int] = []
+    monkeypatch.setattr(Peer, "answer_moves", lambda *arguments: moved.append(arguments[3]))
+    feed(link, frame(FRAGMENT, outs[0].serial, b"x", identity=outs[0].identity) * 100, now=0.5)
+    assert len(moved) == 100 + len(outs)
+    assert set(moved) == {out.serial for out in outs}
 
 
 def test_what_was_begun_before_goodbye_is_taken(feeding: Feeding) -> None:

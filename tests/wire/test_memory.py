@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from redpoll.errors import Busy, QueueFull
+from redpoll.errors import Busy, PeerLost, ProtocolError, QueueFull
 from redpoll.wire.assembly import STEP, BodyPool
 from redpoll.wire.attachment import attach, detach
 from redpoll.wire.bodies import LARGE
@@ -511,3 +511,16 @@ class Sharing(RuleBasedStateMachine):
 
 TestSharing = Sharing.TestCase
 TestSharing.__doc__ = "What a node holds is the sum of what is there, keeps to the limit, and comes to an end."
+
+
+@pytest.mark.parametrize("again", [1, 2, 3])
+def test_what_may_not_begin_is_not_held(again: int) -> None:
+    """A message that is begun twice, or past the window, closes the link, and nothing of it is charged to the node."""
+    memory = Memory()
+    link = link_of(memory, window=2)
+    first = frame(REQ_ACK | CONTINUED, 1, (100_000).to_bytes(8, "big") + bytes(50_000))
+    feed(link, first + frame(REQ_ACK | CONTINUED, 2, (100_000).to_bytes(8, "big")))
+    with pytest.raises(ProtocolError, match="begun"):
+        feed(link, frame(REQ_ACK | CONTINUED, again, (100_000).to_bytes(8, "big") + bytes(50_000)))
+    peer_at(link).detach(link, PeerLost(None, "closed"), 0.0)
+    assert (memory.held, memory.unfinished) == (0, {})

@@ -5,14 +5,16 @@ import tracemalloc
 import pytest
 
 from redpoll.errors import ProtocolError
+from redpoll.wire.assembly import Assembly
 from redpoll.wire.bodies import LARGE
-from redpoll.wire.partial import MAX_UNWANTED
+from redpoll.wire.partial import MAX_UNWANTED, Partial
 from tests.wire.support import (
     ACK,
     ANSWER,
     CANCEL,
     CONTINUED,
     FRAGMENT,
+    NAME,
     REQ_ACK,
     RETRY,
     WANTED,
@@ -24,6 +26,7 @@ from tests.wire.support import (
     held_bytes,
     linked,
     peer_of,
+    settings,
     taken,
 )
 
@@ -256,3 +259,46 @@ def test_a_message_and_an_answer_with_one_serial() -> None:
     assert out.answer is not None
     assert bytes(out.answer.data) == b"ans"
     assert [bytes(data) for *_, data in arrived(link)] == [b"mes"]
+
+
+def test_a_cancel_costs_the_same_whatever_is_begun() -> None:
+    """What a cancel frame names is looked up: beside thousands of answers that are begun it is no dearer."""
+
+    class Counted(int):
+        compared = 0
+
+        def __eq__(self, other: object) -> bool:
+            Counted.compared += 1
+            return int(self) == other
+
+        __hash__ = int.__hash__
+
+    partial = Partial(settings())
+    for serial in range(1000):
+        body = Assembly(NAME, Counted(serial), ANSWER | CONTINUED, b"", 10, 0, None)
+        body.discard()
+        partial.begin(body, lambda *_: False)
+    message = Assembly(NAME, Counted(5000), REQ_ACK | CONTINUED, b"", 10, 0, None)
+    partial.begin(message, lambda *_: False)
+    Counted.compared = 0
+    assert partial.message(5000) is message
+    assert partial.message(5001) is None
+    assert Counted.compared < 10
+
+
+def test_what_is_given_up_has_no_place() -> None:
+    """What is begun and given up is counted to its end and thrown away; then there is a whole window again."""
+    link = linked(window=2)
+    total = (100_000).to_bytes(8, "big")
+    out = Sent(b"?", REQ_ACK | WANTED)
+    peer_of(link).submit(out, 0.0)
+    begin = frame(REQ_ACK | CONTINUED, 1, total) + frame(0 | CONTINUED, 2, total + b"x")
+    feed(link, begin + frame(ANSWER | CONTINUED, out.serial, total, identity=out.identity))
+    feed(link, frame(FRAGMENT, 2, bytes(99_999))[:90_000])
+    link.reader.give_up()
+    assert (held_bytes(link), link.memory.held) == (0, 0)
+    feed(link, frame(FRAGMENT, 2, bytes(99_999))[90_000:] + frame(FRAGMENT, 1, bytes(100_000)))
+    feed(link, frame(FRAGMENT, out.serial, bytes(100_000), identity=out.identity))
+    assert not arrived(link)
+    assert not link.reader.unfinished
+    feed(link, frame(REQ_ACK | CONTINUED, 3, total) + frame(REQ_ACK | CONTINUED, 4, total))

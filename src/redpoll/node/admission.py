@@ -62,6 +62,9 @@ class Admission:
         if number is not None:
             if self._is_overrun(link):
                 self._unproven(number)
+            elif link.reader.stalled:
+                # What it brings is read when it is known whose it is; until then there is room for one read.
+                self._peers.pause(connection)
             return
         if connection.secured is not None and not self._is_meant(connection.secured, connection):
             return
@@ -80,6 +83,8 @@ class Admission:
         if claim is Claim.TO_PROVE:
             number = self.claims.ask(connection, peer, now)
             self._peers.wake_links(peer)
+            if link.reader.stalled:
+                self._peers.pause(connection)
             if self._peers.stopping:
                 self._unproven(number)
             else:
@@ -171,7 +176,8 @@ class Admission:
         peer, claim = self._whose(claimed)
         now = self._loop.time()
         self._peers.bind(connection, peer, claim, now)
-        connection.after_binding(now)
+        connection.go_on()
+        connection.resume_reading()
         if connection.link.state is not LinkState.OPEN:
             # Its other end said goodbye meanwhile, and waits for what came of its messages.
             connection.part()
@@ -233,8 +239,7 @@ class Admission:
 
     def _decided(self, connection: Connection) -> None:
         """`authorize` said something after a time."""
-        if connection.transport is not None:
-            connection.transport.resume_reading()
+        connection.resume_reading()
         connection.go_on()
 
     def _info(self, connection: Connection) -> PeerInfo:
@@ -275,8 +280,7 @@ class Admission:
         if self.authorization is not None:
             for connection in self.authorization.stop():
                 _drop(connection.link)
-                if connection.transport is not None:
-                    connection.transport.resume_reading()
+                connection.resume_reading()
 
     async def close(self) -> None:
         """Ask nobody any more."""
@@ -287,5 +291,7 @@ class Admission:
 def _drop(link: Link) -> None:
     """Take nothing of what a link brought: its goodbye will say so."""
     link.arrived.clear()
+    link.reader.give_up()
+    link.claimed()
     link.early_cancels.clear()
     link.last_serial = None

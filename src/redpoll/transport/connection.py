@@ -282,22 +282,24 @@ class Connection(asyncio.BufferedProtocol):
         return None if self.secured is None else self.secured.certificate
 
     def go_on(self) -> None:
-        """Find the link's peer now, outside of reading, and pass on what waited for that."""
+        """Find the link's peer now, unless it has it, outside of reading, and pass on what waited for that."""
         link = self.link
-        if link.peer is not None or self.transport is None:
+        if self.transport is None:
             return
         now = self._time()
         try:
-            if link.session:
+            if link.session and link.peer is None:
                 self.keeper.session(self, now)
             if link.peer is None:
                 self.keeper.identified(self, now)
             if self._reader.stalled and link.peer is not None:
-                self._reader.resume(self._shared, now)  # type: ignore[unreachable]  # the keeper gave it its peer
+                self._reader.resume(self._shared, now)
         except (ProtocolError, TLSError) as error:
             self._broken(error)
             return
         self.after_binding(now)
+        if link.attention:
+            self._attend(now)
         self.wake()
 
     @property

@@ -247,6 +247,9 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
                     return
                 room = cast("memoryview", self._protocol.get_buffer(-1))
                 size = len(room)
+                if not size:
+                    # As both loops do; it would be asked again without end.
+                    raise RuntimeError("get_buffer() returned an empty buffer")
                 count = self._read_into(room)
                 # What it belongs to may grow, once nobody looks into it.
                 del room

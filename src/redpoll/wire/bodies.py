@@ -45,7 +45,7 @@ class Bodies:
     """
 
     __slots__ = (
-        "_kind", "_link", "_max_size", "_partial", "_turning_away", "_wants", "current", "cut", "missing", "waits"
+        "_kind", "_link", "_max_size", "_moved", "_partial", "_turning_away", "_wants", "current", "cut", "missing", "waits"
     )  # fmt: skip
 
     def __init__(self, link: Link) -> None:
@@ -59,6 +59,8 @@ class Bodies:
         self._wants: Assembly | None = None
         self._kind = 0
         self._turning_away = False
+        #: When the answers that arrive in fragments were last told that they move.
+        self._moved = float("-inf")
         #: What comes in fragments; made when the first one does.
         self._partial: Partial | None = None
 
@@ -124,7 +126,6 @@ class Bodies:
         self._turning_away = False
         left = None if deadline is None else deadline - now
         body = Assembly(identity, serial, kind, header, total, size, left, link.bodies)
-        memory.take(body, link)
         if not self._takes(serial, kind):
             body.discard()
         elif refused:
@@ -135,6 +136,9 @@ class Bodies:
             if self._partial is None:
                 self._partial = Partial(link.settings)
             self._partial.begin(body, self._awaits)
+        if not body.discarded:
+            # Now that it is known to be legal, so that it ends, at the latest with the link.
+            memory.take(body, link)
         return self._fill(shared, body, start, min(stop, end), stop)
 
     def _known(self, body: Assembly) -> bool:
@@ -202,10 +206,15 @@ class Bodies:
         peer = link.peer
         if peer is None:
             return
+        now = link.liveness.heard
         if body.kind & _ANSWER:
-            peer.answer_moves(link, body.identity, body.serial, link.liveness.heard)
-        for identity, serial in () if self._partial is None else self._partial.answers:
-            peer.answer_moves(link, identity, serial, link.liveness.heard)
+            peer.answer_moves(link, body.identity, body.serial, now)
+        if self._partial is None or self._moved == now:
+            # Once a read, however many pieces it brings.
+            return
+        self._moved = now
+        for identity, serial in self._partial.answers:
+            peer.answer_moves(link, identity, serial, now)
 
     def _assembled(self, body: Assembly) -> None:
         self._link.long_body = False
@@ -267,6 +276,13 @@ class Bodies:
             self._partial.end(body)
             self._link.memory.drop(body)
         return body
+
+    def give_up(self) -> None:
+        """Keep nothing of what arrived in part: what still comes of it is thrown away."""
+        if self._partial is not None:
+            self._partial.give_up()
+        if self.current is not None:
+            self.current.discard()
 
     def let_go(self) -> None:
         """The link is gone, and with it what arrived in part."""

@@ -125,18 +125,25 @@ def _control(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos: i
 
 
 def stray(link: Link, serial: int, out: Outgoing | None) -> None:
-    """An acknowledgement of nothing that waits: late, or of another message; it is only counted."""
+    """An acknowledgement of nothing that waits is late, and only counted.
+
+    Raises:
+        ProtocolError: It names a message that waits by its serial and another one by its identity: nobody is late with
+            that, and to put up with it would cost as much as there is in flight, each time.
+    """
     peer = link.peer
     if peer is None:
         return
-    peer.counters.late += 1
-    if out is not None:
-        # Back to its place in the order of sending.
-        link.in_flight[serial] = out
-        last = peer.serial
-        in_order = sorted(link.in_flight.items(), key=lambda item: (item[0] - last - 1) & 0xFFFFFFFF)
-        link.in_flight.clear()
-        link.in_flight.update(in_order)
+    if out is None:
+        peer.counters.late += 1
+        return
+    # Back to its place: what is sent again is sent in the order of the first time.
+    link.in_flight[serial] = out
+    last = peer.serial
+    in_order = sorted(link.in_flight.items(), key=lambda item: (item[0] - last - 1) & 0xFFFFFFFF)
+    link.in_flight.clear()
+    link.in_flight.update(in_order)
+    raise ProtocolError(f"an acknowledgement of message {serial} under the identity of another")
 
 
 def _announce(link: Link, identity: bytes, serial: int, body: bytes) -> None:

@@ -360,7 +360,7 @@ class Link:
             self.memory.inboxes += size
 
     def claimed(self) -> None:
-        """The link has its peer, whose inbox is charged from here on, or will have none."""
+        """What came early waits here no longer: the link has its peer, whose inbox is charged, or nothing of it is taken."""
         self.memory.inboxes -= self.early_bytes
         self.early_bytes = 0
 
@@ -558,9 +558,12 @@ class Link:
             self.credit_messages = self.credit_bytes = 0
 
     def credited(self, body: bytes) -> None:
-        """Take places back that a credit frame returns."""
+        """Take places back that a credit frame returns: of unacknowledged messages, as no others' come back that way."""
         messages, size = _CREDIT.unpack(body)
-        if messages > self.window_used or size > self.window_bytes_used:
+        acknowledged = len(self.in_flight)
+        if self.transfers:
+            acknowledged += sum(1 for out in self.transfers.unbegun() if out.kind & _REQ_ACK)
+        if messages > self.window_used - acknowledged or size > self.window_bytes_used:
             raise ProtocolError(f"credit for {messages} messages of {size} bytes, which is more than was sent")
         self.window_used -= messages
         self.window_bytes_used -= size

@@ -32,10 +32,12 @@ class Partial:
         answers: The answers among these that are kept.
     """
 
-    __slots__ = ("_bodies", "_bytes", "_max_bytes", "_max_messages", "_messages", "_unwanted", "answers")
+    __slots__ = ("_bodies", "_by_serial", "_bytes", "_max_bytes", "_max_messages", "_messages", "_unwanted", "answers")
 
     def __init__(self, settings: Settings) -> None:
         self._bodies: dict[tuple[bytes, int], Assembly] = {}
+        #: The messages among these, as a cancel frame names them; of two with one serial the later.
+        self._by_serial: dict[int, Assembly] = {}
         self._max_messages = settings.window
         # A sender may begin a message that fits the window while no more than a quarter of that is in use, and one
         # that does not fit it beside all others.
@@ -66,7 +68,7 @@ class Partial:
 
     def message(self, serial: int) -> Assembly | None:
         """The message, not the answer, that was begun under a serial."""
-        return next((each for each in self._bodies.values() if each.serial == serial and not each.kind & _ANSWER), None)
+        return self._by_serial.get(serial)
 
     def begin(self, body: Assembly, awaited: Callable[[bytes, int], bool]) -> None:
         """Note a message, or an answer, of which more is to come in fragments.
@@ -82,6 +84,8 @@ class Partial:
         if key in self._bodies:
             raise ProtocolError(f"message {body.serial} was begun twice")
         self._bodies[key] = body
+        if not body.kind & _ANSWER:
+            self._by_serial[body.serial] = body
         if body.discarded:
             # Not taken, or known already: it has no place any more, at neither end.
             self._count_unwanted(1)
@@ -121,6 +125,14 @@ class Partial:
                 self._bytes -= body.size
                 self._unwanted += 1
 
+    def give_up(self) -> None:
+        """Keep nothing of all that is begun."""
+        for body in self._bodies.values():
+            self._unwanted += not body.discarded
+            body.discard()
+        self.answers.clear()
+        self._messages = self._bytes = 0
+
     def _count_unwanted(self, count: int) -> None:
         self._unwanted += count
         if self._unwanted > MAX_UNWANTED:
@@ -132,6 +144,8 @@ class Partial:
         if self._bodies.get(key) is not body:
             return
         del self._bodies[key]
+        if self._by_serial.get(body.serial) is body:
+            del self._by_serial[body.serial]
         if body.discarded:
             self._unwanted -= 1
         elif body.kind & _ANSWER:

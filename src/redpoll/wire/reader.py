@@ -165,6 +165,10 @@ class Reader:
         """Refuse what waits for memory, with the next `read_on`; False if the link has to be closed instead."""
         return self._bodies.turn_away()
 
+    def give_up(self) -> None:
+        """Keep nothing of what arrived in part."""
+        self._bodies.give_up()
+
     def let_go(self) -> None:
         """The link is gone."""
         self._bodies.let_go()
