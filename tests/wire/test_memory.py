@@ -522,5 +522,5 @@ def test_what_may_not_begin_is_not_held(again: int) -> None:
     feed(link, first + frame(REQ_ACK | CONTINUED, 2, (100_000).to_bytes(8, "big")))
     with pytest.raises(ProtocolError, match="begun"):
         feed(link, frame(REQ_ACK | CONTINUED, again, (100_000).to_bytes(8, "big") + bytes(50_000)))
-    peer_at(link).detach(link, PeerLost(None, "closed"), 0.0)
+    detach(peer_at(link), link, PeerLost(None, "closed"), 0.0)
     assert (memory.held, memory.unfinished) == (0, {})
