@@ -9,7 +9,7 @@ import pytest
 
 from redpoll import Message, Node
 from redpoll.transport import kernel_buffers
-from redpoll.transport.kernel_buffers import UNSENT, WINDOW, KernelBuffers
+from redpoll.transport.kernel_buffers import UNREAD, UNSENT, KernelBuffers
 from redpoll.wire.transfer import LONG
 
 pytestmark = pytest.mark.skipif(
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 TCP = socket.IPPROTO_TCP
-TCP_INFO_SIZE = 104
+TCP_INFO_SIZE = 152
 
 
 @pytest.fixture
@@ -34,8 +34,12 @@ def unsent(sock: socket.socket) -> int:
     return sock.getsockopt(TCP, socket.TCP_NOTSENT_LOWAT)
 
 
-def window(sock: socket.socket) -> int:
-    return sock.getsockopt(TCP, socket.TCP_WINDOW_CLAMP)
+def buffer(sock: socket.socket) -> int:
+    return sock.getsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF)
+
+
+def locked(sock: socket.socket) -> int:
+    return sock.getsockopt(socket.SOL_SOCKET, 72)
 
 
 def test_sending(pair: tuple[socket.socket, socket.socket]) -> None:
@@ -52,40 +56,39 @@ def test_sending(pair: tuple[socket.socket, socket.socket]) -> None:
 
 
 def test_receiving(pair: tuple[socket.socket, socket.socket]) -> None:
-    """While a long body comes in the window is small, also when the system has made it larger; after it, it may grow."""
+    """While a long body comes in the receive buffer is small, and after it the system may enlarge it as it likes."""
     sock = pair[1]
     buffers = KernelBuffers(sock)
     buffers.receiving(False)
-    assert window(sock) != WINDOW
-    buffers.receiving(True)
-    assert window(sock) == WINDOW
-    sock.setsockopt(TCP, socket.TCP_WINDOW_CLAMP, 4 * WINDOW)
-    for _ in range(20):
+    before = buffer(sock)
+    for _ in range(2):
         buffers.receiving(True)
-    assert window(sock) == WINDOW
+        assert buffer(sock) == 2 * UNREAD != before
+        assert locked(sock)
     buffers.receiving(False)
-    assert window(sock) > 100 * WINDOW
+    assert not locked(sock)
 
 
-def test_who_is_far_away_keeps_its_window(
-    pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("name", "value"), [("NEAR", 0.0), ("_BUFFER_LOCK", 9999)])
+def test_who_keeps_its_buffer(
+    name: str, value: float, pair: tuple[socket.socket, socket.socket], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A window of half a megabyte would slow a link of a long round trip down: there the system chooses."""
-    monkeypatch.setattr(kernel_buffers, "NEAR", 0.0)
+    """A small buffer would slow a link of a long round trip down, and for good where it cannot be enlarged again."""
+    monkeypatch.setattr(kernel_buffers, name, value)
     sock = pair[1]
-    before = window(sock)
+    before = buffer(sock)
     buffers = KernelBuffers(sock)
-    for _ in range(20):
-        buffers.receiving(True)
-    assert window(sock) == before
+    buffers.receiving(True)
+    buffers.receiving(False)
+    assert (buffer(sock), locked(sock)) == (before, 0)
 
 
 def test_the_round_trip_time_is_where_it_is_looked_for(pair: tuple[socket.socket, socket.socket]) -> None:
-    """On loopback the smoothed round-trip time, where tcp_info has it, is above nothing and below a tenth of a second."""
+    """On loopback the shortest round-trip time, where tcp_info has it, is above nothing and below a tenth of a second."""
     one, other = pair
     other.sendall(b"x")
     one.recv(1)
-    (microseconds,) = struct.unpack_from("=68xI", one.getsockopt(TCP, socket.TCP_INFO, TCP_INFO_SIZE))
+    (microseconds,) = struct.unpack_from("=148xI", one.getsockopt(TCP, socket.TCP_INFO, TCP_INFO_SIZE))
     assert 0 < microseconds < 100_000
 
 

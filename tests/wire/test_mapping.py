@@ -21,18 +21,35 @@ def test_where_there_are_mappings() -> None:
 
 def test_grows_and_keeps_what_it_has() -> None:
     """Bytes stay where they were written as it grows, behind them are zeros, and all of it can be written to."""
-    memory = Mapping(10)
+    memory = Mapping(10, 3 * MIB)
     memory[:10] = b"0123456789"
-    memory.resize(3 * MIB)
-    assert memory[:11] == b"0123456789\0"
+    for length in (11, 5_000, MIB, MIB + 1, 3 * MIB):
+        memory.grow(length)
+        assert len(memory) == length
+        assert memory[:11] == b"0123456789\0"
     view = memoryview(memory)
     view[-1] = 7
     assert (len(view), view[3 * MIB - 1]) == (3 * MIB, 7)
 
 
+def test_it_moves_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Growing step by step uses addresses up a few times alone, and never has more of them than it may grow to."""
+    resized = []
+
+    def resize(memory: Mapping, size: int) -> None:
+        resized.append(size)
+        mmap.mmap.resize(memory, size)
+
+    monkeypatch.setattr(Mapping, "resize", resize)
+    memory = Mapping(MIB, 1000 * MIB)
+    for length in range(2 * MIB, 1001 * MIB, MIB):
+        memory.grow(length)
+    assert resized == [*(MIB << power for power in range(1, 10)), 1000 * MIB]
+
+
 def test_only_what_is_about_to_be_filled_is_there() -> None:
     """A mapping of 1 GiB takes memory for what was made ready, `AHEAD` bytes at a time, and for nothing else."""
-    memory = Mapping(1024 * MIB)
+    memory = Mapping(1024 * MIB, 1024 * MIB)
     before = resident_bytes()
     for filled in range(0, 16 * MIB, 1000):
         memory.make(filled)
@@ -45,7 +62,7 @@ def test_only_what_is_about_to_be_filled_is_there() -> None:
 def test_without_the_call_pages_are_made_as_they_are_written(monkeypatch: pytest.MonkeyPatch) -> None:
     """A system that cannot make pages ahead is asked once, and the memory works all the same."""
     monkeypatch.setattr(mapping, "_MADV_POPULATE_WRITE", 9999)
-    memory = Mapping(MIB)
+    memory = Mapping(MIB, MIB)
     memory.make(0)
     assert memory.made == sys.maxsize
     memory.make(mmap.PAGESIZE)

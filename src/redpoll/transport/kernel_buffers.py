@@ -8,25 +8,24 @@ from __future__ import annotations
 import socket
 import struct
 
-__all__ = ["NEAR", "UNSENT", "WINDOW", "KernelBuffers"]
+__all__ = ["NEAR", "UNREAD", "UNSENT", "KernelBuffers"]
 
-#: Bytes of a link with a long body that the system holds at most which are not sent yet, and which are not read yet.
-UNSENT = 128 * 1024
-WINDOW = 512 * 1024
+#: Bytes of a link with a long body that the system holds at most which are not sent yet.
+UNSENT = 64 * 1024
 
-#: Round-trip time in seconds up to which `WINDOW` bytes keep a link busy: 8 Gbit/s with the longest. What is further away
-#: gets the window that the system thinks best.
-NEAR = 0.0005
+#: The receive buffer of such a link, bytes; Linux takes twice as many, for what it notes of them.
+UNREAD = 128 * 1024
 
-# The window grows by itself as bytes are read: it is set again after so many reads.
-_READS = 8
+#: Round-trip time in seconds, the shortest that was seen, up to which such a buffer keeps a link busy: 10 Gbit/s with the
+#: longest. What is further away gets the one that the system thinks best.
+NEAR = 0.0002
 
-# Linux's own: how the window is limited without taking back what was offered, and where in tcp_info the round-trip time is.
+# Linux's own. The limit of what is not sent; the lock that a receive buffer of a set size has, and that can be taken off
+# again, since Linux 5.14; and where in tcp_info the shortest round-trip time is, in microseconds, since 4.6.
 _UNSENT: int = getattr(socket, "TCP_NOTSENT_LOWAT", 0)
-_WINDOW: int = getattr(socket, "TCP_WINDOW_CLAMP", 0)
+_BUFFER_LOCK = 72
 _INFO: int = getattr(socket, "TCP_INFO", 0)
-_ROUND_TRIP = struct.Struct("=68xI")
-_UNLIMITED = 1 << 30
+_ROUND_TRIP = struct.Struct("=148xI")
 
 
 class KernelBuffers:
@@ -35,46 +34,47 @@ class KernelBuffers:
     Where the system has no such limits, or the link is not TCP, nothing is done.
     """
 
-    __slots__ = ("_reads", "_sent_long", "_socket")
+    __slots__ = ("_narrow", "_received_long", "_sent_long", "_socket")
 
     def __init__(self, sock: socket.socket | None) -> None:
         tcp = sock is not None and sock.family in (socket.AF_INET, socket.AF_INET6)
-        self._socket = sock if tcp and _UNSENT and _WINDOW and _INFO else None
+        self._socket = sock if tcp and _UNSENT and _INFO else None
         self._sent_long = False
-        self._reads = 0
+        self._received_long = False
+        self._narrow = False
 
     def sending(self, long: bool) -> None:
         """Say whether what is written next is of a long body."""
         if long is not self._sent_long and self._socket is not None:
             self._sent_long = long
             # 0 is the system's own choice again.
-            self._set(self._socket, _UNSENT, UNSENT if long else 0)
+            self._set(self._socket, socket.IPPROTO_TCP, _UNSENT, UNSENT if long else 0)
 
     def receiving(self, long: bool) -> None:
-        """Say, after each read, whether a long body is under way."""
-        if self._socket is None:
+        """Say whether a long body is under way."""
+        if long is self._received_long or self._socket is None:
             return
+        self._received_long = long
         if not long:
-            if self._reads:
-                self._reads = 0
-                self._set(self._socket, _WINDOW, _UNLIMITED)
-        elif self._reads % _READS:
-            self._reads += 1
-        elif self._reads or _is_near(self._socket):
-            self._reads += 1
-            self._set(self._socket, _WINDOW, WINDOW)
+            if self._narrow:
+                self._narrow = False
+                self._set(self._socket, socket.SOL_SOCKET, _BUFFER_LOCK, 0)
+        elif _may_narrow(self._socket):
+            self._narrow = True
+            self._set(self._socket, socket.SOL_SOCKET, socket.SO_RCVBUF, UNREAD)
 
-    def _set(self, sock: socket.socket, option: int, value: int) -> None:
+    def _set(self, sock: socket.socket, level: int, option: int, value: int) -> None:
         try:
-            sock.setsockopt(socket.IPPROTO_TCP, option, value)
+            sock.setsockopt(level, option, value)
         except OSError:
             # The connection is gone, or this system knows the name and not the thing: it holds what it likes.
             self._socket = None
 
 
-def _is_near(sock: socket.socket) -> bool:
-    """Whether the other end is so near that a small window is enough."""
+def _may_narrow(sock: socket.socket) -> bool:
+    """Whether the other end is so near that a small buffer is enough, and the system can be told to enlarge it again."""
     try:
+        sock.getsockopt(socket.SOL_SOCKET, _BUFFER_LOCK)
         info = sock.getsockopt(socket.IPPROTO_TCP, _INFO, _ROUND_TRIP.size)
     except OSError:
         return False

@@ -150,7 +150,7 @@ class Assembly:
             self._grow(min(wanted, len(_ZEROS)))
         if isinstance(buffer, Mapping):
             buffer.make(self.filled)
-        return memoryview(buffer)[self.filled : self.filled + wanted]
+        return memoryview(buffer)[self.filled : min(self.filled + wanted, len(buffer))]
 
     def append(self, data: memoryview) -> None:
         """Copy bytes that arrived in another buffer; they must not reach beyond the body."""
@@ -179,7 +179,7 @@ class Assembly:
         if self.memory is not None:
             self.memory.bodies += missing
         if isinstance(buffer, Mapping):
-            buffer.resize(size + missing)
+            buffer.grow(size + missing)
             return
         while missing > 0:
             step = min(missing, len(_ZEROS))
@@ -190,5 +190,5 @@ class Assembly:
 def _memory(total: int, size: int) -> Buffer:
     """Memory for the first bytes of a body."""
     if MAPS and total > MAPPED and size:
-        return Mapping(size)
+        return Mapping(size, total)
     return bytearray(size)
