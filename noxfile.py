@@ -22,7 +22,7 @@ nox.options.sessions = ["lint", "types", "docs", f"tests-{RUNNING}"]
 ON_A_LOOP = "asyncio and not interop and not nightly"
 # Tests wait for processes and sockets half of their time.
 PARALLEL = ["-n", str(2 * (os.cpu_count() or 1))]
-# What takes time because networks and frozen processes do; once on each interpreter is enough.
+# What takes time because networks and frozen processes do; once on the oldest and on the newest interpreter is enough.
 _SLOW = [
     "node/test_computing.py",
     "node/test_faults.py",
@@ -33,7 +33,7 @@ _SLOW = [
 ]
 NOT_AGAIN = [f"--deselect=tests/{name}" for name in _SLOW]
 # What takes the processor's time because it does all things thousands of times; once is enough.
-NOT_ELSEWHERE = ["--deselect=tests/leaks"]
+NOT_ELSEWHERE = [f"--deselect=tests/{name}" for name in ("fuzz", "leaks", "promise")]
 
 LIBCHIRP = "libchirp==1.2.1b3"
 LIBCHIRP_PYTHON = "3.11"
@@ -48,7 +48,10 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run("pytest", *session.posargs)
         return
-    session.run("pytest", *PARALLEL, *(NOT_ELSEWHERE if session.python != RUNNING else []))
+    less = [] if session.python == RUNNING else NOT_ELSEWHERE
+    if session.python not in (RUNNING, PYTHONS[-1]):
+        less = [*less, *NOT_AGAIN]
+    session.run("pytest", *PARALLEL, *less)
     if session.python == RUNNING:
         session.run("pytest", "-q", "-n", "auto", *NOT_AGAIN, "--asyncio-debug", "-m", ON_A_LOOP)
     if session.python == PYTHONS[-1]:

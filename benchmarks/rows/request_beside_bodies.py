@@ -24,8 +24,8 @@ ROW = Row(
     name="request_beside_bodies",
     title="round trip of a request of 1 byte while bodies of 1 GiB flow the same way on the same link",
     notes=(
-        "One request open, and one body after another; serializer buffer, slots=2. Bodies go in fragments of 1 MiB, the",
-        "default: a small frame waits for one fragment at most, and for what the system holds of those before it.",
+        "One request open, and one body after another; serializer buffer, slots=2. Bodies so long go in fragments of",
+        "128 KiB: a small frame waits for one fragment at most, and for what the system holds of those before it.",
     ),
     contenders=[
         contender

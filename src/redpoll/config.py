@@ -140,7 +140,7 @@ class Config:
 
     fragment_size: int = _MIB
     """Size above which a message to a redpoll peer travels in fragments of this size, so that others pass between
-    them, 4,096 to 2**30 (default 1 MiB)."""
+    them, 4,096 to 2**30 (default 1 MiB). Those of a message above 16 MiB have 128 KiB at most."""
 
     max_connections: int = 10_000
     """Links at a time, those still in their handshake included, 1 to 4,294,967,295; further ones are closed when

@@ -20,6 +20,7 @@ NAMES = (
     "bytes_data",
     "json_data",
     "msgpack_data",
+    "pickle_data",
     "certificates",
 )
 

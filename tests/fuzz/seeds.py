@@ -4,10 +4,20 @@ from __future__ import annotations
 
 import base64
 import struct
+from array import array
+from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Mapping
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from fractions import Fraction
+from ipaddress import ip_address
+from pathlib import PurePosixPath
+from typing import Any
+from uuid import UUID
 
+from redpoll.serializers import pickle
 from tests.fuzz.catalogue import CORPUS
-from tests.fuzz.targets import certificates, link
+from tests.fuzz.targets import certificates, link, pickle_data
 from tests.fuzz.targets.parser import ANNOUNCED, ASKING, BARE, FLAT, LEAVING, PLAIN, TAKES_ALL, ZEROS_BEHIND
 from tests.wire.support import (
     ACK,
@@ -52,6 +62,7 @@ def seeds() -> dict[str, dict[str, bytes]]:
         "bytes_data": {"bytes": b"\x00sixteen bytes..", "steps": b"\x29" + bytes(range(40)), "empty": b"\x00"},
         "json_data": _json(),
         "msgpack_data": _msgpack(),
+        "pickle_data": _pickles(),
         "certificates": _files(),
     }
 
@@ -288,6 +299,32 @@ def _msgpack() -> dict[str, bytes]:
         "more-behind": b"\xc0\xc0",
         "empty": b"",
     }
+
+
+def _pickles() -> dict[str, bytes]:
+    values: dict[str, Any] = {
+        "plain": {"a": [1, -2.5, None, True], "b": (b"bytes", "text", 1 << 70), "c": {1, 2}, "d": frozenset((3,))},
+        "times": [date(2026, 1, 2), datetime(2026, 1, 2, 3, 4, 5, 6, UTC), timedelta(1, 2, 3), time(4, 5)],
+        "numbers": [Decimal("1.50"), Fraction(2, 3), 1 + 2j, array("d", (1.0, 2.0))],
+        "containers": [deque((1, 2), 5), OrderedDict(a=1), Counter("abca"), defaultdict(list, a=[1])],
+        "part": [memoryview(bytes(range(256)) * 9), bytearray(b"can be written to")],
+        "paths": [PurePosixPath("/a/b"), UUID(int=7), ip_address("::1")],
+    }
+    circle: list[Any] = []
+    circle.append(circle)
+    found = {name: bytes([pickle_data.FRAMED]) + bytes(pickle.encode(value)) for name, value in values.items()}
+    found["circle"] = bytes([pickle_data.FRAMED]) + bytes(pickle.encode(circle))
+    streams = {
+        "call-of-eval": b"\x80\x05\x8c\x08builtins\x94\x8c\x04eval\x94\x93\x94\x8c\x011\x85R.",
+        "call-by-text": b"\x80\x05cos\nsystem\n(X\x04\x00\x00\x00truetR.",
+        "state": b"\x80\x05\x8c\x08datetime\x8c\x04date\x93)\x81}\x8c\x01aK\x01sb.",
+        "memo-far-away": b"\x80\x05Nr\xff\xff\xff\x7f.",
+        "frame-too-long": b"\x80\x05\x95\xff\xff\xff\xff\xff\xff\xff\x7fN.",
+        "deep": b"\x80\x05" + b"]" * 600 + b"a" * 599 + b".",
+        "key-of-many": b"\x80\x05K\x01" + b"\x94h\x00\x86" * 30 + b"\x90.",
+        "empty": b"",
+    }
+    return found | {name: bytes([pickle_data.STREAM]) + stream for name, stream in streams.items()}
 
 
 def _files() -> dict[str, bytes]:

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from redpoll.errors import Expired
 from redpoll.serializers import gather
 from redpoll.wire.outgoing import Body, Payload
-from redpoll.wire.transfer import LONG, TURN, Transfer, Transfers
+from redpoll.wire.transfer import LONG, LONG_PIECE, TURN, Transfer, Transfers
 from tests.wire.support import (
     CONTINUED,
     FRAGMENT,
@@ -229,3 +229,16 @@ def test_long_bodies() -> None:
     """A body is a long one if it has more than `LONG` bytes."""
     assert not fragments(bytes(LONG), LONG).long
     assert fragments(bytes(LONG + 1), LONG).long
+
+
+def test_long_bodies_go_in_small_pieces() -> None:
+    """A long body goes in pieces of `LONG_PIECE` bytes at most, any other one in those that were asked for."""
+    for size, piece, expected in (
+        (LONG, 4 * LONG_PIECE, 4 * LONG_PIECE),
+        (LONG + 1, 4 * LONG_PIECE, LONG_PIECE),
+        (LONG + 1, 1000, 1000),
+    ):
+        transfer = fragments(bytes(size), piece)
+        for _ in range(3):
+            pieces, _ = transfer.take()
+            assert len(pieces[1]) == expected

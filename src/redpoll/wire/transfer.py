@@ -6,7 +6,7 @@ from redpoll.serializers.parts import Parts
 from redpoll.wire.frames import PREAMBLE, TOTAL, Control, Kind
 from redpoll.wire.outgoing import Body, Outgoing
 
-__all__ = ["LONG", "TURN", "Transfer", "Transfers"]
+__all__ = ["LONG", "LONG_PIECE", "TURN", "Transfer", "Transfers"]
 
 #: Pieces of one body that are written before the next one has its turn: most bodies go out, arrive and are let go one
 #: after another, so that both ends use the same memory again while the processor's cache has it.
@@ -16,6 +16,9 @@ TURN = 4
 #: A body of more bytes than this is a long one: its link's owner sees to it that what goes beside it does not wait behind
 #: what the system holds of it.
 LONG = 16 * 1024 * 1024
+
+#: Bytes that a long body goes in at a time, where `fragment_size` is more: as fast, and what passes waits for less.
+LONG_PIECE = 128 * 1024
 
 
 class Transfer:
@@ -37,7 +40,7 @@ class Transfer:
         self._first = b""
         body = out.body
         self._view: Parts | memoryview = body if isinstance(body, Parts) else memoryview(body).cast("B")
-        self._piece = piece
+        self._piece = min(piece, LONG_PIECE) if self.long else piece
         self._offset = 0
 
     @property
