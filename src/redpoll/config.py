@@ -151,12 +151,12 @@ class Config:
 
     memory_limit: int | None = _GIB
     """Bytes that the node holds in all, 1 to 2**63-1 (default 1 GiB): large messages that are here in part, what waits
-    for a slot, what waits to be sent, acknowledgements and the like that peers do not read, and 64 KiB for each link with
-    TLS. What a handler has in its hands does not count: slots bound it; nor do answers that a peer does not read, up to
-    4 MiB and one of any size for each link. At the limit no message above 64 KiB begins to arrive, and its link waits; of
-    those that have begun the one with the most bytes here goes on. The link with the most of what hardly moved for 5 s is
-    closed, and what waited for 8 s is refused as `Busy`. Large sends fail with `QueueFull`, and small ones once what waits
-    to be sent is this much by itself. A message of any legal size passes where nothing is held. None: no limit."""
+    for a slot, what waits to be sent, answers, acknowledgements and the like that peers do not read, and 64 KiB for each
+    link with TLS. What a handler has in its hands does not count: slots bound it. At the limit no message above 64 KiB
+    begins to arrive, and its link waits; of those that have begun the one with the most bytes here goes on. The link with
+    the most of what hardly moved for 5 s is closed, and what waited for 8 s is refused as `Busy`. Large sends fail with
+    `QueueFull`, and small ones once what waits to be sent is this much by itself. A message of any legal size passes where
+    nothing is held. None: no limit."""
 
     send_queue_limit: int = 100_000
     """Messages that wait to be sent to one peer, and requests to it that are done and wait for their answers, 1 to

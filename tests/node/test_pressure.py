@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from redpoll import TLS, Busy, Message, Node, PeerLost, QueueFull, Refused
+from redpoll import TLS, Busy, Message, Node, PeerLost, QueueFull, Received, Refused
 from redpoll.errors import REFUSALS
 from redpoll.node import pressure
 from redpoll.stats import TurnedAway
@@ -32,7 +32,7 @@ from tests.node.support import (
 from tests.ports import free_port
 
 MIB = 1024 * 1024
-CONTINUED = 0x80
+CONTINUED, WANTED = 0x80, 0x10
 
 
 @pytest.fixture(autouse=True)
@@ -200,6 +200,42 @@ async def test_what_is_not_read_is_memory() -> None:
         with pytest.raises((DisconnectedError, ConnectionError)):
             await write_on(link, burst)
         await until(lambda: away(node).memory_closed, "the link to be closed")
+        await until(lambda: not node.stats().memory_held, "its memory")
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("short_times")
+async def test_answers_that_are_not_read_are_memory() -> None:
+    """Large answers that strangers ask for and do not read count; their links are closed, and others are answered."""
+
+    def answer(message: Received[bytes]) -> bytes:
+        return bytes(12 * MIB) if message.data == b"much" else b"little"
+
+    async with make(answer, memory_limit=8 * MIB) as node, make() as client, AsyncExitStack() as stack:
+        links = [await stack.enter_async_context(raw_dialling(node, port=0)) for _ in range(4)]
+        for link in links:
+            for _ in range(3):
+                await link.write_all(link.message(b"much", kind=REQ_ACK | WANTED).encode())
+        await until(lambda: node.stats().memory_held > 8 * MIB, "the answers")
+        await until(lambda: away(node).memory_closed, "a link to be closed")
+        assert (await within(client.request(to(node, b"small")))).data == b"little"
+        await until(lambda: node.stats().memory_held < 8 * MIB, "room")
+        for link in links:
+            link.close()
+        await until(lambda: not node.stats().memory_held, "the rest")
+
+
+@pytest.mark.asyncio
+@pytest.mark.usefixtures("short_times")
+async def test_who_reads_a_large_answer_slowly_is_waited_for() -> None:
+    """An answer of which something is read lasts as long as it takes, at the limit too."""
+    async with make(lambda message: bytes(20 * MIB), memory_limit=MIB) as node, raw_dialling(node, port=0) as link:
+        await link.write_all(link.message(b"", kind=REQ_ACK | WANTED).encode())
+        await until(lambda: node.stats().memory_held > MIB, "the answer")
+        for _ in range(20 * 4):
+            await link.read(256 * 1024)
+            await asyncio.sleep(0.01)
+        assert not away(node).memory_closed
         await until(lambda: not node.stats().memory_held, "its memory")
 
 

@@ -359,6 +359,8 @@ class Connection(asyncio.BufferedProtocol):
             self.outflow.handed = link.bytes_sent - transport.get_write_buffer_size()
         if not link.writable:
             self.outflow.left = transport.get_write_buffer_size()
+            if link.transfers.owed:
+                self.outflow.charge()
             return
         if link.written:
             peer = link.peer

@@ -73,6 +73,12 @@ class Outflow:
         if transport is not None:
             self.admits(transport, 0)
 
+    def charge(self) -> None:
+        """Charge the node's memory with what waits because the other end does not take it."""
+        link = self._connection.link
+        link.memory.heaps_up(link, self._unread + link.out_bytes + link.transfers.owed)
+        self._connection.keeper.backed_up()
+
     def admits(self, transport: asyncio.Transport, size: int) -> bool:
         """Count what is added to a full transport; False if the other end takes too little of it, and the link is closed."""
         connection = self._connection
@@ -81,8 +87,7 @@ class Outflow:
         self._unread = max(0, self._unread - taken) + size
         # Behind a message of libchirp's that is half written nothing was given to the transport.
         waiting = self._unread + link.out_bytes
-        link.memory.heaps_up(link, waiting)
-        connection.keeper.backed_up()
+        self.charge()
         if waiting <= UNREAD_LIMIT:
             return True
         if connection.error is None:

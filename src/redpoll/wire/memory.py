@@ -49,7 +49,7 @@ class Memory:
         bodies: Memory of large bodies that are here in part.
         inboxes: What waits for a slot, at most.
         queues: What waits to be sent.
-        outputs: Acknowledgements and the like that are added to transports whose other ends do not read.
+        outputs: Answers, acknowledgements and the like that wait for other ends which do not read.
         links: The fixed charge of links.
         unfinished: The bodies in part, oldest first, and the links that they come over.
         waiting: Links that stand still because of the limit, and since when: seconds on the owner's clock.

@@ -54,6 +54,11 @@ class Transfer:
         return len(self._view) > LONG
 
     @property
+    def left(self) -> int:
+        """Bytes that were not written yet."""
+        return len(self._view) - self._offset
+
+    @property
     def turn_is_over(self) -> bool:
         """Whether `TURN` pieces were written since its turn began."""
         return self._offset // self._piece % TURN == 0
@@ -106,6 +111,11 @@ class Transfers(list[Transfer]):
         """Bytes of the answers among these, but for the largest one."""
         sizes = [len(each.out.body) for each in self if each.answer]
         return sum(sizes) - max(sizes, default=0)
+
+    @property
+    def owed(self) -> int:
+        """Bytes of the answers among these that were not written yet."""
+        return sum(each.left for each in self if each.answer)
 
     def stop(self, out: Outgoing) -> Transfer | None:
         """Write no further piece of a sending; None if there is none, or if half a frame would be left."""
