@@ -306,7 +306,12 @@ def _pickles() -> dict[str, bytes]:
         "plain": {"a": [1, -2.5, None, True], "b": (b"bytes", "text", 1 << 70), "c": {1, 2}, "d": frozenset((3,))},
         "times": [date(2026, 1, 2), datetime(2026, 1, 2, 3, 4, 5, 6, UTC), timedelta(1, 2, 3), time(4, 5)],
         "numbers": [Decimal("1.50"), Fraction(2, 3), 1 + 2j, array("d", (1.0, 2.0))],
-        "containers": [deque((1, 2), 5), OrderedDict(a=1), Counter("abca"), defaultdict(list, a=[1])],
+        "containers": [
+            deque((1, 2), 5),
+            OrderedDict(first=1),
+            Counter({"left": 2, "right": 1}),
+            defaultdict(list, other=[1]),
+        ],
         "part": [memoryview(bytes(range(256)) * 9), bytearray(b"can be written to")],
         "paths": [PurePosixPath("/a/b"), UUID(int=7), ip_address("::1")],
     }
