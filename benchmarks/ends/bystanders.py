@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import socket
 import struct
-from collections import deque
 from contextlib import suppress
 from typing import Any
 
 from benchmarks.control import Control, Countdown, Fields, arguments, now, run_async, serve_counting
+from benchmarks.ends.redpoll import keep_open
 from redpoll import Address, Message, Node, RedpollError
 
 #: Seconds that the slow peer takes for a message.
@@ -70,24 +70,13 @@ async def send(control: Control, options: Fields) -> None:
                 ]
                 await asyncio.sleep(0.2)
             started = now()
-            await _send(node, good, job)
+            await keep_open(node, good, job)
             control.write(started=started, finished=now())
             for task in others:
                 task.cancel()
             if others:
                 await asyncio.wait(others)
         await node.stop(0)
-
-
-async def _send(node: Node[Any], address: Address, job: Fields) -> None:
-    data = bytes(job["size"])
-    flying: deque[asyncio.Future[None]] = deque()
-    for _ in range(job["count"]):
-        if len(flying) == job["open"]:
-            await flying.popleft()
-        flying.append(node.send(Message(data, address)))
-    for future in flying:
-        await future
 
 
 async def _keep(node: Node[Any], address: Address, job: Fields) -> None:

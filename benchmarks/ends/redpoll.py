@@ -128,6 +128,18 @@ async def send_futures(control: Control, options: Fields) -> None:
             control.write(started=started, finished=now())
 
 
+async def keep_open(node: Node[Any], address: Address, job: Fields) -> None:
+    """Send a job's messages, its number of them open; the oldest is awaited before the next is begun."""
+    data = bytes(job["size"])
+    flying: deque[asyncio.Future[None]] = deque()
+    for _ in range(job["count"]):
+        if len(flying) == job["open"]:
+            await flying.popleft()
+        flying.append(node.send(Message(data, address)))
+    for future in flying:
+        await future
+
+
 async def send_many(control: Control, options: Fields) -> None:
     """Send each job's messages by `send_many`: each a message of its own, or with ``again`` one again and again."""
     address = Address.parse(options["address"])

@@ -13,11 +13,11 @@ import os
 import random
 import struct
 import sys
-from collections import deque
 from contextlib import asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any
 
 from benchmarks.control import Control, Countdown, Fields, arguments, now, run_async
+from benchmarks.ends.redpoll import keep_open
 from benchmarks.memory import allow_descriptors, resident_bytes
 from redpoll import Address, Message, Node
 
@@ -59,19 +59,8 @@ async def send(control: Control, options: Fields) -> None:
             number = min(options["strangers"], job["count"])
             async with _disturbed(options, number):
                 started = now()
-                await _send(node, address, job)
+                await keep_open(node, address, job)
                 control.write(started=started, finished=now())
-
-
-async def _send(node: Node[Any], address: Address, job: Fields) -> None:
-    data = bytes(job["size"])
-    flying: deque[asyncio.Future[None]] = deque()
-    for _ in range(job["count"]):
-        if len(flying) == job["open"]:
-            await flying.popleft()
-        flying.append(node.send(Message(data, address)))
-    for future in flying:
-        await future
 
 
 @asynccontextmanager

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from redpoll import TLS
+from redpoll.node import admission, claims
 from redpoll.testing.certificates import Certificates
 from tests.node.encrypted import Make
 
@@ -19,3 +20,16 @@ def issued(redpoll_pki: Certificates) -> Make:
         return TLS(certificate=redpoll_pki.issue(), **options)
 
     return issue
+
+
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claims have less time."""
+    monkeypatch.setattr(admission, "CLAIM_TIMEOUT", 0.05)
+    monkeypatch.setattr(claims, "DOUBT_TIMEOUT", 0.05)
+
+
+@pytest.fixture
+def late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Claims have more time than a test."""
+    monkeypatch.setattr(admission, "CLAIM_TIMEOUT", 600.0)

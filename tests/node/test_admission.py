@@ -11,8 +11,6 @@ from typing import Any
 import pytest
 
 from redpoll import TLS, Message, Node, NotSent, PeerLost
-from redpoll.node import admission as admission_module
-from redpoll.node import claims as claims_module
 from redpoll.node.hooks import PeerInfo
 from redpoll.pki import CA, Chain
 from redpoll.testing.certificates import Certificates
@@ -25,19 +23,6 @@ pytestmark = pytest.mark.asyncio
 
 RETRY, WANTED, PING, PONG, GOODBYE, SESSION = 0x08, 0x10, 0x0C, 0x14, 0x1C, 0x3C
 BLANK = bytes(16)
-
-
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claims have less time."""
-    monkeypatch.setattr(admission_module, "CLAIM_TIMEOUT", 0.05)
-    monkeypatch.setattr(claims_module, "DOUBT_TIMEOUT", 0.05)
-
-
-@pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claims have more time than a test."""
-    monkeypatch.setattr(admission_module, "CLAIM_TIMEOUT", 600.0)
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ import pytest
 
 from redpoll import Address, Message, Node
 from redpoll.node import admission as admission_module
-from redpoll.node import claims as claims_module
 from redpoll.node.claims import DOUBT_TIMEOUT, Claims
 from redpoll.node.hooks import PeerInfo
 from redpoll.node.peers import Peers
@@ -311,19 +310,6 @@ async def frames_until_pong(link: RawLink) -> list[Frame]:
     while (frame := await within(link.read_frame())).kind != PONG:
         found.append(frame)
     return found
-
-
-@pytest.fixture
-def soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claims have less time."""
-    monkeypatch.setattr(admission_module, "CLAIM_TIMEOUT", 0.05)
-    monkeypatch.setattr(claims_module, "DOUBT_TIMEOUT", 0.05)
-
-
-@pytest.fixture
-def late(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Claims have more time than a test."""
-    monkeypatch.setattr(admission_module, "CLAIM_TIMEOUT", 600.0)
 
 
 @pytest.mark.asyncio

@@ -234,7 +234,7 @@ async def test_who_reads_a_large_answer_slowly_is_waited_for() -> None:
         await until(lambda: node.stats().memory_held > MIB, "the answer")
         for _ in range(20 * 4):
             await link.read(256 * 1024)
-            await asyncio.sleep(0.01)
+            await elapse(0.01)
         assert not away(node).memory_closed
         await until(lambda: not node.stats().memory_held, "its memory")
 

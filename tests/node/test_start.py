@@ -212,10 +212,8 @@ def test_started_outside_asyncio() -> None:
         starting.send(None)
 
 
-@pytest.mark.asyncio
-async def test_started_twice_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of two starts at once the second is a UsageError, and the node that runs is the first's."""
-    loop = asyncio.get_running_loop()
+def slow_lookup(monkeypatch: pytest.MonkeyPatch) -> tuple[asyncio.Event, asyncio.Event]:
+    """Make looking names up wait: it sets the first event when it is asked, and goes on with the second."""
     asked, found = asyncio.Event(), asyncio.Event()
 
     async def slow(host: str, port: int, **_: object) -> list[Any]:
@@ -223,7 +221,14 @@ async def test_started_twice_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
         await found.wait()
         return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
 
-    monkeypatch.setattr(loop, "getaddrinfo", slow, raising=False)
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", slow, raising=False)
+    return asked, found
+
+
+@pytest.mark.asyncio
+async def test_started_twice_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of two starts at once the second is a UsageError, and the node that runs is the first's."""
+    asked, found = slow_lookup(monkeypatch)
     node = make(host="some-name")
     start = asyncio.ensure_future(node.start())
     await within(asked.wait())
@@ -240,15 +245,7 @@ async def test_started_twice_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.asyncio
 async def test_stop_during_start(monkeypatch: pytest.MonkeyPatch) -> None:
     """A node that is stopped while it starts does not run afterwards."""
-    loop = asyncio.get_running_loop()
-    asked, found = asyncio.Event(), asyncio.Event()
-
-    async def slow(host: str, port: int, **_: object) -> list[Any]:
-        asked.set()
-        await found.wait()
-        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", port))]
-
-    monkeypatch.setattr(loop, "getaddrinfo", slow, raising=False)
+    asked, found = slow_lookup(monkeypatch)
     node = make(host="some-name")
     start = asyncio.ensure_future(node.start())
     await within(asked.wait())

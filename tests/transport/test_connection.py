@@ -464,7 +464,7 @@ async def test_a_link_in_use_is_not_idle() -> None:
         end = loop.time() + 0.6
         while loop.time() < end:
             await within(client.send(to(server)))
-            await asyncio.sleep(0.02)
+            await elapse(0.02)
         assert client.stats().reconnects == 0
 
 
@@ -480,7 +480,7 @@ async def test_nothing_is_lost_as_a_link_goes_idle(*, acknowledge: bool) -> None
         for number in range(60):
             data = number.to_bytes(2, "big")
             futures += [one.send(to(two, data)), two.send(to(one, data))][:: pauses.choice((1, -1))]
-            await asyncio.sleep(pauses.uniform(0.009, 0.016))
+            await elapse(pauses.uniform(0.009, 0.016))
         await within(asyncio.gather(*futures))
         for inbox in inboxes:
             await inbox.holds(60)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
@@ -185,18 +184,6 @@ async def test_name_is_free_again() -> None:
     with pytest.raises(ConfigError, match="another node of this process listens there"):
         InprocListener("here", End, loop)
     second.close()
-
-
-@pytest.fixture
-def other_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop that runs in a thread."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    yield loop
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
 
 
 async def test_node_on_another_loop(other_loop: asyncio.AbstractEventLoop) -> None:

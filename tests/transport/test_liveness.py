@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -114,18 +112,6 @@ async def test_a_blocked_loop_closes_no_link() -> None:
         assert client.stats().reconnects == 0
         for lost in (ours, theirs):
             assert (lost.suspect, lost.errors) == ([], [])
-
-
-@pytest.fixture
-def other_loop() -> Iterator[asyncio.AbstractEventLoop]:
-    """An event loop that runs in a thread."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever)
-    thread.start()
-    yield loop
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
 
 
 @pytest.mark.asyncio
