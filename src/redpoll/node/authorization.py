@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from redpoll.errors import NotAuthorized
+from redpoll.node.once_a_second import OnceASecond
 
 if TYPE_CHECKING:
     from redpoll.node.hooks import PeerInfo
@@ -19,9 +20,6 @@ __all__ = ["TURNED_AWAY_FOR", "Authorization"]
 
 #: Seconds that who is turned away has to read it and hang up.
 TURNED_AWAY_FOR = 1.0
-
-#: Seconds between two tracebacks of an `authorize` that raises: anybody can cause them.
-_TELL_EVERY = 1.0
 
 _logger = logging.getLogger("redpoll.node")
 
@@ -51,7 +49,7 @@ class Authorization:
         self._verdicts: dict[Connection, NotAuthorized | Literal[True] | None] = {}
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
         self._timers: dict[Connection, asyncio.TimerHandle] = {}
-        self._silent_until = float("-inf")
+        self._tracebacks = OnceASecond(loop)
 
     def allowed(self, connection: Connection) -> bool:
         """Whether a connection was let in."""
@@ -121,9 +119,7 @@ class Authorization:
             self._verdicts[connection] = True
 
     def _failed(self, connection: Connection, error: Exception) -> None:
-        now = self._loop.time()
-        if now >= self._silent_until:
-            self._silent_until = now + _TELL_EVERY
+        if self._tracebacks.may_tell():
             _logger.error("authorize raised, so the link is not let in", exc_info=error)
         self._refuse(connection, f"authorize raised {type(error).__name__}", error)
 
