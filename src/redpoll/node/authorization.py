@@ -96,7 +96,7 @@ class Authorization:
             said.close()
         self._over(connection, task)
         if not task.cancelling():
-            # Who cancels it has decided before.
+            # Else who cancelled it sees to the connection.
             self._tell_decided(connection)
 
     def _over(self, connection: Connection, task: asyncio.Task[None]) -> None:
@@ -114,7 +114,7 @@ class Authorization:
     def _late(self, connection: Connection) -> None:
         """It is waited for no longer, whatever `authorize` makes of its cancellation."""
         self._refuse(connection, f"authorize took longer than {self._timeout:g} s")
-        self._tasks[connection].cancel()
+        self._cancel(connection)
         self._tell_decided(connection)
 
     def _decide(self, connection: Connection, said: Any) -> None:
@@ -150,13 +150,16 @@ class Authorization:
         if timer is not None:
             timer.cancel()
 
+    def _cancel(self, connection: Connection) -> None:
+        task = self._tasks.get(connection)
+        if task is not None:
+            task.cancel()
+
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
         self._verdicts.pop(connection, None)
         self._disarm(connection)
-        task = self._tasks.get(connection)
-        if task is not None:
-            task.cancel()
+        self._cancel(connection)
 
     def stop(self) -> list[Connection]:
         """Wait for no word about those that came in: the node stops. Return them; nothing is taken from them."""
