@@ -123,7 +123,10 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_claims.py::test_a_stranger_becomes_a_peer_of_its_own",
             "node/test_claims.py::test_who_does_not_answer_leaves_doubt",
         ],
-        "how long `authorize` takes": ["node/test_authorization.py::test_no_answer_in_time_is_a_no"],
+        "how long `authorize` takes": [
+            "node/test_authorization.py::test_no_answer_in_time_is_a_no",
+            "node/test_authorization.py::test_a_late_yes_is_a_no",
+        ],
         "what comes over a link that `authorize` is asked about": ["node/test_authorization.py::test_what_comes_waits"],
         "what libchirp sends over a link that has to prove whose it is": [
             "node/test_admission.py::test_what_comes_before_it_is_known_whose_it_is"
@@ -173,7 +176,10 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "transport/test_connection.py::test_handshake_timeout_of_who_comes_in"
         ],
         "how long its TLS handshake takes": ["node/test_encryption.py::test_handshake_timeout_covers_tls"],
-        "lines of the log about strangers whose TLS failed": ["node/test_encryption.py::test_the_log_is_not_flooded"],
+        "lines of the log about strangers that were turned away": [
+            "node/test_encryption.py::test_the_log_is_not_flooded",
+            "node/test_strangers.py::test_many_strangers_are_told_of_in_one_line",
+        ],
         "how long looking a name up takes, and connecting to each address": [
             "node/test_dialler.py::test_connect_timeout",
             "node/test_dialler.py::test_connect_timeout_covers_looking_a_name_up",

@@ -22,7 +22,7 @@ PING, PONG, GOODBYE, SESSION = 0x0C, 0x14, 0x1C, 0x3C
 
 
 class Gate:
-    """An `authorize` that keeps what it is asked, and answers as told, in time."""
+    """An `authorize` that keeps what it is asked, and answers as told, in time or in spite of its cancellation."""
 
     def __init__(self, answer: bool = True, *, hold: bool = False) -> None:
         self.asked: list[PeerInfo] = []
@@ -44,6 +44,18 @@ class Gate:
             self.cancelled += 1
             raise
         return self.answer
+
+    async def stubborn(self, peer: PeerInfo) -> bool:
+        try:
+            return await self.later(peer)
+        except asyncio.CancelledError:
+            return self.answer
+
+    async def twice(self, peer: PeerInfo) -> bool:
+        try:
+            return await self.later(peer)
+        except asyncio.CancelledError:
+            return await self.later(peer)
 
 
 async def refusal(sending: asyncio.Future[Any]) -> NotAuthorized:
@@ -256,19 +268,31 @@ async def test_no_answer_in_time_is_a_no() -> None:
         assert (gate.cancelled, server.stats().turned_away.unauthorized) == (1, 1)
 
 
-async def test_one_that_is_cancelled_is_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An `authorize` that ends with a cancellation of its own lets nobody in."""
-    monkeypatch.setattr(authorization_module, "TURNED_AWAY_FOR", 0.05)
+@pytest.mark.parametrize("kind", ["stubborn", "twice"])
+async def test_a_late_yes_is_a_no(kind: str) -> None:
+    """When its time is over the other end is told no, whether `authorize` then says yes or goes on: it is not waited for."""
+    inbox, gate = Inbox(), Gate(hold=True)
+    async with (
+        make(inbox, authorize=getattr(gate, kind), handshake_timeout=0.1) as server,
+        make(listen=False) as client,
+    ):
+        await refusal(client.send(to(server), timeout=None))
+        assert gate.cancelled
+        gate.gate.set()
+        await until(lambda: server.stats().connections == client.stats().connections == 0, "the end of the link")
+        assert not inbox.begun
+        assert server.stats().turned_away.unauthorized == 1
+
+
+async def test_one_that_is_cancelled_is_a_no() -> None:
+    """An `authorize` that ends with a cancellation of its own lets nobody in, and who is not let in is told."""
 
     async def cancelled(peer: PeerInfo) -> bool:
         raise asyncio.CancelledError
 
-    async with make(Inbox(), authorize=cancelled) as server, make(listen=False, dial="once") as client:
-        future = client.send(to(server))
-        await until(lambda: server.stats().turned_away.unauthorized == 1, "the no")
-        await until(lambda: server.stats().connections == 0, "the end of the link")
-        await settle(future)
-        assert future.exception() is not None
+    async with make(Inbox(), authorize=cancelled) as server, make(listen=False) as client:
+        await refusal(client.send(to(server), timeout=None))
+        assert server.stats().turned_away.unauthorized == 1
 
 
 async def test_libchirp_is_not_let_in() -> None:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from redpoll.errors import NotAuthorized
+from redpoll.node.once_a_second import OnceASecond
 
 if TYPE_CHECKING:
     from redpoll.node.hooks import PeerInfo
@@ -19,9 +20,6 @@ __all__ = ["TURNED_AWAY_FOR", "Authorization"]
 
 #: Seconds that who is turned away has to read it and hang up.
 TURNED_AWAY_FOR = 1.0
-
-#: Seconds between two tracebacks of an `authorize` that raises: anybody can cause them.
-_TELL_EVERY = 1.0
 
 _logger = logging.getLogger("redpoll.node")
 
@@ -50,8 +48,9 @@ class Authorization:
         #: True: allowed, None: not known yet, else why not.
         self._verdicts: dict[Connection, NotAuthorized | Literal[True] | None] = {}
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
+        #: When an answer is too late; after a no, when the other end has had its time to read it.
         self._timers: dict[Connection, asyncio.TimerHandle] = {}
-        self._silent_until = float("-inf")
+        self._tracebacks = OnceASecond(loop)
 
     def allowed(self, connection: Connection) -> bool:
         """Whether a connection was let in."""
@@ -84,8 +83,10 @@ class Authorization:
         task = self._loop.create_task(self._wait(connection, said), name="redpoll authorize")
         if task.done():
             # It began at once.
+            self._over(connection, task)
             return
         self._tasks[connection] = task
+        self._timers[connection] = self._loop.call_later(self._timeout, self._late, connection)
         task.add_done_callback(partial(self._ended, connection, said))
 
     def _ended(self, connection: Connection, said: Awaitable[Any], task: asyncio.Task[None]) -> None:
@@ -93,61 +94,72 @@ class Authorization:
         if inspect.iscoroutine(said):
             # It may not have been begun.
             said.close()
-        if not task.cancelled():
+        self._over(connection, task)
+        if not task.cancelling():
+            # Else who cancelled it sees to the connection.
             self._tell_decided(connection)
 
-    async def _wait(self, connection: Connection, said: Awaitable[Any]) -> None:
-        limit = asyncio.timeout(self._timeout)
-        try:
-            async with limit:
-                verdict = await said
-        except asyncio.CancelledError:
+    def _over(self, connection: Connection, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
             self._refuse(connection, "authorize was cancelled")
-            raise
-        except TimeoutError as error:
-            if limit.expired():
-                self._refuse(connection, f"authorize took longer than {self._timeout:g} s")
-            else:
-                self._failed(connection, error)
+
+    async def _wait(self, connection: Connection, said: Awaitable[Any]) -> None:
+        try:
+            verdict = await said
         except Exception as error:  # noqa: BLE001  # a function of the user's
             self._failed(connection, error)
         else:
             self._decide(connection, verdict)
 
+    def _late(self, connection: Connection) -> None:
+        """It is waited for no longer, whatever `authorize` makes of its cancellation."""
+        self._refuse(connection, f"authorize took longer than {self._timeout:g} s")
+        self._cancel(connection)
+        self._tell_decided(connection)
+
     def _decide(self, connection: Connection, said: Any) -> None:
         if not said:
             self._refuse(connection, "authorize does not let it in")
-        elif connection in self._verdicts:
+        elif self._is_open(connection):
+            self._disarm(connection)
             self._verdicts[connection] = True
 
+    def _is_open(self, connection: Connection) -> bool:
+        """Whether nothing is decided: it is not gone, nor was it told something else meanwhile."""
+        return self._verdicts.get(connection, True) is None
+
     def _failed(self, connection: Connection, error: Exception) -> None:
-        now = self._loop.time()
-        if now >= self._silent_until:
-            self._silent_until = now + _TELL_EVERY
+        if self._tracebacks.may_tell():
             _logger.error("authorize raised, so the link is not let in", exc_info=error)
         self._refuse(connection, f"authorize raised {type(error).__name__}", error)
 
     def _refuse(
         self, connection: Connection, detail: str, cause: Exception | None = None, *, counts: bool = True
     ) -> None:
-        if self._verdicts.get(connection, True) is not None:
-            # It is gone, or was told something else meanwhile.
+        if not self._is_open(connection):
             return
+        self._disarm(connection)
         connection.link.memory.tally.unauthorized += counts
         error = NotAuthorized(detail, connection.name)
         error.__cause__ = cause
         self._verdicts[connection] = error
         self._timers[connection] = self._loop.call_later(TURNED_AWAY_FOR, connection.fail, error)
 
-    def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
-        self._verdicts.pop(connection, None)
+    def _disarm(self, connection: Connection) -> None:
         timer = self._timers.pop(connection, None)
         if timer is not None:
             timer.cancel()
+
+    def _cancel(self, connection: Connection) -> None:
         task = self._tasks.get(connection)
         if task is not None:
             task.cancel()
+
+    def forget(self, connection: Connection) -> None:
+        """A connection is gone."""
+        self._verdicts.pop(connection, None)
+        self._disarm(connection)
+        self._cancel(connection)
 
     def stop(self) -> list[Connection]:
         """Wait for no word about those that came in: the node stops. Return them; nothing is taken from them."""

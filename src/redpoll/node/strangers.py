@@ -7,15 +7,13 @@ import logging
 from typing import TYPE_CHECKING
 
 from redpoll.errors import Closed, NotAuthorized, PeerLost, ProtocolError, RedpollError, TLSError
+from redpoll.node.once_a_second import OnceASecond
 from redpoll.wire.tally import Tally
 
 if TYPE_CHECKING:
     from redpoll.transport.connection import Connection
 
 __all__ = ["Strangers"]
-
-#: Seconds between two lines of the log about strangers and TLS: anybody can cause them.
-_TELL_EVERY = 1.0
 
 _logger = logging.getLogger("redpoll.node")
 
@@ -30,8 +28,7 @@ class Strangers:
 
     def __init__(self, tally: Tally, loop: asyncio.AbstractEventLoop) -> None:
         self._tally = tally
-        self._loop = loop
-        self._silent_until = float("-inf")
+        self._lines = OnceASecond(loop)
 
     def ended(self, connection: Connection, error: RedpollError) -> None:
         """Count what the end of a connection says of its other end."""
@@ -48,7 +45,5 @@ class Strangers:
         """Log why who came in was turned away: it is no peer to tell of, and may not know it."""
         if connection.link.dialled or not isinstance(error, TLSError | NotAuthorized):
             return
-        now = self._loop.time()
-        if now >= self._silent_until:
-            self._silent_until = now + _TELL_EVERY
+        if self._lines.may_tell():
             _logger.warning("turned a stranger away: %s", error)

@@ -22,7 +22,7 @@ __all__ = ["Contexts", "make_contexts"]
 #: For TLS 1.2, with forward secrecy: what libchirp has (DHE-RSA with AES-256) and what others prefer.
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20:DHE-RSA-AES256-SHA256:!aNULL:!eNULL:!DSS"
 
-#: As many certificates may stand between a node's and the CA's as with libchirp.
+#: By `TLS.client_certificate`.
 _WANTED = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 
 _ISSUE = "`redpoll pki issue` makes one"
