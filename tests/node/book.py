@@ -12,7 +12,7 @@ from redpoll.wire.attachment import attach, detach
 from redpoll.wire.capabilities import NOT_LISTENING
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
-from redpoll.wire.slots import SlotPool
+from redpoll.wire.slot_pool import SlotPool
 from tests.wire.support import NOOP, Owned, bare_link, feed, frame, handshake, settings
 
 OWN = b"O" * 16

@@ -18,7 +18,7 @@ from redpoll.wire.link import Link
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Body, Outgoing, Payload
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
-from redpoll.wire.slots import SlotPool
+from redpoll.wire.slot_pool import SlotPool
 
 # The wire's numbers, said again here: what src has wrong must not be wrong in its tests too.
 REQ_ACK, ACK, NOOP, RETRY, WANTED, ANSWER, METADATA, CONTINUED = (1 << bit for bit in range(8))

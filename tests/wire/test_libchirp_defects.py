@@ -14,7 +14,7 @@ from redpoll.wire.assembly import EAGER_ALLOCATION
 from redpoll.wire.attachment import attach, detach
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
-from redpoll.wire.slots import SlotPool
+from redpoll.wire.slot_pool import SlotPool
 from tests.wire.support import (
     ACK,
     ANSWER,

@@ -14,7 +14,7 @@ from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
 from redpoll.wire.memory import PATIENCE, PROGRESS, WAIT, Memory
 from redpoll.wire.peer import Peer
-from redpoll.wire.slots import SlotPool
+from redpoll.wire.slot_pool import SlotPool
 from tests.wire.support import (
     ACK,
     ANSWER,

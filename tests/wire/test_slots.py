@@ -10,7 +10,8 @@ from redpoll.wire.attachment import detach
 from redpoll.wire.inbound import Phase
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
-from redpoll.wire.slots import OVERHEAD, SlotPool
+from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import OVERHEAD
 from redpoll.wire.states import LinkState
 from tests.wire.support import (
     ACK,

@@ -45,7 +45,7 @@ from redpoll.wire.memory import TLS_LINK, Memory
 from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
-from redpoll.wire.slots import SlotPool
+from redpoll.wire.slot_pool import SlotPool
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:

@@ -34,7 +34,9 @@ from redpoll.wire.outgoing import Outgoing, Stage, weight
 from redpoll.wire.owner import Owner
 from redpoll.wire.requests import Requests
 from redpoll.wire.settings import Settings
-from redpoll.wire.slots import Counters, SlotPool, Slots
+from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import Slots
+from redpoll.wire.tally import Counters
 from redpoll.wire.verdicts import because, of_refusal, too_large, unsent
 
 __all__ = ["ABANDONED_FOR", "WITHDRAW_GRACE", "Peer"]

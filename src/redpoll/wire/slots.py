@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from redpoll.errors import Withdrawn
@@ -16,12 +15,13 @@ from redpoll.wire.duplicates import RecentOutcomes
 from redpoll.wire.frames import Kind, refusal_text
 from redpoll.wire.inbound import Inbound, Phase
 from redpoll.wire.link import Link
-from redpoll.wire.memory import Memory
 from redpoll.wire.outgoing import Payload
 from redpoll.wire.settings import Settings
+from redpoll.wire.slot_pool import SlotPool
 from redpoll.wire.states import LinkState
+from redpoll.wire.tally import Counters
 
-__all__ = ["OVERHEAD", "Counters", "SlotPool", "Slots"]
+__all__ = ["OVERHEAD", "Slots"]
 
 _REQ_ACK = int(Kind.REQ_ACK)
 _RETRY = int(Kind.RETRY)
@@ -30,51 +30,6 @@ _CLOSED = LinkState.CLOSED
 
 #: What a waiting message costs beside its body, bytes, where an inbox is measured: so empty messages count too.
 OVERHEAD = 256
-
-
-@dataclass(slots=True)
-class Counters:
-    """What happened with one peer since the node knows it; `redpoll.PeerStats` documents them for users."""
-
-    sent: int = 0
-    received: int = 0
-    bytes_sent: int = 0
-    bytes_received: int = 0
-    refused: int = 0
-    refused_by_peer: int = 0
-    late: int = 0
-    reconnects: int = 0
-    errors: int = 0
-    conflicts: int = 0
-
-    def reset(self) -> None:
-        """Begin to count anew."""
-        for name in self.__slots__:
-            setattr(self, name, 0)
-
-
-class SlotPool:
-    """The slots of a node, over all its peers.
-
-    Attributes:
-        limit: How many there are.
-        used: How many of them hold a message.
-        carried: How many messages that have not ended came over links that are gone.
-        memory: What the node holds.
-    """
-
-    __slots__ = ("carried", "limit", "memory", "used")
-
-    def __init__(self, limit: int, memory: Memory | None = None) -> None:
-        self.limit = limit
-        self.memory = Memory() if memory is None else memory
-        self.used = 0
-        self.carried = 0
-
-    @property
-    def free(self) -> int:
-        """How many more messages may be begun."""
-        return self.limit - self.used
 
 
 class Slots:

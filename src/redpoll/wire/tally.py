@@ -1,10 +1,31 @@
-"""What one node turned away at its limits, counted over all its links and peers."""
+"""What is counted: what happened with one peer, and what one node turned away at its limits, over all its links."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Tally"]
+__all__ = ["Counters", "Tally"]
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened with one peer since the node knows it; `redpoll.PeerStats` documents them for users."""
+
+    sent: int = 0
+    received: int = 0
+    bytes_sent: int = 0
+    bytes_received: int = 0
+    refused: int = 0
+    refused_by_peer: int = 0
+    late: int = 0
+    reconnects: int = 0
+    errors: int = 0
+    conflicts: int = 0
+
+    def reset(self) -> None:
+        """Begin to count anew."""
+        for name in self.__slots__:
+            setattr(self, name, 0)
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ from redpoll.errors import PeerLost, ProtocolError, TLSError
 from redpoll.testing import FaultyPipe, PipeStream, VirtualClock
 from redpoll.wire.link import Link
 from redpoll.wire.settings import Settings
-from redpoll.wire.slots import SlotPool
+from redpoll.wire.slot_pool import SlotPool
 from tests.fuzz.words import FRAMES
 from tests.wire.model.ends import End, Job, Port, Tracked
 from tests.wire.support import (

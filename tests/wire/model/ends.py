@@ -13,7 +13,7 @@ from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
-from redpoll.wire.slots import SlotPool
+from redpoll.wire.slot_pool import SlotPool
 from redpoll.wire.states import LinkState
 from tests.wire.support import REQ_ACK, SHARED, THERE, WANTED, Sent, introduction
 

@@ -12,7 +12,7 @@ from redpoll.wire.frames import Control
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
-from redpoll.wire.slots import SlotPool
+from redpoll.wire.slot_pool import SlotPool
 from redpoll.wire.states import LinkState
 from tests.wire.support import (
     ANSWER,
