@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -20,7 +21,7 @@ from redpoll import (
     NotSent,
     UsageError,
 )
-from redpoll.blocking import PoolNode, QueueNode
+from redpoll.blocking import PoolNode, QueueNode, Received
 from tests.blocking.support import PATIENCE, in_thread, interrupting, make, to, until
 from tests.ports import free_port
 
@@ -57,6 +58,78 @@ def test_two_threads_start_one_node() -> None:
     assert sorted(type(error).__name__ for error in errors) == ["NoneType", "UsageError"]
     assert node.check(node.address)
     node.stop()
+
+
+class SlowStart:
+    """Holds the start of a node: when it runs and the thread that starts it does not know yet, or before it does anything.
+
+    Attributes:
+        begun: Set when it is held.
+        gate: Lets it go on, set on the loop.
+    """
+
+    def __init__(self, node: QueueNode[Any] | PoolNode[Any], patch: pytest.MonkeyPatch, *, runs: bool = True) -> None:
+        self._start = node._node._start
+        self._runs = runs
+        self.begun, self.gate = threading.Event(), asyncio.Event()
+        patch.setattr(node._node, "_start", self)
+
+    async def __call__(self) -> None:
+        if self._runs:
+            await self._start()
+        self.begun.set()
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            if not self._runs:
+                raise
+        if not self._runs:
+            await self._start()
+
+
+def test_what_arrives_at_once_may_be_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler whose message comes before `start` has returned sends with its node as any other."""
+
+    def relay(message: Received[bytes]) -> bytes:
+        return bytes(message.node.request(message.reply(b"?")).result(PATIENCE).data)
+
+    node = PoolNode(relay, port=0)
+    start = SlowStart(node, monkeypatch)
+    starting = in_thread(node.start)
+    assert start.begun.wait(PATIENCE)
+    with PoolNode(lambda message: b"!", port=0) as sender:
+        assert sender.request(to(node)).result(PATIENCE).data == b"!"
+    node._handover().post(start.gate.set)
+    starting.result(PATIENCE)
+    node.stop()
+
+
+def test_a_stop_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that another thread stops while it starts is not started, and gives and sends nothing meanwhile."""
+    node = make()
+    start = SlowStart(node, monkeypatch, runs=False)
+    starting = in_thread(node.start)
+    assert start.begun.wait(PATIENCE)
+    for use in (node.get, node.take, node.serve_forever, lambda: node.send(Message(1, NOBODY))):
+        with pytest.raises(Closed):
+            use()
+    handover = node._handover()
+    stopping = in_thread(node.stop)
+    until(lambda: node._node._state == "stopped", "the stop")
+    handover.post(start.gate.set)
+    assert isinstance(starting.exception(PATIENCE), Closed)
+    stopping.result(PATIENCE)
+    assert not node.listening
+
+
+def test_ctrl_c_when_it_has_just_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interruption that comes too late to keep the node from running stops it."""
+    node = make()
+    start = SlowStart(node, monkeypatch)
+    with make():  # keeps the loop
+        with interrupting(start.begun.is_set), pytest.raises(KeyboardInterrupt):
+            node.start()
+        assert not node.listening
 
 
 def test_a_stop_has_a_time() -> None:
@@ -117,7 +190,9 @@ def test_leaving_by_an_exception_does_not_drain() -> None:
 
 
 def test_serve_forever() -> None:
-    """It waits until the node is stopped, and Ctrl-C interrupts the waiting alone."""
+    """It waits until the node is stopped, if it was started, and Ctrl-C interrupts the waiting alone."""
+    with pytest.raises(Closed):
+        make().serve_forever()
     with PoolNode(lambda message: None, port=0) as node:
         serving = in_thread(node.serve_forever)
         with interrupting(lambda: len(node._handover()._open) == 2), pytest.raises(KeyboardInterrupt):
@@ -125,6 +200,7 @@ def test_serve_forever() -> None:
         assert not serving.done()
         node.stop()
         serving.result(PATIENCE)
+        node.serve_forever()
 
 
 def test_sending_raises_at_once() -> None:
