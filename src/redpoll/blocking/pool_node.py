@@ -63,7 +63,7 @@ class PoolNode(BlockingNode[DataT]):
     ) -> None:
         _check(handler)
         if max_workers is None:
-            max_workers = min(32, (os.cpu_count() or 1) + 4)
+            max_workers = min(32, (_cpu_count() or 1) + 4)
         else:
             _check_workers(max_workers)
         config = Config.from_options(config, options)
@@ -148,6 +148,12 @@ class PoolNode(BlockingNode[DataT]):
 def _end(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if not done.done():
         done.set_result((result, error))
+
+
+def _cpu_count() -> int | None:
+    """As ThreadPoolExecutor counts: since Python 3.13 those that this process may use."""
+    count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)
+    return count()
 
 
 def _check_workers(number: object) -> None:
