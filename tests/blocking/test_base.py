@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
+import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,10 +21,12 @@ from redpoll import (
     Expired,
     Message,
     MessageTooLarge,
+    Node,
     NotSent,
     UsageError,
 )
 from redpoll.blocking import PoolNode, QueueNode, Received
+from redpoll.blocking.base import BlockingNode
 from tests.blocking.support import PATIENCE, in_thread, interrupting, make, to, until
 from tests.ports import free_port
 
@@ -336,6 +341,21 @@ def test_errors_are_those_of_nodes() -> None:
         error = sending.exception(PATIENCE)
         assert isinstance(error, BatchError)
         assert isinstance(error.error, Abandoned)
+
+
+def _promises(method: Callable[..., object]) -> tuple[list[inspect.Parameter], list[str]]:
+    """What a method takes, and the errors that its docstring names."""
+    _, _, raises = (inspect.getdoc(method) or "").partition("Raises:\n")
+    taken = [each.replace(annotation=None) for each in inspect.signature(method).parameters.values()]
+    return taken, re.findall(r"^    (\w+): ", raises, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "name", ["start", "stop", "send", "request", "send_many", "ready", "check", "reload_certificates"]
+)
+def test_it_is_called_as_a_node_is(name: str) -> None:
+    """What both kinds of nodes can do takes the same, and says that it raises the same."""
+    assert _promises(getattr(BlockingNode, name)) == _promises(getattr(Node, name))
 
 
 def test_options_that_cannot_be() -> None:

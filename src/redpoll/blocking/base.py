@@ -321,6 +321,7 @@ class BlockingNode(Generic[DataT]):
             Expired: It did not become so in time; the cause is why dialling failed, if it did.
             ConfigError: The address needs TLS, and there are no certificates.
             TLSError: The ends do not agree on encryption, or on who is who.
+            NotAuthorized: `Config.authorize` here does not let it in, or the other end does not, as far as it has said so.
             UsageError: The address or the timeout is none.
             Closed: The node is not running, or stopped before it was so.
         """
@@ -336,6 +337,7 @@ class BlockingNode(Generic[DataT]):
         Raises:
             ConfigError: The address needs TLS, and there are no certificates.
             TLSError: The ends do not agree on encryption, or on who is who.
+            NotAuthorized: `Config.authorize` here does not let it in, or the other end does not, as far as it has said so.
             UsageError: The address or the timeout is none.
             Closed: The node is not running.
         """
