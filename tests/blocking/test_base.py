@@ -247,6 +247,40 @@ def test_what_is_sent_is_read_at_once() -> None:
         sent.result(PATIENCE)
 
 
+class Noting:
+    """A serializer of bytes that notes the threads it works in."""
+
+    name, wants_buffer = "noting", False
+
+    def __init__(self) -> None:
+        self.encoded: list[str] = []
+        self.decoded: list[str] = []
+
+    def encode(self, obj: Any, /) -> bytes:
+        self.encoded.append(threading.current_thread().name)
+        return bytes(obj)
+
+    def decode(self, data: Any, /) -> bytes:
+        self.decoded.append(threading.current_thread().name)
+        return bytes(data)
+
+
+def test_where_a_serializer_works() -> None:
+    """What is sent and pulled passes it in the threads that do so, answers and a pool's messages on the loop thread."""
+    here, loop = threading.current_thread().name, "redpoll loop"
+    asks, serves, pulls = Noting(), Noting(), Noting()
+    with PoolNode(lambda message: b"!", port=0, serializer=serves) as pool, make(serializer=asks) as sender:
+        sender.request(to(pool)).result(PATIENCE)
+        with make(serializer=pulls) as node:
+            sent = sender.send(to(node))
+            with node.take():
+                pass
+            sent.result(PATIENCE)
+    assert (asks.encoded, asks.decoded) == ([here, here], [loop])
+    assert (serves.encoded, serves.decoded) == ([loop], [loop])
+    assert pulls.decoded == [here]
+
+
 def test_options_of_a_send() -> None:
     """`acknowledge`, `retry`, `timeout` and `dial` do what they do for every node."""
     with make() as node, make(acknowledge=False) as sender:
