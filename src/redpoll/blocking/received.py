@@ -8,8 +8,8 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redpoll import node
 from redpoll.errors import Refused, UsageError
+from redpoll.node import Received as NodeReceived
 
 if TYPE_CHECKING:
     from redpoll.blocking.base import BlockingNode
@@ -29,7 +29,7 @@ def _new_lock() -> None:
 os.register_at_fork(after_in_child=_new_lock)
 
 
-class Received(node.Received[DataT]):
+class Received(NodeReceived[DataT]):
     """A message that arrived at a node for threads. It ends once: released (the work is done) or refused.
 
     All of it may be called from any thread. As a context manager it releases on leaving and refuses on an exception, unless
