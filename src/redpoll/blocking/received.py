@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redpoll.errors import Refused, UsageError
 from redpoll.node import Received as NodeReceived
 
 if TYPE_CHECKING:
@@ -74,21 +73,6 @@ class Received(NodeReceived[DataT]):
             keeper.node.handover.post(keeper.ends.release, (self,))
             self._ending = True
 
-    def refuse(self, reason: str = "") -> None:
-        """The work is not done: give the slot back and tell the sender, whose `send` raises `Refused` with the reason.
-
-        Does nothing if the message has ended. A libchirp sender cannot be told; it gets no acknowledgement.
-
-        Args:
-            reason: A short text; of a longer one 1,024 bytes arrive.
-
-        Raises:
-            UsageError: The reason is no text.
-        """
-        if not isinstance(reason, str):
-            raise UsageError(f"a reason is text, not {type(reason).__name__}")
-        self._refuse(Refused.code, reason)
-
     def _refuse(self, code: int, text: str) -> None:
         """Refuse with a reason of the library's."""
         if not self.ended:
@@ -111,9 +95,6 @@ class Received(NodeReceived[DataT]):
         keeper = self.link.owner.keeper
         return keeper.node.handover.submit(keeper.ends.respond, self, data, header)  # type: ignore[no-any-return]
 
-    def __enter__(self) -> Received[DataT]:
-        return self
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -123,19 +104,12 @@ class Received(NodeReceived[DataT]):
             self.link.owner.keeper.node.handover.post(self._refuse_for, (error,))
             self._ending = True
 
-    async def __aenter__(self) -> Received[DataT]:
-        return self
-
     # For the library
 
     def _withdrawn(self, hard: bool) -> None:
         """Its sender gave it up: one that no thread has is refused, else whoever works on it is told."""
-        if self.link.owner.keeper.node.take_back(self):
-            return
-        self.cancelled.set()
-        task = getattr(self, "_task", None)
-        if task is not None and (hard or self.node.config.cancel_handlers):
-            task.cancel()
+        if not self.link.owner.keeper.node.take_back(self):
+            super()._withdrawn(hard)
 
     def _take_decoded(self, data: Any) -> None:
         """Put what the serializer made of the bytes in their place, once."""
