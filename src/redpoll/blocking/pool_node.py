@@ -43,7 +43,8 @@ class PoolNode(BlockingNode[DataT]):
         config: The options; None is all defaults.
         max_workers: Threads at most; None is as `concurrent.futures.ThreadPoolExecutor` has it.
         **options: Fields of `Config` that go before `config`'s. `slots` is `max_workers` unless it is given; `node_slots`
-            is never more than that, so that what waits for a thread waits in the inbox.
+            is never more than that, so that what waits for a thread waits in the inbox; behind a handler that released its
+            message and goes on it waits in the pool.
 
     Use it as a context manager, or call `start` and `stop`. Each handler runs in its own copy of the context that the node
     was started in. With more than one slot a peer's messages are begun in order, and handled side by side.

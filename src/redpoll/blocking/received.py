@@ -90,7 +90,7 @@ class Received(NodeReceived[DataT]):
             A future; it need not be waited for, and cancelling it stops no answer. Until it is done `data` is the library's.
             It fails with `EncodeError`, `MessageTooLarge`, `PeerLost` (the link is gone, and no newer one to the same node
             is there), `NotConfirmed` (the link was lost before it was written); where the sender is a libchirp node or did
-            not ask as `send` does.
+            not ask as `send` does. An error that nobody looks at is told to nobody.
         """
         keeper = self.link.owner.keeper
         return keeper.node.handover.submit(keeper.ends.respond, self, data, header)  # type: ignore[no-any-return]
