@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import re
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -17,10 +21,12 @@ from redpoll import (
     Expired,
     Message,
     MessageTooLarge,
+    Node,
     NotSent,
     UsageError,
 )
-from redpoll.blocking import PoolNode, QueueNode
+from redpoll.blocking import PoolNode, QueueNode, Received
+from redpoll.blocking.base import BlockingNode
 from tests.blocking.support import PATIENCE, in_thread, interrupting, make, to, until
 from tests.ports import free_port
 
@@ -57,6 +63,78 @@ def test_two_threads_start_one_node() -> None:
     assert sorted(type(error).__name__ for error in errors) == ["NoneType", "UsageError"]
     assert node.check(node.address)
     node.stop()
+
+
+class SlowStart:
+    """Holds the start of a node: when it runs and the thread that starts it does not know yet, or before it does anything.
+
+    Attributes:
+        begun: Set when it is held.
+        gate: Lets it go on, set on the loop.
+    """
+
+    def __init__(self, node: QueueNode[Any] | PoolNode[Any], patch: pytest.MonkeyPatch, *, runs: bool = True) -> None:
+        self._start = node._node._start
+        self._runs = runs
+        self.begun, self.gate = threading.Event(), asyncio.Event()
+        patch.setattr(node._node, "_start", self)
+
+    async def __call__(self) -> None:
+        if self._runs:
+            await self._start()
+        self.begun.set()
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            if not self._runs:
+                raise
+        if not self._runs:
+            await self._start()
+
+
+def test_what_arrives_at_once_may_be_handled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A handler whose message comes before `start` has returned sends with its node as any other."""
+
+    def relay(message: Received[bytes]) -> bytes:
+        return bytes(message.node.request(message.reply(b"?")).result(PATIENCE).data)
+
+    node = PoolNode(relay, port=0)
+    start = SlowStart(node, monkeypatch)
+    starting = in_thread(node.start)
+    assert start.begun.wait(PATIENCE)
+    with PoolNode(lambda message: b"!", port=0) as sender:
+        assert sender.request(to(node)).result(PATIENCE).data == b"!"
+    node._handover().post(start.gate.set)
+    starting.result(PATIENCE)
+    node.stop()
+
+
+def test_a_stop_while_it_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that another thread stops while it starts is not started, and gives and sends nothing meanwhile."""
+    node = make()
+    start = SlowStart(node, monkeypatch, runs=False)
+    starting = in_thread(node.start)
+    assert start.begun.wait(PATIENCE)
+    for use in (node.get, node.take, node.serve_forever, lambda: node.send(Message(1, NOBODY))):
+        with pytest.raises(Closed):
+            use()
+    handover = node._handover()
+    stopping = in_thread(node.stop)
+    until(lambda: node._node._state == "stopped", "the stop")
+    handover.post(start.gate.set)
+    assert isinstance(starting.exception(PATIENCE), Closed)
+    stopping.result(PATIENCE)
+    assert not node.listening
+
+
+def test_ctrl_c_when_it_has_just_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An interruption that comes too late to keep the node from running stops it."""
+    node = make()
+    start = SlowStart(node, monkeypatch)
+    with make():  # keeps the loop
+        with interrupting(start.begun.is_set), pytest.raises(KeyboardInterrupt):
+            node.start()
+        assert not node.listening
 
 
 def test_a_stop_has_a_time() -> None:
@@ -117,7 +195,9 @@ def test_leaving_by_an_exception_does_not_drain() -> None:
 
 
 def test_serve_forever() -> None:
-    """It waits until the node is stopped, and Ctrl-C interrupts the waiting alone."""
+    """It waits until the node is stopped, if it was started, and Ctrl-C interrupts the waiting alone."""
+    with pytest.raises(Closed):
+        make().serve_forever()
     with PoolNode(lambda message: None, port=0) as node:
         serving = in_thread(node.serve_forever)
         with interrupting(lambda: len(node._handover()._open) == 2), pytest.raises(KeyboardInterrupt):
@@ -125,6 +205,7 @@ def test_serve_forever() -> None:
         assert not serving.done()
         node.stop()
         serving.result(PATIENCE)
+        node.serve_forever()
 
 
 def test_sending_raises_at_once() -> None:
@@ -164,6 +245,40 @@ def test_what_is_sent_is_read_at_once() -> None:
         with node.take() as message:
             assert message.data == [1]
         sent.result(PATIENCE)
+
+
+class Noting:
+    """A serializer of bytes that notes the threads it works in."""
+
+    name, wants_buffer = "noting", False
+
+    def __init__(self) -> None:
+        self.encoded: list[str] = []
+        self.decoded: list[str] = []
+
+    def encode(self, obj: Any, /) -> bytes:
+        self.encoded.append(threading.current_thread().name)
+        return bytes(obj)
+
+    def decode(self, data: Any, /) -> bytes:
+        self.decoded.append(threading.current_thread().name)
+        return bytes(data)
+
+
+def test_where_a_serializer_works() -> None:
+    """What is sent and pulled passes it in the threads that do so, answers and a pool's messages on the loop thread."""
+    here, loop = threading.current_thread().name, "redpoll loop"
+    asks, serves, pulls = Noting(), Noting(), Noting()
+    with PoolNode(lambda message: b"!", port=0, serializer=serves) as pool, make(serializer=asks) as sender:
+        sender.request(to(pool)).result(PATIENCE)
+        with make(serializer=pulls) as node:
+            sent = sender.send(to(node))
+            with node.take():
+                pass
+            sent.result(PATIENCE)
+    assert (asks.encoded, asks.decoded) == ([here, here], [loop])
+    assert (serves.encoded, serves.decoded) == ([loop], [loop])
+    assert pulls.decoded == [here]
 
 
 def test_options_of_a_send() -> None:
@@ -260,6 +375,21 @@ def test_errors_are_those_of_nodes() -> None:
         error = sending.exception(PATIENCE)
         assert isinstance(error, BatchError)
         assert isinstance(error.error, Abandoned)
+
+
+def _promises(method: Callable[..., object]) -> tuple[list[inspect.Parameter], list[str]]:
+    """What a method takes, and the errors that its docstring names."""
+    _, _, raises = (inspect.getdoc(method) or "").partition("Raises:\n")
+    taken = [each.replace(annotation=None) for each in inspect.signature(method).parameters.values()]
+    return taken, re.findall(r"^    (\w+): ", raises, re.MULTILINE)
+
+
+@pytest.mark.parametrize(
+    "name", ["start", "stop", "send", "request", "send_many", "ready", "check", "reload_certificates"]
+)
+def test_it_is_called_as_a_node_is(name: str) -> None:
+    """What both kinds of nodes can do takes the same, and says that it raises the same."""
+    assert _promises(getattr(BlockingNode, name)) == _promises(getattr(Node, name))
 
 
 def test_options_that_cannot_be() -> None:

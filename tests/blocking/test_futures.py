@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
 from typing import Any
 
@@ -40,6 +41,17 @@ def test_all_that_wait_are_woken(callback: bool) -> None:
     assert [each.result(PATIENCE) for each in waiting] == ["end", None]
     assert called == [future] * callback
     assert wait([future]).done == {future}
+
+
+@pytest.mark.parametrize("end", [lambda future: future.finish(1, None), ThreadFuture.cancel])
+def test_a_callback_may_wait_for_who_waits(end: Callable[[ThreadFuture], object]) -> None:
+    """Threads are woken before callbacks are called, whatever those do."""
+    future, seen = ThreadFuture(), list[bool]()
+    waiting = in_thread(future.exception, PATIENCE)
+    until(lambda: sleepers(future), "the thread to wait")
+    future.add_done_callback(lambda _: seen.append(bool(wait([waiting], timeout=1).done)))
+    end(future)
+    assert seen == [True]
 
 
 @pytest.mark.parametrize("callback", [False, True])

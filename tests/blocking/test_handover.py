@@ -71,8 +71,9 @@ def test_the_loop_gets_its_turn() -> None:
 
 def test_an_error_goes_to_whom_the_call_is_for() -> None:
     """What a call raises ends its promise, and the calls behind it are made."""
-    loop, done, call = Loop(), list[int](), Call()
+    loop, done = Loop(), list[int]()
     handover = handover_of(loop)
+    call = Call(handover)
     handover.post(int, ("no number",), call)
     handover.post(done.append, (1,))
     loop.wakes.pop()()
@@ -101,8 +102,9 @@ def test_the_end_makes_the_calls_that_wait() -> None:
 
 def test_after_the_end_calls_fail() -> None:
     """A call that comes too late fails as Closed, and is not made."""
-    loop, done, call = Loop(), list[int](), Call()
+    loop, done = Loop(), list[int]()
     handover = handover_of(loop)
+    call = Call(handover)
     handover.close()
     handover.post(done.append, (1,), call)
     handover.post(done.append, (2,))
@@ -117,7 +119,8 @@ def test_a_closed_loop_is_as_good_as_none() -> None:
         def call_soon_threadsafe(self, call: Callable[[], None]) -> None:
             raise RuntimeError("Event loop is closed")
 
-    handover, call = handover_of(ClosedLoop()), Call()
+    handover = handover_of(ClosedLoop())
+    call = Call(handover)
     handover.close()
     handover.post(print, (), call)
     assert isinstance(call.exception(0), Closed)

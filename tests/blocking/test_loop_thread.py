@@ -82,6 +82,30 @@ def test_uvloop_where_it_is_installed() -> None:
         assert type(node._handover().loop).__module__.partition(".")[0] == faster
 
 
+ENDED = """
+import sys, threading
+from redpoll import Closed, Message
+from redpoll.blocking import QueueNode
+with QueueNode(port=0) as node:
+    (thread,) = [each for each in threading.enumerate() if each.name == "redpoll loop"]
+    node._handover().post(sys.exit)
+    thread.join()
+    for use in (node.send(Message(b"x", node.address)).result, lambda: node.check(node.address)):
+        try:
+            use()
+        except Closed:
+            print("closed")
+with QueueNode(port=0) as node:
+    print(node.check(node.address))
+"""
+
+
+def test_a_loop_that_a_callback_ended_keeps_nobody() -> None:
+    """Where one exits, what comes later is told that it is closed, a stop returns, and the next node has another loop."""
+    done = run_program(ENDED)
+    assert done.stdout == "closed\nclosed\nTrue\n", done.stderr
+
+
 UNSTOPPED = """
 from redpoll import Message
 from redpoll.blocking import QueueNode, PoolNode

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redpoll import Abandoned
+from redpoll import Abandoned, UsageError
 from redpoll.blocking import QueueNode
 from tests.blocking.support import PATIENCE, in_thread, interrupting, make, to, until, waits
 
@@ -93,6 +93,14 @@ def test_ctrl_c_in_a_step_loses_nothing() -> None:
         assert message.data == b"after"
         message.release()
         sent.result(PATIENCE)
+
+
+def test_a_block_of_another_thread_does_not_wait_on_the_loop() -> None:
+    """Entered there it says that it would block the loop, as everything that waits."""
+    with make() as node:
+        block = node.take(timeout=0.01)
+        with pytest.raises(UsageError, match="would block"):
+            node._handover().run(block.__enter__)
 
 
 def test_a_block_that_ended_its_message_leaves_it() -> None:

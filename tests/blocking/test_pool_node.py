@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from typing import Any
 
@@ -123,10 +125,14 @@ def test_slots_may_be_fewer() -> None:
     assert gate.most == 1
 
 
-def test_options() -> None:
+def test_options(monkeypatch: pytest.MonkeyPatch) -> None:
     """Threads are as many as a ThreadPoolExecutor's unless told; slots follow them, unless they are given."""
-    default = PoolNode(print).config
-    assert default.slots == default.node_slots
+    monkeypatch.setattr(os, "cpu_count", lambda: 12)
+    if hasattr(os, "process_cpu_count"):  # since 3.13, where an executor asks it
+        monkeypatch.setattr(os, "process_cpu_count", lambda: 2)
+    with ThreadPoolExecutor() as executor:
+        default = PoolNode(print).config
+        assert default.slots == default.node_slots == executor._max_workers
     assert PoolNode(print, max_workers=7).config.slots == 7
     given = PoolNode(print, max_workers=7, slots=3, node_slots=2).config
     assert (given.slots, given.node_slots) == (3, 2)

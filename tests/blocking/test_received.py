@@ -94,6 +94,16 @@ def test_respond_fails_in_its_future() -> None:
         assert request.result(PATIENCE).data == "text"
 
 
+def test_an_answer_is_not_waited_for_on_the_loop() -> None:
+    """There the future of `respond` says that it would block the loop, and the answer goes out all the same."""
+    with make() as node, make() as sender:
+        request = sender.request(to(node))
+        with node.take() as message:
+            with pytest.raises(UsageError, match="would block"):
+                node._handover().run(lambda: message.respond(b"answer").result(0.01))
+        assert request.result(PATIENCE).data == b"answer"
+
+
 def test_cancelled_can_be_waited_for() -> None:
     """When its sender gives up, all threads that wait for `cancelled` learn of it."""
     with make() as node, make() as sender:

@@ -71,17 +71,26 @@ class BlockingNode(Generic[DataT]):
             ConfigError: It cannot listen where it should, or its certificates cannot be used; nothing is left open, and it
                 may be tried again.
             UsageError: It was started before.
+            Closed: It was stopped meanwhile.
+
+        Ctrl-C leaves nothing open either.
         """
         with self._life:
             self._node._check_new()
             thread = enter(self)
+            self._node.handover = thread.handover
+            # Before it runs: its first message may be handled before this thread goes on.
+            self._thread = thread
             try:
-                self._node.handover = thread.handover
                 thread.handover.run(self._node.start)
             except BaseException:
-                leave(thread, self)
+                try:
+                    if self._node._state == "running":  # Ctrl-C, when it had just begun to
+                        thread.handover.run(self._node.stop, 0)
+                finally:
+                    self._thread = None
+                    leave(thread, self)
                 raise
-            self._thread = thread
 
     def stop(self, drain: float | Unset | None = UNSET) -> None:
         """Stop: take no more messages, finish those that were begun, say goodbye, close.
@@ -127,11 +136,15 @@ class BlockingNode(Generic[DataT]):
         self._node.inherit()
 
     def serve_forever(self) -> None:
-        """Wait until the node is stopped; Ctrl-C interrupts the waiting."""
+        """Wait until the node is stopped, which it may be already; Ctrl-C interrupts the waiting.
+
+        Raises:
+            Closed: The node was not started, or is just being stopped.
+        """
         try:
             self._handover().run(self._node.serve_forever)
         except Closed:
-            if self._thread is not None:
+            if self._node._state != "stopped":
                 raise
 
     def __enter__(self) -> Self:
@@ -308,6 +321,7 @@ class BlockingNode(Generic[DataT]):
             Expired: It did not become so in time; the cause is why dialling failed, if it did.
             ConfigError: The address needs TLS, and there are no certificates.
             TLSError: The ends do not agree on encryption, or on who is who.
+            NotAuthorized: `Config.authorize` here does not let it in, or the other end does not, as far as it has said so.
             UsageError: The address or the timeout is none.
             Closed: The node is not running, or stopped before it was so.
         """
@@ -323,6 +337,7 @@ class BlockingNode(Generic[DataT]):
         Raises:
             ConfigError: The address needs TLS, and there are no certificates.
             TLSError: The ends do not agree on encryption, or on who is who.
+            NotAuthorized: `Config.authorize` here does not let it in, or the other end does not, as far as it has said so.
             UsageError: The address or the timeout is none.
             Closed: The node is not running.
         """

@@ -154,6 +154,7 @@ class Feed:
 
     def _wait(self, held: Held, deadline: float | None) -> bool:
         """Have the loop told that somebody waits, and wait; False if the time is over."""
+        self._handover.check_blocking()
         # Not a Condition: an interruption inside of its `wait` can leave it without its lock, or hold that for ever.
         waiter = held.waiter = threading.Lock()
         waiter.acquire()

@@ -84,7 +84,6 @@ class ThreadFuture(Future[Any]):
         with self._condition:
             if self._state == _CANCELLED:
                 self.set_running_or_notify_cancel()  # those who `wait()` look for nothing less
-        self._wake()
         return True
 
     def finish(self, result: Any, error: BaseException | None) -> None:
@@ -106,9 +105,15 @@ class ThreadFuture(Future[Any]):
                 else:
                     self.set_exception(error)
             except InvalidStateError:  # cancelled meanwhile
-                return
+                pass
+        elif self._sleepers is not None:
+            self._wake()
+
+    def _invoke_callbacks(self) -> None:
+        # Before them: one of them may wait for what a thread does then.
         if self._sleepers is not None:
             self._wake()
+        super()._invoke_callbacks()  # type: ignore[misc]  # typeshed leaves it out
 
     def _may_wait(self) -> None:
         """Refuse to wait where that would never end."""

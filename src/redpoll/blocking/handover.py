@@ -114,7 +114,7 @@ class Handover:
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Call:
         """As `run`, without waiting: the future of the result."""
-        call = Call()
+        call = Call(self)
         self.post(self._begin, (call, function, args), call)
         return call
 
@@ -205,13 +205,16 @@ class Handover:
 
 
 class Call(ThreadFuture):
-    """The result of a call that one thread waits for.
+    """The result of a call that threads wait for.
 
     Attributes:
         task: What runs it, if that is a coroutine; cancelling the future leaves it alone.
     """
 
     task: asyncio.Task[Any] | None = None
+
+    def __init__(self, handover: Handover) -> None:
+        self._handover = handover
 
     def fail(self, error: BaseException) -> None:
         """It raised, or could not be made."""
@@ -228,6 +231,9 @@ class Call(ThreadFuture):
             self._sleep(None)
         except CancelledError:
             pass
+
+    def _may_wait(self) -> None:
+        self._handover.check_blocking()
 
 
 def _failed(promise: Promise | None, error: Exception) -> None:

@@ -70,8 +70,10 @@ class LoopThread:
         self._ending = asyncio.Event()
         self.handover = Handover(asyncio.get_running_loop())
         self._up.finish(None, None)
-        await self._ending.wait()
-        self.handover.close()
+        try:
+            await self._ending.wait()
+        finally:  # also when a callback ended the loop, by `sys.exit` say: nobody is to wait for it then
+            self.handover.close()
 
     def inherit(self) -> None:
         """This is a child of the process, in which the thread does not run."""

@@ -43,7 +43,8 @@ class PoolNode(BlockingNode[DataT]):
         config: The options; None is all defaults.
         max_workers: Threads at most; None is as `concurrent.futures.ThreadPoolExecutor` has it.
         **options: Fields of `Config` that go before `config`'s. `slots` is `max_workers` unless it is given; `node_slots`
-            is never more than that, so that what waits for a thread waits in the inbox.
+            is never more than that, so that what waits for a thread waits in the inbox; behind a handler that released its
+            message and goes on it waits in the pool.
 
     Use it as a context manager, or call `start` and `stop`. Each handler runs in its own copy of the context that the node
     was started in. With more than one slot a peer's messages are begun in order, and handled side by side.
@@ -63,7 +64,7 @@ class PoolNode(BlockingNode[DataT]):
     ) -> None:
         _check(handler)
         if max_workers is None:
-            max_workers = min(32, (os.cpu_count() or 1) + 4)
+            max_workers = min(32, (_cpu_count() or 1) + 4)
         else:
             _check_workers(max_workers)
         config = Config.from_options(config, options)
@@ -148,6 +149,12 @@ class PoolNode(BlockingNode[DataT]):
 def _end(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
     if not done.done():
         done.set_result((result, error))
+
+
+def _cpu_count() -> int | None:
+    """As ThreadPoolExecutor counts: since Python 3.13 those that this process may use."""
+    count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)
+    return count()
 
 
 def _check_workers(number: object) -> None:

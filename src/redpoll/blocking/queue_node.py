@@ -151,6 +151,6 @@ class QueueNode(BlockingNode[DataT]):
     def _feed(self) -> Feed:
         self._handover().check_blocking()
         feed = self._node.feed
-        if feed is None:
+        if feed is None or not self._node._has_run:
             raise Closed("node")
         return feed

@@ -8,8 +8,7 @@ from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from redpoll import node
-from redpoll.errors import Refused, UsageError
+from redpoll.node import Received as NodeReceived
 
 if TYPE_CHECKING:
     from redpoll.blocking.base import BlockingNode
@@ -29,7 +28,7 @@ def _new_lock() -> None:
 os.register_at_fork(after_in_child=_new_lock)
 
 
-class Received(node.Received[DataT]):
+class Received(NodeReceived[DataT]):
     """A message that arrived at a node for threads. It ends once: released (the work is done) or refused.
 
     All of it may be called from any thread. As a context manager it releases on leaving and refuses on an exception, unless
@@ -74,21 +73,6 @@ class Received(node.Received[DataT]):
             keeper.node.handover.post(keeper.ends.release, (self,))
             self._ending = True
 
-    def refuse(self, reason: str = "") -> None:
-        """The work is not done: give the slot back and tell the sender, whose `send` raises `Refused` with the reason.
-
-        Does nothing if the message has ended. A libchirp sender cannot be told; it gets no acknowledgement.
-
-        Args:
-            reason: A short text; of a longer one 1,024 bytes arrive.
-
-        Raises:
-            UsageError: The reason is no text.
-        """
-        if not isinstance(reason, str):
-            raise UsageError(f"a reason is text, not {type(reason).__name__}")
-        self._refuse(Refused.code, reason)
-
     def _refuse(self, code: int, text: str) -> None:
         """Refuse with a reason of the library's."""
         if not self.ended:
@@ -103,15 +87,13 @@ class Received(node.Received[DataT]):
         Otherwise it is a `send` of `reply(data)`.
 
         Returns:
-            A future; it need not be waited for. Until it is done `data` is the library's. It fails with `EncodeError`,
-            `MessageTooLarge`, `PeerLost` (the link is gone, and no newer one to the same node is there), `NotConfirmed`
-            (the link was lost before it was written); where the sender is a libchirp node or did not ask as `send` does.
+            A future; it need not be waited for, and cancelling it stops no answer. Until it is done `data` is the library's.
+            It fails with `EncodeError`, `MessageTooLarge`, `PeerLost` (the link is gone, and no newer one to the same node
+            is there), `NotConfirmed` (the link was lost before it was written); where the sender is a libchirp node or did
+            not ask as `send` does. An error that nobody looks at is told to nobody.
         """
         keeper = self.link.owner.keeper
         return keeper.node.handover.submit(keeper.ends.respond, self, data, header)  # type: ignore[no-any-return]
-
-    def __enter__(self) -> Received[DataT]:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -122,19 +104,12 @@ class Received(node.Received[DataT]):
             self.link.owner.keeper.node.handover.post(self._refuse_for, (error,))
             self._ending = True
 
-    async def __aenter__(self) -> Received[DataT]:
-        return self
-
     # For the library
 
     def _withdrawn(self, hard: bool) -> None:
         """Its sender gave it up: one that no thread has is refused, else whoever works on it is told."""
-        if self.link.owner.keeper.node.take_back(self):
-            return
-        self.cancelled.set()
-        task = getattr(self, "_task", None)
-        if task is not None and (hard or self.node.config.cancel_handlers):
-            task.cancel()
+        if not self.link.owner.keeper.node.take_back(self):
+            super()._withdrawn(hard)
 
     def _take_decoded(self, data: Any) -> None:
         """Put what the serializer made of the bytes in their place, once."""

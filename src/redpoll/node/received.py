@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from redpoll.errors import Abandoned, Cancelled, HandlerFailed, Refused, UsageError
 from redpoll.wire.frames import Kind
@@ -79,7 +79,11 @@ class Received(Inbound[DataT]):
         """
         if not isinstance(reason, str):
             raise UsageError(f"a reason is text, not {type(reason).__name__}")
-        self.link.owner.keeper.ends.refuse(self, Refused.code, reason)
+        self._refuse(Refused.code, reason)
+
+    def _refuse(self, code: int, text: str) -> None:
+        """Refuse with a reason of the library's."""
+        self.link.owner.keeper.ends.refuse(self, code, text)
 
     async def respond(self, data: Any, *, header: bytes = b"") -> None:
         """Send the answer that the sender wants. The message has still to end.
@@ -107,7 +111,7 @@ class Received(Inbound[DataT]):
         """Note the task that handles it, which a cancellation may reach."""
         self._task = task
 
-    def __enter__(self) -> Received[DataT]:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -118,7 +122,7 @@ class Received(Inbound[DataT]):
         else:
             self._refuse_for(error)
 
-    async def __aenter__(self) -> Received[DataT]:
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(
