@@ -222,6 +222,9 @@ _OPCODES: Mapping[str, bytes] = MappingProxyType(
         "tuples in tuples until the stack overflows": body(b"}", b")" + b"\x85" * 500_000, b"N", b"s"),
         "the same in a set": body(b"\x8f(", b")" + b"\x85" * 500_000, b"\x90"),
         "one wide tuple as every key": body(b"(" + b"K\x01" * 9_000 + b"t\x94", b"}(" + b"h\x00N" * 200_000 + b"u"),
+        "one large number as every key": body(
+            b"}\x8b" + (100_000).to_bytes(4, "little") + b"\x7f" * 100_000 + b"\x94Ns(" + b"h\x00N" * 9000 + b"u"
+        ),
         "a list put into itself, doubled": body(
             b"](K\x01e\x94", ours("slice", number(0), number(0)), b"\x94", b"0", b"h\x00h\x01h\x00s"
         ),
