@@ -109,8 +109,12 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "serializers/pickling/test_reading.py::test_attacks_take_little_memory",
             "serializers/pickling/test_reading.py::test_empty_containers_are_the_dearest",
         ],
-        "what a pickle copies out of what it sent once": [
-            "serializers/pickling/test_reading.py::test_nothing_is_copied_again_and_again"
+        "what a pickle makes of what it sent once: copies, dtypes and shapes of NumPy": [
+            "serializers/pickling/test_reading.py::test_nothing_is_copied_again_and_again",
+            "serializers/pickling/test_reading.py::test_attacks",
+        ],
+        "how often text in NumPy's arrays is looked at, where fields lie over one another": [
+            "serializers/pickling/test_reading.py::test_attacks"
         ],
         "values in one key of a pickle, and in all keys": [
             "serializers/pickling/test_opcodes.py::test_keys_are_weighed"

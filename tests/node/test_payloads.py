@@ -11,7 +11,7 @@ import pytest
 
 from redpoll import DecodeError, EncodeError, HandlerFailed, Message, Received, Undecodable
 from redpoll.serializers import Buffer
-from tests.node.support import Inbox, make, to, within
+from tests.node.support import Inbox, make, to, until, within
 
 SMALL, LARGE, FRAGMENTED = 100, 300_000, 5_000_000
 
@@ -220,6 +220,46 @@ async def test_a_serializer_may_want_buffers() -> None:
         for size in (SMALL, LARGE, FRAGMENTED):
             await within(client.send(to(server, "x" * size)))
     assert inbox.begun == [f"bytearray of {SMALL}", f"memoryview of {LARGE}", f"memoryview of {FRAGMENTED}"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("acknowledge", [True, False])
+@pytest.mark.parametrize("serializer", ["raw", "buffer", "msgpack", "pickle"])
+async def test_a_stream_of_bytes_is_encoded(serializer: str, acknowledge: bool) -> None:
+    """Bytes, bytearrays and memoryviews of any size are encoded in a stream as they are in single sends."""
+    inbox = Inbox()
+    values: list[Any] = [
+        kind(bytes([index]) * size)
+        for index, size in enumerate([3, 3, 0, SMALL, 600, LARGE, 3])
+        for kind in (bytes, bytearray, memoryview)
+    ]
+    async with make(inbox, serializer=serializer) as server, make(serializer=serializer) as client:
+        sent = client.send_many([to(server, value) for value in values], acknowledge=acknowledge, timeout=None)
+        assert await within(sent) == len(values)
+        await until(lambda: len(inbox.ended) == len(values), "all messages")
+    assert inbox.begun == values
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("acknowledge", [True, False])
+async def test_each_message_of_a_stream_is_encoded_once(acknowledge: bool) -> None:
+    """Also one that shows only once it is encoded that it is too large to be written beside others."""
+    encoded: list[int] = []
+
+    class Counting(Upper):
+        def encode(self, value: str, /) -> Buffer:
+            encoded.append(len(value))
+            return super().encode(value)
+
+    inbox = Inbox()
+    sizes = [1, 2, LARGE, 3, FRAGMENTED, LARGE, 4]
+    async with make(inbox, serializer=Upper()) as server, make(serializer=Counting()) as client:
+        sent = client.send_many([to(server, "x" * size) for size in sizes], acknowledge=acknowledge, timeout=None)
+        assert await within(sent) == len(sizes)
+        await until(lambda: len(inbox.ended) == len(sizes), "all messages")
+    # One that comes in fragments is passed by those that do not.
+    assert sorted(len(data) for data in inbox.begun) == sorted(sizes)
+    assert encoded == sizes
 
 
 @pytest.mark.asyncio

@@ -6,6 +6,7 @@ import pytest
 
 from redpoll.address import Address
 from redpoll.message import Message
+from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
 from redpoll.wire.runs import transmit_run
@@ -27,7 +28,8 @@ from tests.wire.support import (
 
 
 def run(link: Link, messages: Iterator[Message[bytes]], limit: int = 1000) -> tuple[int, Message[bytes] | None, bool]:
-    return transmit_run(link, messages, THERE, bytes, limit)
+    count, leftover, _, ended = transmit_run(link, messages, THERE, bytes, limit, raw=True)
+    return count, leftover, ended
 
 
 def many(count: int, size: int = 3) -> list[Message[bytes]]:
@@ -127,5 +129,30 @@ def test_a_run_that_raises() -> None:
 def test_data_of_a_run_is_encoded() -> None:
     """Data that is not bytes goes through the serializer."""
     link = linked()
-    transmit_run(link, iter([Message("text", THERE)]), THERE, lambda data: str(data).encode(), 5)
+    transmit_run(link, iter([Message("text", THERE)]), THERE, lambda data: str(data).encode(), 5, raw=True)
     assert [data for *_, data in sent(link)] == [b"text"]
+
+
+def test_bytes_are_encoded_too_unless_raw() -> None:
+    """Only a serializer that leaves bytes as they are is passed over for them."""
+    link = linked()
+    for raw in (False, True):
+        transmit_run(link, iter([Message(b"x", THERE)]), THERE, lambda data: b"<" + data + b">", 5, raw=raw)
+    assert [data for *_, data in sent(link)] == [b"<x>", b"x"]
+
+
+def test_what_was_encoded_of_the_one_left_over_is_handed_back() -> None:
+    """A message that turns out to be too large once it is encoded need not be encoded again."""
+    link = linked()
+    large = Message("x" * (LARGE + 1), THERE)
+    made: list[bytes] = []
+
+    def encode(data: str) -> bytes:
+        made.append(data.encode())
+        return made[-1]
+
+    count, leftover, encoded, ended = transmit_run(link, iter([large]), THERE, encode, 5, raw=True)
+    assert (count, ended) == (0, False)
+    assert leftover is large
+    assert encoded is made[0]
+    assert len(made) == 1

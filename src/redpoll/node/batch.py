@@ -16,6 +16,7 @@ from redpoll.wire.runs import NO_MESSAGE, transmit_run
 if TYPE_CHECKING:
     from redpoll.node.node import Node
     from redpoll.node.peers import Peers
+    from redpoll.wire.outgoing import Payload
 
 __all__ = ["send_all"]
 
@@ -65,25 +66,30 @@ class _Stream:
         return self._completed
 
     async def _send_iterable(self, messages: Iterator[Message[Any]]) -> None:
-        message = next(messages, _END)
+        message: Any = next(messages, _END)
+        body: Payload | None = None
         while message is not _END:
-            await self._send(message)
+            await self._send(message, body)
             # A message that does not fit a run goes by itself; the next run begins behind it.
-            leftover = _END if self._acknowledge else await self._run_of_small(message, messages)
+            leftover, body = (_END, None) if self._acknowledge else await self._run_of_small(message, messages)
             message = leftover if leftover is not _END else next(messages, _END)
 
-    async def _run_of_small(self, like: Message[Any], messages: Iterator[Message[Any]]) -> Any:
-        """Write small unacknowledged messages to one peer without a future for each; return the first that is other."""
+    async def _run_of_small(self, like: Message[Any], messages: Iterator[Message[Any]]) -> tuple[Any, Payload | None]:
+        """Write small unacknowledged messages to one peer without a future for each.
+
+        Returns:
+            The first that is other, and what was made of its data, if anything was.
+        """
         address = like.address
         if address is None or type(like) is not Message:
-            return _END
+            return _END, None
         while self._open:
             await self._oldest()
         peer = self._peers.at(address)
         while True:
             link = peer.link
             if link is None or link.announced is None:
-                return _END
+                return _END, None
             places = peer.places
             if places <= 0:
                 # Room is waited for only by a message that needs it: the last one is done once it is written.
@@ -91,29 +97,37 @@ class _Stream:
                 if waiting is not _END and not await wait_room(self._peers, peer, self._seconds):
                     late = Expired(waiting, self._seconds, "waiting for room in the window", peer.address)
                     raise BatchError(self._completed, self._completed, late) from peer.trouble
-                return waiting
+                return waiting, None
             if link.oversized:
                 # What goes beside a message larger than the window has to keep to the window to the byte.
-                return _END
+                return _END, None
             try:
-                run = transmit_run(link, messages, address, self._peers.encode_small, min(places, _RUN))
+                run = transmit_run(
+                    link, messages, address, self._peers.serializer.encode, min(places, _RUN), raw=self._peers.raw
+                )
             finally:
                 # Also when what makes the messages raises: what it gave before is in the output.
                 link.owner.flush()
             # Else a link that carries nothing but runs would be left as idle, in the middle of one.
             link.liveness.used = self._peers.loop.time()
-            written, leftover, ended = run
+            written, leftover, body, ended = run
             self._completed += written
             if leftover is not None:
-                return None if leftover is NO_MESSAGE else leftover
+                return (None if leftover is NO_MESSAGE else leftover), body
             if ended:
-                return _END
+                return _END, None
             if link.writable:
                 await asyncio.sleep(0)
 
-    async def _send(self, message: Message[Any]) -> None:
+    async def _send(self, message: Message[Any], body: Payload | None = None) -> None:
         try:
-            future = self._node.send(message, timeout=self._timeout, retry=self._retry, acknowledge=self._acknowledge)
+            if body is None:
+                future: asyncio.Future[None] = self._node.send(
+                    message, timeout=self._timeout, retry=self._retry, acknowledge=self._acknowledge
+                )
+            else:
+                # Behind a run, so unacknowledged, and options like those of the message before it.
+                future = self._node._submit(message, 0, self._timeout, self._retry, None, False, body)
         except Exception as error:
             # Those before it may fail as well, and were first.
             while self._open:

@@ -47,6 +47,8 @@ __all__ = ["Node"]
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
+    from redpoll.wire.outgoing import Payload
+
     # What a node's serializer makes of data cannot be told from its name: without a handler that says it, it is Any.
     DataT = TypeVar("DataT", default=Any)
 else:
@@ -340,6 +342,7 @@ class Node(Generic[DataT]):
         retry: int,
         dial: str | None,
         hard: bool,
+        body: Payload | None = None,
     ) -> Sending:
         if self._state != "running":
             self._check_sending()
@@ -359,11 +362,12 @@ class Node(Generic[DataT]):
             peer, pinned = self._find(message)
             if timeout is UNSET and not pinned:
                 seconds = self._left(message, now)
-        try:
-            body = self._encode(message.data)
-        except BaseException:
-            self._peers.forget_if_idle(peer)
-            raise
+        if body is None:
+            try:
+                body = self._encode(message.data)
+            except BaseException:
+                self._peers.forget_if_idle(peer)
+                raise
         out = Sending(loop=self._loop)
         out.peer = peer
         out.prepare(

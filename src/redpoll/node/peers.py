@@ -64,7 +64,7 @@ class Peers:
         node: Whose they are.
         settings: What its links work by.
         pool: The slots of the node.
-        raw: Whether small bodies need no decoding.
+        raw: Whether small bodies need no decoding, and bytes no encoding.
         credentials: What links are encrypted with; None where none is.
         stopping: Whether the node is stopping.
     """
@@ -116,7 +116,6 @@ class Peers:
         self.changed: Callable[[], None] = _nothing
         #: Why nothing is begun or dialled any more, once the node closes.
         self.closing: RedpollError | None = None
-        self.encode_small = serializer.encode
         self.timers = Timers(self)
 
     def listen_at(self, port: int) -> None:

@@ -27,7 +27,9 @@ class PickleSerializer:
     arrays, scalars and dtypes, if the receiving program has imported numpy. All of them by exact class, no subclasses.
 
     Whatever arrives: nothing is called but the constructors of these, with checked arguments, and what `allow` names;
-    and no more memory is taken than some 250 times what arrived. Sharing and circles among objects are kept.
+    and no more memory is taken than some 250 times what arrived. Time is bounded by `Config.max_message_size` alone: keys,
+    or items of sets, can be chosen to collide, and then take time by the square of their number. Sharing and circles among
+    objects are kept.
 
     It writes pickle's protocol 5, and reads what it writes; other opcodes are refused. The memory of arrays and
     memoryviews from 2 KiB up is neither copied on sending, if it is in one piece, nor on arrival: what was writable is

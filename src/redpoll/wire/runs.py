@@ -28,8 +28,14 @@ _OWN = Struct("!8sQIIHB")
 
 
 def transmit_run(
-    link: Link, messages: Iterator[Message[Any]], address: Address, encode: Callable[[Any], Payload], limit: int
-) -> tuple[int, Message[Any] | None, bool]:
+    link: Link,
+    messages: Iterator[Message[Any]],
+    address: Address,
+    encode: Callable[[Any], Payload],
+    limit: int,
+    *,
+    raw: bool,
+) -> tuple[int, Message[Any] | None, Payload | None, bool]:
     """Write small unacknowledged messages in a row, without a sending for each.
 
     Args:
@@ -38,17 +44,18 @@ def transmit_run(
         address: Whom they are for; one for elsewhere ends the run.
         encode: Makes bytes of the data.
         limit: How many at most: the caller counted the places in the window.
+        raw: Whether data that is bytes already is sent as it is, without `encode`.
 
     Returns:
         How many were written; the message that ended the run because it cannot be part of one (`NO_MESSAGE` for an
-        item that is None), or None; and whether there are no more.
+        item that is None), or None; what was made of its data, if anything was; and whether there are no more.
     """
     pack = _OWN.pack
     packed_size, pack_whole = -1, pack
     prefix = identity_prefix()
     peer = link.peer
     if peer is None:
-        return 0, None, False
+        return 0, None, None, False
     out = link.out
     budget = link.free_bytes()
     largest = min(LARGE, link.settings.max_message_size)
@@ -56,6 +63,7 @@ def transmit_run(
         largest = min(largest, link.announced.max_message_size)
     count = total = 0
     leftover: Message[Any] | None = None
+    encoded: Payload | None = None
     ended = True
     try:
         for message in messages:
@@ -68,15 +76,17 @@ def transmit_run(
                 leftover = NO_MESSAGE if item is None else message
                 break
             body = message._data
-            if type(body) is not bytes:
+            if not raw or type(body) is not bytes:
                 try:
                     body = encode(body)
                 except Exception:  # noqa: BLE001  # it is raised again where the message is sent by itself
                     leftover = message
                     break
+                if type(body) is memoryview and len(body) <= _PACKED:
+                    body = body.tobytes()
             size = len(body)
             if size > largest:
-                leftover = message
+                leftover, encoded = message, body
                 break
             # Not kept in a local name: what makes the messages may itself send to this peer.
             peer.serial = serial = (peer.serial + 1) & 0xFFFFFFFF
@@ -98,4 +108,4 @@ def transmit_run(
         link.window_used += count
         link.window_bytes_used += total
         link.out_bytes += total + PREAMBLE_SIZE * count
-    return count, leftover, ended and leftover is None
+    return count, leftover, encoded, ended and leftover is None

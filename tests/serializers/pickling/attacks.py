@@ -222,6 +222,9 @@ _OPCODES: Mapping[str, bytes] = MappingProxyType(
         "tuples in tuples until the stack overflows": body(b"}", b")" + b"\x85" * 500_000, b"N", b"s"),
         "the same in a set": body(b"\x8f(", b")" + b"\x85" * 500_000, b"\x90"),
         "one wide tuple as every key": body(b"(" + b"K\x01" * 9_000 + b"t\x94", b"}(" + b"h\x00N" * 200_000 + b"u"),
+        "one large number as every key": body(
+            b"}\x8b" + (100_000).to_bytes(4, "little") + b"\x7f" * 100_000 + b"\x94Ns(" + b"h\x00N" * 9000 + b"u"
+        ),
         "a list put into itself, doubled": body(
             b"](K\x01e\x94", ours("slice", number(0), number(0)), b"\x94", b"0", b"h\x00h\x01h\x00s"
         ),
@@ -259,6 +262,23 @@ _VALUES: Mapping[str, bytes] = MappingProxyType(
 )
 
 _PLAIN = text("<f8")
+
+
+def _record(count: int, kind: bytes, step: int, size: int) -> bytes:
+    """Describe a dtype of so many fields of one kind."""
+    names, offsets = [text(f"f{index}") for index in range(count)], [number(index * step) for index in range(count)]
+    return some(
+        text("record"), some(*names), some(*[kind] * count), some(*offsets), number(size), some(*[b"N"] * count)
+    )
+
+
+def _records_of_records(levels: int) -> bytes:
+    """Describe a dtype that has the same one in it ten times, and so on."""
+    made = text("|V0") + b"\x94"
+    for level in range(levels):
+        made += _record(10, b"h" + bytes((level,)), 0, 0) + b"\x94"
+    return made
+
 
 #: These need NumPy.
 ARRAYS: Mapping[str, bytes] = MappingProxyType(
@@ -422,10 +442,25 @@ ARRAYS: Mapping[str, bytes] = MappingProxyType(
         }.items()
     }
 ) | {
+    "a dtype that is in itself ten to the sixteenth times": body(
+        b"](", _records_of_records(15), ours("numpy_dtype", b"h\x0f"), b"e"
+    ),
+    "a wide dtype again and again": body(
+        _record(500, text("|i1"), 1, 500) + b"\x94", b"](", ours("numpy_dtype", b"h\x00") * 2000, b"e"
+    ),
+    "fields of text that lie over one another": body(
+        ours("numpy_ndarray", _record(200, text("<U100"), 4, 1200), some(number(100)), text("C"), data(bytes(120_000)))
+    ),
+    "text that is no Unicode once the array is there": body(
+        b"\x96" + (4).to_bytes(8, "little") + bytes(4) + b"\x94",
+        b"(",
+        ours("numpy_ndarray", text("<U1"), some(number(1)), text("C"), b"h\x00"),
+        b"h\x00K\x03K\xff" + b"s" + b"t",
+    ),
     "putting a list into an array again and again": body(
         ours("numpy_ndarray", _PLAIN, some(number(1)), text("C"), b"\x96" + (8).to_bytes(8, "little") + bytes(8)),
         b"K\x00K\x01s",
-    )
+    ),
 }
 
 #: What is wrong to the bytes. None of them does anything, and each is a DecodeError.

@@ -62,6 +62,15 @@ def test_what_is_read_only_stays_so() -> None:
         assert not turned(value).flags.writeable
 
 
+def test_many_small_arrays_of_one_wide_dtype() -> None:
+    """What arrays have in common stands in the pickle once, or is paid for by what does not."""
+    part = np.dtype(("|i1", (1,) * 20))
+    for fields in (1, 60):
+        kind = np.dtype([(f"a field with a long name, number {index}", part) for index in range(fields)])
+        value = [np.zeros(0, kind) for _ in range(200)]
+        assert [each.dtype for each in turned(value)] == [kind] * 200
+
+
 def test_objects() -> None:
     """An array of objects has whatever a pickle carries, arrays among them."""
     value = np.empty((2, 2), object)

@@ -101,6 +101,14 @@ def test_frames() -> None:
                 check(bad)
 
 
+def test_one_part_is_one_view() -> None:
+    """A part is made read-only where it is taken, and nowhere else: no key is a view of it that is hashed anew."""
+    check(b"\x80\x05](\x97\x98\x97\x94h\x00e.")
+    for bad in (b"N\x98", b"](\x97\x94h\x00\x98e", b"\x97\x98\x98"):
+        with pytest.raises(OpcodeError, match="READONLY_BUFFER"):
+            check(b"\x80\x05" + bad + b".")
+
+
 def test_keys_are_weighed() -> None:
     """Tuples may be shared as values as often as they like; as keys they may not take for ever to hash."""
     shared: Any = ()
@@ -109,6 +117,8 @@ def test_keys_are_weighed() -> None:
     check(pickle.dumps([shared, shared], 5))
     point = (1, 2)
     check(pickle.dumps([{point: point, (point, point): 1} for _ in range(100)], 5))
+    large = 7**4000
+    check(pickle.dumps([{large: large}, [large] * 10_000, *[{large: None} for _ in range(20)]], 5))
     bomb = pickle.dumps(shared, 5)[:-1]
     assert bomb[2] == 0x95
     with pytest.raises(OpcodeError, match="too long to hash"):

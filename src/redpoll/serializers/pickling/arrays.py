@@ -10,16 +10,19 @@ from __future__ import annotations
 import math
 import re
 import sys
+from collections.abc import Iterator
 from pickle import PickleBuffer
 from typing import Any, Final
 
-__all__ = ["ArrayError", "array", "describe", "dtype", "numpy", "objects", "scalar", "take"]
+__all__ = ["ArrayError", "array", "check_text", "describe", "dtype", "numpy", "objects", "scalar", "take"]
 
 _PLAIN: Final = re.compile(r"[<>|=][biufcmMSUV][0-9]{1,9}(\[[0-9]{0,9}[a-zA-Z]{1,2}\])?")
 _LARGEST: Final = 2**62
 _MAX_CODE: Final = 0x10FFFF
 #: Items that have no bytes cost nothing until somebody counts through them.
 _NOTHINGS: Final = 65536
+#: How often a byte is looked at, on average, where fields of text lie over one another.
+_LOOKS: Final = 16
 
 
 class ArrayError(ValueError):
@@ -86,7 +89,8 @@ def describe(np: Any, kind: Any) -> Any:
     """
     if kind.subdtype is not None:
         base, shape = kind.subdtype
-        return "part", describe(np, base), shape
+        # A tuple of its own: one that stands here once is charged as often as it is used.
+        return "part", describe(np, base), (*shape,)
     if kind.names is not None:
         fields = [kind.fields[name] for name in kind.names]
         formats = tuple(describe(np, field[0]) for field in fields)
@@ -130,10 +134,10 @@ def dtype(description: Any, depth: int = 0) -> Any:
 
 
 def array(description: Any, shape: Any, order: Any, data: Any) -> Any:
-    """The array whose bytes `data` are, not copied.
+    """The array whose bytes `data` are, not copied: what it has as text is checked by `check_text`.
 
     Raises:
-        ArrayError: They are more or fewer than it has, or no text where it has text.
+        ArrayError: They are more or fewer than it has.
     """
     np = numpy()
     kind = dtype(description)
@@ -145,21 +149,21 @@ def array(description: Any, shape: Any, order: Any, data: Any) -> Any:
         raise ArrayError("it has too many items of no bytes")
     if size != len(data):
         raise ArrayError(f"{len(data)} bytes are given for an array of {size}")
-    made = np.ndarray(shape, kind, buffer=data, order=order) if size else np.ndarray(shape, kind, order=order)
-    _check_text(np, made)
-    return made
+    return np.ndarray(shape, kind, buffer=data, order=order) if size else np.ndarray(shape, kind, order=order)
 
 
 def scalar(description: Any, data: Any) -> Any:
     """The scalar whose bytes `data` are.
 
     Raises:
-        ArrayError: As for `array`.
+        ArrayError: As for `array` and `check_text`.
     """
     # A structured one could be written to by the pickle itself.
     if type(description) is not str:
         raise ArrayError("it is no scalar")
-    return array(description, (), "C", bytearray(data) if type(data) is bytes else data)[()]
+    made = array(description, (), "C", bytearray(data) if type(data) is bytes else data)
+    check_text(made)
+    return made[()]
 
 
 def objects(shape: Any, items: Any) -> Any:
@@ -188,13 +192,26 @@ def _shape(shape: Any) -> tuple[int, ...]:
     return shape
 
 
-def _check_text(np: Any, made: Any) -> None:
-    """Refuse text with what is no character: strings that Python makes of it would be broken."""
+def check_text(made: Any) -> None:
+    """Look through the text in an array, once nothing can write to it any more.
+
+    Raises:
+        ArrayError: There is what is no character: strings that Python makes of it would be broken. Or its fields lie over
+            one another so that it would take for ever.
+    """
+    np = numpy()
+    if sum(text.nbytes for text in _texts(made)) > _LOOKS * made.nbytes:
+        raise ArrayError("its fields of text lie over one another too often")
+    for text in _texts(made):
+        codes = np.ascontiguousarray(text).view(np.dtype("u4").newbyteorder(text.dtype.byteorder))
+        if codes.max() > _MAX_CODE:
+            raise ArrayError("its text is no Unicode")
+
+
+def _texts(made: Any) -> Iterator[Any]:
     kind = made.dtype
     if kind.names is not None:
         for name in kind.names:
-            _check_text(np, made[name])
-    elif kind.kind == "U" and made.size and kind.itemsize:
-        codes = np.ascontiguousarray(made).view(np.dtype("u4").newbyteorder(kind.byteorder))
-        if codes.max() > _MAX_CODE:
-            raise ArrayError("its text is no Unicode")
+            yield from _texts(made[name])
+    elif kind.kind == "U" and made.nbytes:
+        yield made

@@ -24,6 +24,9 @@ LARGEST_KEY: Final = 10_000
 #: that are keys more than once.
 STEPS_PER_BYTE: Final = 16
 
+#: A number counts in a key as one value more for so many bytes: its hash is not remembered.
+_HASHED: Final = 64
+
 _PROTOCOL = b"\x80\x05"
 
 # Opcode to the bytes of its argument.
@@ -37,6 +40,8 @@ _FIXED = {
 # Opcode to the bytes in which its argument's length is told.
 _SIZED = {**dict.fromkeys(b"\x8cC\x8a", 1), **dict.fromkeys(b"XB\x8b", 4), **dict.fromkeys(b"\x8d\x8e\x96", 8)}
 _STOP = ord(".")
+_LONG = 0x8B
+_PART, _READ_ONLY = 0x97, 0x98
 _FRAME = 0x95
 _LENGTH = 8
 
@@ -55,8 +60,8 @@ _SHORT = 24
 
 def _expression() -> re.Pattern[bytes]:
     """A run of opcodes whose length it can tell, from the one that it is matched at."""
-    none = b"".join(re.escape(bytes((code,))) for code, size in _FIXED.items() if not size)
-    branches = [b"[" + none + b"]"]
+    none = b"".join(re.escape(bytes((code,))) for code, size in _FIXED.items() if not size and code < _PART)
+    branches = [b"[" + none + b"]", b"%c%c?" % (_PART, _READ_ONLY)]
     branches += [b"%s.{%d}" % (re.escape(bytes((code,))), size) for code, size in _FIXED.items() if size]
     lengths = b"|".join(b"%s.{%d}" % (re.escape(bytes((size,))), size) for size in range(_SHORT + 1))
     branches += [b"%s(?:%s)" % (re.escape(bytes((code,))), lengths) for code, size in _SIZED.items() if size == 1]
@@ -85,6 +90,7 @@ def check(stream: Buffer) -> None:
     # Counted with what only looks like one: it decides whether to look closely.
     tuples = 0
     gets = False
+    longs = False
     while True:
         found = run(view, at, end)
         if found is not None:
@@ -105,8 +111,12 @@ def check(stream: Buffer) -> None:
             end, framed = start + int.from_bytes(view[at + 1 : start], "little"), True
             at = start
         elif code in _SIZED:
+            longs = longs or code == _LONG
             start = at + 1 + _SIZED[code]
             at = start + int.from_bytes(view[at + 1 : start], "little")
+        elif code == _READ_ONLY:
+            # Else each would make another view of one large part, whose hash as a key is computed anew.
+            raise OpcodeError("it has READONLY_BUFFER, and not behind NEXT_BUFFER")
         elif code is None or code in _FIXED:
             raise OpcodeError("the pickle is cut short")
         else:
@@ -115,7 +125,7 @@ def check(stream: Buffer) -> None:
             raise OpcodeError("the pickle is cut short")
     if at + 1 != size:
         raise OpcodeError("more stands behind the end of the pickle")
-    if tuples and (gets or tuples > LARGEST_KEY):
+    if (gets and (tuples or longs)) or tuples > LARGEST_KEY:
         _weigh(view)
 
 
@@ -136,9 +146,10 @@ def _weigh(view: memoryview) -> None:
             at += 1
             width = _SIZED.get(code)
             if width is not None:
-                stack.append(1)
                 start = at + width
-                at = start + int.from_bytes(view[at:start], "little")
+                length = int.from_bytes(view[at:start], "little")
+                stack.append(1 + length // _HASHED if code == _LONG else 1)
+                at = start + length
             elif code == 0x94:
                 memo.append(stack[-1])
             elif code in _PUSHED:
@@ -182,7 +193,7 @@ def _weigh(view: memoryview) -> None:
     except (IndexError, ValueError) as error:
         raise OpcodeError("it takes what is not there") from error
     if steps > most:
-        raise OpcodeError("its keys are tuples of tuples that it would take too long to hash")
+        raise OpcodeError("its keys are large numbers, or tuples of tuples, that it would take too long to hash")
 
 
 def _name(code: int) -> str:

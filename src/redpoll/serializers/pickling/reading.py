@@ -29,6 +29,8 @@ _ARRAYS: Mapping[str, Callable[..., Any]] = {
 # Of a name that a stranger chose.
 _SHOWN = 100
 
+_TOO_MUCH = "it makes more of its parts than it has"
+
 # Up to this many bytes a stream is copied, to be read by code in C.
 _COPIED = 64 * 1024
 
@@ -84,6 +86,7 @@ class _Reader(pickle.Unpickler):
         self._allowed = allowed
         # A part, a text or a number may be remembered, and given to one constructor after the other.
         self._left = size
+        self._arrays: list[Any] = []
         self._frozen: list[Any] = []
 
     def find_class(self, module: str, name: str) -> Any:
@@ -108,13 +111,16 @@ class _Reader(pickle.Unpickler):
         return found
 
     def finish(self) -> None:
-        """Look that all parts were taken, and let the arrays be written to.
+        """Look that all parts were taken, and that text is text; let the arrays be written to.
 
         Raises:
-            ValueError: One was not.
+            ValueError: One was not, or there is text that is none.
         """
         if next(self._parts, None) is not None:
             raise ValueError("it does not take all of its parts")
+        # Not as they are made: the pickle can write to the memory of one, by a bytearray or a view, until it ends.
+        for each in self._arrays:
+            arrays.check_text(each)
         for each in self._frozen:
             each.flags.writeable = True
 
@@ -125,8 +131,19 @@ class _Reader(pickle.Unpickler):
                 self._left -= each.bit_length() // 8
             elif kind in _SIZED:
                 self._left -= len(each)
+            elif kind is tuple:
+                self._charge_items(each)
         if self._left < 0:
-            raise ValueError("it makes more of its parts than it has")
+            raise ValueError(_TOO_MUCH)
+
+    def _charge_items(self, items: tuple[Any, ...]) -> None:
+        """Charge a shape, or a description of a dtype, whose tuples may stand in one another many times."""
+        self._left -= len(items)
+        if self._left < 0:
+            raise ValueError(_TOO_MUCH)
+        for each in items:
+            if type(each) is tuple:
+                self._charge_items(each)
 
     def _make(self, value: Value, *arguments: Any) -> Any:
         self._charge(arguments)
@@ -140,6 +157,8 @@ class _Reader(pickle.Unpickler):
     def _array(self, make: Callable[..., Any], *arguments: Any) -> Any:
         self._charge(arguments)
         made = make(*arguments)
+        if make is arrays.array:
+            self._arrays.append(made)
         # Until all is read: else the pickle could have lists put into it, each again and again.
         if make is not arrays.dtype and make is not arrays.scalar and made.flags.writeable:
             made.flags.writeable = False
