@@ -5,14 +5,25 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy  # noqa: F401 - arrays are read where it is
+
 from redpoll.errors import DecodeError, EncodeError
 from redpoll.serializers import pickle
 from redpoll.serializers.pickling.frame import MAGIC, join
+from redpoll.serializers.pickling.names import MODULE
+from redpoll.serializers.pickling.values import BY_NAME
 
 __all__ = ["FRAMED", "STREAM", "WORDS", "target"]
 
 #: What the first byte of an input says of the rest: it is a body, or a stream to put into one, without parts.
 FRAMED, STREAM = 0, 1
+
+_ARRAYS = ("numpy_ndarray", "numpy_scalar", "numpy_objects", "numpy_dtype")
+
+
+def _text(value: str) -> bytes:
+    return b"\x8c" + bytes([len(value)]) + value.encode()
+
 
 WORDS = (
     MAGIC,
@@ -24,11 +35,8 @@ WORDS = (
         b"cos\nsystem\n",
         b"\x8c\x08datetime\x8c\x04date\x93",
     ),
-    *(
-        b"\x8c\x0bcollections\x8c\x05deque\x93",
-        b"\x8c\x05array\x8c\x05array\x93",
-        b"\x8c\x07decimal\x8c\x07Decimal\x93",
-    ),
+    *(_text(MODULE) + _text(name) + b"\x93" for name in (*BY_NAME, *_ARRAYS, "memoryview", "state")),
+    *(_text(each) for each in ("<f8", "<U1", "|V0", "part", "record", "C", "F")),
     *(
         b"\x95" + bytes(8),
         b"\x95" + b"\xff" * 8,
