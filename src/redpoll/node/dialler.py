@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 from redpoll.config import is_encrypted
 from redpoll.errors import Closed, ConfigError, DialFailed, NotAuthorized, PeerLost, RedpollError, TLSError
 from redpoll.transport.backoff import LONGEST, backoff
-from redpoll.transport.dial import dial, resolve
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from redpoll.address import Address
     from redpoll.node.peers import Peers
+    from redpoll.transport.carrier import Carrier
     from redpoll.transport.connection import Connection
     from redpoll.wire.peer import Peer
 
@@ -26,8 +26,9 @@ __all__ = ["Dialler"]
 class Dialler:
     """Dials, again and again with growing pauses, as long as something waits for a peer."""
 
-    def __init__(self, peers: Peers, connect_timeout: float) -> None:
+    def __init__(self, peers: Peers, carrier: Carrier, connect_timeout: float) -> None:
         self._peers = peers
+        self._carrier = carrier
         self._loop = peers.loop
         self._connect_timeout = connect_timeout
         self._tasks: dict[Peer, asyncio.Task[None]] = {}
@@ -188,7 +189,7 @@ class Dialler:
     async def _resolve(self, address: Address) -> list[Address]:
         try:
             async with asyncio.timeout(self._connect_timeout):
-                return await resolve(address, self._loop)
+                return await self._carrier.resolve(address, self._loop)
         except TimeoutError as error:
             raise DialFailed(address, f"the name was not resolved within {self._connect_timeout:g} s") from error
 
@@ -210,7 +211,7 @@ class Dialler:
             return connection if name is None else self._peers.secured(connection, name)
 
         try:
-            await dial(candidate, factory, self._loop)
+            await self._carrier.dial(candidate, factory, self._loop)
             await ready
         finally:
             ready.cancel()

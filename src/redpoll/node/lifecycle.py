@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redpoll.node.peers import Peers
-    from redpoll.transport.listen import Listener
+    from redpoll.transport.carrier import Listening
     from redpoll.wire.peer import Peer
 
 __all__ = ["CLOSING_GRACE", "Shutdown"]
@@ -29,7 +29,7 @@ class Shutdown:
     """One node's stop, in a task of its own, so that it comes to its end whoever waits for it and gives up waiting."""
 
     def __init__(
-        self, peers: Peers, listener: Listener | None, drain: float | None, stopped: Callable[[], None]
+        self, peers: Peers, listener: Listening | None, drain: float | None, stopped: Callable[[], None]
     ) -> None:
         """Begin.
 

@@ -38,7 +38,7 @@ from redpoll.node.waiting import check, wait_ready
 from redpoll.serializers import get as get_serializer
 from redpoll.stats import NodeStats
 from redpoll.tls import TLS, Credentials
-from redpoll.transport.listen import Listener
+from redpoll.transport.carrier import Carrier, Listening, Sockets
 from redpoll.wire.frames import Kind
 from redpoll.wire.peer import WITHDRAW_GRACE, Peer
 
@@ -86,6 +86,8 @@ class Node(Generic[DataT]):
 
     #: What its links make of what arrives.
     _received: type[Received[Any]] = Received
+    #: What brings the bytes of its links.
+    _carrier: Carrier = Sockets()
 
     def __init__(
         self,
@@ -105,7 +107,7 @@ class Node(Generic[DataT]):
         self._identity = self._config.identity or os.urandom(16)
         self._events = NodeEvents()
         self._state: Literal["new", "starting", "running", "stopping", "stopped"] = "new"
-        self._listener: Listener | None = None
+        self._listener: Listening | None = None
         self._shutdown: Shutdown | None = None
         self._stopped = asyncio.Event()
         self._timeout = self._config.timeout
@@ -149,7 +151,7 @@ class Node(Generic[DataT]):
         self._time = self._loop.time
         peers = self._peers = Peers(self, config, self._serializer, self._identity)
         self._by_address = peers.routes.table
-        peers.dialler = Dialler(peers, config.effective_connect_timeout)
+        peers.dialler = Dialler(peers, self._carrier, config.effective_connect_timeout)
         if self._handler is None:
             peers.consumers = Consumers(peers, self._loop, config.unclaimed_timeout)
         else:
@@ -161,7 +163,7 @@ class Node(Generic[DataT]):
             port = config.port
             if port is None:
                 port = 0 if self._handler is None else DEFAULT_PORT
-            listener = Listener(peers, self._loop, config.backlog)
+            listener = self._carrier.listener(peers, self._loop, config.backlog)
             await listener.open(config.hosts, port, self._check_host)
             try:
                 self._check_starting()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import numpy  # noqa: F401 - arrays are read where it is
+import numpy as np  # noqa: F401  # arrays are read where it is
 
 from redpoll.errors import DecodeError, EncodeError
 from redpoll.serializers import pickle

@@ -1,0 +1,191 @@
+"""A transport whose bytes something else than a socket of its own carries."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+
+__all__ = ["CarriedTransport"]
+
+#: Bytes under way above which the writer is told to pause, unless it chooses another mark.
+_HIGH_WATER = 256 * 1024
+
+
+class CarriedTransport(asyncio.Transport):
+    """One end of a link: who carries it takes what is written with `take`, and hands over what came with `feed`.
+
+    Buffers that are written are referred to, not copied, until they are taken.
+
+    Attributes:
+        unread: Bytes that came and wait because reading is paused.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        protocol: asyncio.BufferedProtocol,
+        wake: Callable[[], object],
+        eased: Callable[[], object],
+        extra: dict[str, object] | None = None,
+    ) -> None:
+        """Be open; `begin` tells the protocol.
+
+        Args:
+            loop: Where both run.
+            protocol: Whose link it is.
+            wake: Called when there is something to do for who carries: bytes to `take` where there were none, or an end,
+                `is_closing`.
+            eased: Called when nothing is `unread` any more.
+            extra: What `get_extra_info` knows, as "peername".
+        """
+        super().__init__(extra)
+        self._loop = loop
+        self._protocol = protocol
+        self._wake = wake
+        self._eased = eased
+        self._outgoing: deque[memoryview] = deque()
+        self._size = 0
+        self._high = _HIGH_WATER
+        self._low = _HIGH_WATER // 2
+        self._paused = False
+        self._reading = True
+        self._incoming: deque[memoryview] = deque()
+        self.unread = 0
+        self._closing = False
+        self._lost = False
+
+    # For the protocol
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        """Take bytes."""
+        if self._lost or self._closing or not len(data):
+            return
+        first = not self._size
+        self._outgoing.append(memoryview(data))
+        self._size += len(data)
+        self._wrote(first)
+
+    def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
+        """Take bytes in several parts."""
+        if self._lost or self._closing:
+            return
+        first = not self._size
+        for data in list_of_data:
+            if len(data):
+                self._outgoing.append(memoryview(data))
+                self._size += len(data)
+        if self._size:
+            self._wrote(first)
+
+    def _wrote(self, first: bool) -> None:
+        if self._size > self._high and not self._paused:
+            self._paused = True
+            self._protocol.pause_writing()
+        if first:
+            self._wake()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        """Set the marks in bytes: above the high one writing pauses, at the low one (half of it) it goes on."""
+        self._high = _HIGH_WATER if high is None else high
+        self._low = self._high // 2 if low is None else low
+
+    def get_write_buffer_size(self) -> int:
+        """Bytes written and not taken."""
+        return self._size
+
+    def pause_reading(self) -> None:
+        """Deliver no more."""
+        self._reading = False
+
+    def resume_reading(self) -> None:
+        """Deliver again."""
+        if not self._reading:
+            self._reading = True
+            if self.unread:
+                self._loop.call_soon(self._deliver)
+
+    def is_closing(self) -> bool:
+        """Whether it is closed or about to be: who carries it ends it once nothing is left to take."""
+        return self._closing
+
+    def close(self) -> None:
+        """Close once all that was written is taken."""
+        if not self._closing:
+            self._closing = True
+            self._wake()
+
+    def abort(self) -> None:
+        """Close now: what was not taken is lost."""
+        self._closing = True
+        self._outgoing.clear()
+        self._size = 0
+        self._wake()
+
+    # For who carries
+
+    def begin(self) -> None:
+        """Tell the protocol that it is connected."""
+        self._protocol.connection_made(self)
+
+    def take(self, limit: int) -> list[memoryview]:
+        """Take what was written, at most `limit` bytes of it."""
+        parts = []
+        room = limit
+        outgoing = self._outgoing
+        while outgoing and room:
+            part = outgoing[0]
+            if len(part) <= room:
+                outgoing.popleft()
+            else:
+                outgoing[0] = part[room:]
+                part = part[:room]
+            parts.append(part)
+            room -= len(part)
+        self._size -= limit - room
+        if self._paused and self._size <= self._low and not self._closing:
+            self._paused = False
+            # Later: it will write, and what is taken is not sent yet.
+            self._loop.call_soon(self._resume_writing)
+        return parts
+
+    def _resume_writing(self) -> None:
+        if not self._lost and not self._closing:
+            self._protocol.resume_writing()
+
+    def feed(self, data: bytes | memoryview) -> None:
+        """Hand over what came; it waits here while reading is paused, and is read no more after the end."""
+        if self._closing or not len(data):
+            return
+        self._incoming.append(memoryview(data))
+        self.unread += len(data)
+        self._deliver()
+
+    def _deliver(self) -> None:
+        incoming = self._incoming
+        before = self.unread
+        while incoming and self._reading and not self._closing:
+            view = incoming[0]
+            room = self._protocol.get_buffer(-1)
+            count = min(len(view), len(room))  # type: ignore[arg-type]
+            room[:count] = view[:count]  # type: ignore[index]
+            if count == len(view):
+                incoming.popleft()
+            else:
+                incoming[0] = view[count:]
+            self.unread -= count
+            del room
+            self._protocol.buffer_updated(count)
+        if self._closing:
+            incoming.clear()
+            self.unread = 0
+        if before and not self.unread:
+            self._eased()
+
+    def end(self, error: Exception | None) -> None:
+        """It carries no more: the protocol is told on a later turn of the loop, with the error or None for a good end."""
+        if not self._lost:
+            self._lost = self._closing = True
+            self._outgoing.clear()
+            self._size = 0
+            self._loop.call_soon(self._protocol.connection_lost, error)
