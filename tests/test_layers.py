@@ -12,13 +12,14 @@ from tests.source_tree import Imported, Module, imports, modules
 
 # From the bottom up; a module may import from its own line and from those above it here.
 LAYERS = (
-    ("errors", "address", "message", "config", "stats", "runner"),
+    ("errors", "address", "checks", "message", "config", "stats", "runner"),
     ("serializers",),
     ("wire",),
     ("tls", "pki"),
     ("transport",),
     ("node",),
     ("blocking",),
+    ("nq",),
     ("",),  # the package root, which hands names on
     ("testing", "cli"),
     ("__main__", "_redpoll_pytest"),

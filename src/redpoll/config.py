@@ -11,6 +11,12 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
 from redpoll.address import Address
+from redpoll.checks import Check as _Check
+from redpoll.checks import flag as _flag
+from redpoll.checks import integer as _integer
+from redpoll.checks import one_of as _one_of
+from redpoll.checks import optional as _optional
+from redpoll.checks import seconds as _seconds
 from redpoll.errors import ConfigError, UsageError
 
 if TYPE_CHECKING:
@@ -27,7 +33,6 @@ _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
 _U32 = 2**32 - 1
 _U63 = 2**63 - 1
-_YEAR = 31_536_000.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,42 +285,6 @@ def is_encrypted(address: Address, config: Config) -> bool:
             "give tls=TLS(certificate=…), or say with encryption=False that plaintext is meant",
         )
     return True
-
-
-# A check takes a value and says what is wrong with it, or None.
-_Check = Callable[[Any], "str | None"]
-
-
-def _integer(low: int, high: int) -> _Check:
-    def check(value: Any) -> str | None:
-        if isinstance(value, bool) or not isinstance(value, int):
-            return f"must be an int, not {type(value).__name__}"
-        return None if low <= value <= high else f"must be {low} to {high}"
-
-    return check
-
-
-def _seconds(value: Any) -> str | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return f"must be a number of seconds, not {type(value).__name__}"
-    return None if 0 < value <= _YEAR else f"must be above 0 and at most {_YEAR:.0f} seconds"
-
-
-def _optional(check: _Check) -> _Check:
-    return lambda value: None if value is None else check(value)
-
-
-def _flag(value: Any) -> str | None:
-    return None if isinstance(value, bool) else f"must be True or False, not {type(value).__name__}"
-
-
-def _one_of(*values: object) -> _Check:
-    # By type too: 1 == True, and it is not meant.
-    return lambda value: (
-        None
-        if any(type(value) is type(each) and value == each for each in values)
-        else f"must be one of {', '.join(map(repr, values))}"
-    )
 
 
 def _hosts(value: Any) -> str | None:

@@ -1,0 +1,1 @@
+"""What programs find below `net_queue.utils`."""
