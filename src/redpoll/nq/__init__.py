@@ -12,19 +12,34 @@ from redpoll.nq.core import (
     SerializationOptions,
     SessionState,
 )
-from redpoll.nq.utils.stream import PickleSerializer, Stream
+from redpoll.nq.utils.stream import (
+    BufferSerializer,
+    BytesSerializer,
+    PickleSerializer,
+    PicklingError,
+    Stream,
+    StreamSerializer,
+    UnpicklingError,
+    byteview,
+)
 
 __all__ = [
+    "BufferSerializer",
+    "BytesSerializer",
     "CommunicatorOptions",
     "ConnectionOptions",
     "EventOptions",
     "Message",
     "NetworkLocation",
     "PickleSerializer",
+    "PicklingError",
     "Protocol",
     "Purpose",
     "SecurityOptions",
     "SerializationOptions",
     "SessionState",
     "Stream",
+    "StreamSerializer",
+    "UnpicklingError",
+    "byteview",
 ]

@@ -1,1 +1,5 @@
-"""What programs find below `net_queue.utils`."""
+"""What programs find below `net_queue.utils`: streams and serializers."""
+
+from redpoll.nq.utils import stream
+
+__all__ = ["stream"]
