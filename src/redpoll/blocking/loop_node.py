@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from redpoll.blocking.feed import Feed
@@ -13,6 +11,7 @@ from redpoll.blocking.sending import Sending
 from redpoll.config import Config
 from redpoll.message import Message
 from redpoll.node import Node
+from redpoll.node.inherited import let_go
 
 if TYPE_CHECKING:
     from redpoll.blocking.base import BlockingNode
@@ -90,19 +89,4 @@ class LoopNode(Node[Any]):
 
     def inherit(self) -> None:
         """In a child of the process: let go of the sockets, so that the parent's are closed when it closes them."""
-        if self._state not in {"running", "stopping"}:
-            return
-        self._state = "stopped"
-        descriptors = [] if self._listener is None else self._listener.descriptors
-        for connection in list(self._peers.connections):
-            transport = connection.transport
-            found = None if transport is None else transport.get_extra_info("socket")
-            if found is not None:
-                descriptors.append(found.fileno())
-        nowhere = os.open(os.devnull, os.O_RDWR)
-        for descriptor in descriptors:
-            if descriptor >= 0:
-                # Not closed: the number is still that of an object here, and is not to become another file's.
-                with suppress(OSError):
-                    os.dup2(nowhere, descriptor, inheritable=False)
-        os.close(nowhere)
+        let_go(self)

@@ -1,5 +1,6 @@
 """A queue between processes, for programs written for net-queue."""
 
+from redpoll.nq import aio, core, utils
 from redpoll.nq.core import (
     CommunicatorOptions,
     ConnectionOptions,
@@ -12,6 +13,8 @@ from redpoll.nq.core import (
     SerializationOptions,
     SessionState,
 )
+from redpoll.nq.core.comm import Communicator
+from redpoll.nq.core.making import new
 from redpoll.nq.utils.stream import (
     BufferSerializer,
     BytesSerializer,
@@ -26,6 +29,7 @@ from redpoll.nq.utils.stream import (
 __all__ = [
     "BufferSerializer",
     "BytesSerializer",
+    "Communicator",
     "CommunicatorOptions",
     "ConnectionOptions",
     "EventOptions",
@@ -41,5 +45,9 @@ __all__ = [
     "Stream",
     "StreamSerializer",
     "UnpicklingError",
+    "aio",
     "byteview",
+    "core",
+    "new",
+    "utils",
 ]

@@ -1,0 +1,256 @@
+"""The asyncio twin of the facade: the same names, on the event loop of the program."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import warnings
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Literal, Self
+from uuid import UUID
+
+from redpoll.errors import ConfigError, UsageError
+from redpoll.node.sending import check_seconds
+from redpoll.nq.core.arrivals import LoopArrivals
+from redpoll.nq.core.making import AnyStation, checked, make_station, one_of
+from redpoll.nq.core.message import Message
+from redpoll.nq.core.names import Protocol, Purpose
+from redpoll.nq.core.options import CommunicatorOptions
+from redpoll.nq.core.puts import LoopBroadcast, LoopCopy
+from redpoll.nq.core.reading import dumped, loaded
+from redpoll.nq.core.server import ServerStation
+
+__all__ = ["Communicator", "new"]
+
+_logger = logging.getLogger("redpoll.nq")
+
+
+def new(
+    protocol: Protocol | str = Protocol.TCP,
+    purpose: Purpose | str = Purpose.CLIENT,
+    options: CommunicatorOptions | None = None,
+) -> Communicator:
+    """Make one end of a queue between processes, for asyncio: ``async with nq.aio.new(…) as queue``.
+
+    Args:
+        protocol: What carries it, a `Protocol` or its text: "tcp", "mqtt" or "grpc".
+        purpose: Which end, a `Purpose` or its text: "server" or "client".
+        options: How; None is all defaults, with an id of its own.
+
+    Raises:
+        UsageError: There is no such protocol or purpose.
+        ConfigError: Links would be plain off loopback, a certificate is missing, or ``full="wait"``, which is for threads.
+        ImportError: A library that the protocol needs is not installed; the text names the extra.
+    """
+    return Communicator(one_of(Protocol, protocol), one_of(Purpose, purpose), options)
+
+
+class Communicator:
+    """One end of a queue between processes, on an event loop: `redpoll.nq.Communicator` says what it promises.
+
+    Use it as an async context manager, or call `start` and `close`. All methods belong to the loop it was started on.
+    """
+
+    def __init__(self, protocol: Protocol, purpose: Purpose, options: CommunicatorOptions | None = None) -> None:
+        self.protocol = protocol
+        self.purpose = purpose
+        self.options = options = checked(options)
+        if options.connection.full == "wait":
+            raise ConfigError(
+                "full", "wait", "would block the event loop", "await each put: it is done when the peer has it"
+            )
+        self._load = options.serialization.load
+        self._dump = options.serialization.dump
+        self._limit = options.connection.message_size
+        self._arrivals = LoopArrivals(options.id)
+        self._station: AnyStation = make_station(protocol, purpose, options, self._arrivals, _tell)
+        self._state: Literal["new", "running", "closed"] = "new"
+        self._closing: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop
+
+    # Life
+
+    @property
+    def id(self) -> UUID:
+        """Who it is."""
+        return self.options.id
+
+    async def start(self) -> None:
+        """Listen, or begin to dial.
+
+        Raises:
+            OSError: A server cannot listen there.
+            UsageError: It was started before.
+
+        Cancelling it leaves nothing open.
+        """
+        if self._state != "new":
+            raise UsageError(f"this communicator is {self._state}: it is started once")
+        self._loop = asyncio.get_running_loop()
+        try:
+            await self._station.start()
+        except ConfigError as error:
+            if isinstance(error.__cause__, OSError):
+                raise OSError(error.__cause__.errno, str(error)) from error
+            raise
+        self._state = "running"
+
+    async def ready(self, timeout: float | None = None) -> None:
+        """Wait until a client has met its server; a server is ready from the start.
+
+        Args:
+            timeout: Seconds; None is no limit.
+
+        Raises:
+            TimeoutError: It has not in time; it goes on trying.
+            ConnectionError: It will not.
+        """
+        _check_timeout(timeout)
+        self._check_started()
+        await self._station.wait_ready(timeout)
+
+    async def close(self, timeout: float | None = None, flush: bool = True) -> None:
+        """Take no more puts, see what was put to its ends, and close; what has come can still be got.
+
+        Args:
+            timeout: Seconds for that; None is no limit. What is not confirmed then fails with `ConnectionAbortedError`, and
+                a server's clients are left.
+            flush: False drops what was not sent, and waits for nobody.
+
+        Closing what is closed does nothing; a second call waits for the first. Cancelled, it drops what was not sent, and
+        the cancellation comes out when it is closed.
+        """
+        _check_timeout(timeout)
+        if self._state == "new":
+            self._state = "closed"
+            self._arrivals.close(ConnectionAbortedError(self.id))
+        if self._state == "closed" and self._closing is None:
+            return
+        if self._closing is None:
+            self._state = "closed"
+            self._closing = self._loop.create_task(self._station.close(timeout, flush), name="redpoll nq close")
+        try:
+            await asyncio.shield(self._closing)
+        except asyncio.CancelledError:
+            if not self._closing.done():
+                self._closing.cancel()
+                await asyncio.wait((self._closing,))
+            raise
+
+    def disconnect(self, peer: UUID, flush: bool = True) -> None:
+        """End the session with a client; what it puts afterwards fails there with `ConnectionResetError`.
+
+        Args:
+            peer: The client; nothing is done if it is not there.
+            flush: Whether what was put for it arrives first; False drops what was not sent.
+
+        Raises:
+            UsageError: This is a client: it closes.
+        """
+        if not isinstance(self._station, ServerStation):
+            raise UsageError("a client has no clients to disconnect", "close() ends its own session")
+        self._station.disconnect(peer, flush)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close(flush=error is None)
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", "new") == "running":
+            warnings.warn(f"{self!r} was dropped without being closed", ResourceWarning, stacklevel=2)
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__module__}.{type(self).__name__}({self.protocol}, {self.purpose}, options={self.options!r})"
+        )
+
+    # Puts
+
+    def put(self, data: Any, *peers: UUID) -> asyncio.Future[None]:
+        """Put something for peers.
+
+        Args:
+            data: What the serializer carries. Large binary parts of it are not copied, and must not change before the future
+                is done.
+            peers: Those that it is for; none is the server, or all clients that are there now. Whoever is named twice gets
+                it twice.
+
+        Returns:
+            A future that is done when the peer has it, or all of them have; it need not be awaited. Its `futures` are those
+            of each peer, `peers` the same by peer. Cancelling it, or the task that awaits it, takes back what was not sent.
+
+        Raises:
+            MessageTooLarge: It is above `message_size`.
+            UsageError: It was not started.
+
+        What the serializer raises comes out as it is. The future fails as that of `redpoll.nq.Communicator.put`.
+        """
+        self._check_started()
+        body = dumped(self._dump, data, self._limit)
+        station = self._station
+        sessions = tuple(map(station.recipient, peers)) if peers else station.recipients()
+        loop = self._loop
+        if len(sessions) == 1:
+            copy = LoopCopy(loop=loop)
+            copy.load(sessions[0], body, None)
+            station.submit((copy,))
+            return copy
+        group = LoopBroadcast(loop=loop)
+        copies = []
+        for session in sessions:
+            copy = LoopCopy(loop=loop)
+            copy.load(session, body, group)
+            copies.append(copy)
+        group.assemble(tuple(copies), ConnectionAbortedError(self.id) if self._state == "closed" else None)
+        station.submit(tuple(copies))
+        return group
+
+    # Gets
+
+    async def get(self, *peers: UUID, timeout: float | None = None) -> Message[Any]:
+        """Wait for the next message.
+
+        Args:
+            peers: Of whom; none is of anybody.
+            timeout: Seconds; None is no limit, 0 only looks.
+
+        Raises:
+            TimeoutError: None came in time.
+            ConnectionAbortedError: This is closed, and all that came was got.
+            ConnectionResetError: All that came was got, and the server is gone, or all of `peers` are.
+            UsageError: It was not started.
+
+        What the serializer raises at bytes that it cannot read comes out as it is; that message is gone. Cancelling it loses
+        no message.
+        """
+        _check_timeout(timeout)
+        self._check_started()
+        arrival = await self._arrivals.get(frozenset(peers) or None, timeout)
+        received = arrival.received
+        if received is None:
+            return loaded(self._load, arrival)
+        with received:
+            return loaded(self._load, arrival)
+
+    def _check_started(self) -> None:
+        if self._state == "new":
+            raise UsageError("this communicator was not started", "use it in `async with`, or await start()")
+
+
+def _tell(event: Callable[[UUID], None], peer: UUID) -> None:
+    """Call an event of the user's."""
+    try:
+        event(peer)
+    except Exception:
+        _logger.exception("an event of a communicator raised")
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None:
+        check_seconds(timeout)

@@ -1,0 +1,216 @@
+"""The station of a client: it dials its server, again and again, and has one session, with whoever serves there."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from redpoll.address import Address
+from redpoll.errors import (
+    Busy,
+    Closed,
+    ConfigError,
+    NoHandler,
+    NotAuthorized,
+    PeerLost,
+    RedpollError,
+    Refused,
+    ShuttingDown,
+    TLSError,
+)
+from redpoll.message import Message
+from redpoll.nq.core.hello import read_hello, say_hello
+from redpoll.nq.core.names import Purpose
+from redpoll.nq.core.session import Session
+from redpoll.nq.core.station import HELLO, Station
+
+if TYPE_CHECKING:
+    from redpoll.node.received import Received
+    from redpoll.wire.peer import Peer
+
+__all__ = ["ClientStation"]
+
+#: Seconds that a server has to answer a hello, and until it is said again.
+_HELLO_TIMEOUT = 10.0
+_HELLO_PAUSE = 0.2
+
+#: Seconds that a server has to answer a FIN when nothing is waited for.
+_PARTING = 1.0
+
+
+class ClientStation(Station):
+    """Dials.
+
+    Attributes:
+        session: The one with the server; another after that one is over.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.session: Session
+        self.renew()
+
+    _task: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        """Begin to dial."""
+        await super().start()
+        self._unlinked = asyncio.Event()
+        self.address = Address.of_host(*self.options.netloc)
+        self._task = self._loop.create_task(self._keep_linked(), name="redpoll nq client")
+
+    @property
+    def ready(self) -> bool:
+        """Whether the server has answered."""
+        return self.session.linked
+
+    def recipients(self) -> tuple[Session, ...]:
+        """Whom a put is for."""
+        return (self.session,)
+
+    def recipient(self, peer: UUID) -> Session:
+        """Whom a put for a peer is for, which the server alone can be."""
+        session = self.session
+        if session.id == peer and session.peer is not None:
+            return session
+        nobody = Session(self, peer, self.options.connection)
+        nobody.error = ConnectionResetError(peer)
+        return nobody
+
+    def is_there(self, peer: UUID) -> bool:
+        """Whether anything may still come of a peer."""
+        return self.refused is None and (self.session.peer is None or self.session.id == peer)
+
+    def renew(self) -> None:
+        """Have a session that has not begun."""
+        self.session = Session(self, self.id, self.options.connection)
+
+    async def _keep_linked(self) -> None:
+        """Dial, say hello, and wait until that is to be done again."""
+        while self.refused is None:
+            try:
+                await self.node.ready(self.address, timeout=None)
+                hello = Message(say_hello(Purpose.CLIENT), self.address, header=HELLO)
+                answer = await self.node.request(hello, timeout=_HELLO_TIMEOUT)
+            except (TLSError, ConfigError, NotAuthorized) as error:
+                self._give_up(error)
+            except (Busy, NoHandler, ShuttingDown):
+                await asyncio.sleep(_HELLO_PAUSE)
+            except Refused as error:
+                refused = ConnectionRefusedError(self.id)
+                refused.__cause__ = error
+                self._give_up(refused)
+            except Closed:
+                return
+            except RedpollError:
+                await asyncio.sleep(_HELLO_PAUSE)
+            else:
+                self._unlinked.clear()
+                if self._is_met(answer):
+                    await self._unlinked.wait()
+
+    def _is_met(self, answer: Received[Any]) -> bool:
+        problem = read_hello(answer.data, Purpose.SERVER)
+        peer = answer.link.peer
+        if problem is not None:
+            refused = ConnectionRefusedError(self.id)
+            refused.__cause__ = PeerLost(self.address, problem)
+            self._give_up(refused)
+            return False
+        if peer is None or peer.identity is None or not peer.links:
+            return False
+        session = self.session
+        peer_id = UUID(bytes=peer.identity)
+        if session.peer is not None and session.peer is not peer:
+            session.reclaim()
+        if self.sessions.get(session.id) is session and session.id != peer_id:
+            # Another server is there.
+            del self.sessions[session.id]
+            self._tell(self.options.events.fin, session.id)
+        if self.sessions.get(peer_id) is not session:
+            session.id = peer_id
+            self.sessions[peer_id] = session
+            self.began(session)
+        self.opened(session, peer)
+        if session.finishing and not session.count and not session.said_fin:
+            self.say_fin(session)
+        self.look()
+        return session.linked
+
+    def _give_up(self, error: BaseException) -> None:
+        """There will be no server."""
+        if self.refused is None:
+            self.refused = error
+            self.forget(self.session, error)
+            self.arrivals.close(error)
+            self._unlinked.set()
+            self.look()
+
+    # Messages
+
+    def _hello(self, message: Received[Any]) -> Any:
+        message._refuse(Refused.code, "it is a client, and takes no clients")
+
+    def _heard_fin(self, session: Session) -> None:
+        """The server is done with this client: it was asked for it, or it does not want it any more."""
+        if not session.said_fin:
+            self._give_up(ConnectionResetError(session.id))
+        self.look()
+
+    def fin_settled(self, session: Session, error: BaseException | None) -> None:
+        """A FIN was confirmed; the server's follows. Or there was nobody to confirm it."""
+        if error is not None:
+            session.said_fin = False
+
+    def unlinked(self, session: Session) -> None:
+        """Say hello again."""
+        if session is self.session:
+            self._unlinked.set()
+
+    # The node
+
+    def run_began(self, peer: Peer, renewed: bool) -> None:
+        """The server was started again."""
+        if renewed and peer is self.session.peer:
+            self.session.linked = False
+            self._unlinked.set()
+
+    def run_ended(self, peer: Peer, error: RedpollError) -> None:
+        """The server did not come back: what waits for it fails, and another may come."""
+        session = self.session
+        if peer is not session.peer or self.refused is not None:
+            return
+        lost = ConnectionResetError(session.id)
+        lost.__cause__ = error
+        self.renew()
+        self.forget(session, lost)
+        self.arrivals.interrupt(lost)
+        self._unlinked.set()
+
+    async def _part(self, flush: bool) -> None:
+        session = self.session
+        session.finishing = True
+        if self.refused is not None or (session.peer is None and not session.count):
+            return
+        patience = self.options.connection.resume if flush else _PARTING
+        if session.peer is None:
+            # It never came: it has as long as one that is gone.
+            await self._until(lambda: session.peer is not None or session.error is not None, patience)
+            if session.peer is None:
+                return
+        if session.linked and not session.count and not session.said_fin:
+            self.say_fin(session)
+        parted = self._is_parted(session)
+        await (self.wait(parted) if flush else self._until(parted, patience))
+
+    def _is_parted(self, session: Session) -> Callable[[], bool]:
+        return lambda: session.heard_fin or session is not self.session or self.refused is not None
+
+    async def _stop(self) -> None:
+        task = self._task
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        await super()._stop()

@@ -1,0 +1,320 @@
+"""The facade for threads: put and get, without asyncio."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import warnings
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from uuid import UUID
+
+from redpoll.blocking.loop_thread import LoopThread, enter, leave
+from redpoll.errors import Closed, ConfigError, UsageError
+from redpoll.node.inherited import let_go
+from redpoll.node.sending import check_seconds
+from redpoll.nq.core.arrivals import ThreadArrivals
+from redpoll.nq.core.making import checked, make_station
+from redpoll.nq.core.message import Message
+from redpoll.nq.core.names import Protocol, Purpose
+from redpoll.nq.core.options import CommunicatorOptions, EventOptions
+from redpoll.nq.core.puts import ThreadBroadcast, ThreadCopy
+from redpoll.nq.core.reading import dumped, loaded
+from redpoll.nq.core.server import ServerStation
+
+if TYPE_CHECKING:
+    from redpoll.blocking.handover import Handover
+    from redpoll.nq.core.session import Session
+
+__all__ = ["Communicator"]
+
+
+class Communicator:
+    """One end of a queue between processes; `new` makes the one for a protocol and a purpose.
+
+    A server has any number of clients, which come and go; a client has one server, for which it waits. Every method may be
+    called from any thread. What one peer puts for another arrives once and in order, as long as the other's process runs;
+    links that are lost meanwhile are made anew.
+
+    Args:
+        options: How; None is all defaults, with an id of its own.
+
+    Attributes:
+        options: The options.
+
+    Raises:
+        ConfigError: Links would be plain off loopback, or a certificate is missing.
+        OSError: A server cannot listen there.
+    """
+
+    protocol: Protocol
+    purpose: Purpose
+    options: CommunicatorOptions
+
+    def __init__(self, options: CommunicatorOptions | None = None) -> None:
+        self.options = options = checked(options)
+        self._load = options.serialization.load
+        self._dump = options.serialization.dump
+        self._limit = options.connection.message_size
+        self._waits = options.connection.full == "wait"
+        self._arrivals = ThreadArrivals(options.id)
+        self._house = _House(self.protocol, self.purpose, options, self._arrivals)
+        self._house.move_in()
+
+    # Life
+
+    @property
+    def id(self) -> UUID:
+        """Who it is."""
+        return self.options.id
+
+    def ready(self, timeout: float | None = None) -> None:
+        """Wait until a client has met its server; a server is ready from the start.
+
+        Args:
+            timeout: Seconds; None is no limit.
+
+        Raises:
+            TimeoutError: It has not in time; it goes on trying.
+            ConnectionError: It will not: the server does not take it, the ends do not agree on encryption, or this is
+                closed. The cause says which.
+        """
+        _check_timeout(timeout)
+        self._house.handover.run(self._house.wait_ready, timeout)
+
+    def close(self, timeout: float | None = None, flush: bool = True) -> None:
+        """Take no more puts, see what was put to its ends, and close; what has come can still be got.
+
+        A client says that it is done when all that it has put is confirmed, and waits for what the server has for it. A
+        server waits for its clients, each of which closes for itself. A peer that is gone is waited for `resume` seconds.
+
+        Args:
+            timeout: Seconds for that; None is no limit. What is not confirmed then fails with `ConnectionAbortedError`, and
+                a server's clients are left.
+            flush: False drops what was not sent, and waits for nobody.
+
+        Closing what is closed does nothing; a second call waits for the first. Ctrl-C ends the waiting, and comes out when
+        it is closed.
+        """
+        _check_timeout(timeout)
+        self._house.close(timeout, flush)
+
+    def disconnect(self, peer: UUID, flush: bool = True) -> None:
+        """End the session with a client; what it puts afterwards fails there with `ConnectionResetError`.
+
+        Args:
+            peer: The client; nothing is done if it is not there.
+            flush: Whether what was put for it arrives first; False drops what was not sent.
+
+        Raises:
+            UsageError: This is a client: it closes.
+        """
+        self._house.disconnect(peer, flush)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close(flush=error is None)
+
+    def __del__(self) -> None:
+        house = getattr(self, "_house", None)
+        if house is not None:
+            house.abandon(repr(self))
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}(options={self.options!r})"
+
+    # Puts
+
+    def put(self, data: Any, *peers: UUID) -> Future[None]:
+        """Put something for peers; does not block, unless that was asked for with ``full="wait"``.
+
+        Args:
+            data: What the serializer carries. Large binary parts of it are not copied, and must not change before the future
+                is done.
+            peers: Those that it is for; none is the server, or all clients that are there now. Whoever is named twice gets
+                it twice.
+
+        Returns:
+            A future that is done when the peer has it, or all of them have. Its `futures` are those of each peer; `peers`
+            the same by peer. `cancel` takes back what was not sent.
+
+        Raises:
+            MessageTooLarge: It is above `message_size`.
+
+        What the serializer raises comes out as it is. The future fails with `ConnectionResetError(peer)` when the peer is
+        unknown or gone, with `ConnectionAbortedError(id)` when this is closed before it is confirmed, with `QueueFull` at a
+        bound of either end.
+        """
+        body = dumped(self._dump, data, self._limit)
+        house = self._house
+        handover = house.handover
+        station = house.station
+        sessions = tuple(map(station.recipient, peers)) if peers else station.recipients()
+        if self._waits:
+            house.wait_for_room(sessions, len(body))
+        if len(sessions) == 1:
+            copy = ThreadCopy(handover)
+            copy.load(sessions[0], body, None)
+            handover.post(station.submit, ((copy,),), copy)
+            return copy
+        group = ThreadBroadcast(handover)
+        copies = []
+        for session in sessions:
+            copy = ThreadCopy(handover)
+            copy.load(session, body, group)
+            copies.append(copy)
+        group.assemble(tuple(copies), ConnectionAbortedError(self.id) if house.closed else None)
+        if copies:
+            handover.post(station.submit, (tuple(copies),), group)
+        return group
+
+    # Gets
+
+    def get(self, *peers: UUID, timeout: float | None = None) -> Message[Any]:
+        """Wait for the next message.
+
+        Args:
+            peers: Of whom; none is of anybody.
+            timeout: Seconds; None is no limit, 0 only looks.
+
+        Raises:
+            TimeoutError: None came in time.
+            ConnectionAbortedError: This is closed, and all that came was got.
+            ConnectionResetError: All that came was got, and the server is gone, or all of `peers` are.
+
+        What the serializer raises at bytes that it cannot read comes out as it is; that message is gone. Ctrl-C loses none.
+        """
+        _check_timeout(timeout)
+        arrival = self._arrivals.get(frozenset(peers) or None, timeout, self._house.check_blocking)
+        received = arrival.received
+        if received is None:
+            return loaded(self._load, arrival)
+        try:
+            message = loaded(self._load, arrival)
+        except BaseException as error:
+            self._house.handover.post(received._refuse_for, (error,))
+            raise
+        self._house.handover.post(received.release)
+        return message
+
+
+_SILENT = EventOptions()
+
+_logger = logging.getLogger("redpoll.nq")
+
+
+class _House:
+    """Where a communicator lives on the loop thread, apart from it, so that one that is dropped is noticed."""
+
+    def __init__(
+        self, protocol: Protocol, purpose: Purpose, options: CommunicatorOptions, arrivals: ThreadArrivals
+    ) -> None:
+        self.station = make_station(protocol, purpose, options, arrivals, self._tell)
+        self.closed = False
+        self._options = options
+        self._life = threading.RLock()
+        self._thread: LoopThread | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self.handover: Handover
+
+    def move_in(self) -> None:
+        """Start."""
+        thread = enter(self)
+        self._thread = thread
+        self.handover = thread.handover
+        try:
+            self.handover.run(self.station.start)
+        except BaseException as error:
+            self._thread = None
+            leave(thread, self)
+            if isinstance(error, ConfigError) and isinstance(error.__cause__, OSError):
+                raise OSError(error.__cause__.errno, str(error)) from error
+            raise
+
+    async def wait_ready(self, timeout: float | None) -> None:
+        """See `Communicator.ready`."""
+        await self.station.wait_ready(timeout)
+
+    def wait_for_room(self, sessions: tuple[Session, ...], size: int) -> None:
+        """Wait until a put of so many bytes would be taken by all; not on the loop's own thread."""
+        station = self.station
+        if not self.handover.is_here and not self.closed:
+            self.handover.run(station.wait, lambda: station.closing or all(each.has_room(size) for each in sessions))
+
+    def disconnect(self, peer: UUID, flush: bool) -> None:
+        """See `Communicator.disconnect`."""
+        station = self.station
+        if not isinstance(station, ServerStation):
+            raise UsageError("a client has no clients to disconnect", "close() ends its own session")
+        self.handover.post(station.disconnect, (peer, flush))
+
+    def close(self, timeout: float | None, flush: bool) -> None:
+        """See `Communicator.close`."""
+        thread = self._thread
+        if thread is None or thread.handover.forked:
+            return
+        try:
+            thread.handover.run(self.station.close, timeout, flush)
+        except Closed:  # by another thread, and its loop has ended
+            pass
+        finally:
+            self._move_out(thread)
+
+    def _move_out(self, thread: LoopThread) -> None:
+        with self._life:
+            mine, self._thread = self._thread is not None, None
+        self.closed = True
+        if mine:
+            pool = self._pool
+            if pool is not None:
+                pool.shutdown()
+            leave(thread, self)
+
+    def stop(self, drain: float | None = 0) -> None:
+        """The program ends."""
+        self.close(drain, True)
+
+    def inherit(self) -> None:
+        """This is a child of the process."""
+        let_go(self.station.node)
+
+    def abandon(self, name: str) -> None:
+        """Nobody refers to the communicator any more."""
+        thread = self._thread
+        if thread is None or thread.handover.forked or self.closed:
+            return
+        warnings.warn(f"{name} was dropped without being closed", ResourceWarning, stacklevel=3)
+        closing = thread.handover.submit(self.station.close, 0, False)
+        closing.add_done_callback(
+            lambda _: threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
+        )
+
+    def check_blocking(self) -> None:
+        """Refuse to wait where that would never end."""
+        self.handover.check_blocking()
+
+    def _tell(self, event: Callable[[UUID], None], peer: UUID) -> None:
+        """Call an event of the user's, in a thread of its own."""
+        if event is _SILENT.ini or event is _SILENT.fin:
+            return
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(self._options.workers, "redpoll nq events")
+        self._pool.submit(_call, event, peer)
+
+
+def _call(event: Callable[[UUID], None], peer: UUID) -> None:
+    try:
+        event(peer)
+    except Exception:
+        _logger.exception("an event of a communicator raised")
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None:
+        check_seconds(timeout)

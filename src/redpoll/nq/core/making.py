@@ -1,0 +1,102 @@
+"""What a protocol and a purpose stand for: the communicator for threads, and the station that both facades have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+from typing import TYPE_CHECKING, TypeVar
+from uuid import UUID
+
+from redpoll.errors import UsageError
+from redpoll.nq.core.client import ClientStation
+from redpoll.nq.core.names import Protocol, Purpose
+from redpoll.nq.core.nodes import config_of
+from redpoll.nq.core.options import CommunicatorOptions
+from redpoll.nq.core.server import ServerStation
+
+if TYPE_CHECKING:
+    from redpoll.nq.core.arrivals import Arrivals
+    from redpoll.nq.core.comm import Communicator
+
+__all__ = ["AnyStation", "checked", "make_station", "new", "one_of"]
+
+AnyStation = ServerStation | ClientStation
+NameT = TypeVar("NameT", Protocol, Purpose)
+
+
+def new(
+    protocol: Protocol | str = Protocol.TCP,
+    purpose: Purpose | str = Purpose.CLIENT,
+    options: CommunicatorOptions | None = None,
+) -> Communicator:
+    """Make one end of a queue between processes.
+
+    Args:
+        protocol: What carries it, a `Protocol` or its text: "tcp", "mqtt" or "grpc".
+        purpose: Which end, a `Purpose` or its text: "server" or "client".
+        options: How; None is all defaults, with an id of its own.
+
+    It returns at once, also when nobody listens yet: `ready` waits.
+
+    Raises:
+        UsageError: There is no such protocol or purpose.
+        ConfigError: Links would be plain off loopback, or a certificate is missing.
+        OSError: A server cannot listen there.
+        ImportError: A library that the protocol needs is not installed; the text names the extra.
+    """
+    module = import_module(f"redpoll.nq.{one_of(Protocol, protocol)}.{one_of(Purpose, purpose)}")
+    made: Communicator = module.Communicator(options)
+    return made
+
+
+def one_of(kind: type[NameT], value: NameT | str) -> NameT:
+    """A member of an enum, by itself or by its text.
+
+    Raises:
+        UsageError: There is no such.
+    """
+    try:
+        return kind(value)
+    except ValueError:
+        known = ", ".join(repr(each.value) for each in kind)
+        raise UsageError(f"{value!r} is no {kind.__name__.lower()}", f"there are {known}") from None
+
+
+def checked(options: CommunicatorOptions | None) -> CommunicatorOptions:
+    """The options; None is all defaults, with an id of its own.
+
+    Raises:
+        UsageError: They are something else.
+    """
+    if options is None:
+        return CommunicatorOptions()
+    if not isinstance(options, CommunicatorOptions):
+        raise UsageError(f"options are CommunicatorOptions, not {type(options).__name__}")
+    return options
+
+
+def make_station(
+    protocol: Protocol,
+    purpose: Purpose,
+    options: CommunicatorOptions,
+    arrivals: Arrivals,
+    tell: Callable[[Callable[[UUID], None], UUID], object],
+) -> AnyStation:
+    """Make what a communicator is on its event loop.
+
+    Args:
+        protocol: What carries its links.
+        purpose: Which end.
+        options: Its options.
+        arrivals: Takes what comes.
+        tell: Calls an event of the user's with a peer.
+
+    Raises:
+        ConfigError: Links would be plain off loopback, or a certificate is missing.
+        ImportError: A library that the protocol needs is not installed.
+    """
+    module = import_module(f"redpoll.nq.{protocol}.carrier")
+    server = purpose is Purpose.SERVER
+    config = config_of(options, server=server, encrypts=not module.ENCRYPTS)
+    kind = ServerStation if server else ClientStation
+    return kind(options, config, module.make(options, server=server), arrivals, tell)

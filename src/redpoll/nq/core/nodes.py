@@ -1,0 +1,123 @@
+"""The node that is under a communicator, and what the options make of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from redpoll.address import Address
+from redpoll.config import Config
+from redpoll.errors import ConfigError
+from redpoll.node import Node
+from redpoll.tls import TLS
+from redpoll.tls.record import SYSTEM
+from redpoll.transport.carrier import Carrier
+
+if TYPE_CHECKING:
+    from redpoll.nq.core.options import CommunicatorOptions
+    from redpoll.nq.core.station import Station
+    from redpoll.serializers.base import Buffer
+
+__all__ = ["StationNode", "Verbatim", "config_of"]
+
+#: Messages, and bytes, that a peer may have on their way here.
+_WINDOW = 1024
+_WINDOW_BYTES = 16 * 1024 * 1024
+
+#: Messages that can be held until they are got.
+_HELD = 65_535
+
+_FRAGMENTS = 4096, 2**30
+_U32 = 2**32 - 1
+_U63 = 2**63 - 1
+_YEAR = 31_536_000.0
+
+
+class Verbatim:
+    """Leaves bytes as they came: what gets them reads them."""
+
+    name = "nq"
+    wants_buffer = True
+
+    def encode(self, obj: Any, /) -> Buffer:
+        """Bytes are what they are."""
+        return obj  # type: ignore[no-any-return]  # only bytes are given
+
+    def decode(self, data: Buffer, /) -> Buffer:
+        """And stay so."""
+        return data
+
+
+class StationNode(Node[Any]):
+    """A node whose messages are a station's."""
+
+    def __init__(self, station: Station, carrier: Carrier, config: Config) -> None:
+        super().__init__(station.arrived, config)
+        self._carrier = carrier
+
+        # XXX until resume
+        def lost(info: Any, error: Any) -> None:
+            for peer in list(self._peers.routes):
+                if peer.identity == info.identity and not peer.links:
+                    station.run_ended(peer, error)
+
+        self.events.peer_lost = lost
+
+
+def config_of(options: CommunicatorOptions, *, server: bool, encrypts: bool) -> Config:
+    """The options of the node under a communicator.
+
+    Args:
+        options: The communicator's.
+        server: Whether it listens.
+        encrypts: Whether links are encrypted by the node: they are not where what carries them does so.
+
+    Raises:
+        ConfigError: A link would be plain where others can read it.
+    """
+    connection = options.connection
+    held = connection.effective_confirm == "get"
+    host, port = options.netloc
+    address = Address.of_host(host, port)
+    if options.security is None and not options.allow_plain and not address.is_loopback:
+        raise ConfigError(
+            "security",
+            None,
+            f"links with {address} would be plain, for everybody on the way to read and change",
+            "give security=SecurityOptions(…), or say with allow_plain=True that this is meant",
+        )
+    where: dict[str, Any] = {"host": host, "port": port} if server else {"listen": False}
+    return Config(
+        **where,
+        identity=options.id.bytes,
+        keepalive=connection.keepalive,
+        slots=_HELD,
+        node_slots=_U32,
+        window=min(connection.queue_size, _HELD) if held else _WINDOW,
+        window_bytes=_WINDOW_BYTES,
+        auto_release=not held,
+        timeout=None,
+        connect_timeout=10.0,
+        reuse_time=_YEAR,
+        max_message_size=min(connection.message_size + 1, _U63),
+        fragment_size=min(max(connection.transport_size, _FRAGMENTS[0]), _FRAGMENTS[1]),
+        max_connections_per_host=10_000,
+        memory_limit=None,
+        send_queue_limit=_U32,
+        send_queue_bytes=_U63,
+        serializer=Verbatim(),
+        encryption=options.security is not None and encrypts,
+        tls=_tls(options, server=server) if encrypts else None,
+    )
+
+
+def _tls(options: CommunicatorOptions, *, server: bool) -> TLS | None:
+    """A server shows its certificate and asks for none; a client trusts that file, or the system."""
+    security = options.security
+    if security is None:
+        return None
+    if not server:
+        return TLS(ca=security.certificate or SYSTEM, check_names=True)
+    if security.certificate is None or security.key is None:
+        missing = "certificate" if security.certificate is None else "key"
+        raise ConfigError(missing, None, "a server that encrypts needs its certificate and its key")
+    return TLS(certificate=security.certificate, key=security.key, client_certificate="none")

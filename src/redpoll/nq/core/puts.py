@@ -1,0 +1,243 @@
+"""One put: the future that says how it ended, and what goes to each peer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from redpoll.blocking.futures import ThreadFuture
+from redpoll.message import Message
+from redpoll.node.sending import Queued
+from redpoll.wire.frames import Kind
+from redpoll.wire.inbound import Inbound
+from redpoll.wire.outgoing import OUTGOING_FIELDS, Payload, Stage
+
+if TYPE_CHECKING:
+    from redpoll.blocking.handover import Handover
+    from redpoll.nq.core.session import Session
+
+__all__ = ["REDELIVERED", "Broadcast", "Copy", "LoopBroadcast", "LoopCopy", "ThreadBroadcast", "ThreadCopy"]
+
+#: The header of a message that may have come to an earlier process of the same peer.
+REDELIVERED = b"R"
+
+_REQ_ACK = int(Kind.REQ_ACK)
+
+# What a copy that has ended has for a message.
+_GONE: Any = None
+
+
+class Copy(Queued):
+    """A put on its way to one peer: a future, and the core's `Outgoing` at the same time.
+
+    Attributes:
+        session: Whose peer it is for.
+        number: Its place among the puts for that peer.
+        group: What it is a part of, if it was put for several peers.
+        on_node: Whether the node has it, and will settle it.
+    """
+
+    if not TYPE_CHECKING:  # as Outgoing
+        __slots__ = ()
+
+    session: Session
+    number: int
+    group: Broadcast | None
+    on_node: bool
+
+    def load(self, session: Session, body: Payload, group: Broadcast | None) -> None:
+        """Be one that has not begun."""
+        self.session = session
+        self.number = 0
+        self.group = group
+        self.on_node = False
+        self.prepare(Message(None), body, _REQ_ACK, None, None, pinned=True)
+
+    def reload(self, *, redelivered: bool) -> None:
+        """Be sent again from the beginning, to another process of the peer."""
+        header = REDELIVERED if redelivered else self.message.header
+        self.prepare(Message(None, header=header), self.body, _REQ_ACK, None, None, pinned=True)
+
+    def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:  # noqa: ARG002  # Outgoing's
+        """The node has done what it can."""
+        self.session.settled(self, error)
+
+    def end(self, error: BaseException | None) -> None:
+        """End for good, and let go of the body."""
+        self.stage = int(Stage.ENDED)
+        self.body = self.header = b""
+        self.message = _GONE
+        self.finish(None, error)
+        if self.group is not None:
+            self.group.ended(error)
+
+    def finish(self, result: Any, error: BaseException | None) -> None:
+        """End the future, unless it has ended."""
+        raise NotImplementedError
+
+    @property
+    def futures(self) -> frozenset[Any]:
+        """The futures of each peer: of a put to one, its own."""
+        return frozenset((self,))
+
+    @property
+    def peers(self) -> dict[UUID, Any]:
+        """The same, by peer."""
+        return {self.session.id: self}
+
+
+class Broadcast:
+    """A put for several peers, or for none: it ends when all its copies have, with the first error."""
+
+    _copies: tuple[Any, ...]
+    _left: int
+    _error: BaseException | None
+
+    def assemble(self, copies: tuple[Any, ...], error: BaseException | None) -> None:
+        """Consist of these, of which none has ended; without any it ends at once, with the error if there is one."""
+        self._copies = copies
+        self._left = len(copies)
+        self._error = None
+        if not copies:
+            self.finish(None, error)
+
+    def ended(self, error: BaseException | None) -> None:
+        """One of them has."""
+        if error is not None and self._error is None:
+            self._error = error
+        self._left -= 1
+        if not self._left:
+            self.finish(None, self._error)
+
+    def finish(self, result: Any, error: BaseException | None) -> None:
+        """End the future, unless it has ended."""
+        raise NotImplementedError
+
+    @property
+    def futures(self) -> frozenset[Any]:
+        """The futures of each peer."""
+        return frozenset(self._copies)
+
+    @property
+    def peers(self) -> dict[UUID, Any]:
+        """The same, by peer."""
+        return {each.session.id: each for each in self._copies}
+
+
+# For threads
+
+
+class ThreadCopy(ThreadFuture, Copy):
+    """How a put to one peer ends, for threads."""
+
+    def __init__(self, handover: Handover) -> None:
+        self._handover = handover
+
+    def cancel(self) -> bool:
+        """Take the put back if nothing of it was sent; False if it is too late for that, or it has ended.
+
+        It waits for the loop thread; on that thread it does not.
+
+        Raises:
+            UsageError: This is a child of the process.
+        """
+        if self.done():
+            return self.cancelled()
+        handover = self._handover
+        if handover.is_here:
+            return self.session.take_back(self)
+        taken: bool = handover.run(self.session.take_back, self)
+        return taken
+
+    def withdrawn(self) -> None:
+        """It was taken back."""
+        ThreadFuture.cancel(self)
+
+    def fail(self, error: BaseException) -> None:
+        """It could not be handed to the loop."""
+        self.end(error if isinstance(error, ConnectionError) else ConnectionAbortedError(self.session.own_id))
+
+    def _may_wait(self) -> None:
+        self._handover.check_blocking()
+
+
+class ThreadBroadcast(ThreadFuture, Broadcast):
+    """How a put to several peers ends, for threads."""
+
+    def __init__(self, handover: Handover) -> None:
+        self._handover = handover
+
+    def cancel(self) -> bool:
+        """Take back what was not sent; True if that was all of it.
+
+        It waits for the loop thread; on that thread it does not.
+        """
+        if self.done():
+            return self.cancelled()
+        taken = [copy.cancel() for copy in self._copies]
+        if not all(taken):
+            return False
+        return ThreadFuture.cancel(self) or self.cancelled()
+
+    def fail(self, error: BaseException) -> None:
+        """It could not be handed to the loop."""
+        for copy in self._copies:
+            copy.fail(error)
+
+    def _may_wait(self) -> None:
+        self._handover.check_blocking()
+
+
+# For asyncio
+
+
+class _LoopFuture(asyncio.Future[Any]):
+    """A future whose error need not be looked at: who does not, is told by the log."""
+
+    __slots__ = ()
+
+    def finish(self, result: Any, error: BaseException | None) -> None:
+        """End, unless it has ended."""
+        if self.done():
+            return
+        if error is None:
+            self.set_result(result)
+        else:
+            self.set_exception(error)
+            self._log_traceback = False
+
+
+class LoopCopy(_LoopFuture, Copy):
+    """How a put to one peer ends, for asyncio. Cancelling it takes it back if nothing of it was sent."""
+
+    __slots__ = (*OUTGOING_FIELDS, "group", "number", "on_node", "peer", "session")
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel the future, and take the put back if nothing of it was sent; else it arrives all the same."""
+        if self.done():
+            return False
+        self.session.take_back(self)
+        return self.cancelled() or super().cancel(msg)
+
+    def withdrawn(self) -> None:
+        """It was taken back."""
+        super().cancel()
+
+
+class LoopBroadcast(_LoopFuture, Broadcast):
+    """How a put to several peers ends, for asyncio. Cancelling it takes back what was not sent."""
+
+    __slots__ = ("_copies", "_error", "_left")
+
+    def cancel(self, msg: Any | None = None) -> bool:
+        """Cancel the future and each copy."""
+        if self.done():
+            return False
+        for copy in self._copies:
+            copy.cancel(msg)
+        return super().cancel(msg)
+
+
+CopyMaker = Callable[[], Copy]

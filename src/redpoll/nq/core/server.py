@@ -1,0 +1,130 @@
+"""The station of a server: a session with each client that has said hello."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from redpoll.errors import Busy, RedpollError, Refused, ShuttingDown
+from redpoll.nq.core.hello import read_hello, say_hello
+from redpoll.nq.core.names import Purpose
+from redpoll.nq.core.session import Session
+from redpoll.nq.core.station import Station
+
+if TYPE_CHECKING:
+    from redpoll.node.received import Received
+    from redpoll.wire.peer import Peer
+
+__all__ = ["ServerStation"]
+
+#: Seconds that clients have to hear that they are not waited for.
+_EVICTION = 1.0
+
+
+class ServerStation(Station):
+    """Listens; puts for all go to the clients that are there."""
+
+    @property
+    def ready(self) -> bool:
+        """Whether clients can come, which they can from the start."""
+        return True
+
+    def recipients(self) -> tuple[Session, ...]:
+        """Whom a put without peers is for. May be called from any thread."""
+        return tuple(self.sessions.copy().values())
+
+    def recipient(self, peer: UUID) -> Session:
+        """Whom a put for a peer is for, also if it is not there. May be called from any thread."""
+        session = self.sessions.get(peer)
+        return self._nobody(peer) if session is None else session
+
+    def _nobody(self, peer: UUID) -> Session:
+        session = Session(self, peer, self.options.connection)
+        session.error = ConnectionResetError(peer)
+        return session
+
+    def is_there(self, peer: UUID) -> bool:
+        """Whether anything may still come of a peer. May be called from any thread."""
+        return peer in self.sessions
+
+    def disconnect(self, peer: UUID, flush: bool) -> None:
+        """End the session with a client.
+
+        Args:
+            peer: Which one; nothing is done if it is not there.
+            flush: Whether what was put for it goes first; False drops what was not sent.
+        """
+        session = self.sessions.get(peer)
+        if session is None:
+            return
+        session.finishing = True
+        if not flush:
+            session.drop(ConnectionResetError(peer))
+        if not session.count and not session.said_fin:
+            self.say_fin(session)
+
+    # Messages
+
+    def _hello(self, message: Received[Any]) -> Any:
+        problem = read_hello(message.data, Purpose.CLIENT)
+        peer = message.link.peer
+        if problem is not None or peer is None or peer.identity is None:
+            message._refuse(Refused.code, problem or "it is gone")
+            return None
+        if self.closing:
+            message._refuse(ShuttingDown.code, "the server is closing")
+            return None
+        peer_id = UUID(bytes=peer.identity)
+        session = self.sessions.get(peer_id)
+        if session is not None and session.peer is not peer and session.peer is not None:
+            self._refuse_second(message, session.peer)
+            return None
+        if session is None:
+            session = self.sessions[peer_id] = Session(self, peer_id, self.options.connection)
+            self.began(session)
+        # What is put for it follows the answer.
+        self._loop.call_soon(self._answered, session, peer)
+        return say_hello(Purpose.SERVER)
+
+    @staticmethod
+    def _refuse_second(message: Received[Any], holder: Peer) -> None:
+        if holder.links:
+            message._refuse(Refused.code, "another client has this id, and is linked")
+        else:
+            message._refuse(Busy.code, "another client had this id until just now, and may come back")
+
+    def _answered(self, session: Session, peer: Peer) -> None:
+        if session.error is None and peer.links:
+            self.opened(session, peer)
+
+    def _heard_fin(self, session: Session) -> None:
+        """A client is done: it gets what is queued for it, and then a FIN."""
+        session.finishing = True
+        if not session.count and not session.said_fin:
+            self.say_fin(session)
+        self.look()
+
+    def fin_settled(self, session: Session, error: BaseException | None) -> None:
+        """A FIN was confirmed, which is the end; or there was nobody to confirm it."""
+        if error is None:
+            self.forget(session, ConnectionResetError(session.id))
+        else:
+            session.said_fin = False
+
+    # The node
+
+    def run_ended(self, peer: Peer, error: RedpollError) -> None:
+        """A client did not come back."""
+        session = self._by_peer.get(peer)
+        if session is not None:
+            lost = ConnectionResetError(session.id)
+            lost.__cause__ = error
+            self.forget(session, lost)
+
+    async def _part(self, flush: bool) -> None:
+        if not flush:
+            for peer in list(self.sessions):
+                self.disconnect(peer, flush=False)
+            await self._until(lambda: not self.sessions, _EVICTION)
+        else:
+            await self.wait(lambda: not self.sessions)

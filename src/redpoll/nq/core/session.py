@@ -1,0 +1,312 @@
+"""What is between this communicator and one peer: its puts, in order, over all links and processes of the peer."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from redpoll.errors import (
+    Busy,
+    Expired,
+    MessageTooLarge,
+    NoHandler,
+    NotSent,
+    QueueFull,
+    Refused,
+    SendError,
+    ShuttingDown,
+)
+from redpoll.wire.frames import Kind
+from redpoll.wire.outgoing import Stage
+
+if TYPE_CHECKING:
+    from redpoll.nq.core.options import ConnectionOptions
+    from redpoll.nq.core.puts import Copy
+    from redpoll.nq.core.station import Station
+    from redpoll.wire.peer import Peer
+
+__all__ = ["Session"]
+
+_QUEUED = int(Stage.QUEUED)
+_ENDED = int(Stage.ENDED)
+_RETRY = int(Kind.RETRY)
+
+#: What is taken back stays in the queue until it is at the front, or so many more than what waits.
+_TOMBSTONES = 1024
+
+
+class Session:
+    """Puts for one peer: the node has them while the peer's process is linked; what it gives back is kept here.
+
+    Attributes:
+        id: The peer; the communicator's own id while a client has not met its server.
+        peer: The node's; None while it is not known.
+        linked: Whether the process that runs there now has said hello.
+        error: Why the session is over; None while it is not.
+        count: Puts that have not ended.
+        bytes: Theirs.
+        finishing: Whether a FIN is to be said, or was, once all puts are confirmed.
+    """
+
+    __slots__ = (
+        "_given_back",
+        "_numbers",
+        "_options",
+        "_station",
+        "_tombstones",
+        "_waiting",
+        "bytes",
+        "count",
+        "error",
+        "finishing",
+        "heard_fin",
+        "id",
+        "linked",
+        "peer",
+        "said_fin",
+    )
+
+    def __init__(self, station: Station, peer_id: UUID, options: ConnectionOptions) -> None:
+        self._station = station
+        self._options = options
+        self.id = peer_id
+        self.peer: Peer | None = None
+        self.linked = False
+        self.error: BaseException | None = None
+        self.count = 0
+        self.bytes = 0
+        self._numbers = 0
+        #: Not with the node, in order.
+        self._waiting: deque[Copy] = deque()
+        self._tombstones = 0
+        #: By the node, and not put in their places yet.
+        self._given_back: list[Copy] = []
+        self.finishing = False
+        self.said_fin = False
+        self.heard_fin = False
+
+    @property
+    def own_id(self) -> UUID:
+        """The communicator's."""
+        return self._station.id
+
+    @property
+    def drained(self) -> bool:
+        """Whether no put is open."""
+        return not self.count
+
+    # Puts
+
+    def submit(self, copy: Copy) -> None:
+        """Take a put; it ends at once if the session is over, or at a bound."""
+        if copy.stage == _ENDED:
+            return
+        if self.error is not None or self.finishing:
+            copy.end(self.error or ConnectionResetError(self.id))
+            return
+        self._numbers += 1
+        copy.number = self._numbers
+        if not self.has_room(copy.size) and not self._make_room(copy):
+            return
+        self.count += 1
+        self.bytes += copy.size
+        if self.linked and not self._waiting:
+            self._send(copy)
+        else:
+            self._waiting.append(copy)
+
+    def has_room(self, size: int) -> bool:
+        """Whether a put of so many bytes would be taken."""
+        options = self._options
+        if self.error is not None:
+            return True  # to be told so
+        if self.count >= options.queue_size:
+            return False
+        return options.queue_bytes is None or not self.count or self.bytes + size <= options.queue_bytes
+
+    def _make_room(self, copy: Copy) -> bool:
+        """The queue is at its bound: end the put, or, if that is asked for, older ones that were not sent."""
+        options = self._options
+        if options.full == "drop" and options.drop_oldest:
+            while not self.has_room(copy.size):
+                oldest = self._oldest_unsent()
+                if oldest is None:
+                    break
+                self._take_out(oldest)
+                oldest.end(self._full(oldest))
+            else:
+                return True
+        elif options.full == "wait":
+            return True  # whoever puts waited for room
+        copy.end(self._full(copy))
+        return False
+
+    def _full(self, copy: Copy) -> QueueFull:
+        options = self._options
+        if self.count >= options.queue_size:
+            return QueueFull(copy.message, options.queue_size, "messages", None)
+        return QueueFull(copy.message, options.queue_bytes or 0, "bytes", None)
+
+    def _oldest_unsent(self) -> Copy | None:
+        if self.peer is not None:
+            for out in self.peer.queue:
+                if out.stage == _QUEUED and getattr(out, "session", None) is self:
+                    return out  # type: ignore[return-value]  # it has a session
+        return next((copy for copy in self._waiting if copy.stage != _ENDED), None)
+
+    def _send(self, copy: Copy) -> None:
+        peer = self.peer
+        if peer is None:
+            self._waiting.append(copy)
+            return
+        copy.peer = peer
+        copy.on_node = True
+        peer.submit(copy, self._station.time())
+        link = peer.link
+        if link is not None:
+            link.owner.submitted()
+
+    def take_back(self, copy: Copy) -> bool:
+        """Withdraw a put of which nothing was sent; False if it is too late."""
+        if copy.stage != _QUEUED:
+            return False
+        self._take_out(copy)
+        copy.stage = _ENDED
+        copy.withdrawn()  # type: ignore[attr-defined]  # each kind of future has it
+        if copy.group is not None:
+            copy.group.ended(None)
+        return True
+
+    def _take_out(self, copy: Copy) -> None:
+        if copy.on_node and copy.peer is not None:
+            copy.peer.withdraw(copy, self._station.time())
+            copy.on_node = False
+        else:
+            copy.stage = _ENDED
+            self._tombstones += 1
+            if self._tombstones > max(_TOMBSTONES, len(self._waiting) // 2):
+                self._waiting = deque(each for each in self._waiting if each.stage != _ENDED)
+                self._tombstones = 0
+        self._less(copy)
+
+    def _less(self, copy: Copy) -> None:
+        self.count -= 1
+        self.bytes -= copy.size
+        if not self.count or self._station.has_waiters:
+            self._station.eased(self)
+
+    # What the node says
+
+    def settled(self, copy: Copy, error: BaseException | None) -> None:
+        """The node has confirmed a put, or can do nothing more for it. Called from inside of the core."""
+        copy.on_node = False
+        if error is None:
+            self._less(copy)
+            copy.end(None)
+        elif self.error is None and _may_go_again(error):
+            copy.reload(redelivered=getattr(error, "sent", False) is True)
+            self._given_back.append(copy)
+            if self.linked:
+                self.linked = False
+                self._station.unlinked(self)
+        else:
+            self._less(copy)
+            copy.end(self.error or self._in_words(error))
+
+    def _in_words(self, error: BaseException) -> BaseException:
+        """How users know an error."""
+        if isinstance(error, Busy):
+            full = QueueFull(error.message, self._options.queue_size, "messages of the peer", None)
+            full.__cause__ = error
+            return full
+        if isinstance(error, (QueueFull, MessageTooLarge)):
+            return error
+        lost: BaseException = ConnectionResetError(self.id)
+        lost.__cause__ = error
+        return lost
+
+    # The peer
+
+    def link(self, peer: Peer) -> None:
+        """The process that runs there now has said hello: it gets what waits, in order."""
+        self.peer = peer
+        again = sorted(self._given_back, key=_number)
+        self._given_back = []
+        self._waiting.extendleft(reversed(again))
+        self.linked = True
+        waiting, self._waiting = self._waiting, deque()
+        self._tombstones = 0
+        for copy in waiting:
+            if copy.stage == _ENDED:
+                continue
+            if self.linked:
+                self._send(copy)
+            else:
+                self._waiting.append(copy)
+
+    def end(self, error: BaseException) -> None:
+        """The session is over: all puts end with an error, those that the node has when it gives them back."""
+        if self.error is not None:
+            return
+        self.error = error
+        self.linked = False
+        ending = [*sorted(self._given_back, key=_number), *self._waiting]
+        self._given_back = []
+        self._waiting.clear()
+        for copy in ending:
+            if copy.stage != _ENDED:
+                self._less(copy)
+                copy.end(error)
+
+    def drop(self, error: BaseException) -> None:
+        """All puts end with an error: what was not sent is not, and nobody waits for the rest. The session goes on."""
+        ending = [*self.node_copies(), *sorted(self._given_back, key=_number), *self._waiting]
+        self._given_back = []
+        self._waiting.clear()
+        self._tombstones = 0
+        for copy in ending:
+            if copy.stage == _ENDED:
+                continue
+            if copy.on_node:
+                copy.peer.withdraw(copy, self._station.time())
+                copy.on_node = False
+            self._less(copy)
+            copy.end(error)
+
+    def reclaim(self) -> None:
+        """Another node is there: take back what the former one has not confirmed."""
+        for copy in self.node_copies():
+            sent, body = copy.stage != _QUEUED or bool(copy.kind & _RETRY), copy.body
+            copy.peer.withdraw(copy, self._station.time())
+            copy.on_node = False
+            copy.body = body
+            copy.reload(redelivered=sent)
+            self._given_back.append(copy)
+        self.linked = False
+
+    def node_copies(self) -> list[Copy]:
+        """The puts that the node has, in order."""
+        peer = self.peer
+        if peer is None:
+            return []
+        found: dict[Any, None] = {}
+        for link in peer.links:
+            found.update(dict.fromkeys(link.in_flight.values()))
+            found.update(dict.fromkeys(each.out for each in link.transfers))
+        found.update(dict.fromkeys(peer.queue))
+        mine = [each for each in found if getattr(each, "session", None) is self and each.stage != _ENDED]
+        return sorted(mine, key=_number)
+
+
+def _number(copy: Copy) -> int:
+    return copy.number
+
+
+def _may_go_again(error: BaseException) -> bool:
+    """Whether a put that failed is to go to the process that runs there next: that one did not refuse it."""
+    if isinstance(error, (NoHandler, ShuttingDown)):
+        return True
+    if isinstance(error, (Refused, QueueFull, Expired)) or not isinstance(error, SendError):
+        return False
+    return not isinstance(error.__cause__, MessageTooLarge) and isinstance(error, (NotSent, SendError))

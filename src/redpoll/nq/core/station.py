@@ -1,0 +1,325 @@
+"""What a communicator is on its event loop: a node, and a session with each peer."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+from redpoll.errors import Busy, NoHandler, RedpollError
+from redpoll.message import Message
+from redpoll.nq.core.arrivals import Arrival, Arrivals
+from redpoll.nq.core.nodes import StationNode
+from redpoll.nq.core.puts import REDELIVERED, Copy
+from redpoll.nq.core.session import Session
+from redpoll.wire.frames import Kind
+from redpoll.wire.outgoing import Unawaited
+
+if TYPE_CHECKING:
+    from redpoll.config import Config
+    from redpoll.node.received import Received
+    from redpoll.nq.core.options import CommunicatorOptions
+    from redpoll.transport.carrier import Carrier
+    from redpoll.wire.peer import Peer
+
+__all__ = ["FIN", "HELLO", "Station"]
+
+_logger = logging.getLogger("redpoll.nq")
+
+#: Headers of messages that are not puts. A put has none, or `REDELIVERED`.
+HELLO = b"nq hello"
+FIN = b"nq fin"
+
+_REQ_ACK = int(Kind.REQ_ACK)
+
+
+class Station:
+    """One end; `server.py` and `client.py` have what differs.
+
+    All is called on the loop. Puts go to sessions; messages come to `arrivals`.
+
+    Args:
+        options: The communicator's.
+        config: The node's.
+        carrier: What carries its links.
+        arrivals: Takes messages.
+        tell: Calls an event of the user's, `ini` or `fin`, with a peer.
+
+    Attributes:
+        closing: Whether it takes no more puts.
+        refused: Why it will have no peer any more; None while it may.
+        sessions: By peer; those that are over are gone.
+    """
+
+    refused: BaseException | None = None
+
+    def __init__(
+        self,
+        options: CommunicatorOptions,
+        config: Config,
+        carrier: Carrier,
+        arrivals: Arrivals,
+        tell: Callable[[Callable[[UUID], None], UUID], object],
+    ) -> None:
+        self.id = options.id
+        self.options = options
+        self.arrivals = arrivals
+        self.node = StationNode(self, carrier, config)
+        self.sessions: dict[UUID, Session] = {}
+        self.closing = False
+        self._by_peer: dict[Peer, Session] = {}
+        self._tell = tell
+        connection = options.connection
+        self._holds = connection.effective_confirm == "get"
+        self._bounded = connection.queue_size < 2**30 or connection.queue_bytes is not None
+        self._loop: asyncio.AbstractEventLoop
+        #: Those that wait for a session to be drained, or for room.
+        self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
+
+    # Life
+
+    async def start(self) -> None:
+        """Be there: listen, or begin to dial.
+
+        Raises:
+            ConfigError: It cannot listen.
+        """
+        self._loop = asyncio.get_running_loop()
+        self.time = self._loop.time
+        await self.node.start()
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a peer, or can be one."""
+        raise NotImplementedError
+
+    async def wait_ready(self, timeout: float | None) -> None:
+        """Wait until it is ready.
+
+        Raises:
+            TimeoutError: It is not in time.
+            ConnectionError: It will not be.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                await self.wait(lambda: self.ready or self.closing or self.refused is not None)
+        except TimeoutError:
+            raise TimeoutError(f"no server answered within {timeout:g} s") from None
+        if self.refused is not None:
+            raise self.refused
+        if self.closing:
+            raise ConnectionAbortedError(self.id)
+
+    async def close(self, timeout: float | None, flush: bool) -> None:
+        """Take no more puts, let the sessions come to their ends, and stop.
+
+        Args:
+            timeout: Seconds for that; None is no limit.
+            flush: Whether to wait for what was put to be confirmed; False drops what was not sent.
+        """
+        if not self.closing:
+            self.closing = True
+            for message in self.arrivals.release_all() if self._holds else ():
+                message.release()
+            self._holds = False
+            if not flush:
+                for session in self.recipients():
+                    session.drop(ConnectionAbortedError(self.id))
+        try:
+            async with asyncio.timeout(timeout):
+                await self._part(flush)
+        except TimeoutError:
+            pass
+        finally:
+            await self._stop()
+
+    async def _part(self, flush: bool) -> None:
+        """Wait until each session has come to its end."""
+        raise NotImplementedError
+
+    async def _stop(self) -> None:
+        error = ConnectionAbortedError(self.id)
+        for session in self.recipients():
+            self.forget(session, error)
+        self.arrivals.close(error)
+        # Acknowledgements that are on their way are to arrive.
+        await self.node.stop(0.5)
+
+    def recipients(self) -> tuple[Session, ...]:
+        """Whom a put without peers is for. May be called from any thread."""
+        raise NotImplementedError
+
+    # Puts
+
+    def submit(self, copies: tuple[Copy, ...]) -> None:
+        """Take the copies of one put, each for its session."""
+        for copy in copies:
+            if self.closing:
+                copy.end(ConnectionAbortedError(self.id))
+            else:
+                copy.session.submit(copy)
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether anybody waits for a session."""
+        return bool(self._waiters)
+
+    async def wait(self, condition: Callable[[], bool]) -> None:
+        """Wait until a session's state is so."""
+        while not condition():
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            entry = condition, waiter
+            self._waiters.append(entry)
+            try:
+                await waiter
+            finally:
+                if entry in self._waiters:
+                    self._waiters.remove(entry)
+
+    async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
+        """As `wait`, so many seconds at most."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self.wait(condition)
+        except TimeoutError:
+            pass
+
+    def eased(self, session: Session) -> None:
+        """Puts of a session ended."""
+        if session.finishing and not session.count and not session.said_fin:
+            self.say_fin(session)
+        self.look()
+
+    def look(self) -> None:
+        """Something that is waited for may be so now."""
+        if self._waiters:
+            for condition, waiter in self._waiters:
+                if not waiter.done() and condition():
+                    waiter.set_result(None)
+
+    # Messages
+
+    def arrived(self, message: Received[Any]) -> Any:
+        """A message came: a put, unless its header says otherwise."""
+        session = self._by_peer.get(message.link.peer)  # type: ignore[arg-type]  # it has one
+        header = message.frame[3]
+        if session is None or (header and header != REDELIVERED):
+            return self._control(message, session, header)
+        if session.heard_fin:
+            message._refuse(NoHandler.code, "it has said that it is done")
+            return None
+        if self._bounded and not self._makes_room(session, message):
+            return None
+        held = message if self._holds else None
+        self.arrivals.add(Arrival(session.id, message.frame[5], bool(header), held))
+        return None
+
+    def _makes_room(self, session: Session, message: Received[Any]) -> bool:
+        """Refuse what the receiving queue has no room for, or make room."""
+        connection = self.options.connection
+        arrivals = self.arrivals
+        peer = session.id
+        size = len(message.data)
+        while True:
+            count = arrivals.counts.get(peer, 0)
+            over = count >= connection.queue_size or (
+                connection.queue_bytes is not None
+                and count > 0
+                and arrivals.sizes.get(peer, 0) + size > connection.queue_bytes
+            )
+            if not over:
+                return True
+            if connection.full != "drop" or not connection.drop_oldest:
+                message._refuse(Busy.code, f"{count} messages wait to be got there")
+                return False
+            oldest = arrivals.drop_oldest(peer)
+            if oldest is not None and oldest.received is not None:
+                oldest.received._refuse(Busy.code, "it was dropped for newer ones")
+
+    def _control(self, message: Received[Any], session: Session | None, header: bytes) -> Any:
+        if header == HELLO:
+            return self._hello(message)
+        if session is None or session.heard_fin:
+            message._refuse(NoHandler.code, "say hello first")
+        elif header == FIN:
+            if not message.ended:
+                message.release()
+            session.heard_fin = True
+            self._loop.call_soon(self._heard_fin, session)
+        else:
+            message._refuse(NoHandler.code, "this is a communicator of nq, which takes puts")
+        return None
+
+    def _hello(self, message: Received[Any]) -> Any:
+        raise NotImplementedError
+
+    def _heard_fin(self, session: Session) -> None:
+        raise NotImplementedError
+
+    # Sessions
+
+    def opened(self, session: Session, peer: Peer) -> None:
+        """The process that runs at a peer has said hello."""
+        former = session.peer
+        if former is not None and self._by_peer.get(former) is session:
+            del self._by_peer[former]
+        self._by_peer[peer] = session
+        session.link(peer)
+
+    def began(self, session: Session) -> None:
+        """A session is new."""
+        self._tell(self.options.events.ini, session.id)
+
+    def forget(self, session: Session, error: BaseException) -> None:
+        """A session is over."""
+        session.end(error)
+        if self.sessions.get(session.id) is session:
+            del self.sessions[session.id]
+            self._tell(self.options.events.fin, session.id)
+        if session.peer is not None and self._by_peer.get(session.peer) is session:
+            del self._by_peer[session.peer]
+        self.arrivals.look_again()
+        self.look()
+
+    def say_fin(self, session: Session) -> None:
+        """Say that nothing more is put."""
+        session.said_fin = True
+        peer = session.peer
+        if peer is not None:
+            fin = _Fin(self, session)
+            fin.prepare(Message(None, header=FIN), b"", _REQ_ACK, None, None, pinned=True)
+            peer.submit(fin, self.time())
+            if peer.link is not None:
+                peer.link.owner.submitted()
+
+    def fin_settled(self, session: Session, error: BaseException | None) -> None:
+        """A FIN was confirmed, or cannot be."""
+        raise NotImplementedError
+
+    def unlinked(self, session: Session) -> None:
+        """Another process runs at a peer, or none: puts wait for its hello."""
+
+    # What the node says
+
+    def run_began(self, peer: Peer, renewed: bool) -> None:
+        """A link to a peer is there: the first, one of a session that goes on, or, `renewed`, of another process."""
+
+    def run_ended(self, peer: Peer, error: RedpollError) -> None:
+        """The session with a peer is over: it did not come back in time, said goodbye, or was fenced."""
+        raise NotImplementedError
+
+
+class _Fin(Unawaited):
+    """A FIN on its way."""
+
+    __slots__ = ("session", "station")
+
+    def __init__(self, station: Station, session: Session) -> None:
+        self.station = station
+        self.session = session
+
+    def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # Outgoing's
+        """It was confirmed, or cannot be."""
+        self.station._loop.call_soon(self.station.fin_settled, self.session, error)

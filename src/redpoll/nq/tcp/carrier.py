@@ -1,0 +1,20 @@
+"""What carries links over TCP: the node's own sockets, which it encrypts itself."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redpoll.transport.carrier import Carrier, Sockets
+
+if TYPE_CHECKING:
+    from redpoll.nq.core.options import CommunicatorOptions
+
+__all__ = ["ENCRYPTS", "make"]
+
+#: Whether links are encrypted below the node, so that it does not.
+ENCRYPTS = False
+
+
+def make(options: CommunicatorOptions, *, server: bool) -> Carrier:  # noqa: ARG001  # each protocol's
+    """Make what carries the links of a communicator."""
+    return Sockets()
