@@ -13,12 +13,12 @@ from uuid import UUID
 from redpoll.errors import ConfigError, UsageError
 from redpoll.node.sending import check_seconds
 from redpoll.nq.core.arrivals import LoopArrivals
+from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.making import AnyStation, checked, make_station, one_of
 from redpoll.nq.core.message import Message
 from redpoll.nq.core.names import Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions
 from redpoll.nq.core.puts import LoopBroadcast, LoopCopy
-from redpoll.nq.core.reading import dumped, loaded
 from redpoll.nq.core.server import ServerStation
 
 __all__ = ["Communicator", "new"]
@@ -60,9 +60,7 @@ class Communicator:
             raise ConfigError(
                 "full", "wait", "would block the event loop", "await each put: it is done when the peer has it"
             )
-        self._load = options.serialization.load
-        self._dump = options.serialization.dump
-        self._limit = options.connection.message_size
+        self._codec = Codec(options)
         self._arrivals = LoopArrivals(options.id)
         self._station: AnyStation = make_station(protocol, purpose, options, self._arrivals, _tell)
         self._state: Literal["new", "running", "closed"] = "new"
@@ -192,7 +190,7 @@ class Communicator:
         What the serializer raises comes out as it is. The future fails as that of `redpoll.nq.Communicator.put`.
         """
         self._check_started()
-        body = dumped(self._dump, data, self._limit)
+        body = self._codec.encode(data)
         station = self._station
         sessions = tuple(map(station.recipient, peers)) if peers else station.recipients()
         loop = self._loop
@@ -234,9 +232,9 @@ class Communicator:
         arrival = await self._arrivals.get(frozenset(peers) or None, timeout)
         received = arrival.received
         if received is None:
-            return loaded(self._load, arrival)
+            return Message(arrival.peer, self._codec.decode(arrival.body), arrival.redelivered)
         with received:
-            return loaded(self._load, arrival)
+            return Message(arrival.peer, self._codec.decode(arrival.body), arrival.redelivered)
 
     def _check_started(self) -> None:
         if self._state == "new":

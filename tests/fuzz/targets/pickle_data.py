@@ -9,6 +9,7 @@ import numpy as np  # noqa: F401  # arrays are read where it is
 
 from redpoll.errors import DecodeError, EncodeError
 from redpoll.serializers import pickle
+from redpoll.serializers.pickling import alone
 from redpoll.serializers.pickling.frame import MAGIC, join
 from redpoll.serializers.pickling.names import MODULE
 from redpoll.serializers.pickling.values import BY_NAME
@@ -27,6 +28,8 @@ def _text(value: str) -> bytes:
 
 WORDS = (
     MAGIC,
+    alone.MAGIC,
+    *(alone.MAGIC + each for each in (b"A\x03\x01<i8", b"S", b"I", b"D", b"B")),
     *(bytes([each]) for each in range(0x80, 0x99)),
     *(bytes([each]) for each in b"NKMJGXBCh})](tuseaR.0129cibod\x8c"),
     *(

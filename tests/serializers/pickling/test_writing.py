@@ -51,7 +51,7 @@ def test_only_a_copy_counts_as_held() -> None:
 def test_small_parts_stand_in_the_stream(size: int, count: int) -> None:
     """Below a size a part is not worth its place."""
     for each in (np.zeros(size, "u1"), memoryview(bytearray(size)), PickleBuffer(bytearray(size))):
-        assert len(parts_of(each)) == count
+        assert len(parts_of([each])) == count
 
 
 @pytest.mark.parametrize("size", [0, 5, 5000])

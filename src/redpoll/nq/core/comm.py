@@ -16,12 +16,12 @@ from redpoll.errors import Closed, ConfigError, UsageError
 from redpoll.node.inherited import let_go
 from redpoll.node.sending import check_seconds
 from redpoll.nq.core.arrivals import ThreadArrivals
+from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.making import checked, make_station
 from redpoll.nq.core.message import Message
 from redpoll.nq.core.names import Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions, EventOptions
 from redpoll.nq.core.puts import ThreadBroadcast, ThreadCopy
-from redpoll.nq.core.reading import dumped, loaded
 from redpoll.nq.core.server import ServerStation
 
 if TYPE_CHECKING:
@@ -55,9 +55,7 @@ class Communicator:
 
     def __init__(self, options: CommunicatorOptions | None = None) -> None:
         self.options = options = checked(options)
-        self._load = options.serialization.load
-        self._dump = options.serialization.dump
-        self._limit = options.connection.message_size
+        self._codec = Codec(options)
         self._waits = options.connection.full == "wait"
         self._arrivals = ThreadArrivals(options.id)
         self._house = _House(self.protocol, self.purpose, options, self._arrivals)
@@ -151,7 +149,7 @@ class Communicator:
         unknown or gone, with `ConnectionAbortedError(id)` when this is closed before it is confirmed, with `QueueFull` at a
         bound of either end.
         """
-        body = dumped(self._dump, data, self._limit)
+        body = self._codec.encode(data)
         house = self._house
         handover = house.handover
         station = house.station
@@ -194,9 +192,9 @@ class Communicator:
         arrival = self._arrivals.get(frozenset(peers) or None, timeout, self._house.check_blocking)
         received = arrival.received
         if received is None:
-            return loaded(self._load, arrival)
+            return Message(arrival.peer, self._codec.decode(arrival.body), arrival.redelivered)
         try:
-            message = loaded(self._load, arrival)
+            message = Message(arrival.peer, self._codec.decode(arrival.body), arrival.redelivered)
         except BaseException as error:
             self._house.handover.post(received._refuse_for, (error,))
             raise

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from pickle import PickleBuffer
 from typing import Any, Final
 
-__all__ = ["ArrayError", "array", "check_text", "describe", "dtype", "numpy", "objects", "scalar", "take"]
+__all__ = ["PLAIN", "ArrayError", "array", "check_text", "describe", "dtype", "numpy", "objects", "scalar", "take"]
 
-_PLAIN: Final = re.compile(r"[<>|=][biufcmMSUV][0-9]{1,9}(\[[0-9]{0,9}[a-zA-Z]{1,2}\])?")
+PLAIN: Final = re.compile(r"[<>|=][biufcmMSUV][0-9]{1,9}(\[[0-9]{0,9}[a-zA-Z]{1,2}\])?")
 _LARGEST: Final = 2**62
 _MAX_CODE: Final = 0x10FFFF
 #: Items that have no bytes cost nothing until somebody counts through them.
@@ -99,7 +99,7 @@ def describe(np: Any, kind: Any) -> Any:
             raise ArrayError("a field whose title is no text is not carried")
         return "record", kind.names, formats, tuple(field[1] for field in fields), kind.itemsize, titles
     text = kind.str
-    if _PLAIN.fullmatch(text) is None or np.dtype(text) != kind:
+    if PLAIN.fullmatch(text) is None or np.dtype(text) != kind:
         raise ArrayError(f"arrays of dtype {kind} are not carried")
     return text
 
@@ -114,7 +114,7 @@ def dtype(description: Any, depth: int = 0) -> Any:
         ArrayError: It is no such description.
     """
     np = numpy()
-    if type(description) is str and _PLAIN.fullmatch(description):
+    if type(description) is str and PLAIN.fullmatch(description):
         return np.dtype(description)
     if type(description) is not tuple or depth > 16:
         raise ArrayError("it is no description of a dtype")

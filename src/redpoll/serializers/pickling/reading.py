@@ -10,7 +10,7 @@ from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from redpoll.serializers.pickling import arrays, frame, names, opcodes
+from redpoll.serializers.pickling import alone, arrays, frame, names, opcodes
 from redpoll.serializers.pickling.allow import Allowed, entry
 from redpoll.serializers.pickling.values import BY_NAME, Value
 
@@ -62,7 +62,10 @@ def read(body: Buffer, allowed: Allowed, persistent_load: Callable[[Any], Any] |
         RefusedNameError: It asks for another name.
         ValueError: It is not what the writer writes. Anything else comes from a class that was let in.
     """
-    stream, parts = frame.split(memoryview(body))
+    view = memoryview(body)
+    if bytes(view[:4]) == alone.MAGIC:
+        return alone.read(view)
+    stream, parts = frame.split(view)
     opcodes.check(stream)
     file: Any = io.BytesIO(stream) if len(stream) <= _COPIED else _Stream(stream)
     reader = _Reader(file, allowed, parts, len(body))

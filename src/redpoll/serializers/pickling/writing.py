@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redpoll.serializers.flat import flatten
 from redpoll.serializers.parts import Encoded, gather
-from redpoll.serializers.pickling import arrays, frame
+from redpoll.serializers.pickling import alone, arrays, frame
 from redpoll.serializers.pickling.names import named
 from redpoll.serializers.pickling.values import BY_CLASS
 
@@ -37,6 +37,10 @@ def write(obj: Any, persistent_id: Callable[[Any], Any] | None) -> Encoded:
     Raises:
         Exception: Whatever pickle, or the class of a value in it, has against it.
     """
+    if persistent_id is None:
+        pieces = alone.write(obj)
+        if pieces is not None:
+            return gather(pieces)
     stream: list[Buffer] = []
     writer = _Writer(_Sink(stream)) if persistent_id is None else _WriterById(_Sink(stream), persistent_id)
     writer.dump(obj)

@@ -8,7 +8,7 @@ from typing import Any
 
 from redpoll.errors import ConfigError, DecodeError, EncodeError
 from redpoll.nq.utils.stream.view import Stream
-from redpoll.serializers import Parts, allow_by_name
+from redpoll.serializers import Buffer, Encoded, Parts, allow_by_name
 from redpoll.serializers.pickling.allow import collect
 from redpoll.serializers.pickling.reading import RefusedNameError, read
 from redpoll.serializers.pickling.writing import write
@@ -86,10 +86,7 @@ class PickleSerializer:
         Raises:
             PicklingError: Something in `data` cannot be pickled.
         """
-        try:
-            encoded = write(data, self._dump)
-        except Exception as error:
-            raise PicklingError(_NAME, str(error) or type(error).__name__) from error
+        encoded = self.encode(data)
         stream = Stream()
         if isinstance(encoded, Parts):
             stream.writeviews(encoded.pieces)
@@ -105,7 +102,18 @@ class PickleSerializer:
             UnpicklingError: The pickle asks for a name that is not let in, which the error names with the `allow` that
                 would; it was not written by this serializer, or is damaged; or a class that was let in raised.
         """
-        body = data.toview()
+        return self.decode(data.toview())
+
+    def encode(self, data: Any) -> Encoded:
+        """As `dump`, as the body of a message: what a communicator calls where this serializer is its own."""
+        try:
+            return write(data, self._dump)
+        except Exception as error:
+            raise PicklingError(_NAME, str(error) or type(error).__name__) from error
+
+    def decode(self, data: Buffer) -> Any:
+        """As `load`, of the body of a message."""
+        body = memoryview(bytearray(data)) if type(data) is bytes else memoryview(data)
         # What was writable is to be so again.
         if body.readonly:
             body = memoryview(bytearray(body))

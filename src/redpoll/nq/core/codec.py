@@ -1,0 +1,60 @@
+"""From what the application has to bytes, and back, by its serializer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from redpoll.errors import MessageTooLarge
+from redpoll.nq.core.options import CommunicatorOptions
+from redpoll.nq.utils.stream import PickleSerializer, Stream, parts
+
+if TYPE_CHECKING:
+    from redpoll.wire.outgoing import Payload
+
+__all__ = ["Codec"]
+
+
+class Codec:
+    """Turns what is put into the bodies of messages, and back."""
+
+    __slots__ = ("_encode", "_limit", "decode")
+
+    def __init__(self, options: CommunicatorOptions) -> None:
+        """By the functions of the options; those of our own pickles are not led by way of a stream.
+
+        Args:
+            options: The communicator's.
+        """
+        serialization = options.serialization
+        self._limit = options.connection.message_size
+        own = getattr(serialization.dump, "__self__", None)
+        if type(own) is PickleSerializer and serialization.dump == own.dump:
+            self._encode: Callable[[Any], Payload] = own.encode
+        else:
+            self._encode = partial(_dumped, serialization.dump)
+        own = getattr(serialization.load, "__self__", None)
+        if type(own) is PickleSerializer and serialization.load == own.load:
+            self.decode: Callable[[Any], Any] = own.decode
+        else:
+            self.decode = partial(_loaded, serialization.load)
+
+    def encode(self, data: Any) -> Payload:
+        """The body for something.
+
+        Raises:
+            MessageTooLarge: It has more bytes than the limit.
+        """
+        body = self._encode(data)
+        if len(body) > self._limit:
+            raise MessageTooLarge("message", len(body), self._limit)
+        return body
+
+
+def _dumped(dump: Callable[[Any], Stream], data: Any) -> Payload:
+    return parts(dump(data))
+
+
+def _loaded(load: Callable[[Stream], Any], body: Any) -> Any:
+    return load(Stream.frombuffer(body))
