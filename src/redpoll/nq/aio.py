@@ -17,7 +17,7 @@ from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.making import AnyStation, checked, make_station, one_of
 from redpoll.nq.core.message import Message
 from redpoll.nq.core.names import Protocol, Purpose
-from redpoll.nq.core.options import CommunicatorOptions
+from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
 from redpoll.nq.core.puts import LoopBroadcast, LoopCopy
 from redpoll.nq.core.server import ServerStation
 
@@ -73,6 +73,11 @@ class Communicator:
     def id(self) -> UUID:
         """Who it is."""
         return self.options.id
+
+    @property
+    def netloc(self) -> NetworkLocation:
+        """Where a server listens, with the port that the system chose if it was to, or where a client dials."""
+        return self._station.netloc
 
     async def start(self) -> None:
         """Listen, or begin to dial.

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -20,7 +21,7 @@ from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.making import checked, make_station
 from redpoll.nq.core.message import Message
 from redpoll.nq.core.names import Protocol, Purpose
-from redpoll.nq.core.options import CommunicatorOptions, EventOptions
+from redpoll.nq.core.options import CommunicatorOptions, EventOptions, NetworkLocation
 from redpoll.nq.core.puts import ThreadBroadcast, ThreadCopy
 from redpoll.nq.core.server import ServerStation
 
@@ -67,6 +68,11 @@ class Communicator:
     def id(self) -> UUID:
         """Who it is."""
         return self.options.id
+
+    @property
+    def netloc(self) -> NetworkLocation:
+        """Where a server listens, with the port that the system chose if it was to, or where a client dials."""
+        return self._house.station.netloc
 
     def ready(self, timeout: float | None = None) -> None:
         """Wait until a client has met its server; a server is ready from the start.
@@ -204,6 +210,9 @@ class Communicator:
 
 _SILENT = EventOptions()
 
+#: Seconds that what was put has when a program ends without closing.
+_AT_EXIT = 2.0
+
 _logger = logging.getLogger("redpoll.nq")
 
 
@@ -252,13 +261,13 @@ class _House:
             raise UsageError("a client has no clients to disconnect", "close() ends its own session")
         self.handover.post(station.disconnect, (peer, flush))
 
-    def close(self, timeout: float | None, flush: bool) -> None:
+    def close(self, timeout: float | None, flush: bool, *, evict: bool = False) -> None:
         """See `Communicator.close`."""
         thread = self._thread
         if thread is None or thread.handover.forked:
             return
         try:
-            thread.handover.run(self.station.close, timeout, flush)
+            thread.handover.run(partial(self.station.close, timeout, flush, evict=evict))
         except Closed:  # by another thread, and its loop has ended
             pass
         finally:
@@ -274,9 +283,9 @@ class _House:
                 pool.shutdown()
             leave(thread, self)
 
-    def stop(self, drain: float | None = 0) -> None:
-        """The program ends."""
-        self.close(drain, True)
+    def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # Lodger's
+        """The program ends: what was put has some time yet."""
+        self.close(_AT_EXIT, True, evict=True)
 
     def inherit(self) -> None:
         """This is a child of the process."""
@@ -292,6 +301,9 @@ class _House:
         closing.add_done_callback(
             lambda _: threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
         )
+
+    def __repr__(self) -> str:
+        return f"<communicator {self.station.id}, {self.station.netloc}>"
 
     def check_blocking(self) -> None:
         """Refuse to wait where that would never end."""

@@ -121,10 +121,11 @@ class ServerStation(Station):
             lost.__cause__ = error
             self.forget(session, lost)
 
-    async def _part(self, flush: bool) -> None:
-        if not flush:
+    async def _part(self, flush: bool, evict: bool) -> None:
+        if evict or not flush:
             for peer in list(self.sessions):
-                self.disconnect(peer, flush=False)
-            await self._until(lambda: not self.sessions, _EVICTION)
-        else:
+                self.disconnect(peer, flush)
+        if flush:
             await self.wait(lambda: not self.sessions)
+        else:
+            await self._until(lambda: not self.sessions, _EVICTION)
