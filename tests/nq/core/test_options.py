@@ -78,9 +78,9 @@ def test_the_order_is_that_of_version_2_6() -> None:
     assert (options.netloc, options.connection, options.serialization) == (located, connection, serialization)
     assert (options.security, options.events, options.workers) == (security, events, 4)
     with pytest.raises(TypeError):
-        ConnectionOptions(True, True, True, 65_536, 3, 1000, 5)  # type: ignore[misc]
+        ConnectionOptions(True, True, True, 65_536, 3, 1000, 5)  # type: ignore[call-arg]
     with pytest.raises(TypeError):
-        CommunicatorOptions(who, located, connection, serialization, security, events, 4, bytes(16))  # type: ignore[misc]
+        CommunicatorOptions(who, located, connection, serialization, security, events, 4, bytes(16))  # type: ignore[call-arg]
 
 
 def test_the_order_of_version_2_4_is_an_error_that_says_so() -> None:
@@ -99,7 +99,7 @@ def test_the_defaults_are_net_queues() -> None:
     assert (options.security, options.workers) == (None, 1)
     assert (options.secret, options.allow_plain, options.prefix) == (None, False, "redpoll")
     assert (options.username, options.password) == (None, None)
-    assert options.events.ini(options.id) is options.events.fin(options.id) is None  # type: ignore[func-returns-value]
+    assert options.events.ini(options.id) is options.events.fin(options.id) is None
 
 
 def test_every_record_has_an_id_of_its_own() -> None:
@@ -147,7 +147,7 @@ def test_replace() -> None:
     options = CommunicatorOptions(secret=bytes(16))
     other = dataclasses.replace(options, workers=3)
     assert (other.id, other.secret, other.workers) == (options.id, bytes(16), 3)
-    with pytest.raises(ConfigError, match="^workers=0: "):
+    with pytest.raises(ConfigError, match=r"^workers=0: "):
         dataclasses.replace(options, workers=0)
     if sys.version_info >= (3, 13):
         assert copy.replace(options, workers=3) == other
@@ -238,7 +238,7 @@ def test_dropping_implies_get() -> None:
 
 
 def test_security_has_both_spellings() -> None:
-    """cert and certificate are one file: either is taken, both are readable, the same twice is no contradiction."""
+    """Both names of the certificate are one file: either is taken, both are readable, the same twice is no contradiction."""
     for made in (SecurityOptions(cert="a.pem"), SecurityOptions(certificate="a.pem"), SecurityOptions(None, "a.pem")):
         assert made == SecurityOptions(cert=Path("a.pem"))
         assert made.cert == made.certificate == Path("a.pem")
@@ -307,7 +307,7 @@ def test_secrets_are_not_shown() -> None:
     assert "username='me'" in repr(options)
     for wrong in ({"secret": b"S3cret"}, {"password": b"PassW0rd", "username": "me"}, {"password": "PassW0rd"}):
         with pytest.raises(ConfigError) as caught:
-            CommunicatorOptions(**wrong)  # type: ignore[arg-type]
+            CommunicatorOptions(**wrong)
         for shown in (str(caught.value), repr(caught.value), repr(caught.value.args)):
             assert "S3cret" not in shown
             assert "PassW0rd" not in shown
