@@ -26,7 +26,7 @@ _WINDOW_BYTES = 16 * 1024 * 1024
 #: Messages that can be held until they are got.
 _HELD = 65_535
 
-#: It means loopback by definition (RFC 6761, section 6.3).
+#: It means loopback by definition (RFC 6761).
 _LOCAL = "localhost"
 
 _FRAGMENTS = 4096, 2**30
