@@ -19,6 +19,7 @@ LAYERS = (
     ("transport",),
     ("node",),
     ("blocking",),
+    ("nq",),
     ("",),  # the package root, which hands names on
     ("testing", "cli"),
     ("__main__", "_redpoll_pytest"),
