@@ -171,6 +171,7 @@ class Node(Generic[DataT]):
                 self._check_starting()
             except Closed:
                 listener.close()
+                await self._carrier.wait_ended()
                 raise
             self._listener = listener
             peers.listen_at(config.public_port or listener.port)
@@ -239,7 +240,7 @@ class Node(Generic[DataT]):
                 return
             self._state = "stopping"
             seconds = self._config.timeout if isinstance(drain, Unset) else drain
-            self._shutdown = Shutdown(self._peers, self._listener, seconds, self._has_stopped)
+            self._shutdown = Shutdown(self._peers, self._carrier, self._listener, seconds, self._has_stopped)
         await self._shutdown.wait()
 
     def _has_stopped(self) -> None:
