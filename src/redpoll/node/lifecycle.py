@@ -181,6 +181,7 @@ class Shutdown:
         if peers.consumers is not None:
             peers.consumers.close()
         self._refuse_inboxes()
+        peers.sessions.close(error)
         for peer in peers.routes:
             peer.fail_queue(error)
             peers.room(peer)

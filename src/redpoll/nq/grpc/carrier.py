@@ -10,6 +10,7 @@ from typing import Any
 
 from redpoll.address import Address
 from redpoll.errors import DialFailed
+from redpoll.nq.core.options import CommunicatorOptions
 from redpoll.nq.grpc.library import load
 from redpoll.nq.grpc.link import ENDING_GRACE, DialledLink
 from redpoll.nq.grpc.listening import GrpcListener
@@ -19,7 +20,10 @@ from redpoll.transport import dial
 from redpoll.transport.dial import ProtocolFactory
 from redpoll.transport.listen import Door
 
-__all__ = ["GrpcCarrier"]
+__all__ = ["ENCRYPTS", "GrpcCarrier", "make"]
+
+#: Links are encrypted by gRPC, below the node.
+ENCRYPTS = True
 
 #: Seconds in which streams have to end: twice what each end gives the other.
 _ENDING = 2 * ENDING_GRACE
@@ -132,6 +136,21 @@ class GrpcCarrier:
         if tasks:
             # Who is frozen is not waited for.
             await asyncio.wait(tasks, timeout=_ENDING)
+
+
+def make(options: CommunicatorOptions, *, server: bool) -> GrpcCarrier:
+    """Make what carries the links of a communicator: a server shows its certificate, a client trusts that file.
+
+    Raises:
+        UsageError: grpcio is not installed.
+    """
+    security = options.security
+    return GrpcCarrier(
+        transport_size=options.connection.transport_size,
+        encrypted=security is not None,
+        key=None if security is None or not server else security.key,
+        certificate=None if security is None else security.certificate,
+    )
 
 
 def _target(address: Address) -> str:

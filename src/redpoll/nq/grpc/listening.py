@@ -147,7 +147,6 @@ class GrpcListener:
         link = ServedLink(self._loop, protocol, self._size, context, {"peername": name})
         await link.run()
 
-
     def _is_meant(self, remote: Address) -> bool:
         """Whether it came by a family that is listened at: gRPC takes both at an address that stands for all."""
         return any((":" in each.host) == (":" in remote.host) for each in self.addresses)
