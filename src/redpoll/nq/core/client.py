@@ -12,6 +12,7 @@ from redpoll.errors import (
     Busy,
     Closed,
     ConfigError,
+    Fenced,
     NoHandler,
     NotAuthorized,
     PeerLost,
@@ -105,6 +106,8 @@ class ClientStation(Station):
                 answer = await self.node.request(hello, timeout=_HELLO_TIMEOUT)
             except (TLSError, ConfigError, NotAuthorized) as error:
                 self._give_up(error)
+            except Fenced as error:
+                self._fenced(error)
             except (Busy, NoHandler, ShuttingDown):
                 await asyncio.sleep(_HELLO_PAUSE)
             except Refused as error:
@@ -149,6 +152,12 @@ class ClientStation(Station):
         self.look()
         return session.linked
 
+    def _fenced(self, error: Fenced) -> None:
+        """A later process has this id and this secret."""
+        aborted = ConnectionAbortedError(self.id)
+        aborted.__cause__ = error
+        self._give_up(aborted)
+
     def _give_up(self, error: BaseException) -> None:
         """There will be no server."""
         if self.refused is None:
@@ -191,6 +200,9 @@ class ClientStation(Station):
         """The server did not come back: what waits for it fails, and another may come."""
         session = self.session
         if peer is not session.peer or self.refused is not None:
+            return
+        if isinstance(error, Fenced):
+            self._fenced(error)
             return
         lost = ConnectionResetError(session.id)
         lost.__cause__ = error

@@ -113,6 +113,12 @@ class ServerStation(Station):
 
     # The node
 
+    def run_began(self, peer: Peer, renewed: bool) -> None:
+        """A client is back; one that was started again has to say hello first."""
+        session = self._by_peer.get(peer)
+        if renewed and session is not None:
+            session.linked = False
+
     def run_ended(self, peer: Peer, error: RedpollError) -> None:
         """A client did not come back."""
         session = self._by_peer.get(peer)
