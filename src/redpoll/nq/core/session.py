@@ -17,13 +17,13 @@ from redpoll.errors import (
     SendError,
     ShuttingDown,
 )
+from redpoll.nq.core.puts import Copy
 from redpoll.wire.frames import Kind
 from redpoll.wire.outgoing import Stage
 
 if TYPE_CHECKING:
     from redpoll.nq.core.arrivals import Source
     from redpoll.nq.core.options import ConnectionOptions
-    from redpoll.nq.core.puts import Copy
     from redpoll.nq.core.station import Station
     from redpoll.wire.peer import Peer
 
@@ -155,8 +155,8 @@ class Session:
     def _oldest_unsent(self) -> Copy | None:
         if self.peer is not None:
             for out in self.peer.queue:
-                if out.stage == _QUEUED and getattr(out, "session", None) is self:
-                    return out  # type: ignore[return-value]  # it has a session
+                if out.stage == _QUEUED and isinstance(out, Copy) and out.session is self:
+                    return out
         return next((copy for copy in self._waiting if copy.stage != _ENDED), None)
 
     def _send(self, copy: Copy) -> None:
@@ -299,7 +299,7 @@ class Session:
             found.update(dict.fromkeys(link.in_flight.values()))
             found.update(dict.fromkeys(each.out for each in link.transfers))
         found.update(dict.fromkeys(peer.queue))
-        mine = [each for each in found if getattr(each, "session", None) is self and each.stage != _ENDED]
+        mine = [each for each in found if isinstance(each, Copy) and each.session is self and each.stage != _ENDED]
         return sorted(mine, key=_number)
 
 
