@@ -40,8 +40,9 @@ async def stranger(address: Address, method: str = METHOD) -> AsyncIterator[Any]
         try:
             yield call
             # What grpc.aio does by itself ends with the call.
-            await call.done_writing()
-            while await call.read() is not grpc.aio.EOF:
-                pass
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await call.done_writing()
+                while await call.read() is not grpc.aio.EOF:
+                    pass
         finally:
             call.cancel()

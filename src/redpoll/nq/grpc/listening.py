@@ -31,7 +31,9 @@ class GrpcListener:
         door: Door,
         loop: asyncio.AbstractEventLoop,
         size: int,
-        credentials: Callable[[], Any] | None,
+        *,
+        encrypted: bool = False,
+        credentials: Any = None,
     ) -> None:
         """Be ready to open.
 
@@ -39,12 +41,14 @@ class GrpcListener:
             door: Who decides about strangers.
             loop: Where it runs.
             size: Bytes of the largest message that is sent.
-            credentials: Makes those of the server; None is a plain one.
+            encrypted: Whether it encrypts.
+            credentials: Those that it shows.
         """
         self._grpc = load()
         self._door = door
         self._loop = loop
         self._size = size
+        self._encrypted = encrypted
         self._credentials = credentials
         self._server: Any = None
         self._starting: asyncio.Task[None] | None = None
@@ -72,9 +76,10 @@ class GrpcListener:
             check: Called with each address before any is bound.
 
         Raises:
-            ConfigError: As `Listener.open`; a host is no TCP address, or the certificate cannot be used.
+            ConfigError: As `Listener.open`; a host is no TCP address; it encrypts, and has nothing to show.
         """
-        credentials = None if self._credentials is None else self._credentials()
+        if self._encrypted and self._credentials is None:
+            raise ConfigError("key", None, "a server that encrypts needs a key and its certificate")
 
         def checked(address: Address) -> None:
             if address.kind != "tcp":
@@ -91,10 +96,10 @@ class GrpcListener:
             server = self._grpc.aio.server(handlers=(_handlers(self._grpc, self._serve),), options=server_options())
             try:
                 for address in _bindable(probe.addresses):
-                    if credentials is None:
-                        server.add_insecure_port(str(address))
+                    if self._encrypted:
+                        server.add_secure_port(str(address), self._credentials)
                     else:
-                        server.add_secure_port(str(address), credentials)
+                        server.add_insecure_port(str(address))
             except RuntimeError as error:
                 await _discard(server)
                 if not tries:
@@ -114,16 +119,17 @@ class GrpcListener:
     def close(self) -> None:
         """Take no more; links that are there stay."""
         if self._server is not None and self._stopping is None:
-            self._stopping = self._loop.create_task(self._stop(), name="redpoll grpc stop")
+            if self._starting is None:
+                # One that was never started would keep its ports.
+                self.accept()
+            self._stopping = self._loop.create_task(self._stop(_LONG), name="redpoll grpc stop")
 
-    async def _stop(self) -> None:
-        if self._starting is None:
-            # One that was never started would keep its ports.
-            self.accept()
+    async def _stop(self, grace: float) -> None:
         try:
             if self._starting is not None:
-                await self._starting
-            await self._server.stop(_LONG)
+                # gRPC crashes where it stops before it has started.
+                await asyncio.shield(self._starting)
+            await self._server.stop(grace)
         except asyncio.CancelledError:
             PARKED.append(self._server)
             raise
@@ -134,7 +140,7 @@ class GrpcListener:
     async def wait_ended(self) -> None:
         """Wait, after `close()` and once the node has given up its links, until their streams have ended."""
         if self._stopping is not None and not self._stopping.done():
-            stop = self._loop.create_task(self._server.stop(ENDING_GRACE), name="redpoll grpc stop")
+            stop = self._loop.create_task(self._stop(ENDING_GRACE), name="redpoll grpc stop")
             await asyncio.wait((stop, self._stopping))
 
     async def _serve(self, _requests: Any, context: Any) -> None:
