@@ -27,7 +27,7 @@ def test_without_it_the_extra_is_named(module: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """gRPC belongs to the process that used it first; the remedy is named."""
+    """It belongs to the process that used it first; the remedy is named."""
     monkeypatch.setattr("os.getpid", lambda: -1)
     with pytest.raises(UsageError, match="'spawn'"):
         GrpcCarrier()

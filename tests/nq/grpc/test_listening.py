@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
 from typing import Any
 
@@ -14,8 +15,9 @@ from redpoll.address import Address
 from redpoll.errors import ConfigError
 from redpoll.nq.grpc import listening
 from redpoll.nq.grpc.listening import GrpcListener, address_of
+from redpoll.nq.grpc.options import METHOD
 from tests.node.support import until, within
-from tests.nq.grpc.support import echo, make, stranger
+from tests.nq.grpc.support import echo, make, stranger, to_end
 from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio
@@ -46,7 +48,7 @@ async def test_the_bound_port_is_told() -> None:
         assert (listener.port, listener.descriptors) == (0, [])
         checked: list[Address] = []
         await listener.open(("127.0.0.1", "::1"), port, checked.append)
-        assert listener.port == port or port == 0
+        assert port in {0, listener.port}
         assert {(each.host, each.port) for each in listener.addresses} == {
             ("127.0.0.1", listener.port),
             ("::1", listener.port),
@@ -93,7 +95,7 @@ async def test_a_port_that_is_taken_meanwhile(port: int, monkeypatch: pytest.Mon
 
 
 async def test_other_kinds_of_hosts() -> None:
-    """gRPC links come in at TCP ports alone, and what `check` says counts before anything is bound."""
+    """Links come in at TCP ports alone, and what `check` says counts before anything is bound."""
     listener = GrpcListener(Nobody(), asyncio.get_running_loop(), 100)
     with pytest.raises(ConfigError, match="TCP ports alone"):
         await listener.open(("inproc:here",), 0, lambda _: None)
@@ -155,8 +157,7 @@ async def test_no_more_than_max_connections() -> None:
             await within(two.initial_metadata())
             async with stranger(there.address) as three:
                 with pytest.raises(grpc.aio.AioRpcError, match="takes no more links"):
-                    while True:
-                        await within(three.read())
+                    await within(to_end(three))
             assert there.stats().turned_away.connections == 1
         await until(lambda: not there.stats().connections, "the end of both")
         async with make(listen=False) as node:
@@ -167,17 +168,14 @@ async def test_many_streams_of_one_channel_count_each() -> None:
     """The limit is one of streams, whoever they belong to."""
     async with make(echo, max_connections=3) as there:
         async with grpc.aio.insecure_channel(str(there.address)) as channel:
-            calls = [channel.stream_stream(listening.METHOD)() for _ in range(10)]
+            calls = [channel.stream_stream(METHOD)() for _ in range(10)]
             await within(asyncio.gather(*(call.initial_metadata() for call in calls)))
             assert there.stats().connections == 3
             for call in calls:
                 await call.done_writing()
             for call in calls:
-                try:
-                    while await within(call.read()) is not grpc.aio.EOF:
-                        pass
-                except grpc.aio.AioRpcError:
-                    pass
+                with contextlib.suppress(grpc.aio.AioRpcError):
+                    await within(to_end(call))
 
 
 async def test_strangers_that_say_nothing_or_garbage() -> None:
@@ -187,8 +185,7 @@ async def test_strangers_that_say_nothing_or_garbage() -> None:
             await within(noisy.write(b"\xff" * 10_000))
             for call in (noisy, silent):
                 with pytest.raises(grpc.aio.AioRpcError, match="the link was cut"):
-                    while True:
-                        await within(call.read())
+                    await within(to_end(call))
             assert (await within(node.request(Message(b"x", there.address)))).data == b"x"
         async with stranger(there.address, "/redpoll.nq/Other") as call:
             with pytest.raises(grpc.aio.AioRpcError, match="Method not found"):
@@ -200,7 +197,7 @@ async def test_strangers_that_go_without_a_word() -> None:
     async with make(echo) as there:
         for _ in range(3):
             async with grpc.aio.insecure_channel(str(there.address)) as channel:
-                call = channel.stream_stream(listening.METHOD)()
+                call = channel.stream_stream(METHOD)()
                 await within(call.initial_metadata())
                 assert there.stats().connections == 1
                 call.cancel()

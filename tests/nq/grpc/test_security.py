@@ -107,9 +107,9 @@ async def test_a_server_without_a_key_does_not_start() -> None:
 
 def test_files_are_read_when_the_carrier_is_made(tmp_path: Path) -> None:
     """Whoever makes it learns at once that one is missing."""
-    for files in ({"certificate": tmp_path / "missing"}, {"key": tmp_path / "missing", "certificate": tmp_path / "missing"}):
+    for key in (None, tmp_path / "missing"):
         with pytest.raises(ConfigError, match="missing"):
-            GrpcCarrier(encrypted=True, **files)
+            GrpcCarrier(encrypted=True, key=key, certificate=tmp_path / "missing")
 
 
 def test_the_words_of_grpc() -> None:

@@ -19,6 +19,8 @@ __all__ = ["GrpcListener", "address_of"]
 #: How often another port is tried where one that was free is taken a moment later.
 _TRIES = 5
 
+_ALL_IPV4 = "0.0.0.0"  # noqa: S104  # compared with, not bound
+
 #: Seconds that links may go on after `close`, in all: the node ends them.
 _LONG = 1e6
 
@@ -95,22 +97,25 @@ class GrpcListener:
             probe.close()
             server = self._grpc.aio.server(handlers=(_handlers(self._grpc, self._serve),), options=server_options())
             try:
-                for address in _bindable(probe.addresses):
-                    if self._encrypted:
-                        server.add_secure_port(str(address), self._credentials)
-                    else:
-                        server.add_insecure_port(str(address))
+                self._bind(server, probe.addresses)
             except RuntimeError as error:
                 await _discard(server)
                 if not tries:
                     hint = "another process listens there; port=0 takes any free port"
-                    raise ConfigError("port", port, f"is in use at {address.host}", hint) from error
+                    raise ConfigError("port", port, f"is in use at {probe.addresses[0].host}", hint) from error
             except BaseException:
                 await _discard(server)
                 raise
             else:
                 self._server = server
                 self.addresses = probe.addresses
+
+    def _bind(self, server: Any, addresses: list[Address]) -> None:
+        for address in _bindable(addresses):
+            if self._encrypted:
+                server.add_secure_port(str(address), self._credentials)
+            else:
+                server.add_insecure_port(str(address))
 
     def accept(self) -> None:
         """Begin to take streams."""
@@ -153,7 +158,6 @@ class GrpcListener:
         link = ServedLink(self._loop, protocol, self._size, context, {"peername": name})
         await link.run()
 
-
     def _is_meant(self, remote: Address) -> bool:
         """Whether it came by a family that is listened at: gRPC takes both at an address that stands for all."""
         return any((":" in each.host) == (":" in remote.host) for each in self.addresses)
@@ -175,7 +179,7 @@ async def _discard(server: Any) -> None:
 def _bindable(addresses: list[Address]) -> list[Address]:
     """The addresses that gRPC is to bind: at :: it takes 0.0.0.0 as well."""
     hosts = {address.host for address in addresses}
-    return [each for each in addresses if each.host != "0.0.0.0" or "::" not in hosts]
+    return [each for each in addresses if each.host != _ALL_IPV4 or "::" not in hosts]
 
 
 def address_of(peer: str) -> Address:
