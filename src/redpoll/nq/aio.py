@@ -17,9 +17,10 @@ from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.making import AnyStation, checked, make_station, one_of
 from redpoll.nq.core.message import Message
 from redpoll.nq.core.names import Protocol, Purpose
-from redpoll.nq.core.options import CommunicatorOptions
+from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
 from redpoll.nq.core.puts import LoopBroadcast, LoopCopy
 from redpoll.nq.core.server import ServerStation
+from redpoll.nq.core.words import GET_HINT, PUT_HINT, check_peers, start_error
 
 __all__ = ["Communicator", "new"]
 
@@ -74,6 +75,11 @@ class Communicator:
         """Who it is."""
         return self.options.id
 
+    @property
+    def netloc(self) -> NetworkLocation:
+        """Where the server is, or the broker: what the options say, and of a server the port that it took for port 0."""
+        return self._station.netloc
+
     async def start(self) -> None:
         """Listen, or begin to dial.
 
@@ -89,9 +95,7 @@ class Communicator:
         try:
             await self._station.start()
         except ConfigError as error:
-            if isinstance(error.__cause__, OSError):
-                raise OSError(error.__cause__.errno, str(error)) from error
-            raise
+            raise start_error(error) from error.__cause__
         self._state = "running"
 
     async def ready(self, timeout: float | None = None) -> None:
@@ -106,6 +110,8 @@ class Communicator:
         """
         _check_timeout(timeout)
         self._check_started()
+        if self._state == "closed":
+            raise ConnectionAbortedError(self.id)
         await self._station.wait_ready(timeout)
 
     async def close(self, timeout: float | None = None, flush: bool = True) -> None:
@@ -122,6 +128,8 @@ class Communicator:
         _check_timeout(timeout)
         if self._state == "new":
             self._state = "closed"
+            self._loop = asyncio.get_running_loop()
+            self._station.closing = True
             self._arrivals.close(ConnectionAbortedError(self.id))
         if self._state == "closed" and self._closing is None:
             return
@@ -190,6 +198,8 @@ class Communicator:
         What the serializer raises comes out as it is. The future fails as that of `redpoll.nq.Communicator.put`.
         """
         self._check_started()
+        if peers:
+            check_peers(peers, PUT_HINT)
         body = self._codec.encode(data)
         station = self._station
         sessions = tuple(map(station.recipient, peers)) if peers else station.recipients()
@@ -229,6 +239,8 @@ class Communicator:
         """
         _check_timeout(timeout)
         self._check_started()
+        if peers:
+            check_peers(peers, GET_HINT)
         arrival = await self._arrivals.get(frozenset(peers) or None, timeout)
         received = arrival.received
         if received is None:

@@ -25,6 +25,7 @@ from redpoll.nq.core.hello import read_hello, say_hello
 from redpoll.nq.core.names import Purpose
 from redpoll.nq.core.session import Session
 from redpoll.nq.core.station import HELLO, Station
+from redpoll.nq.core.words import in_words
 
 if TYPE_CHECKING:
     from redpoll.node.received import Received
@@ -50,6 +51,7 @@ class ClientStation(Station):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.session: Session
+        self._trouble: RedpollError | None = None
         self.renew()
 
     _task: asyncio.Task[None] | None = None
@@ -65,6 +67,12 @@ class ClientStation(Station):
     def ready(self) -> bool:
         """Whether the server has answered."""
         return self.session.linked
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why the last attempt to meet the server failed."""
+        route = self.node._peers.routes.get(self.address)
+        return self._trouble or (None if route is None else route.trouble)
 
     def recipients(self) -> tuple[Session, ...]:
         """Whom a put is for."""
@@ -92,11 +100,13 @@ class ClientStation(Station):
         while self.refused is None:
             try:
                 await self.node.ready(self.address, timeout=None)
+                self._trouble = None
                 hello = Message(say_hello(Purpose.CLIENT), self.address, header=HELLO)
                 answer = await self.node.request(hello, timeout=_HELLO_TIMEOUT)
             except (TLSError, ConfigError, NotAuthorized) as error:
-                self._give_up(error)
-            except (Busy, NoHandler, ShuttingDown):
+                self._give_up(in_words(error))
+            except (Busy, NoHandler, ShuttingDown) as error:
+                self._trouble = error
                 await asyncio.sleep(_HELLO_PAUSE)
             except Refused as error:
                 refused = ConnectionRefusedError(self.id)
@@ -104,7 +114,8 @@ class ClientStation(Station):
                 self._give_up(refused)
             except Closed:
                 return
-            except RedpollError:
+            except RedpollError as error:
+                self._trouble = error
                 await asyncio.sleep(_HELLO_PAUSE)
             else:
                 self._unlinked.clear()

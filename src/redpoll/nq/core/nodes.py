@@ -78,7 +78,8 @@ def config_of(options: CommunicatorOptions, *, server: bool, encrypts: bool) -> 
     held = connection.effective_confirm == "get"
     host, port = options.netloc
     address = Address.of_host(host, port)
-    if options.security is None and not options.allow_plain and not address.is_loopback:
+    is_here = address.is_loopback or host.lower() == "localhost"
+    if options.security is None and not options.allow_plain and not is_here:
         raise ConfigError(
             "security",
             None,

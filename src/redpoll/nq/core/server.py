@@ -24,6 +24,12 @@ _EVICTION = 1.0
 class ServerStation(Station):
     """Listens; puts for all go to the clients that are there."""
 
+    async def start(self) -> None:
+        """Listen."""
+        await super().start()
+        if not self.netloc.port:
+            self.netloc = self.netloc._replace(port=self.node.address.port)
+
     @property
     def ready(self) -> bool:
         """Whether clients can come, which they can from the start."""

@@ -49,6 +49,7 @@ class Station:
 
     Attributes:
         closing: Whether it takes no more puts.
+        netloc: Where it is, or dials; a server's has the port that it took for port 0.
         refused: Why it will have no peer any more; None while it may.
         sessions: By peer; those that are over are gone.
     """
@@ -65,6 +66,7 @@ class Station:
     ) -> None:
         self.id = options.id
         self.options = options
+        self.netloc = options.netloc
         self.arrivals = arrivals
         self.node = StationNode(self, carrier, config)
         self.sessions: dict[UUID, Session] = {}
@@ -95,6 +97,11 @@ class Station:
         """Whether there is a peer, or can be one."""
         raise NotImplementedError
 
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why it is not ready, as far as is known."""
+        return None
+
     async def wait_ready(self, timeout: float | None) -> None:
         """Wait until it is ready.
 
@@ -106,7 +113,9 @@ class Station:
             async with asyncio.timeout(timeout):
                 await self.wait(lambda: self.ready or self.closing or self.refused is not None)
         except TimeoutError:
-            raise TimeoutError(f"no server answered within {timeout:g} s") from None
+            trouble = self.trouble
+            why = "" if trouble is None else f": {trouble}"
+            raise TimeoutError(f"no server answered within {timeout:g} s{why}") from trouble
         if self.refused is not None:
             raise self.refused
         if self.closing:
