@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from redpoll.errors import Expired
 from redpoll.serializers import gather
-from redpoll.wire.outgoing import Body, Payload
+from redpoll.wire.frames import Control
+from redpoll.wire.outgoing import Body, Payload, Stage
 from redpoll.wire.transfer import LONG, LONG_PIECE, TURN, Transfer, Transfers
 from tests.wire.support import (
     CONTINUED,
@@ -141,6 +142,25 @@ def test_two_take_turns() -> None:
     while link.transfers:
         written += b"".join(link.take_fragment(0.0))
     assert [serial for _, serial, *_ in frames(written)] == ([1] * TURN + [2] * TURN) * 2
+
+
+def test_messages_in_order() -> None:
+    """With `in_order` what was sent behind a large message waits for its last piece, and other frames do not."""
+    peer = make_peer(fragment_size=2, in_order=True)
+    link = add_link(peer)
+    large, small, second = Sent(b"abcd"), Sent(b"x"), Sent(b"efgh")
+    for out in (large, small, second):
+        peer.submit(out, 0.0)
+    assert len(link.transfers) == 1
+    link.take_fragment(0.0)
+    peer.pump(0.0)
+    link.control(Control.PING, 7)
+    assert frames(b"".join(link.take_output()))[-1][0] == Control.PING
+    assert (large.stage, small.stage) == (Stage.SENT, Stage.QUEUED)
+    link.take_fragment(0.0)
+    peer.pump(0.0)
+    assert small.stage == Stage.SENT
+    assert [each.out for each in link.transfers] == [second]
 
 
 def test_progress_moves_the_deadline() -> None:

@@ -88,6 +88,8 @@ class Node(Generic[DataT]):
     _received: type[Received[Any]] = Received
     #: What brings the bytes of its links.
     _carrier: Carrier = Sockets()
+    #: Whether a message waits for the last fragment of the one before it.
+    _in_order = False
 
     def __init__(
         self,

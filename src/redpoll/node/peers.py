@@ -93,6 +93,7 @@ class Peers:
             queue_messages=config.send_queue_limit,
             queue_bytes=config.send_queue_bytes,
             flat=not serializer.wants_buffer,
+            in_order=node._in_order,
         )
         self.memory = Memory(config.memory_limit)
         self.pool = SlotPool(config.node_slots, self.memory)

@@ -378,7 +378,7 @@ class Link:
             if self.transfers or (peer is not None and out.kind & _RETRY and peer.epoch is not None):
                 return False
             return not (out.kind & _REQ_ACK and peer is not None and peer.unconfirmed)
-        if self.window_used >= self.window:
+        if self.window_used >= self.window or (self.transfers and self.settings.in_order):
             return False
         size, limit = out.size, self.window_bytes
         if self.window_bytes_used + size <= limit:

@@ -38,3 +38,5 @@ class Settings:
     queue_bytes: int = 64 * MIB
     #: Whether a large body is handed over as bytes, which costs a copy, instead of as the memory it was received into.
     flat: bool = False
+    #: Whether messages wait for the last piece of a large one before them, so that they arrive in the order of their sends.
+    in_order: bool = False

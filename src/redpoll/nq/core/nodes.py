@@ -50,6 +50,8 @@ class Verbatim:
 class StationNode(Node[Any]):
     """A node whose messages are a station's."""
 
+    _in_order = True
+
     def __init__(self, station: Station, carrier: Carrier, config: Config) -> None:
         super().__init__(station.arrived, config)
         self._carrier = carrier

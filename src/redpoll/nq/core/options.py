@@ -111,7 +111,7 @@ class ConnectionOptions:
 
     transport_size: int = 16 * _MIB
     """Size of the largest fragment on every protocol, 4,096 to 2**30 (default 16 MiB): a message above it travels in
-    fragments, so that others pass between them."""
+    fragments. Between them passes what keeps the connection going; messages keep their order."""
 
     queue_size: int = 2**30
     """Messages of one peer that wait, 1 to 2**63-1 (default 2**30), at either end."""
