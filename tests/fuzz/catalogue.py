@@ -21,6 +21,7 @@ NAMES = (
     "json_data",
     "msgpack_data",
     "pickle_data",
+    "stream_data",
     "certificates",
 )
 

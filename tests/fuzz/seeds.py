@@ -63,6 +63,7 @@ def seeds() -> dict[str, dict[str, bytes]]:
         "json_data": _json(),
         "msgpack_data": _msgpack(),
         "pickle_data": _pickles(),
+        "stream_data": _pieces(),
         "certificates": _files(),
     }
 
@@ -330,6 +331,19 @@ def _pickles() -> dict[str, bytes]:
         "empty": b"",
     }
     return found | {name: bytes([pickle_data.STREAM]) + stream for name, stream in streams.items()}
+
+
+def _pieces() -> dict[str, bytes]:
+    """Of pickles and lines; the first byte is the size of the pieces less one."""
+    pickles = _pickles()
+    streams = {
+        "lines": b"a line\n\nanother, longer line\nno end",
+        "named": b"\x80\x05\x8c\x07decimal\x8c\x07Decimal\x93\x8c\x011\x85R.",
+        "named-below": b"\x80\x05\x8c\x04uuid\x8c\x09os.system\x93\x8c\x04true\x85R.",
+    }
+    found = {name: bytes([pickle_data.STREAM]) + stream for name, stream in streams.items()}
+    found |= {name: pickles[name] for name in ("plain", "part", "paths")}
+    return {name: bytes([size]) + data for size, (name, data) in enumerate(found.items())}
 
 
 def _files() -> dict[str, bytes]:

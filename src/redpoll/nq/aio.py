@@ -77,7 +77,7 @@ class Communicator:
 
     @property
     def netloc(self) -> NetworkLocation:
-        """Where the server is, or the broker: what the options say, and of a server the port that it took for port 0."""
+        """Where a server listens, with the port that the system chose if it was to, or where a client dials."""
         return self._station.netloc
 
     async def start(self) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np  # noqa: F401  # arrays are read where it is
@@ -14,7 +16,7 @@ from redpoll.serializers.pickling.frame import MAGIC, join
 from redpoll.serializers.pickling.names import MODULE
 from redpoll.serializers.pickling.values import BY_NAME
 
-__all__ = ["FRAMED", "STREAM", "WORDS", "target"]
+__all__ = ["FRAMED", "STREAM", "WORDS", "body_of", "idle", "target"]
 
 #: What the first byte of an input says of the rest: it is a body, or a stream to put into one, without parts.
 FRAMED, STREAM = 0, 1
@@ -70,7 +72,7 @@ def target(data: bytes) -> None:
 
     One EncodeError is for what decoding makes and encoding has not.
     """
-    body = data[1:] if data[:1] == bytes([FRAMED]) else b"".join(join([data[1:]], []))
+    body = body_of(data)
     try:
         value = _decode(body)
     except DecodeError:
@@ -84,9 +86,21 @@ def target(data: bytes) -> None:
     assert len(pickle.encode(again)) == len(encoded)
 
 
-def _decode(body: bytes) -> Any:
+def body_of(data: bytes) -> bytes:
+    """The body that an input stands for."""
+    return data[1:] if data[:1] == bytes([FRAMED]) else b"".join(join([data[1:]], []))
+
+
+@contextmanager
+def idle() -> Iterator[None]:
+    """Meanwhile a pickle is read: if anything else is done, an AssertionError is raised where it is."""
     _reading.append(True)
     try:
-        return pickle.decode(bytearray(body))
+        yield
     finally:
         _reading.clear()
+
+
+def _decode(body: bytes) -> Any:
+    with idle():
+        return pickle.decode(bytearray(body))

@@ -154,7 +154,7 @@ def test_plain_and_encrypted(server: nq.Communicator, redpoll_pki: Certificates)
 @pytest.mark.asyncio
 async def test_files_that_are_not_there(tmp_path: Path) -> None:
     """A certificate that cannot be read is told by the option's name."""
-    options = at(0, security=nq.SecurityOptions(cert=tmp_path / "no.pem"))
+    options = at(free_port(), security=nq.SecurityOptions(cert=tmp_path / "no.pem"))
     with pytest.raises(ConfigError, match=r"^cert="):
         nq.new(options=options)
     with pytest.raises(ConfigError, match=r"^cert="):

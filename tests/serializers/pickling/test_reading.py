@@ -4,7 +4,6 @@ import copyreg
 import enum
 import gc
 import pickle
-import pickletools
 import sys
 import tracemalloc
 import uuid
@@ -18,45 +17,18 @@ import pytest
 from redpoll.errors import DecodeError
 from redpoll.serializers import PickleSerializer
 from redpoll.serializers.pickling.reading import RefusedNameError, read
+from tests.serializers.pickling.acts import heard
 from tests.serializers.pickling.attacks import ARRAYS, ATTACKS
 from tests.serializers.pickling.streams import body, call, named, number, ours, raw, text
 
 EVERYTHING = {**ATTACKS, **ARRAYS}
 
-# What the interpreter tells of what is done; the opcodes' names are looked up for the error.
-ACTS = (
-    "os.",
-    "subprocess.",
-    "exec",
-    "compile",
-    "open",
-    "import",
-    "socket.",
-    "ctypes.",
-    "shutil.",
-    "marshal.",
-    "urllib.",
-)
-assert pickletools.opcodes
-
-_seen: list[str] | None = None
-
-
-def _hear(event: str, arguments: object) -> None:
-    if _seen is not None and event.startswith(ACTS):
-        _seen.append(f"{event} {arguments}")
-
-
-sys.addaudithook(_hear)
-
 
 @pytest.fixture
 def acts() -> Iterator[list[str]]:
     """What is done meanwhile that a program can see: files, processes, imports, code."""
-    global _seen  # noqa: PLW0603
-    _seen = []
-    yield _seen
-    _seen = None
+    with heard() as seen:
+        yield seen
 
 
 class Color(enum.Enum):

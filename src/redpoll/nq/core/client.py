@@ -96,6 +96,15 @@ class ClientStation(Station):
         self.session = Session(self, self.id, self.options.connection)
 
     async def _keep_linked(self) -> None:
+        try:
+            await self._meet_servers()
+        except Exception as error:
+            aborted = ConnectionAbortedError(self.id)
+            aborted.__cause__ = error
+            self._give_up(aborted)
+            raise
+
+    async def _meet_servers(self) -> None:
         """Dial, say hello, and wait until that is to be done again."""
         while self.refused is None:
             try:
@@ -200,7 +209,7 @@ class ClientStation(Station):
         self.arrivals.interrupt(lost)
         self._unlinked.set()
 
-    async def _part(self, flush: bool) -> None:
+    async def _part(self, flush: bool, evict: bool) -> None:  # noqa: ARG002  # it evicts nobody
         session = self.session
         session.finishing = True
         if self.refused is not None or (session.peer is None and not session.count):

@@ -7,6 +7,7 @@ import threading
 import warnings
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
@@ -71,7 +72,7 @@ class Communicator:
 
     @property
     def netloc(self) -> NetworkLocation:
-        """Where the server is, or the broker: what the options say, and of a server the port that it took for port 0."""
+        """Where a server listens, with the port that the system chose if it was to, or where a client dials."""
         return self._house.station.netloc
 
     def ready(self, timeout: float | None = None) -> None:
@@ -214,6 +215,9 @@ class Communicator:
 
 _SILENT = EventOptions()
 
+#: Seconds that what was put has when a program ends without closing.
+_AT_EXIT = 2.0
+
 _logger = logging.getLogger("redpoll.nq")
 
 
@@ -265,13 +269,13 @@ class _House:
             raise UsageError("a client has no clients to disconnect", "close() ends its own session")
         self.handover.post(station.disconnect, (peer, flush))
 
-    def close(self, timeout: float | None, flush: bool) -> None:
+    def close(self, timeout: float | None, flush: bool, *, evict: bool = False) -> None:
         """See `Communicator.close`."""
         thread = self._thread
         if thread is None or thread.handover.forked:
             return
         try:
-            thread.handover.run(self.station.close, timeout, flush)
+            thread.handover.run(partial(self.station.close, timeout, flush, evict=evict))
         except Closed:  # by another thread, and its loop has ended
             pass
         finally:
@@ -287,9 +291,9 @@ class _House:
                 pool.shutdown()
             leave(thread, self)
 
-    def stop(self, drain: float | None = 0) -> None:
-        """The program ends."""
-        self.close(drain, True)
+    def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # Lodger's
+        """The program ends: what was put has some time yet."""
+        self.close(_AT_EXIT, True, evict=True)
 
     def inherit(self) -> None:
         """This is a child of the process."""
@@ -305,6 +309,9 @@ class _House:
         closing.add_done_callback(
             lambda _: threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
         )
+
+    def __repr__(self) -> str:
+        return f"<communicator {self.station.id}, {self.station.netloc}>"
 
     def check_blocking(self) -> None:
         """Refuse to wait where that would never end."""

@@ -26,6 +26,9 @@ _WINDOW_BYTES = 16 * 1024 * 1024
 #: Messages that can be held until they are got.
 _HELD = 65_535
 
+#: It means loopback by definition (RFC 6761).
+_LOCAL = "localhost"
+
 _FRAGMENTS = 4096, 2**30
 _U32 = 2**32 - 1
 _U63 = 2**63 - 1
@@ -74,14 +77,15 @@ def config_of(options: CommunicatorOptions, *, server: bool, encrypts: bool) -> 
         encrypts: Whether links are encrypted by the node: they are not where what carries them does so.
 
     Raises:
-        ConfigError: A link would be plain where others can read it.
+        ConfigError: A link would be plain where others can read it; a client has no port to dial.
     """
     connection = options.connection
     held = connection.effective_confirm == "get"
     host, port = options.netloc
     address = Address.of_host(host, port)
-    is_here = address.is_loopback or host.lower() == "localhost"
-    if options.security is None and not options.allow_plain and not is_here:
+    if not server and address.kind == "tcp" and not port:
+        raise ConfigError("netloc", str(options.netloc), "a client dials a port", "it is the one that its server has")
+    if options.security is None and not options.allow_plain and not (address.is_loopback or host.lower() == _LOCAL):
         raise ConfigError(
             "security",
             None,

@@ -247,10 +247,10 @@ class EventOptions:
         ConfigError: One of them is no function.
     """
 
-    ini: Callable[[UUID], None] = _nothing
+    ini: Callable[[UUID], Any] = _nothing
     """Called when a peer came, once; not again when it comes back within `ConnectionOptions.resume`."""
 
-    fin: Callable[[UUID], None] = _nothing
+    fin: Callable[[UUID], Any] = _nothing
     """Called when a peer has gone for good: it closed, was disconnected, or did not come back in time."""
 
     def __post_init__(self) -> None:

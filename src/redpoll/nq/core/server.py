@@ -24,12 +24,6 @@ _EVICTION = 1.0
 class ServerStation(Station):
     """Listens; puts for all go to the clients that are there."""
 
-    async def start(self) -> None:
-        """Listen."""
-        await super().start()
-        if not self.netloc.port:
-            self.netloc = self.netloc._replace(port=self.node.address.port)
-
     @property
     def ready(self) -> bool:
         """Whether clients can come, which they can from the start."""
@@ -127,10 +121,11 @@ class ServerStation(Station):
             lost.__cause__ = error
             self.forget(session, lost)
 
-    async def _part(self, flush: bool) -> None:
-        if not flush:
+    async def _part(self, flush: bool, evict: bool) -> None:
+        if evict or not flush:
             for peer in list(self.sessions):
-                self.disconnect(peer, flush=False)
-            await self._until(lambda: not self.sessions, _EVICTION)
-        else:
+                self.disconnect(peer, flush)
+        if flush:
             await self.wait(lambda: not self.sessions)
+        else:
+            await self._until(lambda: not self.sessions, _EVICTION)

@@ -12,6 +12,7 @@ from redpoll.errors import Busy, NoHandler, RedpollError
 from redpoll.message import Message
 from redpoll.nq.core.arrivals import Arrival, Arrivals
 from redpoll.nq.core.nodes import StationNode
+from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
 from redpoll.nq.core.puts import REDELIVERED, Copy
 from redpoll.nq.core.session import Session
 from redpoll.wire.frames import Kind
@@ -20,7 +21,6 @@ from redpoll.wire.outgoing import Unawaited
 if TYPE_CHECKING:
     from redpoll.config import Config
     from redpoll.node.received import Received
-    from redpoll.nq.core.options import CommunicatorOptions
     from redpoll.transport.carrier import Carrier
     from redpoll.wire.peer import Peer
 
@@ -49,7 +49,6 @@ class Station:
 
     Attributes:
         closing: Whether it takes no more puts.
-        netloc: Where it is, or dials; a server's has the port that it took for port 0.
         refused: Why it will have no peer any more; None while it may.
         sessions: By peer; those that are over are gone.
     """
@@ -66,7 +65,6 @@ class Station:
     ) -> None:
         self.id = options.id
         self.options = options
-        self.netloc = options.netloc
         self.arrivals = arrivals
         self.node = StationNode(self, carrier, config)
         self.sessions: dict[UUID, Session] = {}
@@ -121,12 +119,20 @@ class Station:
         if self.closing:
             raise ConnectionAbortedError(self.id)
 
-    async def close(self, timeout: float | None, flush: bool) -> None:
+    @property
+    def netloc(self) -> NetworkLocation:
+        """Where a server can be dialled, or a client dials."""
+        host, port = self.options.netloc
+        listening = self.node.listening
+        return NetworkLocation(host, listening[0].port if listening else port)
+
+    async def close(self, timeout: float | None, flush: bool, *, evict: bool = False) -> None:
         """Take no more puts, let the sessions come to their ends, and stop.
 
         Args:
             timeout: Seconds for that; None is no limit.
             flush: Whether to wait for what was put to be confirmed; False drops what was not sent.
+            evict: Whether a server ends its sessions, rather than wait for its clients to do so.
         """
         if not self.closing:
             self.closing = True
@@ -138,13 +144,13 @@ class Station:
                     session.drop(ConnectionAbortedError(self.id))
         try:
             async with asyncio.timeout(timeout):
-                await self._part(flush)
+                await self._part(flush, evict)
         except TimeoutError:
             pass
         finally:
             await self._stop()
 
-    async def _part(self, flush: bool) -> None:
+    async def _part(self, flush: bool, evict: bool) -> None:
         """Wait until each session has come to its end."""
         raise NotImplementedError
 

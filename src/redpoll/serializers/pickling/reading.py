@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from redpoll.serializers.pickling import alone, arrays, frame, names, opcodes
 from redpoll.serializers.pickling.allow import Allowed, entry
-from redpoll.serializers.pickling.values import BY_NAME, Value
+from redpoll.serializers.pickling.values import BY_CLASS, BY_NAME, Value
 
 if TYPE_CHECKING:
     from redpoll.serializers.base import Buffer
@@ -178,8 +178,8 @@ class _Reader(pickle.Unpickler):
         """Do what pickle's BUILD does, to instances of what was let in, and to nothing else."""
         kind = type(made)
         found = self._allowed.get((kind.__module__, kind.__qualname__), self)
-        # A member of an enum is everybody's.
-        if found is self or (found is not None and found is not kind) or isinstance(made, Enum):
+        # A value of ours has no state; a member of an enum is everybody's.
+        if found is self or (found is not None and found is not kind) or kind in BY_CLASS or isinstance(made, Enum):
             raise RefusedNameError(kind.__module__, kind.__qualname__)
         setter = getattr(made, "__setstate__", None)
         if setter is not None:

@@ -120,8 +120,7 @@ class PickleSerializer:
         try:
             return read(body, self._allowed, self._load)
         except RefusedNameError as error:
-            hint = f"PickleSerializer(allow=PickleSerializer.allow_by_name({error.name!r})) lets it in"
-            raise UnpicklingError(_NAME, str(error), hint) from error
+            raise UnpicklingError(_NAME, str(error), error.hint.replace("pickle", "PickleSerializer", 1)) from error
         except Exception as error:
             raise UnpicklingError(_NAME, str(error) or type(error).__name__) from error
 
