@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import uuid
-from decimal import Decimal
 from typing import Any
 
 from redpoll.nq import PickleSerializer, Stream, UnpicklingError
@@ -16,12 +14,10 @@ WORDS = (*pickle_data.WORDS, b"\n", b"\x8c\x04uuid\x8c\x04UUID\x93", b"\x8c\x07d
 
 # Values of the table whose names are let in as well: they make the same, and no other way to it is open.
 _SERIALIZER = PickleSerializer(allow=PickleSerializer.allow_by_name("uuid.UUID", "decimal.Decimal"))
-assert uuid.UUID
-assert Decimal
 
 
 def target(data: bytes) -> None:
-    """Any bytes in any pieces read as from a file; as a pickle they load alike, or raise one UnpicklingError, and do nothing."""
+    """Bytes in any pieces are read as from a file, and load as in one piece, or raise one UnpicklingError, and do nothing."""
     size = data[0] + 1 if data else 1
     body = pickle_data.body_of(data[1:])
     stream, file = _pieces(body, size), io.BytesIO(body)

@@ -44,7 +44,7 @@ class _Location(NamedTuple):
 class NetworkLocation(_Location):
     """Where the server listens and clients find it; with MQTT where the broker is, for both.
 
-    Args:
+    Attributes:
         host: An IP address or a name (default "127.0.0.1"). A server may say "0.0.0.0" or "::": all interfaces of that
             family.
         port: 0 to 65,535 (default 51,966, which is 0xCAFE). A server may say 0, any free port.
@@ -92,8 +92,8 @@ class ConnectionOptions:
     The first six are net-queue's, in the order of its version 2.6; programs for 2.4 that give them by place have to name
     `transport_size` and what follows it. The others are given by name.
 
-    A peer's messages wait in two places: at the sender until they may travel, and at the receiver until its `get` takes
-    them. The limits hold for each of both.
+    Messages wait at two ends: at the sender until the peer has confirmed them, and at the receiver until its `get` takes
+    them. Each end keeps to its own limits and its own `full`.
 
     Raises:
         ConfigError: An option has a value, or a type, that it cannot have; the text names it.
@@ -106,15 +106,15 @@ class ConnectionOptions:
     """Without effect: neighbouring pieces of up to 32 KiB are joined, larger ones are sent from where they are."""
 
     drop_oldest: bool = True
-    """Which message goes when one is too many and `full` is "drop": the one of that peer that has waited longest
-    (default), or, False, the new one."""
+    """Which message goes when one is too many and `full` is "drop": the one that has waited longest (default), or, False,
+    the new one. Without that `full` nothing is dropped."""
 
     transport_size: int = 16 * _MIB
     """Size of the largest fragment on every protocol, 4,096 to 2**30 (default 16 MiB): a message above it travels in
     fragments. Between them passes what keeps the connection going; messages keep their order."""
 
     queue_size: int = 2**30
-    """Messages of one peer that wait, 1 to 2**63-1 (default 2**30), at either end."""
+    """Messages for one peer, and from one peer, that wait here, 1 to `2**63-1` of each (default `2**30`)."""
 
     message_size: int = 2**40
     """Size of the largest message, serialized, 1 to 2**63-1 (default 1 TiB); `put` raises `MessageTooLarge` beyond it. Both
@@ -123,13 +123,14 @@ class ConnectionOptions:
     _: KW_ONLY
 
     queue_bytes: int | None = None
-    """Bytes of one peer that wait, 1 to 2**63-1, at either end; one message of any size always fits. None (default): only
-    `queue_size` counts."""
+    """Bytes of messages for one peer, and from one peer, that wait here, 1 to 2**63-1 of each; one message of any size
+    always fits. None (default): only `queue_size` counts."""
 
     full: Literal["refuse", "drop", "wait"] = "refuse"
-    """What happens to a message that is one too many. "refuse" (default): the future of its put fails with `QueueFull`.
-    "drop": one message is dropped, `drop_oldest` says which, and the future of the put of that one fails with `QueueFull`.
-    "wait": `put` waits until there is room, so it blocks."""
+    """What happens to a message that is one too many here, put or received. "refuse" (default): the future of its put fails
+    with `QueueFull`. "drop": one message is dropped, `drop_oldest` says which, and the future of the put of that one fails
+    with `QueueFull`; one that is on its way is not dropped. "wait": `put` waits until there is room, so it blocks; a
+    received one is refused."""
 
     confirm: Literal["receive", "get"] = "receive"
     """When the future of a put is done: when the peer has the message in its queue ("receive", default), or when the peer's
@@ -239,9 +240,9 @@ def _nothing(peer: UUID, /) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EventOptions:
-    """What is called when peers come and go, with the peer's id; not in the threads of the program.
+    """What is called when peers come and go, with the peer's id, in `CommunicatorOptions.workers` threads of their own.
 
-    Both should return soon: other events wait. An exception from them is logged.
+    What they return does not count. An exception from them is logged.
 
     Raises:
         ConfigError: One of them is no function.
@@ -257,8 +258,6 @@ class EventOptions:
         """Check both."""
         checks.check_all(_values(self), {"ini": checks.function, "fin": checks.function})
 
-
-_HERE = NetworkLocation()
 
 _COMMUNICATOR: Mapping[str, Check] = {
     "id": checks.identity,
@@ -288,7 +287,7 @@ class CommunicatorOptions:
     id: UUID = field(default_factory=uuid.uuid4)
     """Who it is; never the nil UUID. Default: random, anew for each record."""
 
-    netloc: NetworkLocation = _HERE
+    netloc: NetworkLocation = NetworkLocation()  # noqa: RUF009 - it does not change
     """Where the server is, or the broker (default 127.0.0.1:51966)."""
 
     connection: ConnectionOptions = ConnectionOptions()
@@ -304,8 +303,9 @@ class CommunicatorOptions:
     """What is called when peers come and go (default: nothing)."""
 
     workers: int = 1
-    """Without effect: one thread of the process moves the bytes of all communicators, and data is read in the threads that
-    call `get`. 1 or more (default 1)."""
+    """Threads that call `events`, 1 or more (default 1); with more, one event does not wait for another. All else has
+    threads of its own: one of the process moves the bytes of all communicators, and data is read in those that call
+    `get`."""
 
     _: KW_ONLY
 

@@ -81,6 +81,15 @@ def test_it_is_redpolls_pickle() -> None:
         assert (found["at"] == value["at"]).all()
 
 
+@given(VALUES)
+def test_bodies_without_streams(value: Any) -> None:
+    """A communicator's shorter way makes and reads the same bodies as streams do."""
+    whole = bytes(PICKLE.encode(value))
+    assert whole == bytes(parts(PICKLE.dump(value)))
+    for found in (PICKLE.decode(whole), PICKLE.decode(bytearray(whole)), PICKLE.load(Stream.frombuffer(whole))):
+        assert found == value
+
+
 def test_the_memory_of_arrays_is_not_copied() -> None:
     """A large array is sent from its own memory, and refers to the memory that it was received into."""
     array = np.arange(BIG)

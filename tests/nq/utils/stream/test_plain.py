@@ -66,3 +66,9 @@ def test_streams(chunks: list[bytes]) -> None:
     with Stream.frombuffer(body) as received:
         found = serializer.load(received)
     assert bytes(found) == body
+
+
+def test_what_is_no_stream() -> None:
+    """Anything but a stream is an EncodeError that says how to make one."""
+    with pytest.raises(EncodeError, match=r"bytes is no Stream \(Stream.frombuffer"):
+        StreamSerializer().dump(b"abc")  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from redpoll.errors import EncodeError
 from redpoll.nq.utils.stream.view import Stream
 from redpoll.serializers.flat import flatten
 
@@ -47,7 +48,13 @@ class StreamSerializer:
     """Carries streams."""
 
     def dump(self, data: Stream) -> Stream:
-        """Another stream of the same memory: `data` stays as it is; its memory must not change until the put is done."""
+        """Another stream of the same memory: `data` stays as it is; its memory must not change until the put is done.
+
+        Raises:
+            EncodeError: It is no stream.
+        """
+        if not hasattr(data, "readviews"):
+            raise EncodeError("stream", f"{type(data).__name__} is no Stream", "Stream.frombuffer(data) makes one")
         return data.copy()
 
     def load(self, data: Stream) -> Stream:
