@@ -12,7 +12,7 @@ from uuid import UUID
 
 from redpoll.errors import ConfigError, UsageError
 from redpoll.node.sending import check_seconds
-from redpoll.nq.core.arrivals import LoopArrivals
+from redpoll.nq.core.arrivals import LoopArrivals, unread
 from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.making import AnyStation, checked, make_station, one_of
 from redpoll.nq.core.message import Message
@@ -242,11 +242,16 @@ class Communicator:
         if peers:
             check_peers(peers, GET_HINT)
         arrival = await self._arrivals.get(frozenset(peers) or None, timeout)
-        received = arrival.received
+        source, body, redelivered, received = arrival
         if received is None:
-            return Message(arrival.peer, self._codec.decode(arrival.body), arrival.redelivered)
-        with received:
-            return Message(arrival.peer, self._codec.decode(arrival.body), arrival.redelivered)
+            return Message(source.peer, self._codec.decode(body), redelivered)
+        try:
+            message = Message(source.peer, self._codec.decode(body), redelivered)
+        except Exception as error:
+            unread(received, error)
+            raise
+        received.release()
+        return message
 
     def _check_started(self) -> None:
         if self._state == "new":

@@ -6,27 +6,54 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import UUID
+from weakref import WeakValueDictionary
 
-__all__ = ["Arrival", "Arrivals", "LoopArrivals", "ThreadArrivals"]
+from redpoll.errors import Undecodable
+from redpoll.node.received import raised
+
+if TYPE_CHECKING:
+    from redpoll.node.received import Received
+
+__all__ = ["Arrival", "Arrivals", "LoopArrivals", "Source", "Taken", "ThreadArrivals", "unread"]
+
+
+class Source:
+    """What waits of one peer.
+
+    Attributes:
+        peer: Its id.
+        count: Messages.
+        size: Their bytes.
+    """
+
+    __slots__ = ("__weakref__", "count", "peer", "size")
+
+    def __init__(self, peer: UUID) -> None:
+        self.peer = peer
+        self.count = self.size = 0
 
 
 class Arrival(NamedTuple):
     """A message as it came.
 
     Attributes:
-        peer: From whom.
+        source: Of whom.
         body: Its bytes, not read yet.
         redelivered: Whether an earlier process of this communicator may have had it.
         received: The node's message, if it is confirmed when it is got; None if it was when it came.
     """
 
-    peer: UUID
+    source: Source
     body: Any
     redelivered: bool
     received: Any
+
+
+Taken: TypeAlias = list[Arrival | None]
+"""Where a message is put that is taken: one place, None before."""
 
 
 class Arrivals:
@@ -34,10 +61,6 @@ class Arrivals:
 
     Args:
         own_id: The communicator's.
-
-    Attributes:
-        counts: Messages that wait, by peer.
-        sizes: Their bytes.
     """
 
     def __init__(self, own_id: UUID) -> None:
@@ -45,29 +68,37 @@ class Arrivals:
         #: Reentrant: a signal's handler may run while its thread is in here.
         self._lock = threading.RLock()
         self._ready: deque[Arrival] = deque()
-        self.counts: dict[UUID, int] = {}
-        self.sizes: dict[UUID, int] = {}
+        #: As long as there is a session with the peer, or anything of it waits.
+        self._sources: WeakValueDictionary[UUID, Source] = WeakValueDictionary()
         #: Why nothing comes any more.
         self._closed: BaseException | None = None
-        #: Peers of whom nothing comes any more, which a getter that asked for them is told.
+        #: What those that waited would have been told, when nobody did: the next one that would wait is.
+        self._untold: BaseException | None = None
+        #: Whether anything may still come of a peer; who gets of peers of whom nothing may is told.
         self.alive: Callable[[UUID], bool] = _always
 
     def __len__(self) -> int:
         return len(self._ready)
 
+    def source(self, peer: UUID) -> Source:
+        """What waits of a peer: the same for each of its sessions. Called on the loop."""
+        return self._sources.setdefault(peer, Source(peer))
+
     def add(self, arrival: Arrival) -> None:
         """One more came."""
-        peer = arrival.peer
+        source = arrival.source
         with self._lock:
-            self.counts[peer] = self.counts.get(peer, 0) + 1
-            self.sizes[peer] = self.sizes.get(peer, 0) + len(arrival.body)
+            source.count += 1
+            source.size += len(arrival.body)
             self._ready.append(arrival)
-            self._wake(peer)
+            self._wake(source.peer)
 
-    def drop_oldest(self, peer: UUID) -> Arrival | None:
+    def drop_oldest(self, source: Source) -> Arrival | None:
         """Take out the oldest message of a peer."""
         with self._lock:
-            return self._pop(frozenset((peer,)))
+            taken: Taken = [None]
+            self._pop(taken, frozenset((source.peer,)))
+            return taken[0]
 
     def release_all(self) -> list[Any]:
         """What is confirmed when it is got is to be so now: return the node's messages, which stay here to be got."""
@@ -84,47 +115,69 @@ class Arrivals:
             self._wake_all()
 
     def interrupt(self, error: BaseException) -> None:
-        """Those that wait now are told of an error; those that get later wait."""
+        """Those that wait now are told of an error, and who waits next if nobody does; those that get later wait."""
+        with self._lock:
+            waiters = self._waiting()
+            for waiter in waiters:
+                waiter.error = error
+            if not waiters:
+                self._untold = error
+            self._wake_all()
+
+    def renewed(self) -> None:
+        """What an interruption was for is mended: who has not heard of it does not."""
+        with self._lock:
+            self._untold = None
+
+    def _waiting(self) -> Sequence[_Waiter | _Task]:
+        """Those that wait, in order; the lock is held."""
         raise NotImplementedError
 
-    def _pop(self, peers: frozenset[UUID] | None) -> Arrival | None:
-        """Take the first one; the lock is held."""
+    def _pop(self, taken: Taken, peers: frozenset[UUID] | None) -> bool:
+        """Take the first one, if there is one; the lock is held.
+
+        An interruption (Ctrl-C) comes in where something is called, at the end of calls, and in loops; there is none of
+        these in what is to happen whole or not at all.
+        """
         ready = self._ready
         if peers is None:
             if not ready:
-                return None
+                return False
             found = ready[0]
+            size = len(found.body)
+            source = found.source
+            taken[0] = found
             del ready[0]
-        else:
-            for place, found in enumerate(ready):
-                if found.peer in peers:
-                    del ready[place]
-                    break
-            else:
-                return None
-        self._less(found)
-        return found
+            source.count -= 1
+            source.size -= size
+            return True
+        for place, found in enumerate(ready):
+            source = found.source
+            if source.peer in peers:
+                size = len(found.body)
+                taken[0] = found
+                del ready[place]
+                source.count -= 1
+                source.size -= size
+                return True
+        return False
 
-    def _less(self, arrival: Arrival) -> None:
-        peer = arrival.peer
-        left = self.counts[peer] - 1
-        if left:
-            self.counts[peer] = left
-            self.sizes[peer] -= len(arrival.body)
-        else:
-            del self.counts[peer], self.sizes[peer]
-
-    def _put_back(self, arrival: Arrival) -> None:
+    def put_back(self, arrival: Arrival) -> None:
+        """One that was taken was not seen: it is the first again."""
+        source = arrival.source
         with self._lock:
-            peer = arrival.peer
-            self.counts[peer] = self.counts.get(peer, 0) + 1
-            self.sizes[peer] = self.sizes.get(peer, 0) + len(arrival.body)
+            source.count += 1
+            source.size += len(arrival.body)
             self._ready.appendleft(arrival)
-            self._wake(peer)
+            self._wake(source.peer)
 
-    def _raise_if_over(self, peers: frozenset[UUID] | None, told: BaseException | None) -> None:
+    def _raise_if_over(self, peers: frozenset[UUID] | None, waiter: _Waiter | _Task | None) -> None:
         """Raise why nothing will come of these, or what who waits was told."""
-        error = self._closed or told
+        error = self._closed
+        if error is None and waiter is not None:
+            error, waiter.error = waiter.error, None
+        if error is None:
+            error, self._untold = self._untold, None
         if error is not None:
             raise _again(error)
         if peers is not None and not any(map(self.alive, peers)):
@@ -133,7 +186,7 @@ class Arrivals:
     def _wake_for_ready(self) -> None:
         """Somebody who was woken has left: wake one who can have what there is; the lock is held."""
         for each in self._ready:
-            if self._wake(each.peer):
+            if self._wake(each.source.peer):
                 return
 
     def _wake(self, peer: UUID) -> bool:
@@ -141,7 +194,16 @@ class Arrivals:
         raise NotImplementedError
 
     def _wake_all(self) -> None:
-        raise NotImplementedError
+        for waiter in self._waiting():
+            waiter.wake()
+
+    def _left(self, waiter: _Waiter | _Task) -> None:
+        """A waiter is gone; another has what it was woken for and did not take. The lock is held."""
+        if waiter.error is not None:
+            self._untold, waiter.error = waiter.error, None
+            self._wake_all()
+        elif waiter.woken:
+            self._wake_for_ready()
 
     def look_again(self) -> None:
         """A peer is gone: who waits for it alone is told."""
@@ -175,10 +237,14 @@ class ThreadArrivals(Arrivals):
         #: In order.
         self._waiters: dict[_Waiter, None] = {}
 
-    def get(self, peers: frozenset[UUID] | None, timeout: float | None, check: Callable[[], object]) -> Arrival:
+    def get(
+        self, taken: Taken, peers: frozenset[UUID] | None, timeout: float | None, check: Callable[[], object]
+    ) -> None:
         """Wait for a message.
 
         Args:
+            taken: Where it comes. If this, or what the caller does then, is interrupted with one in there, it is for the
+                caller to put it back.
             peers: Of whom; None is of anybody.
             timeout: Seconds; None is no limit.
             check: Called before waiting; raises where that is not allowed.
@@ -186,32 +252,22 @@ class ThreadArrivals(Arrivals):
         Raises:
             TimeoutError: None came in time.
             ConnectionError: Nothing is left, and nothing more comes.
-
-        Ctrl-C loses no message.
         """
+        with self._lock:
+            if self._pop(taken, peers):
+                return
         deadline = None if timeout is None else time.monotonic() + timeout
-        found: Arrival | None = None
-        waiter: _Waiter | None = None
+        waiter = _Waiter(peers)
         try:
             while True:
                 with self._lock:
-                    found = self._pop(peers)
-                    if found is None:
-                        self._raise_if_over(peers, None if waiter is None else waiter.error)
-                        waiter = _Waiter(peers)
-                        self._waiters[waiter] = None
-                if found is not None:
-                    waiter = None
-                    return found
-                self._wait(waiter, deadline, timeout, check)  # type: ignore[arg-type]  # there is one, as nothing was found
-        except BaseException:
-            # What was popped was not seen: let it be the next.
-            if found is not None:
-                self._put_back(found)
-            raise
+                    if self._pop(taken, peers):
+                        return
+                    self._raise_if_over(peers, waiter)
+                    self._waiters[waiter] = None
+                self._wait(waiter, deadline, timeout, check)
         finally:
-            if waiter is not None:
-                self._leave(waiter)
+            self._leave(waiter)
 
     def _wait(
         self, waiter: _Waiter, deadline: float | None, timeout: float | None, check: Callable[[], object]
@@ -220,17 +276,18 @@ class ThreadArrivals(Arrivals):
         left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
         woken = waiter.lock.acquire(timeout=left)
         with self._lock:
-            self._waiters.pop(waiter, None)
             # It may have been woken since.
             if not woken and not waiter.woken:
                 raise TimeoutError(f"no message came within {timeout:g} s")
+            if not woken:
+                waiter.lock.acquire()
+            waiter.woken = False
 
     def _leave(self, waiter: _Waiter) -> None:
         """A waiter goes; if it was woken and took nothing, another is woken in its place."""
         with self._lock:
             self._waiters.pop(waiter, None)
-            if waiter.woken:
-                self._wake_for_ready()
+            self._left(waiter)
 
     def _wake(self, peer: UUID) -> bool:
         for waiter in self._waiters:
@@ -239,16 +296,27 @@ class ThreadArrivals(Arrivals):
                 return True
         return False
 
-    def _wake_all(self) -> None:
-        for waiter in self._waiters:
-            waiter.wake()
+    def _waiting(self) -> list[_Waiter]:
+        return list(self._waiters)
 
-    def interrupt(self, error: BaseException) -> None:
-        """Those that wait now are told of an error; those that get later wait."""
-        with self._lock:
-            for waiter in self._waiters:
-                waiter.error = error
-            self._wake_all()
+
+class _Task:
+    """A task that waits."""
+
+    __slots__ = ("error", "future", "peers")
+
+    def __init__(self, peers: frozenset[UUID] | None) -> None:
+        self.peers = peers
+        self.future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.error: BaseException | None = None
+
+    @property
+    def woken(self) -> bool:
+        return self.future.done()
+
+    def wake(self) -> None:
+        if not self.future.done():
+            self.future.set_result(None)
 
 
 class LoopArrivals(Arrivals):
@@ -256,51 +324,48 @@ class LoopArrivals(Arrivals):
 
     def __init__(self, own_id: UUID) -> None:
         super().__init__(own_id)
-        self._waiters: dict[asyncio.Future[None], frozenset[UUID] | None] = {}
+        #: In order.
+        self._waiters: dict[_Task, None] = {}
 
     async def get(self, peers: frozenset[UUID] | None, timeout: float | None) -> Arrival:
         """Wait for a message, as `ThreadArrivals.get`. Cancelling it loses no message."""
+        taken: Taken = [None]
+        if self._pop(taken, peers):
+            return taken[0]  # type: ignore[return-value]  # it is there
         limit = asyncio.timeout(timeout)
+        waiter: _Task | None = None
         try:
             async with limit:
-                while True:
-                    found = self._pop(peers)
-                    if found is not None:
-                        return found
-                    self._raise_if_over(peers, None)
-                    await self._wait(peers)
-        except BaseException as error:
-            # It may have been woken for one that another can have.
-            self._wake_for_ready()
-            if isinstance(error, TimeoutError) and limit.expired():
-                raise TimeoutError(f"no message came within {timeout:g} s") from None
-            raise
-
-    async def _wait(self, peers: frozenset[UUID] | None) -> None:
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters[waiter] = peers
-        try:
-            await waiter
+                while not self._pop(taken, peers):
+                    self._raise_if_over(peers, waiter)
+                    waiter = _Task(peers)
+                    self._waiters[waiter] = None
+                    await waiter.future
+                    del self._waiters[waiter]
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            raise TimeoutError(f"no message came within {timeout:g} s") from None
         finally:
-            del self._waiters[waiter]
+            if waiter is not None:
+                self._waiters.pop(waiter, None)
+                self._left(waiter)
+        return taken[0]  # type: ignore[return-value]  # as above
 
     def _wake(self, peer: UUID) -> bool:
-        for waiter, peers in self._waiters.items():
-            if not waiter.done() and (peers is None or peer in peers):
-                waiter.set_result(None)
+        for waiter in self._waiters:
+            if not waiter.woken and (waiter.peers is None or peer in waiter.peers):
+                waiter.wake()
                 return True
         return False
 
-    def _wake_all(self) -> None:
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+    def _waiting(self) -> list[_Task]:
+        return list(self._waiters)
 
-    def interrupt(self, error: BaseException) -> None:
-        """Those that wait now are told of an error; those that get later wait."""
-        for waiter in self._waiters:
-            if not waiter.done():
-                waiter.set_exception(_again(error))
+
+def unread(received: Received[Any], error: Exception) -> None:
+    """The serializer could not read a message that is confirmed when it is got. Called on the loop."""
+    received._refuse(Undecodable.code, raised(error))
 
 
 def _always(_: UUID) -> bool:

@@ -154,6 +154,7 @@ class ClientStation(Station):
             self.sessions[peer_id] = session
             self.began(session)
         self.opened(session, peer)
+        self.arrivals.renewed()
         if session.finishing and not session.count and not session.said_fin:
             self.say_fin(session)
         self.look()

@@ -16,7 +16,7 @@ from redpoll.blocking.loop_thread import LoopThread, enter, leave
 from redpoll.errors import Closed, ConfigError, UsageError
 from redpoll.node.inherited import let_go
 from redpoll.node.sending import check_seconds
-from redpoll.nq.core.arrivals import ThreadArrivals
+from redpoll.nq.core.arrivals import Taken, ThreadArrivals, unread
 from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.making import checked, make_station
 from redpoll.nq.core.message import Message
@@ -154,7 +154,7 @@ class Communicator:
 
         What the serializer raises comes out as it is. The future fails with `ConnectionResetError(peer)` when the peer is
         unknown or gone, with `ConnectionAbortedError(id)` when this is closed before it is confirmed, with `QueueFull` at a
-        bound of either end.
+        bound of either end; one that is confirmed when it is got with `Undecodable` if the peer's serializer cannot read it.
         """
         if peers:
             check_peers(peers, PUT_HINT)
@@ -200,16 +200,27 @@ class Communicator:
         _check_timeout(timeout)
         if peers:
             check_peers(peers, GET_HINT)
-        arrival = self._arrivals.get(frozenset(peers) or None, timeout, self._house.check_blocking)
-        received = arrival.received
-        if received is None:
-            return Message(arrival.peer, self._codec.decode(arrival.body), arrival.redelivered)
+        taken: Taken = [None]
         try:
-            message = Message(arrival.peer, self._codec.decode(arrival.body), arrival.redelivered)
-        except BaseException as error:
-            self._house.handover.post(received._refuse_for, (error,))
+            self._arrivals.get(taken, frozenset(peers) or None, timeout, self._house.check_blocking)
+            return self._read(taken)
+        except BaseException:
+            # What was not seen is the next.
+            if taken[0] is not None:
+                self._arrivals.put_back(taken[0])
             raise
-        self._house.handover.post(received.release)
+
+    def _read(self, taken: Taken) -> Message[Any]:
+        source, body, redelivered, received = taken[0]  # type: ignore[misc]  # there is one
+        try:
+            message = Message(source.peer, self._codec.decode(body), redelivered)
+        except Exception as error:
+            taken[0] = None
+            if received is not None:
+                self._house.handover.post(unread, (received, error))
+            raise
+        if received is not None:
+            self._house.handover.post(received.release)
         return message
 
 

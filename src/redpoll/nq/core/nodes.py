@@ -11,6 +11,7 @@ from redpoll.node import Node
 from redpoll.tls import TLS
 from redpoll.tls.record import SYSTEM
 from redpoll.transport.carrier import Carrier
+from redpoll.wire.capabilities import MESSAGE_UNIT
 
 if TYPE_CHECKING:
     from redpoll.nq.core.options import CommunicatorOptions
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["StationNode", "Verbatim", "config_of"]
 
-#: Messages, and bytes, that a peer may have on their way here.
+#: Messages, and bytes, that a peer may have on their way here; where what waits is not confirmed, besides that.
 _WINDOW = 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
 
@@ -99,13 +100,14 @@ def config_of(options: CommunicatorOptions, *, server: bool, encrypts: bool) -> 
         keepalive=connection.keepalive,
         slots=_HELD,
         node_slots=_U32,
-        window=min(connection.queue_size, _HELD) if held else _WINDOW,
-        window_bytes=_WINDOW_BYTES,
+        window=min(connection.queue_size + _WINDOW, _HELD) if held else _WINDOW,
+        window_bytes=min((connection.queue_bytes or 0) + _WINDOW_BYTES, _U63) if held else _WINDOW_BYTES,
         auto_release=not held,
         timeout=None,
         connect_timeout=10.0,
         reuse_time=_YEAR,
-        max_message_size=min(connection.message_size + 1, _U63),
+        # What the other end is told is rounded down, and a message may have a header of one byte.
+        max_message_size=min(connection.message_size + MESSAGE_UNIT, _U63),
         fragment_size=min(max(connection.transport_size, _FRAGMENTS[0]), _FRAGMENTS[1]),
         max_connections_per_host=10_000,
         memory_limit=None,

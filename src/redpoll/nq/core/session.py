@@ -21,6 +21,7 @@ from redpoll.wire.frames import Kind
 from redpoll.wire.outgoing import Stage
 
 if TYPE_CHECKING:
+    from redpoll.nq.core.arrivals import Source
     from redpoll.nq.core.options import ConnectionOptions
     from redpoll.nq.core.puts import Copy
     from redpoll.nq.core.station import Station
@@ -46,6 +47,7 @@ class Session:
         error: Why the session is over; None while it is not.
         count: Puts that have not ended.
         bytes: Theirs.
+        source: What waits here of the peer, once it has said hello.
         finishing: Whether a FIN is to be said, or was, once all puts are confirmed.
     """
 
@@ -65,6 +67,7 @@ class Session:
         "linked",
         "peer",
         "said_fin",
+        "source",
     )
 
     def __init__(self, station: Station, peer_id: UUID, options: ConnectionOptions) -> None:
@@ -73,6 +76,7 @@ class Session:
         self.id = peer_id
         self.peer: Peer | None = None
         self.linked = False
+        self.source: Source
         self.error: BaseException | None = None
         self.count = 0
         self.bytes = 0
@@ -220,7 +224,7 @@ class Session:
             full = QueueFull(error.message, self._options.queue_size, "messages of the peer", None)
             full.__cause__ = error
             return full
-        if isinstance(error, (QueueFull, MessageTooLarge)):
+        if isinstance(error, (QueueFull, MessageTooLarge, Refused)):
             return error
         lost: BaseException = ConnectionResetError(self.id)
         lost.__cause__ = error

@@ -66,6 +66,7 @@ class Station:
         self.id = options.id
         self.options = options
         self.arrivals = arrivals
+        arrivals.alive = self.is_there
         self.node = StationNode(self, carrier, config)
         self.sessions: dict[UUID, Session] = {}
         self.closing = False
@@ -166,6 +167,10 @@ class Station:
         """Whom a put without peers is for. May be called from any thread."""
         raise NotImplementedError
 
+    def is_there(self, peer: UUID) -> bool:
+        """Whether anything may still come of a peer. May be called from any thread."""
+        raise NotImplementedError
+
     # Puts
 
     def submit(self, copies: tuple[Copy, ...]) -> None:
@@ -228,28 +233,24 @@ class Station:
         if self._bounded and not self._makes_room(session, message):
             return None
         held = message if self._holds else None
-        self.arrivals.add(Arrival(session.id, message.frame[5], bool(header), held))
+        self.arrivals.add(Arrival(session.source, message.frame[5], bool(header), held))
         return None
 
     def _makes_room(self, session: Session, message: Received[Any]) -> bool:
         """Refuse what the receiving queue has no room for, or make room."""
         connection = self.options.connection
-        arrivals = self.arrivals
-        peer = session.id
-        size = len(message.data)
+        source = session.source
+        size = len(message.frame[5])
         while True:
-            count = arrivals.counts.get(peer, 0)
-            over = count >= connection.queue_size or (
-                connection.queue_bytes is not None
-                and count > 0
-                and arrivals.sizes.get(peer, 0) + size > connection.queue_bytes
+            over = source.count >= connection.queue_size or (
+                connection.queue_bytes is not None and source.count and source.size + size > connection.queue_bytes
             )
             if not over:
                 return True
             if connection.full != "drop" or not connection.drop_oldest:
-                message._refuse(Busy.code, f"{count} messages wait to be got there")
+                message._refuse(Busy.code, f"{source.count} messages wait to be got there")
                 return False
-            oldest = arrivals.drop_oldest(peer)
+            oldest = self.arrivals.drop_oldest(source)
             if oldest is not None and oldest.received is not None:
                 oldest.received._refuse(Busy.code, "it was dropped for newer ones")
 
@@ -281,6 +282,7 @@ class Station:
         if former is not None and self._by_peer.get(former) is session:
             del self._by_peer[former]
         self._by_peer[peer] = session
+        session.source = self.arrivals.source(session.id)
         session.link(peer)
 
     def began(self, session: Session) -> None:
