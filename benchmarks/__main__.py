@@ -43,6 +43,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="PATH",
         help="the interpreter that has libchirp (default: REDPOLL_LIBCHIRP_PYTHON, else this one)",
     )
+    make.add_argument(
+        "--netqueue-python",
+        default=os.environ.get("REDPOLL_NETQUEUE_PYTHON"),
+        metavar="PATH",
+        help="the interpreter that has net-queue (default: REDPOLL_NETQUEUE_PYTHON, else this one)",
+    )
     make.add_argument("--json", type=Path, metavar="FILE", help="also write everything that was measured as JSON")
     return make
 
@@ -71,6 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         loops=("asyncio", "uvloop") if given.loop == "both" else (given.loop,),
         only=given.only,
         libchirp_python=given.libchirp_python,
+        netqueue_python=given.netqueue_python,
     )
     try:
         _run(names, settings, given.json)

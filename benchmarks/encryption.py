@@ -1,7 +1,9 @@
-"""TLS for the ends that are not redpoll's, by Python's ssl alone; as there, both show certificates of one CA."""
+"""TLS for the ends that are not redpoll's, by Python's ssl alone, and the certificates of all."""
 
 from __future__ import annotations
 
+import datetime as dt
+import ipaddress
 import ssl
 from typing import TYPE_CHECKING
 
@@ -16,7 +18,7 @@ CIPHER = "TLS_AES_256_GCM_SHA384"
 
 
 def certificates(folder: Path) -> Fields:
-    """Make the files that both ends of a row need; return the options that name them."""
+    """Make the files of one CA that both ends of a row show; return the options that name them."""
     from redpoll.pki import CA
 
     file = CA.make("benchmark CA").issue("node", ["127.0.0.1"]).save(folder / "node.pem")
@@ -47,3 +49,34 @@ def encrypted(connection: socket.socket, options: Fields, *, server_side: bool) 
     if agreed is None or agreed[0] != CIPHER:
         raise ConnectionError(f"the ends agreed on {agreed}, not on {CIPHER}")
     return secured
+
+
+def self_signed(folder: Path) -> None:
+    """Write ``key.pem`` and ``cert.pem``, self-signed for localhost and 127.0.0.1, as net-queue's scripts expect them."""
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "localhost")])
+    names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.IPv4Address("127.0.0.1"))]
+    begin = dt.datetime.now(dt.UTC) - dt.timedelta(hours=1)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(begin)
+        .not_valid_after(begin + dt.timedelta(days=2))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    encoding = serialization.Encoding.PEM
+    (folder / "cert.pem").write_bytes(made.public_bytes(encoding))
+    (folder / "key.pem").write_bytes(
+        key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    )

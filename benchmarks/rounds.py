@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from benchmarks.model import UVLOOP, Comparison, Contender, Figures, Job, Peer, Row
 from benchmarks.processes import BenchmarkError, End
+from benchmarks.scripts import ScriptError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -31,6 +32,7 @@ class Settings:
         loops: The event loops to run on.
         only: Names of the libraries to run, or none for all.
         libchirp_python: The interpreter that has libchirp, or None for this one.
+        netqueue_python: The interpreter that has net-queue, or None for this one.
     """
 
     rounds: int = 5
@@ -38,6 +40,7 @@ class Settings:
     loops: Sequence[str] = ("asyncio", "uvloop")
     only: Sequence[str] = ()
     libchirp_python: str | None = None
+    netqueue_python: str | None = None
 
 
 @dataclass
@@ -136,7 +139,10 @@ def run_row(row: Row, settings: Settings, say: Callable[[str], None]) -> list[Re
     results = {(each.name, job.name): Result(each, job) for each in contenders for job in jobs}
     answers: dict[tuple[str, str], list[Fields]] = {key: [] for key in results}
     with TemporaryDirectory(prefix="benchmark-") as folder:
-        options = row.prepare(Path(folder)) if row.prepare is not None else {}
+        try:
+            options = row.prepare(Path(folder)) if row.prepare is not None else {}
+        except ScriptError as error:
+            raise BenchmarkError(str(error)) from error
         for number in range(settings.rounds):
             for contender in contenders if number % 2 == 0 else contenders[::-1]:
                 say(f"{row.name}: round {number + 1} of {settings.rounds}, {contender.name}")
@@ -172,7 +178,7 @@ def run_once(
         client.read()
         for job in jobs:
             if job.warm_up:
-                _one_job(server, client, {**job.fields, "count": job.warm_up})
+                _one_job(server, client, {**job.fields, "count": job.warm_up, "warm_up": True})
             done.append((job, *_one_job(server, client, {**job.fields, "count": job.count})))
     return done
 

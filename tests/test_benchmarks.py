@@ -22,6 +22,9 @@ NONE_IS_GOOD = {"bytes", "receiver", "sender", "grown", "lost", "bodies"}
 
 JOB = Job("job", 10, {}, warm_up=1)
 
+#: They run net-queue's scripts, which are fetched, or the same program with net-queue: where the session is that has it.
+EACH_ROW = [pytest.param(name, marks=pytest.mark.interop if name.startswith("nq_") else ()) for name in ROWS]
+
 
 def make_row(contenders: list[Contender], comparisons: list[Comparison]) -> Row:
     return Row("row", "a row", (), contenders, [JOB], {"rate": Figure("rate", 2.0)}, comparisons, message_rate)
@@ -32,7 +35,7 @@ def make_result(group: str, rates: list[float], setting: str = "") -> Result:
     return Result(Contender(peer, setting, group, "sockets"), JOB, [{"rate": rate} for rate in rates])
 
 
-@pytest.mark.parametrize("name", list(ROWS))
+@pytest.mark.parametrize("name", EACH_ROW)
 def test_benchmark_runs_and_reports_every_contender(name: str, tmp_path: Path) -> None:
     """Each benchmark completes with redpoll alone and writes a positive figure for each contender and job."""
     file = tmp_path / "results.json"

@@ -6,7 +6,7 @@ import dataclasses
 import difflib
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from redpoll.serializers.base import Serializer
     from redpoll.tls.record import TLS
 
-__all__ = ["DEFAULT_PORT", "Config", "is_encrypted"]
+__all__ = ["DEFAULT_PORT", "MAX_RESUME", "Config", "is_encrypted"]
 
 DEFAULT_PORT = 2998
 """Where a node with a handler listens unless told otherwise: libchirp's port."""
@@ -33,6 +33,9 @@ _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
 _U32 = 2**32 - 1
 _U63 = 2**63 - 1
+
+MAX_RESUME = 86_400.0
+"""Seconds that `Config.resume` may be at most: as long as any node remembers what became of a peer's messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +133,15 @@ class Config:
     `NotAuthorized` or a `ConfigError`, fails it at once either way."""
 
     resume: float | None = None
-    """Time that a session survives its link. Not available in this release: only None."""
+    """Time that a session survives its links: when the last one to a redpoll peer is lost without a goodbye, what is sent to
+    it waits for the next one that long, above 0 and at most 86,400. Acknowledged messages that were in flight are sent
+    again, first and in order, and handled once; this node dials again if it had dialled. None (default): what was in
+    flight fails, unless `retry` sends it again."""
+
+    secret: bytes | None = field(default=None, repr=False)
+    """What this node proves by that a new link is its own, in this run or a later one: 16 bytes, shown to redpoll nodes that
+    it dials in a form of their own each; it is never logged. None (default): random, anew for each node, and shown only with
+    `resume`. Give `identity` and the same bytes again to a node that is to take over from its former run."""
 
     cancel_handlers: bool = False
     """Whether a handler's task is cancelled when its sender withdraws the message or the deadline passes. False
@@ -198,7 +209,8 @@ class Config:
             value = getattr(self, name)
             problem = check(value)
             if problem is not None:
-                raise ConfigError(name, value, problem)
+                # A secret is not shown, not even a bad one.
+                raise ConfigError(name, "hidden" if name == "secret" else value, problem)
         if self.listen is False and self.port is not None:
             raise ConfigError("port", self.port, "a node with listen=False has no port", "leave one of the two out")
 
@@ -287,6 +299,12 @@ def is_encrypted(address: Address, config: Config) -> bool:
     return True
 
 
+def _resume(value: Any) -> str | None:
+    problem = _seconds(value)
+    too_long = problem is None and value > MAX_RESUME
+    return f"must be above 0 and at most {MAX_RESUME:.0f} seconds" if too_long else problem
+
+
 def _hosts(value: Any) -> str | None:
     hosts = (value,) if isinstance(value, str) else value
     if not isinstance(hosts, tuple) or not all(isinstance(host, str) for host in hosts):
@@ -304,6 +322,12 @@ def _identity(value: Any) -> str | None:
     if not isinstance(value, bytes):
         return f"must be bytes, not {type(value).__name__}"
     return None if len(value) == 16 and any(value) else "must be 16 bytes, not all zero"
+
+
+def _secret(value: Any) -> str | None:
+    if not isinstance(value, bytes):
+        return f"must be bytes, not {type(value).__name__}"
+    return None if len(value) == 16 else "must be 16 bytes"
 
 
 def _serializer(value: Any) -> str | None:
@@ -334,10 +358,6 @@ def _function(value: Any) -> str | None:
     return None if callable(value) else f"must be a function, not {type(value).__name__}"
 
 
-def _unavailable(what: str) -> _Check:
-    return lambda value: None if value is None else f"{what} is not available in this release"
-
-
 _CHECKS: Mapping[str, _Check] = MappingProxyType(
     {
         "host": _hosts,
@@ -361,7 +381,8 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "transfer_timeout": _optional(_seconds),
         "keepalive": _optional(_seconds),
         "dial": _one_of("retry", "once"),
-        "resume": _unavailable("a session that survives its link"),
+        "resume": _optional(_resume),
+        "secret": _optional(_secret),
         "cancel_handlers": _flag,
         "answer_libchirp": _flag,
         "max_message_size": _integer(1, _U63),

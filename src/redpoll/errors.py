@@ -8,6 +8,7 @@
       LinkError (ConnectionError)          the network or the peer
         DialFailed                         no link could be made
         PeerLost                           the link, or the node behind it, is gone
+          Fenced                           another run of this node took its place there
         ProtocolError                      the peer sent what the wire format forbids
         TLSError                           no agreement on encryption or on who is who
         NotAuthorized                      one end does not let the other one in
@@ -64,6 +65,7 @@ __all__ = [
     "DialFailed",
     "EncodeError",
     "Expired",
+    "Fenced",
     "HandlerFailed",
     "LinkError",
     "MessageTooLarge",
@@ -260,6 +262,15 @@ class PeerLost(LinkError):
 
     def _text(self) -> str:
         return f"lost the peer{'' if self.address is None else f' {self.address}'}: {self.reason}"
+
+
+class Fenced(PeerLost):
+    """Another run of this node, with its identity and secret, took its place at a peer, which lets this one in no more."""
+
+    def __init__(self, address: Address | str | None) -> None:
+        super().__init__(address, "another run of this node took its place there")
+        self.args = (address,)
+        self.hint = "give each node that runs an identity of its own"
 
 
 class ProtocolError(LinkError):

@@ -31,6 +31,8 @@ class PeerStats:
         errors: Sends that failed otherwise than by a refusal, and links lost otherwise than by a goodbye (libchirp
             says none: with it, otherwise than by closing).
         conflicts: Times that a link claimed an identity that another one holds.
+        resumed: Times that a link came back to a session that had lost its last one.
+        resent: Messages written again because they were not confirmed over the link that they went over.
     """
 
     sent: int = 0
@@ -46,6 +48,8 @@ class PeerStats:
     reconnects: int = 0
     errors: int = 0
     conflicts: int = 0
+    resumed: int = 0
+    resent: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +71,8 @@ class TurnedAway:
         memory_waits: Times that a link had to wait with a large message, because of `memory_limit`.
         memory_refused: Messages refused as `Busy` after such a wait.
         memory_closed: Links closed at `memory_limit`, because what they had begun did not move.
+        sessions_refused: Session secrets that were malformed, shown again over the same link, or not the one shown first.
+        sessions_ended: Sessions without a link that ended before their time, because too many waited.
     """
 
     connections: int = 0
@@ -83,6 +89,8 @@ class TurnedAway:
     memory_waits: int = 0
     memory_refused: int = 0
     memory_closed: int = 0
+    sessions_refused: int = 0
+    sessions_ended: int = 0
 
 
 _COUNTERS = tuple(each.name for each in fields(PeerStats))

@@ -44,7 +44,7 @@ class Options:
     node: dict[str, Any]
 
 
-async def run(options: Options) -> None:
+async def run(options: Options, make: type[Node[bytes]] = Node) -> None:
     """Handle messages until the process is killed; answer each with its own data."""
     log = Log(options.log)
 
@@ -55,7 +55,7 @@ async def run(options: Options) -> None:
             compute(float(data.removeprefix(COMPUTE)))
         return data
 
-    async with Node(handler, port=options.port, **options.node) as node:
+    async with make(handler, port=options.port, **options.node) as node:
         node.events.peer_suspect = lambda _: log.write("suspect")
         node.events.peer_lost = lambda _, error: log.write("lost", type(error).__name__)
         log.write("ready")
@@ -71,6 +71,9 @@ def compute(seconds: float) -> None:
 
 class Process:
     """A node in a process of its own, on a free port unless one is given; killed on leaving."""
+
+    #: The module that it runs.
+    program = "tests.node.processes"
 
     def __init__(self, folder: Path, *, port: int | None = None, **node: Any) -> None:
         self._options = Options(str(folder / f"log-{time.monotonic_ns()}"), port or free_port(), node)
@@ -109,7 +112,7 @@ class Process:
         root = Path(__file__).parent.parent.parent
         path = os.pathsep.join(str(Path(entry).resolve()) for entry in sys.path if entry)
         self._process = subprocess.Popen(  # noqa: ASYNC220  # it is started at once, and nothing is read from it
-            [sys.executable, "-m", "tests.node.processes", json.dumps(asdict(self._options))],
+            [sys.executable, "-m", self.program, json.dumps(asdict(self._options))],
             cwd=root,
             env={**os.environ, "PYTHONPATH": path},
         )

@@ -337,7 +337,7 @@ async def test_a_stranger_becomes_a_peer_of_its_own() -> None:
             assert asyncio.get_running_loop().time() - begin > 0.9
             await inbox.holds(1)
             assert told.names == ["connected", "conflict", "connected"]
-            assert told.calls[1][1] == (address, IDENTITY, False, False, None)
+            assert told.calls[1][1] == (address, IDENTITY, False, False, None, False)
             assert node.stats().conflicts == 1
             assert [(peer.address, peer.identity) for peer in node.peers] == [(address, IDENTITY)] * 2
 

@@ -70,7 +70,7 @@ async def test_a_node_tells_who_it_knows() -> None:
     async with make(lambda message: None) as server, make() as client:
         await within(client.send(to(server, b"hello")))
         (peer,) = client.peers
-        assert peer == (server.address, server.identity, True, True, None)
+        assert peer == (server.address, server.identity, True, True, None, False)
         stats = client.stats()
         assert (stats.sent, stats.connections, len(stats.peers)) == (1, 1, 1)
 

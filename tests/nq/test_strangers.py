@@ -62,8 +62,8 @@ async def test_a_hello_of_something_else(server: nq.aio.Communicator, hello: byt
         assert server.put("to all").done()
 
 
-async def test_an_id_that_is_in_use(server: nq.aio.Communicator) -> None:
-    """A second client with an id is refused and told so; the first one gets what is put for it."""
+async def test_an_id_that_is_in_use(server: nq.aio.Communicator, caplog: pytest.LogCaptureFixture) -> None:
+    """A second client with an id is refused and told so, in the log too; the first one gets what is put for it."""
     who = uuid.uuid4()
     async with nq.aio.new(options=at(server.netloc, id=who)) as first:
         await first.ready(PATIENCE)
@@ -72,6 +72,7 @@ async def test_an_id_that_is_in_use(server: nq.aio.Communicator) -> None:
                 with pytest.raises(ConnectionRefusedError) as caught:
                     await call
                 assert "another client has this id" in str(caught.value.__cause__)
+        assert [record.getMessage() for record in caplog.records if "make CommunicatorOptions" in record.getMessage()]
         await asyncio.wait_for(server.put("to the first", who), PATIENCE)
         assert (await first.get(timeout=PATIENCE)).data == "to the first"
 

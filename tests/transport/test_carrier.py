@@ -9,7 +9,7 @@ import pytest
 
 from redpoll import Message, Node
 from redpoll.address import Address
-from redpoll.errors import DialFailed
+from redpoll.errors import Closed, DialFailed
 from redpoll.transport.carried import CarriedTransport
 from redpoll.transport.dial import ProtocolFactory
 from redpoll.transport.listen import Door
@@ -27,6 +27,7 @@ class Wire:
         self.addresses: list[Address] = []
         self.descriptors: list[int] = []
         self.port = 1
+        self.waited = 0
 
     def listener(self, door: Door, loop: asyncio.AbstractEventLoop, backlog: int) -> Wire:  # Carrier
         """Let strangers in by that door."""
@@ -47,6 +48,10 @@ class Wire:
 
     async def wait_closed(self) -> None:
         """Nobody is on the way."""
+
+    async def wait_ended(self) -> None:
+        """Count who waits."""
+        self.waited += 1
 
     async def resolve(self, address: Address, loop: asyncio.AbstractEventLoop) -> list[Address]:
         """Each stands for itself."""
@@ -92,6 +97,27 @@ async def test_a_node_listens_and_dials_by_its_carrier() -> None:
         assert (await node.request(Message(body, THERE))).data == body[::-1]
         await node.send(Message(b"", THERE))
     assert wire.door is None
+    assert wire.waited == 2
+
+
+async def test_a_node_that_is_stopped_while_it_starts_waits_for_its_carrier() -> None:
+    """What its listener leaves behind has ended when `start` has failed."""
+
+    class Slow(Wire):
+        async def open(self, hosts: tuple[str, ...], port: int, check: Callable[[Address], object]) -> None:
+            """Stop the node meanwhile."""
+            await node.stop()
+
+    wire = Slow()
+
+    class WiredNode(Node[bytes]):
+        _carrier = wire
+
+    node = WiredNode(port=1, encryption=False)
+    with pytest.raises(Closed):
+        await node.start()
+    assert wire.door is None
+    assert wire.waited == 1
 
 
 async def test_what_a_carrier_cannot_dial_is_told() -> None:

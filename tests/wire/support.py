@@ -244,6 +244,7 @@ class Owned:
     def __init__(self) -> None:
         self.woken: list[Link] = []
         self.wanted = 0
+        self.met_links: list[tuple[Link, bool]] = []
         self.rings: list[float] = []
         self.closed: list[tuple[Link, RedpollError]] = []
 
@@ -252,6 +253,9 @@ class Owned:
 
     def need_link(self, peer: Peer) -> None:
         self.wanted += 1
+
+    def met(self, peer: Peer, link: Link, renewed: bool) -> None:
+        self.met_links.append((link, renewed))
 
     def arm(self, peer: Peer, deadline: float) -> None:
         self.rings.append(deadline)

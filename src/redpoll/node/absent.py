@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redpoll.config import MAX_RESUME
+
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable
@@ -12,7 +14,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MAX_OUTCOMES", "MAX_PEERS", "REMEMBERED_FOR", "Absent"]
 
-#: Seconds that a peer is remembered: much longer than dialling takes, however soon idle links are closed.
+#: Seconds that a peer is remembered: much longer than dialling takes, however soon idle links are closed. So much longer
+#: one is whose session lasts a time, up to `config.MAX_RESUME`.
 REMEMBERED_FOR = 30.0
 
 #: So many peers are remembered, and so many outcomes of their messages in all; the longest absent is forgotten first.
@@ -28,7 +31,7 @@ class Absent:
 
         Args:
             loop: The node's.
-            seconds: How long each is remembered.
+            seconds: How long each is remembered, beyond the time of its session.
             forget: Called with one that is remembered no longer.
         """
         self._loop = loop
@@ -50,7 +53,9 @@ class Absent:
         if not outcomes:
             return
         self.remove(peer)
-        self._peers[peer] = outcomes, self._loop.call_later(self._seconds, self._drop, peer)
+        session = peer.session
+        longer = 0.0 if session is None else min(session.seconds, MAX_RESUME)
+        self._peers[peer] = outcomes, self._loop.call_later(self._seconds + longer, self._drop, peer)
         self._outcomes += outcomes
         while len(self._peers) > MAX_PEERS or self._outcomes > MAX_OUTCOMES:
             self._drop(next(iter(self._peers)))

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from redpoll.errors import NotAuthorized, PeerLost
+from redpoll.errors import Fenced, NotAuthorized, PeerLost, RedpollError
 from redpoll.node.authorization import Authorization
 from redpoll.node.claims import CLAIM_TIMEOUT, TURNED_AWAY, Claims
 from redpoll.node.hooks import PeerInfo
 from redpoll.node.routes import Claim, is_kept, may_be, place_of
 from redpoll.wire.frames import PREAMBLE_SIZE, Control
+from redpoll.wire.session import FENCED
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
+    import asyncio
+
     from redpoll.node.claims import OpenClaim
     from redpoll.node.peers import Peers
     from redpoll.tls.credentials import Session
@@ -46,6 +49,8 @@ class Admission:
         self._settings = peers.settings
         self._loop = peers.loop
         self.claims = Claims()
+        #: Links that are to show a secret, and until when.
+        self._awaited: dict[Connection, asyncio.TimerHandle] = {}
         self.authorization: Authorization | None = None
         if peers.config.authorize is not None:
             self.authorization = Authorization(
@@ -55,7 +60,7 @@ class Admission:
     def identified(self, connection: Connection, now: float) -> None:
         """Find the peer whose handshake came, and give it the link, once its claim is beyond doubt."""
         link = connection.link
-        if isinstance(connection.error, NotAuthorized):
+        if isinstance(connection.error, NotAuthorized | Fenced):
             _drop(link)
             return
         number = self.claims.of_connection(connection)
@@ -70,7 +75,11 @@ class Admission:
             return
         if self.authorization is not None and not self._is_authorized(connection, self.authorization):
             return
+        if self._peers.sessions.awaits(link) and self._may_wait(connection):
+            return
         self.claims.settle(connection)
+        if self._is_known_by_secret(connection, now):
+            return
         session = connection.secured
         peer, claim = self._peers.routes.identify(
             link,
@@ -93,6 +102,28 @@ class Admission:
         self._peers.bind(connection, peer, claim, now)
         if link.dialled and connection.certificate is None:
             self._keep_one(connection, peer)
+
+    def _may_wait(self, connection: Connection) -> bool:
+        """Whether a link may still wait for the secret that it is to show; it is looked at again when it may not."""
+        timer = self._awaited.get(connection)
+        if timer is None:
+            seconds = self._settings.handshake_timeout or CLAIM_TIMEOUT
+            timer = self._awaited[connection] = self._loop.call_later(seconds, connection.go_on)
+        return timer.when() > self._loop.time()
+
+    def _is_known_by_secret(self, connection: Connection, now: float) -> bool:
+        """Whether the secret that a link showed says whose it is, or that its run lost its place; then that is dealt with."""
+        timer = self._awaited.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
+        try:
+            peer = self._peers.sessions.find(connection)
+        except Fenced as error:
+            self._turn_away(connection, error, FENCED)
+            return True
+        if peer is not None:
+            self._peers.bind(connection, peer, Claim.PLAIN, now)
+        return peer is not None
 
     def _keep_one(self, connection: Connection, peer: Peer) -> None:
         """Leave a link to another address of a node that one leads to already: that end sees one peer, and would close one.
@@ -136,6 +167,10 @@ class Admission:
         if TURNED_AWAY in link.session:
             self._turned_away_there(connection)
             return
+        if FENCED in link.session:
+            link.session.clear()
+            self._peers.sessions.fenced_there(connection)
+            return
         if self.authorization is not None and link.peer is None and not self.authorization.allowed(connection):
             # They stay until it is known whether anything is done for it.
             return
@@ -151,6 +186,9 @@ class Admission:
     def forget(self, connection: Connection) -> None:
         """A connection is gone."""
         self.claims.forget(connection)
+        timer = self._awaited.pop(connection, None)
+        if timer is not None:
+            timer.cancel()
         if self.authorization is not None:
             self.authorization.forget(connection)
 
@@ -247,7 +285,7 @@ class Admission:
         address = place_of(link, connection.remote) if connection.target is None else connection.target.address
         return PeerInfo(address, link.remote_identity, False, link.announced is not None, connection.certificate)
 
-    def _turn_away(self, connection: Connection, error: NotAuthorized) -> None:
+    def _turn_away(self, connection: Connection, error: RedpollError, body: bytes = TURNED_AWAY) -> None:
         """Tell the other end that it is not let in, and that nothing of what it sent was taken; then close."""
         link = connection.link
         _drop(link)
@@ -255,7 +293,7 @@ class Admission:
             # libchirp cannot be told.
             connection.fail(error)
             return
-        link.control(Control.SESSION, body=TURNED_AWAY)
+        link.control(Control.SESSION, body=body)
         link.leave()
         connection.wind_down(error)
         if connection.ready is not None and not connection.ready.done():

@@ -51,7 +51,8 @@ class Census:
 
 def info(peer: Peer) -> PeerInfo:
     """Who a peer is, for hooks and `Node.peers`."""
-    return PeerInfo(peer.address, peer.identity, bool(peer.links), peer.epoch is not None, peer.certificate)
+    redpoll = peer.epoch is not None
+    return PeerInfo(peer.address, peer.identity, bool(peer.links), redpoll, peer.certificate, peer.resuming)
 
 
 def _label(peer: Peer) -> str:
@@ -75,4 +76,6 @@ def _record(peer: Peer) -> PeerStats:
         reconnects=counters.reconnects,
         errors=counters.errors,
         conflicts=counters.conflicts,
+        resumed=counters.resumed,
+        resent=counters.resent,
     )

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from redpoll.config import is_encrypted
-from redpoll.errors import Closed, ConfigError, DialFailed, NotAuthorized, PeerLost, RedpollError, TLSError
+from redpoll.errors import Closed, ConfigError, DialFailed, Fenced, NotAuthorized, PeerLost, RedpollError, TLSError
 from redpoll.transport.backoff import LONGEST, backoff
 
 if TYPE_CHECKING:
@@ -60,12 +60,20 @@ class Dialler:
             return
         address = peer.address
         if address is None or (address.kind == "tcp" and address.port == 0):
+            if peer.resuming:
+                # It knows where this node is.
+                return
             lost = PeerLost(address, "its link is gone, and it does not listen")
             peer.fail_queue(peer.trouble if isinstance(peer.trouble, PeerLost) else lost)
             return
         there = self._peers.routes.get(address)
         if there is not None and there is not peer and there.links:
-            peer.fail_queue(PeerLost(address, "another node is there now"))
+            self._peers.sessions.end(peer, PeerLost(address, "another node is there now"))
+            return
+        fenced = self._peers.sessions.fenced(address)
+        if fenced is not None:
+            peer.trouble = fenced
+            self._peers.sessions.end(peer, fenced)
             return
         task = self._tasks[peer] = self._loop.create_task(
             self._dial_until_linked(peer, address), name=f"redpoll dial {address}"
@@ -75,6 +83,11 @@ class Dialler:
     def forget(self, peer: Peer) -> None:
         """Forget when a peer was linked."""
         self._made.pop(peer, None)
+
+    def _is_wanted(self, peer: Peer) -> bool:
+        """Whether a peer has no link and is to get one: something waits here, or may be waiting there."""
+        redials = peer.session is not None and peer.session.redials and not self._peers.stopping
+        return (peer.queued > 0 or peer in self._wanted or redials) and not self._is_linked(peer)
 
     def _is_linked(self, peer: Peer) -> bool:
         """Whether what waits for a peer has a link, or will have one without dialling.
@@ -95,7 +108,7 @@ class Dialler:
             peer.fail_queue(error if isinstance(error, RedpollError) else DialFailed(peer.address, repr(error)))
             if not isinstance(error, RedpollError):
                 raise error
-        elif (peer.queued or peer in self._wanted) and not self._is_linked(peer):
+        elif self._is_wanted(peer):
             # It was lost again, or wanted again, before the task ended.
             self.need(peer)
         self._peers.forget_if_idle(peer)
@@ -107,13 +120,13 @@ class Dialler:
         else:
             # The last one did not last: who closes what is dialled is not to be dialled as fast as can be.
             await asyncio.sleep(next(waits))
-        while (peer.queued or peer in self._wanted) and not self._is_linked(peer):
+        while self._is_wanted(peer):
             try:
                 await self.attempt(peer, address)
-            except (ConfigError, TLSError, NotAuthorized) as error:
+            except (ConfigError, TLSError, NotAuthorized, Fenced) as error:
                 # Dialling again would bring the same.
                 peer.trouble = error
-                peer.fail_queue(error)
+                self._peers.sessions.end(peer, error)
                 self._wanted.discard(peer)
                 self._peers.room(peer)
                 return
@@ -123,7 +136,7 @@ class Dialler:
             except RedpollError as error:
                 peer.trouble = error
                 peer.fail_queue(error, once=True)
-                if (peer.queued or peer in self._wanted) and not self._is_linked(peer):
+                if self._is_wanted(peer):
                     await asyncio.sleep(next(waits))
             else:
                 self._made[peer] = self._loop.time(), waits
@@ -177,7 +190,7 @@ class Dialler:
             except TimeoutError as error:
                 failure = DialFailed(candidate, f"no link within {self._connect_timeout:g} s")
                 failure.__cause__ = error
-            except (DialFailed, TLSError, NotAuthorized) as error:
+            except (DialFailed, TLSError, NotAuthorized, Fenced) as error:
                 failure = error
             except RedpollError as error:
                 failure = DialFailed(candidate, str(error))

@@ -29,6 +29,7 @@ class PeerInfo(NamedTuple):
         connected: Whether a link to it is up.
         redpoll: Whether it announced itself as a redpoll node; False is libchirp, or too early to know.
         certificate: What it showed, with its last link that was encrypted; None if that was none, or it has none.
+        resuming: Whether its last link was lost and its session goes on: with `Config.resume` messages wait for the next.
     """
 
     address: Address | None
@@ -36,6 +37,7 @@ class PeerInfo(NamedTuple):
     connected: bool
     redpoll: bool
     certificate: Certificate | None = None
+    resuming: bool = False
 
 
 class NodeEvents:
@@ -46,7 +48,8 @@ class NodeEvents:
 
     - `peer_connected(peer)`: the first link to a peer is up.
     - `peer_suspect(peer)`: a ping was not answered for `Config.keepalive` seconds.
-    - `peer_lost(peer, error)`: the last link to a peer is gone, and why.
+    - `peer_lost(peer, error)`: the last link to a peer is gone, and why. Where `peer.resuming` is True its session goes on,
+      and no send failed.
     - `identity_conflict(peer)`: a link claims the identity of a peer that another link holds, or that something is kept
       for, and did not prove that it is the same node; it is a peer of its own.
     - `handler_failed(message, error)`: a handler raised; the message was refused. The traceback is logged as well, by

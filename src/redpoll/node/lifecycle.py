@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redpoll.node.peers import Peers
-    from redpoll.transport.carrier import Listening
+    from redpoll.transport.carrier import Carrier, Listening
     from redpoll.wire.peer import Peer
 
 __all__ = ["CLOSING_GRACE", "Shutdown"]
@@ -29,18 +29,25 @@ class Shutdown:
     """One node's stop, in a task of its own, so that it comes to its end whoever waits for it and gives up waiting."""
 
     def __init__(
-        self, peers: Peers, listener: Listening | None, drain: float | None, stopped: Callable[[], None]
+        self,
+        peers: Peers,
+        carrier: Carrier,
+        listener: Listening | None,
+        drain: float | None,
+        stopped: Callable[[], None],
     ) -> None:
         """Begin.
 
         Args:
             peers: The node's, which take no more messages from now on.
+            carrier: What carries its links.
             listener: The node's, which is closed.
             drain: Seconds; None is no limit.
             stopped: Called at the end.
         """
         self._peers = peers
         self._stopped = stopped
+        self._carrier = carrier
         self._listener = listener
         #: Those that wait for the end; a handler among them is not waited for.
         self._waiting: set[asyncio.Task[Any] | None] = {asyncio.current_task()}
@@ -122,6 +129,7 @@ class Shutdown:
             await self._until(lambda: not peers.connections, CLOSING_GRACE, _nothing)
         finally:
             self._end_all()
+            await self._carrier.wait_ended()
 
     # What becomes of messages and links
 
@@ -173,6 +181,7 @@ class Shutdown:
         if peers.consumers is not None:
             peers.consumers.close()
         self._refuse_inboxes()
+        peers.sessions.close(error)
         for peer in peers.routes:
             peer.fail_queue(error)
             peers.room(peer)

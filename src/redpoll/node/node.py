@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal
 
 from redpoll.address import Address
 from redpoll.config import DEFAULT_PORT, Config, is_encrypted
-from redpoll.errors import Closed, ConfigError, MessageTooLarge, UsageError
+from redpoll.errors import Closed, ConfigError, MessageTooLarge, RedpollError, UsageError
 from redpoll.message import Message
 from redpoll.node.batch import send_all
 from redpoll.node.census import info
@@ -171,6 +171,7 @@ class Node(Generic[DataT]):
                 self._check_starting()
             except Closed:
                 listener.close()
+                await self._carrier.wait_ended()
                 raise
             self._listener = listener
             peers.listen_at(config.public_port or listener.port)
@@ -239,7 +240,7 @@ class Node(Generic[DataT]):
                 return
             self._state = "stopping"
             seconds = self._config.timeout if isinstance(drain, Unset) else drain
-            self._shutdown = Shutdown(self._peers, self._listener, seconds, self._has_stopped)
+            self._shutdown = Shutdown(self._peers, self._carrier, self._listener, seconds, self._has_stopped)
         await self._shutdown.wait()
 
     def _has_stopped(self) -> None:
@@ -263,6 +264,27 @@ class Node(Generic[DataT]):
     def __del__(self) -> None:
         if getattr(self, "_state", "new") == "running":
             warnings.warn(f"{self!r} was dropped without being stopped", ResourceWarning, stacklevel=2)
+
+    def _session_began(self, peer: Peer, renewed: bool) -> None:
+        """A redpoll peer has a link again, or for the first time; nothing was sent over it yet.
+
+        For what is built on a node, as `_session_ended`: both are plain calls that return at once. This one comes with each
+        first link, so more than once in a session that survives its links.
+
+        Args:
+            peer: Who.
+            renewed: Whether its node was started again since this one last saw it: what was in flight to the former run
+                fails as not confirmed.
+        """
+
+    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
+        """A redpoll peer has no link, and what was sent to it waits for none.
+
+        Args:
+            peer: Who.
+            error: Why: what ended its last link, where nothing waits without `Config.resume`, or where that link ended with a
+                goodbye; else a `PeerLost` or a `Fenced` when `resume` is over, or another run of this node took its place.
+        """
 
     # Sending
 

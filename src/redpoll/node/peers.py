@@ -16,6 +16,7 @@ from redpoll.address import Address
 from redpoll.config import Config, is_encrypted
 from redpoll.errors import (
     Closed,
+    Fenced,
     NotAuthorized,
     PeerLost,
     RedpollError,
@@ -30,6 +31,7 @@ from redpoll.node.places import Places
 from redpoll.node.pressure import Pressure
 from redpoll.node.routes import Claim, Routes
 from redpoll.node.sending import Queued
+from redpoll.node.sessions import Sessions
 from redpoll.node.strangers import Strangers
 from redpoll.node.timers import Timers
 from redpoll.serializers import RawSerializer
@@ -40,10 +42,12 @@ from redpoll.transport.secure import Secured
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.attachment import attach, detach
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
+from redpoll.wire.frames import Control
 from redpoll.wire.link import Link
 from redpoll.wire.memory import TLS_LINK, Memory
 from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.peer import Peer
+from redpoll.wire.session import fail_former
 from redpoll.wire.settings import Settings
 from redpoll.wire.slot_pool import SlotPool
 from redpoll.wire.states import LinkState
@@ -89,6 +93,7 @@ class Peers:
             handshake_timeout=config.handshake_timeout,
             keepalive=config.keepalive,
             reuse_time=config.effective_reuse_time,
+            resume=config.resume,
             transfer_timeout=config.transfer_timeout,
             queue_messages=config.send_queue_limit,
             queue_bytes=config.send_queue_bytes,
@@ -101,6 +106,7 @@ class Peers:
         self.census = Census(self)
         self._bodies = BodyPool()
         self.routes = Routes(identity)
+        self.sessions = Sessions(self)
         self.admission = Admission(self)
         self.absent = Absent(self.loop, REMEMBERED_FOR, self.forget_if_idle)
         self.connections: set[Connection] = set()
@@ -184,6 +190,8 @@ class Peers:
         if not port:
             # libchirp tells nodes of one host apart by their ports alone: a link's own is as good as none, and unique.
             port, flags = connection.local_port, NOT_LISTENING
+        if connection.link.dialled:
+            flags |= self.sessions.flags
         # Whose link it is is not known yet: while messages of lost links are open it gets its window when it is.
         window = 0 if self.pool.carried else settings.window
         connection.link.start(
@@ -210,6 +218,7 @@ class Peers:
         """Give a link to its peer."""
         first = not peer.links
         self.absent.remove(peer)
+        self.sessions.bound(connection, peer)
         if peer.was_linked:
             peer.counters.reconnects += 1
         if connection.certificate is not None:
@@ -313,14 +322,16 @@ class Peers:
         if self.dispatcher is not None:
             # What waited until this link takes more output has nothing to wait for now.
             self.dispatcher.freed(peer)
-        if self.closing is not None or (isinstance(error, NotAuthorized) and not peer.links):
+        if self.closing is not None or (isinstance(error, NotAuthorized | Fenced) and not peer.links):
             # Dialling again would bring the same.
             peer.fail_queue(self.closing or error)
         if not peer.links:
             self.node.events.tell("peer_lost", info(peer), error)
             self.admission.decide_for(peer)
         if not peer.links:
-            self._part_ways(peer, now)
+            self.sessions.lost(peer, connection, error)
+            if not peer.resuming:
+                self._part_ways(peer, now)
             if not parted:
                 self.absent.add(peer)
             if not link.dialled:
@@ -398,8 +409,10 @@ class Peers:
         """What waits for whoever is where a peer was dialled goes to the one that is; what is for it alone fails."""
         if target is peer:
             return
+        error = PeerLost(target.address, "another node is there now")
+        fail_former(target, error)
         self._move_queue(target, peer, now)
-        target.fail_queue(PeerLost(target.address, "another node is there now"))
+        self.sessions.end(target, error)
         self.room(target)
         self.forget_if_idle(target)
 
@@ -441,6 +454,35 @@ class Peers:
         """Something waits and there is no link."""
         self.dialler.need(peer)
         self.forget_if_idle(peer)
+
+    def met(self, peer: Peer, link: Link, renewed: bool) -> None:
+        """The other end of a peer's link announced itself."""
+        self.sessions.met(peer, link, renewed)
+
+    def session_began(self, peer: Peer, renewed: bool) -> None:
+        """A redpoll peer that had no link has one; `renewed`: its node was started again since it was last seen here.
+
+        For whoever builds on a node: see `Node._session_began`.
+        """
+        self.node._session_began(peer, renewed)
+
+    def session_ended(self, peer: Peer, error: RedpollError) -> None:
+        """A peer's last link is gone and its session over, at once or when its time was."""
+        if peer.epoch is not None:
+            self.node._session_ended(peer, error)
+
+    def session_over(self, peer: Peer, error: RedpollError) -> None:
+        """A session without a link is over."""
+        self.session_ended(peer, error)
+        self.room(peer)
+        if not peer.links:
+            self.routes.unlinked(peer)
+            self.forget_if_idle(peer)
+
+    def expel(self, connection: Connection, body: bytes, error: RedpollError) -> None:
+        """Take a link from its peer at once; its other end is told why by a session frame, if it reads."""
+        connection.link.control(Control.SESSION, body=body)
+        connection.expel(error)
 
     def arm(self, peer: Peer, deadline: float) -> None:
         """Ring at a deadline."""

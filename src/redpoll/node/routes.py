@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, TypeGuard
 from redpoll.address import Address
 from redpoll.wire.capabilities import NOT_LISTENING
 from redpoll.wire.peer import Peer
+from redpoll.wire.session import shows_secret_of
 
 if TYPE_CHECKING:
     from redpoll.tls.certificate import Certificate
     from redpoll.wire.link import Link
 
-__all__ = ["Claim", "Routes", "can_be_dialled", "is_kept", "may_be", "place_of"]
+__all__ = ["Claim", "Routes", "can_be_dialled", "is_kept", "may_be", "place_of", "proves"]
 
 NewPeer = Callable[[Address | None, bytes | None], Peer]
 
@@ -218,7 +219,11 @@ class Routes:
             return self._itself(link, remote, new_peer), claim
         for peer in self._by_identity.get(identity, ()):
             same_run = link.announced is not None and _is_same_run(peer, link, certificate)
-            if same_run or self._is_at(peer, place, link):
+            if not shows_secret_of(peer, link) and not proves(peer, certificate):
+                take_over = take_over and not is_kept(peer)
+                if is_kept(peer):
+                    claim = Claim.CONFLICT
+            elif same_run or self._is_at(peer, place, link):
                 found = _claimed(peer, link, certificate, same_run)
                 if found is not None:
                     if found is Claim.PLAIN:
@@ -237,6 +242,21 @@ class Routes:
             self._mean(place, peer)
         if not can_be_dialled(peer.address):
             peer.address = place
+
+    def of_identity(self, identity: bytes | None) -> list[Peer]:
+        """The peers that are known by an identity; none by this node's own."""
+        return [] if identity is None or identity == self._own else list(self._by_identity.get(identity, ()))
+
+    def know_again(self, peer: Peer, link: Link, remote: Address) -> None:
+        """A peer proved that a link is its own, wherever that came from: there it can be dialled from now on."""
+        place = place_of(link, remote)
+        known = peer.address
+        if can_be_dialled(place) and known is not None and known.kind == "tcp" and known.port not in (0, place.port):
+            # It listens elsewhere now.
+            peer.address = place
+            self._mean(place, peer)
+        else:
+            self._met_at(peer, place)
 
     def twin(self, peer: Peer) -> Peer | None:
         """The peer that was dialled elsewhere and says to be the same run of the same node as one, as that does of itself."""
@@ -309,6 +329,12 @@ def may_be(peer: Peer, certificate: Certificate | None) -> bool:
     return known is None or (certificate is not None and certificate.public_key == known.public_key)
 
 
+def proves(peer: Peer, certificate: Certificate | None) -> bool:
+    """Whether a link showed the key that a peer is known by."""
+    known: Certificate | None = peer.certificate
+    return certificate is not None and known is not None and certificate.public_key == known.public_key
+
+
 def is_kept(peer: Peer) -> bool:
     """Whether anything is kept for a peer: links, messages, outcomes for those that it may send again."""
     return not peer.idle or peer.slots.remembered > 0
@@ -322,10 +348,7 @@ def _is_dialled(peer: Peer) -> bool:
 
 def _is_same_run(peer: Peer, link: Link, certificate: Certificate | None) -> bool:
     """Whether a link showed a peer's key and is of the run of the node that the peer is known by; libchirp tells none."""
-    known: Certificate | None = peer.certificate
-    if certificate is None or known is None or certificate.public_key != known.public_key:
-        return False
-    return peer.epoch == (link.announced.epoch if link.announced is not None else None)
+    return proves(peer, certificate) and peer.epoch == (link.announced.epoch if link.announced is not None else None)
 
 
 def _claimed(peer: Peer, link: Link, certificate: Certificate | None, same_run: bool) -> Claim | None:

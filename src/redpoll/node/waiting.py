@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING
 
-from redpoll.errors import Closed, ConfigError, Expired, LinkError, NotAuthorized, TLSError
+from redpoll.errors import Closed, ConfigError, Expired, Fenced, LinkError, NotAuthorized, TLSError
 from redpoll.message import Message
 
 if TYPE_CHECKING:
@@ -41,6 +41,9 @@ async def wait_ready(peers: Peers, address: Address, timeout: float | None) -> N
         if peers.closing is not None:
             peers.forget_if_idle(peer)
             raise Closed("node")
+        if peers.sessions.fenced(address) is not None:
+            peers.forget_if_idle(peer)
+            raise Fenced(address)
         left = None if deadline is None else deadline - peers.loop.time()
         if left is not None and left <= 0:
             peers.forget_if_idle(peer)

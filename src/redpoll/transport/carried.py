@@ -19,6 +19,7 @@ class CarriedTransport(asyncio.Transport):
 
     Attributes:
         unread: Bytes that came and wait because reading is paused.
+        aborted: Whether it is to end at once, though what was taken may not be on its way yet.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class CarriedTransport(asyncio.Transport):
         self._incoming: deque[memoryview] = deque()
         self.unread = 0
         self._closing = False
+        self.aborted = False
         self._lost = False
 
     # For the protocol
@@ -117,7 +119,7 @@ class CarriedTransport(asyncio.Transport):
 
     def abort(self) -> None:
         """Close now: what was not taken is lost."""
-        self._closing = True
+        self._closing = self.aborted = True
         self._outgoing.clear()
         self._size = 0
         self._wake()

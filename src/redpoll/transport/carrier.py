@@ -59,6 +59,12 @@ class Carrier(Protocol):
             DialFailed: There is none.
         """
 
+    async def wait_ended(self) -> None:
+        """Wait until nothing is left of the links that have ended, and of the listeners that are closed; not for long.
+
+        A node calls it as the last thing when it stops; other nodes may have links of the same carrier.
+        """
+
 
 class Sockets:
     """TCP and unix sockets, and `inproc:` within a process."""
@@ -74,3 +80,6 @@ class Sockets:
     async def dial(self, address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEventLoop) -> None:
         """Connect."""
         await dial(address, factory, loop)
+
+    async def wait_ended(self) -> None:
+        """Nothing is left: the system has what was written to a socket, and closes it."""

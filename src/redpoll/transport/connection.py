@@ -427,6 +427,18 @@ class Connection(asyncio.BufferedProtocol):
         if self.transport is not None:
             self.connection_lost(None)
 
+    def expel(self, error: RedpollError) -> None:
+        """Be lost at once, with what is not read; what was written still leaves, if the system takes it now."""
+        self.flush()
+        transport = self.transport
+        self._closing = True
+        if transport is not None and not transport.get_write_buffer_size():
+            self.wind_down(error)
+            transport.close()
+            self.connection_lost(None)
+        else:
+            self.give_up(error)
+
     def wind_down(self, error: RedpollError) -> None:
         """Write no message and no further piece of one, until it is closed; `error` is what they will fail with."""
         self.flush()

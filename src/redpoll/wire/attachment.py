@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import NoAnswer, NotConfirmed, NotSent, RedpollError
+from redpoll.wire import session
 from redpoll.wire.choice import link_to_use, links_too_many
 from redpoll.wire.frames import Goodbye, Kind
 from redpoll.wire.inbound import Inbound
@@ -27,6 +28,7 @@ def attach(peer: Peer, link: Link, now: float) -> None:
     link.peer = peer
     link.claimed()
     peer.links.append(link)
+    session.note(peer, link)
     peer.trouble = None
     if link.announced is not None:
         met(peer, link)
@@ -36,9 +38,13 @@ def attach(peer: Peer, link: Link, now: float) -> None:
 def met(peer: Peer, link: Link) -> None:
     """The other end of a link of this peer announced itself: in its first bytes, or late, behind some messages."""
     epoch = link.announced.epoch if link.announced is not None else None
-    if peer.epoch is not None and peer.epoch != epoch:
+    renewed = peer.epoch is not None and peer.epoch != epoch
+    if renewed:
         peer.slots.forget_all()
     peer.epoch = epoch
+    # First what it is to know of this end.
+    peer.owner.met(peer, link, renewed)
+    session.met(peer, renewed)
     for out in link.in_flight.values():
         # A request that was noted as one to libchirp is answered by its serial now.
         peer.requests.forget(out)
@@ -72,7 +78,11 @@ def left(peer: Peer, link: Link, said: Goodbye, last: int) -> None:
 
 
 def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
-    """A link is lost: what was in flight on it fails as not confirmed, or is sent again if that was asked for."""
+    """A link is lost: what was in flight on it fails as not confirmed, or is sent again.
+
+    The latter if the session goes on, or if that was asked for of the message.
+    """
+    survives = session.survives(peer, link, error)
     link.lost()
     if link not in peer.links:
         return
@@ -87,20 +97,22 @@ def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
             del peer.held[message.serial]
     link.arrived.clear()
     peer.slots.carry(link)
-    for out in reversed(_open_on(peer, link, error)):
+    for out in reversed(_open_on(peer, link, error, survives)):
         peer.requests.drop(out)
         peer.requeue(out)
     for out in peer.requests.over(link):
         if out.stage != _ENDED:
             peer.requests.drop(out)
             peer.fail(out, because(NoAnswer(out.message, out.timeout, peer.address), error))
-    if not peer.links:
+    if not peer.links and survives:
+        session.lost(peer, link)
+    elif not peer.links:
         for out in [entry for entry in peer.queue if entry.pinned and entry.stage != _ENDED]:
             peer.fail_waiting(out, NotSent(out.message, str(error), peer.address), error)
     peer.pump(now)
 
 
-def _open_on(peer: Peer, link: Link, error: RedpollError) -> list[Outgoing]:
+def _open_on(peer: Peer, link: Link, error: RedpollError, survives: bool) -> list[Outgoing]:
     """Take everything off a lost link and fail it, but for what is to be sent again or was not begun: that, in order."""
     transfers = link.transfers
     unbegun = transfers.unbegun()
@@ -114,9 +126,13 @@ def _open_on(peer: Peer, link: Link, error: RedpollError) -> list[Outgoing]:
     link.written.clear()
     transfers.clear()
     again = []
+    kept = peer.session if survives and link.announced is not None else None
     for out in in_flight:
-        if out.stage == Stage.SENT and out.retry > 0 and out.kind & _REQ_ACK:
-            out.retry -= 1
+        if out.stage == Stage.SENT and out.kind & _REQ_ACK and (kept is not None or out.retry > 0):
+            if kept is not None:
+                session.put_back(kept, out)
+            else:
+                out.retry -= 1
             out.kind |= _RETRY
             again.append(out)
         elif out.stage not in DONE_OR_ENDED:

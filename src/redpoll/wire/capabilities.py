@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from redpoll.wire.frames import PREAMBLE, Control
 
-__all__ = ["MESSAGE_UNIT", "NOT_LISTENING", "VERSION", "WINDOW_UNIT", "Announcement"]
+__all__ = ["MESSAGE_UNIT", "NOT_LISTENING", "SHOWS_SESSION", "VERSION", "WINDOW_UNIT", "Announcement"]
 
 #: magic, version, flags, slots, window in messages, window in units of 64 KiB, largest message in units of 1 KiB.
 _LAYOUT = Struct("!2sBBHIHI")
@@ -25,6 +25,9 @@ MESSAGE_UNIT = 1024
 
 #: A flag: the port in the handshake is one that nobody listens at.
 NOT_LISTENING = 0x01
+
+#: A flag of who dialled: the first frame behind this that is not an announcement tells of its session.
+SHOWS_SESSION = 0x02
 
 #: The version of the extensions that this code speaks. A higher one speaks the lower.
 VERSION = 1
@@ -44,7 +47,7 @@ class Announcement(NamedTuple):
     max_message_size: int
     #: Tells a node's runs apart where its identity is configured: random for each start, 32 bits.
     epoch: int
-    #: `NOT_LISTENING`; unknown ones are ignored.
+    #: `NOT_LISTENING` and `SHOWS_SESSION`; unknown ones are ignored.
     flags: int = 0
     version: int = VERSION
 

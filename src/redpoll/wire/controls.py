@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import REFUSALS, ProtocolError, Refused, SendError
-from redpoll.wire import attachment, libchirp
+from redpoll.wire import attachment, libchirp, session
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import (
     ACK_ANSWER,
+    ANSWERED,
     BLANK_IDENTITY,
     PREAMBLE,
     PREAMBLE_SIZE,
@@ -31,6 +32,7 @@ _MAX_SESSION = 64
 _ACK = int(Kind.ACK)
 _NOOP = int(Kind.NOOP)
 _RETRY = int(Kind.RETRY)
+_WANTED = int(Kind.WANTED)
 _REQ_ACK = int(Kind.REQ_ACK)
 _GOODBYES = {bytes((each,)): each for each in Goodbye}
 
@@ -87,6 +89,9 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
 def _refused(link: Link, out: Outgoing, body: bytes) -> None:
     peer = link.peer
     code, text = decode_refusal(body)
+    if peer is not None and code == ANSWERED and out.kind & _WANTED:
+        peer.done_unanswered(out)
+        return
     error: SendError = REFUSALS.get(code, Refused)(out.message, text, peer.address if peer is not None else None)
     if peer is not None:
         peer.refused(out, error)
@@ -189,7 +194,15 @@ def _cancel(link: Link, identity: bytes, serial: int, body: bytes) -> None:
 
 
 def _session(link: Link, identity: bytes, serial: int, body: bytes) -> None:
-    if len(link.session) < _MAX_SESSION:
+    if body[:1] == session.SHOWN:
+        shown = session.Shown.decode(body)
+        if shown is None or link.shown is not None:
+            link.memory.tally.sessions_refused += 1
+            return
+        link.shown = shown
+        if link.peer is not None:
+            session.note(link.peer, link)
+    elif len(link.session) < _MAX_SESSION:
         link.session.append(body)
 
 

@@ -14,6 +14,7 @@ from struct import Struct
 __all__ = [
     "ACK_ANSWER",
     "ACK_REFUSAL",
+    "ANSWERED",
     "BLANK_IDENTITY",
     "CONTROL_MASK",
     "LIBCHIRP_BITS",
@@ -93,6 +94,9 @@ CONTROL_MASK = int(Kind.ACK | Kind.NOOP)
 
 #: An acknowledgement that says the work was not done; its body is the reason (section 4). Between announced nodes only.
 ACK_REFUSAL = int(Kind.ACK) | 0x08
+
+#: The code of a refusal that says of a request which was sent again: it was answered, and the answer is not kept.
+ANSWERED = 9
 
 #: An acknowledgement whose body is the answer that was wanted (section 4).
 ACK_ANSWER = int(Kind.ACK | Kind.ANSWER)

@@ -35,6 +35,7 @@ from redpoll.wire.metadata import DEADLINE_BLOCK, Field, millis
 from redpoll.wire.outgoing import DONE_OR_ENDED, Body, Outgoing, Payload, Stage, Unawaited
 from redpoll.wire.output import ALMOST_OUT, APART, DONE_BELOW, OUTPUT_LIMIT, join_small
 from redpoll.wire.reader import Reader
+from redpoll.wire.session import Shown
 from redpoll.wire.settings import Settings
 from redpoll.wire.states import LEAVING, SENDING, TAKING, TRANSITIONS, Event, LinkState
 from redpoll.wire.transfer import Transfer, Transfers
@@ -87,6 +88,7 @@ class Link:
         "dialled",
         "early_bytes",
         "early_cancels",
+        "goodbye",
         "handshake",
         "held",
         "idle_at",
@@ -111,6 +113,7 @@ class Link:
         "sends_on",
         "session",
         "settings",
+        "shown",
         "state",
         "takes_all",
         "taking",
@@ -176,6 +179,10 @@ class Link:
         self.timed = False
         #: Bodies of session frames, for the owner to take: proofs that this link is who it claims to be.
         self.session: list[bytes] = []
+        #: What the other end told of its session.
+        self.shown: Shown | None = None
+        #: What it said when it said goodbye first.
+        self.goodbye: Goodbye | None = None
         self.held = 0
         #: Numbers of pings that somebody waits for the answer of.
         self.pings: set[int] = set()
@@ -312,6 +319,8 @@ class Link:
             last: The serial of the last message that it took.
         """
         self.step(Event.GOODBYE_RECEIVED)
+        if self.state is LinkState.LEFT:
+            self.goodbye = said
         self._credit_at_once()
         late: list[Outgoing] = []
         if said is not Goodbye.ALL:
@@ -468,6 +477,7 @@ class Link:
         """Give a message its serial as it is written: serials are in the order of the wire, which goodbyes rely on."""
         if out.kind & _RETRY and self.announced is not None:
             serial = out.serial
+            self.peer.counters.resent += 1  # type: ignore[union-attr]
         else:
             peer = self.peer
             peer.serial = out.serial = serial = (peer.serial + 1) & 0xFFFFFFFF  # type: ignore[union-attr]

@@ -25,5 +25,14 @@ class Owner(Protocol):
     def arm(self, peer: Peer, deadline: float) -> None:
         """Call `peer.expire()` at `deadline`, the next one."""
 
+    def met(self, peer: Peer, link: Link, renewed: bool) -> None:
+        """The other end of a peer's link announced itself, and nothing was sent to it as to a redpoll node.
+
+        Args:
+            peer: Whose it is.
+            link: Its link.
+            renewed: Whether the peer's node was started again since the last one.
+        """
+
     def close(self, link: Link, error: RedpollError) -> None:
         """Close a link because of an error."""

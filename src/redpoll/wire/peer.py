@@ -1,7 +1,7 @@
 """The sending half of a peer, over all its links: queue, requests, deadlines, and how a sending ends.
 
-A peer outlives its links. What becomes of what was in flight when one comes or goes is in attachment.py; a session that
-resumes after a lost link will keep its unconfirmed messages, in order, there. How libchirp confirms is in libchirp.py.
+A peer outlives its links. What becomes of what was in flight when one comes or goes is in attachment.py, and what of that
+waits for the next one in session.py. How libchirp confirms is in libchirp.py.
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Outgoing, Stage, weight
 from redpoll.wire.owner import Owner
 from redpoll.wire.requests import Requests
+from redpoll.wire.session import Session
 from redpoll.wire.settings import Settings
 from redpoll.wire.slot_pool import SlotPool
 from redpoll.wire.slots import Slots
@@ -73,6 +74,7 @@ class Peer:
         requests: Those whose work is done and whose answer has not come: by serial, and for libchirp by identity.
         serial: The last serial that was used, 32 bits, over all links.
         armed: When the owner's timer for this peer rings; kept by both.
+        session: What outlives its links; None while neither end has one.
     """
 
     __slots__ = (
@@ -93,6 +95,7 @@ class Peer:
         "queued_bytes",
         "requests",
         "serial",
+        "session",
         "settings",
         "slots",
         "starved",
@@ -128,6 +131,7 @@ class Peer:
         self.deadlines: Deadlines[Outgoing] = Deadlines()
         self.armed: float | None = None
         self.epoch: int | None = None
+        self.session: Session | None = None if settings.resume is None else Session()
         #: How many acknowledged messages a libchirp peer has not acknowledged: one at the most.
         self.unconfirmed = 0
         #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
@@ -305,6 +309,12 @@ class Peer:
         if out.stage == _ENDED:
             return
         self.fail(out, of_refusal(out, error, self.address))
+
+    def done_unanswered(self, out: Outgoing) -> None:
+        """A request that was sent again had been answered over a link that is lost."""
+        if out.stage != _ENDED:
+            lost = PeerLost(self.address, "its answer was lost with a link")
+            self.fail(out, because(NoAnswer(out.message, out.timeout, self.address), lost))
 
     def answered(self, message: Inbound[Any]) -> None:
         """An answer came from an announced peer; with the ACK bit it is the acknowledgement too."""
@@ -515,7 +525,12 @@ class Peer:
     @property
     def idle(self) -> bool:
         """Whether nothing is kept for this peer."""
-        return not (self.queued or self.links or self.requests or self.starved or self.slots.busy)
+        return not (self.queued or self.links or self.requests or self.starved or self.slots.busy or self.resuming)
+
+    @property
+    def resuming(self) -> bool:
+        """Whether its last link was lost and its session goes on without."""
+        return self.session is not None and self.session.away
 
 
 def _crossed_goodbye(out: Outgoing) -> bool:

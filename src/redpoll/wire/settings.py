@@ -33,6 +33,7 @@ class Settings:
     handshake_timeout: float | None = 10.0
     keepalive: float | None = 5.0
     reuse_time: float = 30.0
+    resume: float | None = None
     transfer_timeout: float | None = 30.0
     queue_messages: int = 100_000
     queue_bytes: int = 64 * MIB

@@ -12,7 +12,7 @@ from typing import Any
 from redpoll.errors import Withdrawn
 from redpoll.wire.capabilities import WINDOW_UNIT
 from redpoll.wire.duplicates import RecentOutcomes
-from redpoll.wire.frames import Kind, refusal_text
+from redpoll.wire.frames import ANSWERED, Kind, refusal_text
 from redpoll.wire.inbound import Inbound, Phase
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Payload
@@ -25,6 +25,7 @@ __all__ = ["OVERHEAD", "Slots"]
 
 _REQ_ACK = int(Kind.REQ_ACK)
 _RETRY = int(Kind.RETRY)
+_WANTED = int(Kind.WANTED)
 _ENDED = int(Phase.ENDED)
 _CLOSED = LinkState.CLOSED
 
@@ -437,7 +438,9 @@ class Slots:
         if self._outcomes is None or message.serial not in self._outcomes:
             return False
         outcome = self._outcomes[message.serial]
-        if outcome is None:
+        if outcome is None and message.kind & _WANTED:
+            message.link.refuse(message, ANSWERED, "it was answered, and the answer is not kept")
+        elif outcome is None:
             message.link.acknowledge(message)
         else:
             message.link.refuse(message, *outcome)

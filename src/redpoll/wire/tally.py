@@ -21,6 +21,8 @@ class Counters:
     reconnects: int = 0
     errors: int = 0
     conflicts: int = 0
+    resumed: int = 0
+    resent: int = 0
 
     def reset(self) -> None:
         """Begin to count anew."""
@@ -46,3 +48,5 @@ class Tally:
     memory_waits: int = 0
     memory_refused: int = 0
     memory_closed: int = 0
+    sessions_refused: int = 0
+    sessions_ended: int = 0

@@ -196,6 +196,7 @@ class End:
         self.sendings: dict[int, Tracked] = {}
         self.losses = 0
         self.wants_link = False
+        self.renewals = 0
         self.announces = True
         #: Whether it waits for an announcement behind a handshake, however long that takes.
         self.patient = True
@@ -207,6 +208,9 @@ class End:
 
     def need_link(self, peer: Peer) -> None:
         self.wants_link = True
+
+    def met(self, peer: Peer, link: Link, renewed: bool) -> None:
+        self.renewals += renewed
 
     def arm(self, peer: Peer, deadline: float) -> None:
         peer.armed = deadline

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -12,6 +13,7 @@ from redpoll.errors import (
     Busy,
     Closed,
     ConfigError,
+    Fenced,
     NoHandler,
     NotAuthorized,
     PeerLost,
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from redpoll.wire.peer import Peer
 
 __all__ = ["ClientStation"]
+
+_logger = logging.getLogger("redpoll.nq")
 
 #: Seconds that a server has to answer a hello, and until it is said again.
 _HELLO_TIMEOUT = 10.0
@@ -114,6 +118,8 @@ class ClientStation(Station):
                 answer = await self.node.request(hello, timeout=_HELLO_TIMEOUT)
             except (TLSError, ConfigError, NotAuthorized) as error:
                 self._give_up(in_words(error))
+            except Fenced as error:
+                self._fenced(error)
             except (Busy, NoHandler, ShuttingDown) as error:
                 self._trouble = error
                 await asyncio.sleep(_HELLO_PAUSE)
@@ -160,10 +166,19 @@ class ClientStation(Station):
         self.look()
         return session.linked
 
+    def _fenced(self, error: Fenced) -> None:
+        """A later process has this id and this secret."""
+        aborted = ConnectionAbortedError(self.id)
+        aborted.__cause__ = error
+        self._give_up(aborted)
+
     def _give_up(self, error: BaseException) -> None:
         """There will be no server."""
         if self.refused is None:
             self.refused = error
+            if not isinstance(error, ConnectionResetError):
+                # Many scripts look at no future.
+                _logger.warning("client %s gives up %s: %s", self.id, self.options.netloc, error.__cause__ or error)
             self.forget(self.session, error)
             self.arrivals.close(error)
             self._unlinked.set()
@@ -202,6 +217,9 @@ class ClientStation(Station):
         """The server did not come back: what waits for it fails, and another may come."""
         session = self.session
         if peer is not session.peer or self.refused is not None:
+            return
+        if isinstance(error, Fenced):
+            self._fenced(error)
             return
         lost = ConnectionResetError(session.id)
         lost.__cause__ = error

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
 from redpoll.config import Config
-from redpoll.errors import ConfigError
+from redpoll.errors import ConfigError, RedpollError
 from redpoll.node import Node
 from redpoll.tls import TLS
 from redpoll.tls.record import SYSTEM
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from redpoll.nq.core.options import CommunicatorOptions
     from redpoll.nq.core.station import Station
     from redpoll.serializers.base import Buffer
+    from redpoll.wire.peer import Peer
 
 __all__ = ["StationNode", "Verbatim", "config_of"]
 
@@ -59,14 +60,13 @@ class StationNode(Node[Any]):
     def __init__(self, station: Station, carrier: Carrier, config: Config) -> None:
         super().__init__(station.arrived, config)
         self._carrier = carrier
+        self._station = station
 
-        # XXX until resume
-        def lost(info: Any, error: Any) -> None:
-            for peer in list(self._peers.routes):
-                if peer.identity == info.identity and not peer.links:
-                    station.run_ended(peer, error)
+    def _session_began(self, peer: Peer, renewed: bool) -> None:
+        self._station.run_began(peer, renewed)
 
-        self.events.peer_lost = lost
+    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
+        self._station.run_ended(peer, error)
 
 
 def config_of(options: CommunicatorOptions, *, server: bool, encrypts: bool) -> Config:
@@ -97,6 +97,8 @@ def config_of(options: CommunicatorOptions, *, server: bool, encrypts: bool) -> 
     return Config(
         **where,
         identity=options.id.bytes,
+        secret=options.secret,
+        resume=connection.resume,
         keepalive=connection.keepalive,
         slots=_HELD,
         node_slots=_U32,

@@ -89,7 +89,9 @@ class ServerStation(Station):
     @staticmethod
     def _refuse_second(message: Received[Any], holder: Peer) -> None:
         if holder.links:
-            message._refuse(Refused.code, "another client has this id, and is linked")
+            message._refuse(
+                Refused.code, "another client has this id, and is linked: make CommunicatorOptions for each"
+            )
         else:
             message._refuse(Busy.code, "another client had this id until just now, and may come back")
 
@@ -112,6 +114,12 @@ class ServerStation(Station):
             session.said_fin = False
 
     # The node
+
+    def run_began(self, peer: Peer, renewed: bool) -> None:
+        """A client is back; one that was started again has to say hello first."""
+        session = self._by_peer.get(peer)
+        if renewed and session is not None:
+            session.linked = False
 
     def run_ended(self, peer: Peer, error: RedpollError) -> None:
         """A client did not come back."""

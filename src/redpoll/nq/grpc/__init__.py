@@ -1,0 +1,1 @@
+"""The queue facade over gRPC."""

@@ -1,0 +1,160 @@
+"""Carries the links of a node over gRPC."""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from redpoll.address import Address
+from redpoll.errors import DialFailed
+from redpoll.nq.core.options import CommunicatorOptions
+from redpoll.nq.grpc.library import load
+from redpoll.nq.grpc.link import ENDING_GRACE, DialledLink
+from redpoll.nq.grpc.listening import GrpcListener
+from redpoll.nq.grpc.options import LARGEST, METHOD, client_options
+from redpoll.nq.grpc.security import client_credentials, failure, server_credentials
+from redpoll.transport import dial
+from redpoll.transport.dial import ProtocolFactory
+from redpoll.transport.listen import Door
+
+__all__ = ["ENCRYPTS", "GrpcCarrier", "make"]
+
+#: Links are encrypted by gRPC, below the node.
+ENCRYPTS = True
+
+#: Seconds in which streams have to end: twice what each end gives the other.
+_ENDING = 2 * ENDING_GRACE
+
+#: What the C library keeps free for the next large message, bytes.
+_REUSED = 16 * 1024 * 1024
+
+
+class GrpcCarrier:
+    """How the nodes of this protocol listen and dial: a link is one stream of bytes each way, on a channel of its own.
+
+    gRPC's messages have no meaning: a link's bytes are cut into them as they come. Nothing of gRPC is tried again behind a
+    node's back, since the node dials again.
+
+    grpc.aio works for all event loops of a process, one after another and at the same time, each in a thread of its own.
+    A process that was forked while a node had links must not use gRPC.
+    """
+
+    def __init__(
+        self,
+        *,
+        transport_size: int = LARGEST,
+        encrypted: bool = False,
+        key: Path | None = None,
+        certificate: Path | None = None,
+    ) -> None:
+        """Carry.
+
+        Args:
+            transport_size: Bytes of the largest message of gRPC's that is sent, at most `LARGEST`, which every end takes.
+            encrypted: Whether links are encrypted, on loopback too; names are checked.
+            key: Whoever listens needs it to encrypt: its private key, PEM.
+            certificate: Of who listens, PEM, followed by those between it and its CA; where no key is given, of the CAs
+                that who dials trusts, None being those of the system.
+
+        Raises:
+            UsageError: grpcio is not installed.
+        """
+        self._grpc = load()
+        self._size = min(transport_size, LARGEST)
+        self._encrypted = encrypted
+        self._key = key
+        self._certificate = certificate
+        self._listeners: weakref.WeakSet[GrpcListener] = weakref.WeakSet()
+        self._links: set[DialledLink] = set()
+        # glibc gives memory that was freed back to the system, page by page, and asks for it again with each message,
+        # unless it has seen a larger piece come and go: half of the throughput.
+        bytearray(_REUSED)
+
+    def listener(self, door: Door, loop: asyncio.AbstractEventLoop, backlog: int) -> GrpcListener:  # noqa: ARG002  # gRPC's
+        """Make what takes streams; gRPC sets the backlog."""
+        credentials = partial(server_credentials, self._key, self._certificate) if self._encrypted else None
+        listener = GrpcListener(door, loop, self._size, credentials)
+        self._listeners.add(listener)
+        return listener
+
+    async def resolve(self, address: Address, loop: asyncio.AbstractEventLoop) -> list[Address]:
+        """Look a name up; where it is checked, gRPC does so.
+
+        Raises:
+            DialFailed: It stands for no address.
+        """
+        return [address] if self._encrypted else await dial.resolve(address, loop)
+
+    async def dial(self, address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEventLoop) -> None:
+        """Open a stream; it is there once the other end has answered.
+
+        Raises:
+            DialFailed: Nobody listens there, or does not take the stream.
+            TLSError: It is not who it should be, or does not encrypt.
+            ConfigError: The certificate cannot be used.
+
+        Cancelling gives up.
+        """
+        if address.kind != "tcp":
+            raise DialFailed(address, "gRPC dials TCP ports alone")
+        aio = self._grpc.aio
+        if self._encrypted:
+            trusted = None if self._key is not None else self._certificate
+            channel = aio.secure_channel(_target(address), client_credentials(trusted), client_options())
+        else:
+            channel = aio.insecure_channel(_target(address), client_options())
+        call = channel.stream_stream(METHOD)()
+        link = None
+        try:
+            await call.initial_metadata()
+            if call.done():
+                raise await self._failure(address, call)
+            link = DialledLink(loop, factory(), self._size, call, channel)
+        finally:
+            if link is None:
+                call.cancel()
+                await channel.close()
+        self._links.add(link)
+        link.task.add_done_callback(lambda _: self._links.discard(link))
+
+    async def _failure(self, address: Address, call: Any) -> Exception:
+        code, detail = await call.code(), await call.details()
+        if code is self._grpc.StatusCode.UNIMPLEMENTED:
+            detail = "it speaks gRPC, and does not know what redpoll calls there"
+        return failure(address, detail)
+
+    async def wait_ended(self) -> None:
+        """Wait until the streams of links that have ended are closed, and the servers of closed listeners."""
+        loop = asyncio.get_running_loop()
+        closed = [each for each in self._listeners if each.closed]
+        self._listeners.difference_update(closed)
+        tasks = [loop.create_task(each.wait_ended()) for each in closed]
+        tasks += [each.task for each in self._links if each.over]
+        if tasks:
+            # Who is frozen is not waited for.
+            await asyncio.wait(tasks, timeout=_ENDING)
+
+
+def make(options: CommunicatorOptions, *, server: bool) -> GrpcCarrier:
+    """Make what carries the links of a communicator: a server shows its certificate, a client trusts that file.
+
+    Raises:
+        UsageError: grpcio is not installed.
+    """
+    security = options.security
+    return GrpcCarrier(
+        transport_size=options.connection.transport_size,
+        encrypted=security is not None,
+        key=None if security is None or not server else security.key,
+        certificate=None if security is None else security.certificate,
+    )
+
+
+def _target(address: Address) -> str:
+    """An address as gRPC writes it."""
+    if address.is_name:
+        return f"dns:///{address}"
+    return f"ipv6:{address}" if ":" in address.host else f"ipv4:{address}"

@@ -1,0 +1,181 @@
+"""Two peers whose sessions survive links that are cut at any byte: every send succeeds, once, in order."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from redpoll.errors import PeerLost
+from tests.wire.model.ends import REQ_ACK, Tracked, exchange, join, two_ends
+from tests.wire.model.test_peers import SCALES, SIDES, SLOTS, WINDOW
+
+
+class ResumedPeers(RuleBasedStateMachine):
+    """Links come and go in every way but with their node; nothing has a time of its own, and nothing is refused."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags = 0
+
+    @initialize(
+        serials=st.tuples(st.sampled_from([0, 0x7FFFFFFE, 0xFFFFFFFC]), st.sampled_from([0, 0xFFFFFFFC])),
+        scale=st.sampled_from(sorted(SCALES)),
+        slots=st.sampled_from([1, SLOTS]),
+    )
+    def begin(self, serials: tuple[int, int], scale: str, slots: int) -> None:
+        self.fragment_size, self.high_water, self.sizes = SCALES[scale]
+        self.ends = two_ends(
+            serials,
+            slots=slots,
+            window=WINDOW,
+            window_bytes=128 * 1024,
+            fragment_size=self.fragment_size,
+            keepalive=5.0,
+            resume=3600.0,
+        )
+        self.dial(0, True)
+
+    # Users
+
+    @rule(
+        side=SIDES,
+        kind=st.sampled_from([REQ_ACK, REQ_ACK, 0]),
+        size=st.integers(0, 4),
+        count=st.sampled_from([1, 4, 10]),
+    )
+    def send(self, side: int, kind: int, size: int, count: int) -> None:
+        end = self.ends[side]
+        for _ in range(count):
+            self.tags += 1
+            end.send(Tracked(self.tags, self.sizes[size], kind, None, end.clock.now, 0))
+        self.settle()
+
+    @rule(side=SIDES, data=st.data())
+    def finish(self, side: int, data: st.DataObject) -> None:
+        end = self.ends[side]
+        if end.working:
+            end.finish(data.draw(st.sampled_from(end.working)), "released")
+            self.settle()
+
+    @rule(side=SIDES)
+    def finish_all(self, side: int) -> None:
+        self.ends[side].release_all()
+        self.settle()
+
+    # The network
+
+    @rule(side=SIDES, count=st.sampled_from([1, 20, 45, 200, 10_000]))
+    def deliver(self, side: int, count: int) -> None:
+        for port in self.ends[side].ports[:1]:
+            port.read(count)
+            self.settle()
+
+    @rule()
+    def deliver_all(self) -> None:
+        exchange(*self.ends)
+        self.settle()
+
+    @rule(side=SIDES, arrive=st.integers(0, 400), back=st.integers(0, 400))
+    def cut(self, side: int, arrive: int, back: int) -> None:
+        """So many bytes of each direction still arrive, and then both ends see the link broken."""
+        for port in self.ends[side].ports[:1]:
+            port.other.read(arrive)
+            port.read(back)
+            port.cut()
+            for each in (port, port.other):
+                each.lose(PeerLost(None, "cut"))
+            self.settle()
+
+    @rule(side=SIDES)
+    def lose_one_end(self, side: int) -> None:
+        """One end gives its link up, and the other believes in it until it is dialled anew, or read to its end."""
+        for port in self.ends[side].ports[:1]:
+            port.lose(PeerLost(None, "given up"))
+            self.settle()
+
+    @rule(side=SIDES, read_first=st.booleans())
+    def dial(self, side: int, read_first: bool) -> None:
+        """A node dials while it has no link; its newer link ends those of before, read to the end or not at all."""
+        end, other = self.ends[side], self.ends[1 - side]
+        if end.ports:
+            return
+        for port in list(other.ports):
+            if read_first:
+                port.read(1 << 30)
+            port.lose(PeerLost(None, "there is a newer link"))
+        join(end, other, high_water=self.high_water)
+        self.settle()
+
+    @rule(side=SIDES)
+    def leave(self, side: int) -> None:
+        """A node gives an idle link up; it lives on."""
+        for port in self.ends[side].ports[:1]:
+            port.link.leave(take_all=True)
+            self.settle()
+
+    @rule(seconds=st.sampled_from([0.1, 1.0, 6.0, 40.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.ends[0].clock.now += seconds
+        for end in self.ends:
+            end.tick()
+        self.settle()
+
+    def settle(self) -> None:
+        for end in self.ends:
+            end.run()
+
+    # What always holds
+
+    @invariant()
+    def nothing_fails(self) -> None:
+        """No acknowledged send fails, whatever becomes of links."""
+        for end in self.ends if hasattr(self, "ends") else ():
+            failed = [
+                out for out in end.sendings.values() if out.settled and out.kind & REQ_ACK and out.error is not None
+            ]
+            assert not failed
+
+    @invariant()
+    def each_once_in_order(self) -> None:
+        """No handler begins twice, and those of messages in one piece begin in the order of the sends."""
+        for end, other in (self.ends, self.ends[::-1]) if hasattr(self, "ends") else ():
+            assert len(other.begun) == len(set(other.begun))
+            small = [tag for tag in other.begun if end.sendings[tag].size <= self.fragment_size]
+            assert small == sorted(small)
+
+    @invariant()
+    def what_is_kept_is_bounded(self) -> None:
+        """What is remembered of messages in flight is a window; what is counted of the queue is what is there."""
+        for end in self.ends if hasattr(self, "ends") else ():
+            session = end.peer.session
+            assert session is not None
+            assert len(session.again) <= WINDOW
+            assert session.away <= (not end.peer.links or not end.peer.links[0].announced)
+            waiting = [out for out in end.peer.queue if out.stage == 0]
+            assert (end.peer.queued, end.peer.queued_bytes) == (len(waiting), sum(out.size for out in waiting))
+
+    def teardown(self) -> None:
+        if not hasattr(self, "ends"):
+            return
+        for _ in range(1000):
+            exchange(*self.ends)
+            for end in self.ends:
+                end.release_all()
+            exchange(*self.ends)
+            self.ends[0].clock.now += 0.25
+            for end in self.ends:
+                end.tick()
+            self.dial(0, True)
+            self.nothing_fails()
+            if not any(end.open_sendings or end.working for end in self.ends):
+                break
+        self.each_once_in_order()
+        for end, other in (self.ends, self.ends[::-1]):
+            acknowledged = [out.tag for out in end.sendings.values() if out.kind & REQ_ACK]
+            assert [end.sendings[tag].error for tag in acknowledged] == [None] * len(acknowledged)
+            assert set(acknowledged) <= set(other.begun)
+
+
+ResumedPeersTest = ResumedPeers.TestCase
+ResumedPeersTest.settings = settings(stateful_step_count=60)
