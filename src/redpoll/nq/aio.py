@@ -40,9 +40,9 @@ def new(
         options: How; None is all defaults, with an id of its own.
 
     Raises:
-        UsageError: There is no such protocol or purpose.
+        UsageError: There is no such protocol or purpose, or a library that the protocol needs is not installed; the text
+            names the extra.
         ConfigError: Links would be plain off loopback, a certificate is missing, or ``full="wait"``, which is for threads.
-        ImportError: A library that the protocol needs is not installed; the text names the extra.
     """
     return Communicator(one_of(Protocol, protocol), one_of(Purpose, purpose), options)
 
