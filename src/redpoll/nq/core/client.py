@@ -60,6 +60,9 @@ class ClientStation(Station):
 
     _task: asyncio.Task[None] | None = None
 
+    #: A hello that was said, and whose answer was not looked at yet.
+    _greeting: asyncio.Future[Received[Any]] | None = None
+
     async def start(self) -> None:
         """Begin to dial."""
         await super().start()
@@ -115,7 +118,8 @@ class ClientStation(Station):
                 await self.node.ready(self.address, timeout=None)
                 self._trouble = None
                 hello = Message(say_hello(Purpose.CLIENT), self.address, header=HELLO)
-                answer = await self.node.request(hello, timeout=_HELLO_TIMEOUT)
+                self._greeting = greeting = self.node.request(hello, timeout=_HELLO_TIMEOUT)
+                answer = await greeting
             except (TLSError, ConfigError, NotAuthorized) as error:
                 self._give_up(in_words(error))
             except Fenced as error:
@@ -132,10 +136,21 @@ class ClientStation(Station):
             except RedpollError as error:
                 self._trouble = error
                 await asyncio.sleep(_HELLO_PAUSE)
+            except asyncio.CancelledError:
+                # The greeting was, by `run_began`, or this task is.
+                if self._task is None or self._task.cancelling():
+                    raise
             else:
-                self._unlinked.clear()
-                if self._is_met(answer):
-                    await self._unlinked.wait()
+                if self._greeting is greeting:
+                    self._answered(answer)
+                await self._unlinked.wait()
+
+    def _answered(self, answer: Received[Any]) -> None:
+        """A server has answered the hello."""
+        self._greeting = None
+        self._unlinked.clear()
+        if not self._is_met(answer):
+            self._unlinked.set()
 
     def _is_met(self, answer: Received[Any]) -> bool:
         problem = read_hello(answer.data, Purpose.SERVER)
@@ -186,6 +201,14 @@ class ClientStation(Station):
 
     # Messages
 
+    def _is_known(self, message: Received[Any]) -> bool:
+        """Whether the answer to the hello came with a message, and was not looked at yet."""
+        greeting = self._greeting
+        if greeting is None or not greeting.done() or greeting.cancelled() or greeting.exception() is not None:
+            return False
+        self._answered(greeting.result())
+        return message.link.peer in self._by_peer
+
     def _hello(self, message: Received[Any]) -> Any:
         message._refuse(Refused.code, "it is a client, and takes no clients")
 
@@ -208,10 +231,15 @@ class ClientStation(Station):
     # The node
 
     def run_began(self, peer: Peer, renewed: bool) -> None:
-        """The server was started again."""
+        """The server was started again, or its link is there again."""
         if renewed and peer is self.session.peer:
             self.session.linked = False
             self._unlinked.set()
+        greeting = self._greeting
+        if greeting is not None and not greeting.done():
+            # Its answer may have been lost with the former link.
+            self._greeting = None
+            greeting.cancel()
 
     def run_ended(self, peer: Peer, error: RedpollError) -> None:
         """The server did not come back: what waits for it fails, and another may come."""
