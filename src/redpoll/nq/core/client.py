@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -26,12 +27,15 @@ from redpoll.nq.core.hello import read_hello, say_hello
 from redpoll.nq.core.names import Purpose
 from redpoll.nq.core.session import Session
 from redpoll.nq.core.station import HELLO, Station
+from redpoll.nq.core.words import in_words
 
 if TYPE_CHECKING:
     from redpoll.node.received import Received
     from redpoll.wire.peer import Peer
 
 __all__ = ["ClientStation"]
+
+_logger = logging.getLogger("redpoll.nq")
 
 #: Seconds that a server has to answer a hello, and until it is said again.
 _HELLO_TIMEOUT = 10.0
@@ -51,9 +55,13 @@ class ClientStation(Station):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.session: Session
+        self._trouble: RedpollError | None = None
         self.renew()
 
     _task: asyncio.Task[None] | None = None
+
+    #: A hello that was said, and whose answer was not looked at yet.
+    _greeting: asyncio.Future[Received[Any]] | None = None
 
     async def start(self) -> None:
         """Begin to dial."""
@@ -66,6 +74,12 @@ class ClientStation(Station):
     def ready(self) -> bool:
         """Whether the server has answered."""
         return self.session.linked
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why the last attempt to meet the server failed."""
+        route = self.node._peers.routes.get(self.address)
+        return self._trouble or (None if route is None else route.trouble)
 
     def recipients(self) -> tuple[Session, ...]:
         """Whom a put is for."""
@@ -102,13 +116,16 @@ class ClientStation(Station):
         while self.refused is None:
             try:
                 await self.node.ready(self.address, timeout=None)
+                self._trouble = None
                 hello = Message(say_hello(Purpose.CLIENT), self.address, header=HELLO)
-                answer = await self.node.request(hello, timeout=_HELLO_TIMEOUT)
+                self._greeting = greeting = self.node.request(hello, timeout=_HELLO_TIMEOUT)
+                answer = await greeting
             except (TLSError, ConfigError, NotAuthorized) as error:
-                self._give_up(error)
+                self._give_up(in_words(error))
             except Fenced as error:
                 self._fenced(error)
-            except (Busy, NoHandler, ShuttingDown):
+            except (Busy, NoHandler, ShuttingDown) as error:
+                self._trouble = error
                 await asyncio.sleep(_HELLO_PAUSE)
             except Refused as error:
                 refused = ConnectionRefusedError(self.id)
@@ -116,12 +133,24 @@ class ClientStation(Station):
                 self._give_up(refused)
             except Closed:
                 return
-            except RedpollError:
+            except RedpollError as error:
+                self._trouble = error
                 await asyncio.sleep(_HELLO_PAUSE)
+            except asyncio.CancelledError:
+                # The greeting was, by `run_began`, or this task is.
+                if self._task is None or self._task.cancelling():
+                    raise
             else:
-                self._unlinked.clear()
-                if self._is_met(answer):
-                    await self._unlinked.wait()
+                if self._greeting is greeting:
+                    self._answered(answer)
+                await self._unlinked.wait()
+
+    def _answered(self, answer: Received[Any]) -> None:
+        """A server has answered the hello."""
+        self._greeting = None
+        self._unlinked.clear()
+        if not self._is_met(answer):
+            self._unlinked.set()
 
     def _is_met(self, answer: Received[Any]) -> bool:
         problem = read_hello(answer.data, Purpose.SERVER)
@@ -162,12 +191,23 @@ class ClientStation(Station):
         """There will be no server."""
         if self.refused is None:
             self.refused = error
+            if not isinstance(error, ConnectionResetError):
+                # Many scripts look at no future.
+                _logger.warning("client %s gives up %s: %s", self.id, self.options.netloc, error.__cause__ or error)
             self.forget(self.session, error)
             self.arrivals.close(error)
             self._unlinked.set()
             self.look()
 
     # Messages
+
+    def _is_known(self, message: Received[Any]) -> bool:
+        """Whether the answer to the hello came with a message, and was not looked at yet."""
+        greeting = self._greeting
+        if greeting is None or not greeting.done() or greeting.cancelled() or greeting.exception() is not None:
+            return False
+        self._answered(greeting.result())
+        return message.link.peer in self._by_peer
 
     def _hello(self, message: Received[Any]) -> Any:
         message._refuse(Refused.code, "it is a client, and takes no clients")
@@ -191,10 +231,15 @@ class ClientStation(Station):
     # The node
 
     def run_began(self, peer: Peer, renewed: bool) -> None:
-        """The server was started again."""
+        """The server was started again, or its link is there again."""
         if renewed and peer is self.session.peer:
             self.session.linked = False
             self._unlinked.set()
+        greeting = self._greeting
+        if greeting is not None and not greeting.done():
+            # Its answer may have been lost with the former link.
+            self._greeting = None
+            greeting.cancel()
 
     def run_ended(self, peer: Peer, error: RedpollError) -> None:
         """The server did not come back: what waits for it fails, and another may come."""

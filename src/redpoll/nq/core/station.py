@@ -96,6 +96,11 @@ class Station:
         """Whether there is a peer, or can be one."""
         raise NotImplementedError
 
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why it is not ready, as far as is known."""
+        return None
+
     async def wait_ready(self, timeout: float | None) -> None:
         """Wait until it is ready.
 
@@ -107,7 +112,9 @@ class Station:
             async with asyncio.timeout(timeout):
                 await self.wait(lambda: self.ready or self.closing or self.refused is not None)
         except TimeoutError:
-            raise TimeoutError(f"no server answered within {timeout:g} s") from None
+            trouble = self.trouble
+            why = "" if trouble is None else f": {trouble}"
+            raise TimeoutError(f"no server answered within {timeout:g} s{why}") from trouble
         if self.refused is not None:
             raise self.refused
         if self.closing:
@@ -250,6 +257,8 @@ class Station:
     def _control(self, message: Received[Any], session: Session | None, header: bytes) -> Any:
         if header == HELLO:
             return self._hello(message)
+        if session is None and self._is_known(message):
+            return self.arrived(message)
         if session is None or session.heard_fin:
             message._refuse(NoHandler.code, "say hello first")
         elif header == FIN:
@@ -260,6 +269,10 @@ class Station:
         else:
             message._refuse(NoHandler.code, "this is a communicator of nq, which takes puts")
         return None
+
+    def _is_known(self, message: Received[Any]) -> bool:  # noqa: ARG002  # a client's
+        """Whether whom a message comes of is known by now."""
+        return False
 
     def _hello(self, message: Received[Any]) -> Any:
         raise NotImplementedError
