@@ -155,9 +155,9 @@ class Session:
     def _oldest_unsent(self) -> Copy | None:
         if self.peer is not None:
             for out in self.peer.queue:
-                if out.stage == _QUEUED and isinstance(out, Copy) and out.session is self:
+                if isinstance(out, Copy) and out.session is self and out.untouched:
                     return out
-        return next((copy for copy in self._waiting if copy.stage != _ENDED), None)
+        return next((copy for copy in self._waiting if copy.untouched), None)
 
     def _send(self, copy: Copy) -> None:
         peer = self.peer
@@ -173,13 +173,12 @@ class Session:
 
     def take_back(self, copy: Copy) -> bool:
         """Withdraw a put of which nothing was sent; False if it is too late."""
-        if copy.stage != _QUEUED:
+        if not copy.untouched:
             return False
         self._take_out(copy)
         copy.stage = _ENDED
         copy.withdrawn()  # type: ignore[attr-defined]  # each kind of future has it
-        if copy.group is not None:
-            copy.group.ended(None)
+        copy.leave(None, withdrawn=True)
         return True
 
     def _take_out(self, copy: Copy) -> None:
