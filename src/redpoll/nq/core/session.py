@@ -18,7 +18,6 @@ from redpoll.errors import (
     ShuttingDown,
 )
 from redpoll.nq.core.puts import Copy
-from redpoll.wire.frames import Kind
 from redpoll.wire.outgoing import Stage
 
 if TYPE_CHECKING:
@@ -29,9 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Session"]
 
-_QUEUED = int(Stage.QUEUED)
 _ENDED = int(Stage.ENDED)
-_RETRY = int(Kind.RETRY)
 
 #: What is taken back stays in the queue until it is at the front, or so many more than what waits.
 _TOMBSTONES = 1024
@@ -280,10 +277,10 @@ class Session:
     def reclaim(self) -> None:
         """Another node is there: take back what the former one has not confirmed."""
         for copy in self.node_copies():
-            sent, body = copy.stage != _QUEUED or bool(copy.kind & _RETRY), copy.body
+            sent, body, message = not copy.untouched, copy.body, copy.message
             copy.peer.withdraw(copy, self._station.time())
             copy.on_node = False
-            copy.body = body
+            copy.body, copy.message = body, message
             copy.reload(redelivered=sent)
             self._given_back.append(copy)
         self.linked = False
