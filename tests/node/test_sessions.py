@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from redpoll import Closed, Message, NoAnswer, Node, NotConfirmed, NotSent, PeerLost, RedpollError
+from redpoll import TLS, Closed, Message, NoAnswer, Node, NotConfirmed, NotSent, PeerLost, RedpollError
 from redpoll.errors import Fenced
 from redpoll.node import sessions as sessions_module
 from redpoll.node.hooks import PeerInfo
 from redpoll.node.peers import Peers
 from redpoll.testing import FaultProxy
+from redpoll.testing.certificates import Certificates
 from redpoll.testing.plugin import FaultsFactory
 from tests.interop.raw import Frame, RawLink, raw_listener
 from tests.node.support import Inbox, Proxy, elapse, make, raw_accepting, raw_dialling, settle, to, turns, until, within
+from tests.ports import free_port
 from tests.wire.support import NOOP, REQ_ACK, SESSION
 
 pytestmark = pytest.mark.asyncio
@@ -449,6 +451,54 @@ async def test_without_resume_no_byte_differs() -> None:
             assert (await link.read_frame()).kind == REQ_ACK
 
 
+@pytest.mark.parametrize("shows", ["another", "none"])
+async def test_a_secret_does_not_outweigh_a_certificate(redpoll_pki: Certificates, shows: str) -> None:
+    """Who has the secret, and another key or none, does not take the place of who showed a certificate."""
+    tls = TLS(certificate=redpoll_pki.issue("server"), client_certificate="optional")
+    own = TLS(certificate=redpoll_pki.issue("own"))
+    other = (
+        TLS(certificate=redpoll_pki.issue("other"))
+        if shows == "another"
+        else TLS(ca=own.certificate, check_names=False)
+    )
+    options: dict[str, Any] = {"listen": False, "identity": IDENTITY, "secret": SECRET, "encryption": True}
+    inbox = Inbox()
+    async with (
+        make(inbox, tls=tls, encryption=True) as server,
+        make(tls=own, **options) as true,
+        make(tls=other, **options) as false,
+    ):
+        await within(true.send(to(server, b"true")))
+        await within(false.send(to(server, b"false")))
+        await within(true.send(to(server, b"true again")))
+        one, stranger, again = (message.link.peer for message in inbox.messages)
+        assert one is again
+        assert one is not stranger
+        assert server.stats().conflicts == 1
+        assert true.stats().reconnects == 0
+
+
+async def test_a_certificate_outweighs_a_secret(redpoll_pki: Certificates) -> None:
+    """Who shows the key of the peer, at its place, is the peer, though its secret is a new one; that is its own from then on."""
+    tls = TLS(certificate=redpoll_pki.issue("own"))
+    options: dict[str, Any] = {"port": free_port(), "identity": IDENTITY, "encryption": True, "tls": tls}
+    inbox = Inbox()
+    async with make(inbox, tls=tls, encryption=True, resume=30.0) as server:
+        async with killed(Node(**options, secret=SECRET)) as first:
+            await within(first.send(to(server, b"first")))
+        await until(lambda: any(peer.resuming for peer in server.peers), "the end of the link")
+        async with make(**options, secret=OTHER) as second:
+            await within(second.send(to(server, b"second")))
+            one, other = (message.link.peer for message in inbox.messages)
+            assert one is other
+            assert server.stats().conflicts == 0
+            options |= {"port": None, "listen": False}
+            async with make(**options, secret=OTHER) as third:
+                await within(third.send(to(server, b"third")))
+                assert inbox.messages[2].link.peer is one
+                assert server.stats().connections == 1
+
+
 # Bounds
 
 
@@ -517,6 +567,18 @@ async def test_a_secret_that_is_promised_and_not_shown_holds_nothing_up() -> Non
             assert server.peers == ()
             link.send(link.message(b"x", kind=REQ_ACK))
             await inbox.holds(1)
+        finally:
+            link.close()
+
+
+async def test_a_secret_that_never_comes_holds_nothing_up() -> None:
+    """Who said that it shows a secret and says nothing shows none, once `handshake_timeout` is over."""
+    async with make(Inbox(), handshake_timeout=0.2) as server:
+        link = await RawLink.dial("127.0.0.1", server.address.port)
+        try:
+            link.write(b"\0\0" + IDENTITY + announcing(flags=0x03))
+            await until(lambda: server.peers, "its peer")
+            assert [peer.identity for peer in server.peers] == [IDENTITY]
         finally:
             link.close()
 
