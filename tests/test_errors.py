@@ -73,8 +73,10 @@ TEXTS: list[tuple[RedpollError, str]] = [
     (PeerLost(None, "closed by the peer"), "lost the peer: closed by the peer"),
     (
         Fenced(HERE),
-        "lost the peer 127.0.0.1:2998: another run of this node took its place there "
-        "(give each node that runs an identity of its own)",
+        (
+            "lost the peer 127.0.0.1:2998: another run of this node took its place there"
+            " (give each node that runs an identity of its own)"
+        ),
     ),
     (ProtocolError("type 0x40", "::1"), "protocol error with ::1: type 0x40"),
     (ProtocolError("type 0x40"), "protocol error: type 0x40"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,6 +11,7 @@ from hypothesis import strategies as st
 from redpoll.errors import Closed, Fenced, NoAnswer, NotAuthorized, NotConfirmed, NotSent, PeerLost, RedpollError
 from redpoll.wire.attachment import detach
 from redpoll.wire.frames import ANSWERED
+from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from redpoll.wire.session import MAX_FORMER, Session, Shown, end, fail_former, of, shows_secret_of
@@ -70,10 +73,10 @@ def test_what_was_in_flight_comes_first_and_in_order() -> None:
     submit(peer, *sendings)
     assert kinds(link) == [(REQ_ACK, 1), (REQ_ACK, 2)]
     lose(link)
-    assert peer.resuming
     submit(peer, late := Sent())
+    waited = peer.resuming
     again = add_link(peer)
-    assert not peer.resuming
+    assert (waited, peer.resuming) == (True, False)
     assert kinds(again) == [(REQ_ACK | RETRY, 1), (REQ_ACK | RETRY, 2), (REQ_ACK, 3), (REQ_ACK, 4), (REQ_ACK, 5)]
     acknowledge(again, *sendings, late)
     assert [each.error for each in (*sendings, late)] == [None] * 5
@@ -230,16 +233,12 @@ def test_a_new_run_fails_what_was_for_the_former() -> None:
     order: list[str] = []
 
     class Named(Sent):
-        __slots__ = ("name",)
+        def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
+            order.append(bytes(self.message.data).decode())
+            super().settle(answer, error)
 
-        def settle(self, answer: object, error: BaseException | None) -> None:
-            order.append(self.name)
-            super().settle(None, error)
-
-    def named(name: str, **options: bool) -> Named:
-        out = Named(**options)
-        out.name = name
-        return out
+    def named(name: str, *, pinned: bool = False) -> Named:
+        return Named(name.encode(), pinned=pinned)
 
     peer = patient()
     link = add_link(peer, announced=announcement(window=2))

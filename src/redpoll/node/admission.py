@@ -133,7 +133,7 @@ class Admission:
         """
         twin = self._peers.routes.twin(peer)
         if twin is not None:
-            self._peers.adopt(peer, twin)
+            self._peers.moves.adopt(peer, twin)
             connection.link.leave(take_all=True)
             connection.wake()
 
