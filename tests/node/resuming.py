@@ -7,8 +7,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from redpoll import Closed, Node, PeerLost, RedpollError
-from redpoll.node.hooks import PeerInfo
 from redpoll.node.peers import Peers
+from redpoll.wire.peer import Peer
+from tests.interop.raw import NOOP, Frame
 
 IDENTITY = b"I" * 16
 SECRET = b"S" * 16
@@ -24,10 +25,10 @@ class Told(Node[Any]):
         self.errors: list[RedpollError] = []
         super().__init__(*args, **options)
 
-    def _session_began(self, peer: PeerInfo, renewed: bool) -> None:
+    def _session_began(self, peer: Peer, renewed: bool) -> None:
         self.told.append("renewed" if renewed else "began")
 
-    def _session_ended(self, peer: PeerInfo, error: RedpollError) -> None:
+    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
         self.told.append("ended")
         self.errors.append(error)
 
@@ -53,3 +54,9 @@ async def killed(node: Node[Any]) -> AsyncIterator[Node[Any]]:
         yield node
     finally:
         await crash(node)
+
+
+def announcing(*, flags: int, epoch: int = 77) -> bytes:
+    """The frame with which one run of a node announces itself: 0x01 it does not listen, 0x02 it shows a secret."""
+    fields = b"\xf2r\x01" + bytes([flags]) + b"\0\1\0\0\0\x40\0\x40\0\1\x90\0"
+    return Frame(fields, epoch, NOOP).encode()

@@ -9,11 +9,11 @@ import pytest
 from redpoll import TLS, Message, Node, NotConfirmed, NotSent
 from redpoll.errors import Fenced
 from redpoll.testing.certificates import Certificates
-from tests.interop.raw import raw_listener
-from tests.node.resuming import IDENTITY, OTHER, PATIENT, SECRET, Told, killed
+from tests.interop.raw import Frame, RawLink, raw_listener
+from tests.node.resuming import IDENTITY, OTHER, PATIENT, SECRET, Told, announcing, killed
 from tests.node.support import Inbox, Proxy, make, raw_accepting, settle, to, turns, until, within
 from tests.ports import free_port
-from tests.wire.support import REQ_ACK, SESSION
+from tests.wire.support import GOODBYE, REQ_ACK, SESSION
 
 pytestmark = pytest.mark.asyncio
 
@@ -109,6 +109,29 @@ async def test_a_fenced_run_that_was_not_told_is_told_when_it_comes() -> None:
         assert isinstance(caught.value.__cause__, Fenced)
         await within(newer.send(to(server, b"newer again")))
         assert inbox.begun == [b"older", b"newer", b"newer again"]
+
+
+async def test_a_fenced_run_that_does_not_close_is_closed() -> None:
+    """Who is told that its run lost its place and stays is closed after a second; nothing of it is taken meanwhile."""
+    inbox = Inbox()
+    shown = Frame(bytes(16), 0, SESSION, data=b"\x04\x01\0\0\0\0" + SECRET)
+    async with make(inbox) as server:
+        links = []
+        for epoch in (1, 2, 1):
+            links.append(link := await RawLink.dial("127.0.0.1", server.address.port))
+            link.write(b"\0\0" + IDENTITY + announcing(flags=0x03, epoch=epoch))
+            await link.read(18 + 27)
+            link.send(shown)
+            link.send(link.message(bytes([epoch]), kind=REQ_ACK))
+            if len(links) < 3:
+                await inbox.holds(len(links))
+        fenced, goodbye = await links[2].read_frame(), await links[2].read_frame()
+        assert (fenced.kind, fenced.data) == (SESSION, b"\x05")
+        assert (goodbye.kind, goodbye.data) == (GOODBYE, b"\x01")
+        assert await links[2].read_all() == b""
+        assert inbox.begun == [b"\1", b"\2"]
+        for link in links:
+            link.close()
 
 
 @pytest.mark.parametrize("secret", [OTHER, None])

@@ -12,9 +12,9 @@ from redpoll.node import sessions as sessions_module
 from redpoll.testing import FaultProxy
 from redpoll.testing.plugin import FaultsFactory
 from tests.interop.raw import Frame, RawLink, raw_listener
-from tests.node.resuming import IDENTITY, PATIENT, SECRET, Told, peers_of
+from tests.node.resuming import IDENTITY, PATIENT, SECRET, Told, announcing, peers_of
 from tests.node.support import Inbox, Proxy, elapse, make, raw_accepting, raw_dialling, settle, to, turns, until, within
-from tests.wire.support import NOOP, REQ_ACK, SESSION
+from tests.wire.support import REQ_ACK, SESSION
 
 pytestmark = pytest.mark.asyncio
 
@@ -317,11 +317,6 @@ async def test_a_secret_that_never_comes_holds_nothing_up() -> None:
             assert [peer.identity for peer in server.peers] == [IDENTITY]
         finally:
             link.close()
-
-
-def announcing(*, flags: int, epoch: int = 77) -> bytes:
-    fields = b"\xf2r\x01" + bytes([flags]) + b"\0\1\0\0\0\x40\0\x40\0\1\x90\0"
-    return Frame(fields, epoch, NOOP).encode()
 
 
 async def test_requests_that_were_answered_are_not_answered_again() -> None:

@@ -262,19 +262,19 @@ class Node(Generic[DataT]):
         if getattr(self, "_state", "new") == "running":
             warnings.warn(f"{self!r} was dropped without being stopped", ResourceWarning, stacklevel=2)
 
-    def _session_began(self, peer: PeerInfo, renewed: bool) -> None:
+    def _session_began(self, peer: Peer, renewed: bool) -> None:
         """A redpoll peer has a link again, or for the first time; nothing was sent over it yet.
 
         For what is built on a node, as `_session_ended`: both are plain calls that return at once. This one comes with each
         first link, so more than once in a session that survives its links.
 
         Args:
-            peer: Who.
+            peer: Who, the same object as long as it is known; a stranger that claims its identity is another one.
             renewed: Whether its node was started again since this one last saw it: what was in flight to the former run
                 fails as not confirmed.
         """
 
-    def _session_ended(self, peer: PeerInfo, error: RedpollError) -> None:
+    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
         """A redpoll peer has no link, and what was sent to it waits for none.
 
         Args:

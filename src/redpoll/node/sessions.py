@@ -13,7 +13,6 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 from redpoll.errors import Fenced, PeerLost, RedpollError
-from redpoll.node.census import info
 from redpoll.node.routes import may_be, proves
 from redpoll.wire import session as core
 from redpoll.wire.capabilities import SHOWS_SESSION
@@ -151,7 +150,7 @@ class Sessions:
         self.introduce(link)
         self._forget(peer)
         if peer.links == [link]:
-            self._peers.node._session_began(info(peer), renewed)
+            self._peers.node._session_began(peer, renewed)
 
     def lost(self, peer: Peer, connection: Connection, error: RedpollError) -> None:
         """The last link of a peer is gone: wait for the next one, if the session goes on."""
@@ -194,7 +193,7 @@ class Sessions:
 
     def _ended(self, peer: Peer, error: RedpollError) -> None:
         if peer.epoch is not None:
-            self._peers.node._session_ended(info(peer), error)
+            self._peers.node._session_ended(peer, error)
 
     def _forget(self, peer: Peer) -> bool:
         timer, host = self._away.pop(peer, (None, None))
