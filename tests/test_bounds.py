@@ -136,7 +136,8 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_admission.py::test_what_comes_before_it_is_known_whose_it_is"
         ],
         "how long a link is kept that was not let in, to tell it": [
-            "node/test_authorization.py::test_what_is_written_to_who_is_not_let_in"
+            "node/test_authorization.py::test_what_is_written_to_who_is_not_let_in",
+            "node/test_fencing.py::test_a_fenced_run_that_does_not_close_is_closed",
         ],
         "tracebacks of an `authorize` that raises": ["node/test_authorization.py::test_an_exception_is_a_no"],
         "cancels over a link whose peer is not known yet": [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
@@ -233,6 +234,25 @@ async def test_nothing_is_done_twice_through_many_cuts(redpoll_faults: FaultsFac
             assert here.begun == numbers
             assert there.begun == [b"hello", *numbers]
             assert client.stats().resumed > 0
+
+
+async def test_both_ends_may_dial() -> None:
+    """Two nodes that dial each other, and lose a link here and there, have one session, and nothing is done twice."""
+    here, there = Inbox(), Inbox()
+    chance = random.Random(4711)
+    async with make(here, **PATIENT) as one, make(there, **PATIENT) as other:
+        sends: list[asyncio.Future[None]] = []
+        for number in range(300):
+            data = b"%d" % number
+            sends += [one.send(to(other, data)), other.send(to(one, data))]
+            connections = [*peers_of(one).connections, *peers_of(other).connections]
+            if number % 15 == 14 and connections:
+                chance.choice(connections).fail(PeerLost(None, "cut"))
+            await turns(chance.randrange(8))
+        await within(asyncio.gather(*sends))
+        assert here.begun == there.begun == [b"%d" % number for number in range(300)]
+        assert one.stats().conflicts == other.stats().conflicts == 0
+        assert one.stats().resumed > 0
 
 
 # Bounds
