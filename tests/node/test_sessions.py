@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from redpoll import Message, NoAnswer, NotConfirmed, NotSent, PeerLost
+from redpoll import TLS, Message, NoAnswer, NotConfirmed, NotSent, PeerLost
 from redpoll.node import sessions as sessions_module
 from redpoll.testing import FaultProxy
+from redpoll.testing.certificates import Certificates
 from redpoll.testing.plugin import FaultsFactory
 from tests.interop.raw import Frame, RawLink, raw_listener
 from tests.node.resuming import IDENTITY, PATIENT, SECRET, Told, announcing, peers_of
@@ -236,11 +237,14 @@ async def test_nothing_is_done_twice_through_many_cuts(redpoll_faults: FaultsFac
             assert client.stats().resumed > 0
 
 
-async def test_both_ends_may_dial() -> None:
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_both_ends_may_dial(redpoll_pki: Certificates, encrypted: bool) -> None:
     """Two nodes that dial each other, and lose a link here and there, have one session, and nothing is done twice."""
     here, there = Inbox(), Inbox()
     chance = random.Random(4711)
-    async with make(here, **PATIENT) as one, make(there, **PATIENT) as other:
+    names = ("one", "other")
+    tls = [{"tls": TLS(certificate=redpoll_pki.issue(name)), "encryption": True} if encrypted else {} for name in names]
+    async with make(here, **PATIENT, **tls[0]) as one, make(there, **PATIENT, **tls[1]) as other:
         sends: list[asyncio.Future[None]] = []
         for number in range(300):
             data = b"%d" % number
