@@ -14,7 +14,7 @@ from redpoll.testing import FaultProxy
 from redpoll.testing.certificates import Certificates
 from redpoll.testing.plugin import FaultsFactory
 from tests.interop.raw import Frame, RawLink, raw_listener
-from tests.node.resuming import IDENTITY, PATIENT, SECRET, Told, announcing, peers_of
+from tests.node.resuming import IDENTITY, PATIENT, SECRET, Told, announcing, crash, peers_of
 from tests.node.support import Inbox, Proxy, elapse, make, raw_accepting, raw_dialling, settle, to, turns, until, within
 from tests.wire.support import REQ_ACK, SESSION
 
@@ -128,6 +128,18 @@ async def test_a_stop_ends_it() -> None:
             await until(lambda: any(peer.resuming for peer in node.peers), "the end of the link")
         assert node.told == ["began", "ended"]
         assert len(peers_of(node).sessions) == 0
+
+
+async def test_a_link_that_is_lost_while_its_node_closes() -> None:
+    """No session begins to wait when the node closes: nothing is left of it."""
+    async with make(lambda _: None) as server:
+        node = Told(resume=30.0, timeout=None)
+        await node.start()
+        await node.ready(server.address)
+        await crash(node)
+        assert node.told == ["began", "ended"]
+        assert len(peers_of(node).sessions) == 0
+        assert not any(peer.resuming for peer in node.peers)
 
 
 async def test_its_time_ends_it() -> None:

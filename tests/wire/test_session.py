@@ -298,6 +298,17 @@ def test_a_link_that_says_nothing_of_its_run_settles_nothing() -> None:
     assert kinds(again) == [(REQ_ACK | RETRY, out.serial)]
 
 
+def test_a_link_that_says_nothing_may_end_it() -> None:
+    """While a session waits, a link that ends because this node closes, or is not let in, ends it too."""
+    peer = patient()
+    link = add_link(peer)
+    submit(peer, Sent())
+    lose(link)
+    detach(peer, add_link(peer, plain=True), NotAuthorized("no"), 0.0)
+    assert not peer.resuming
+    assert not session_of(peer).again
+
+
 def test_another_node_fails_what_was_in_flight() -> None:
     """Where another node is found, what was in flight is not confirmed; the rest may go there."""
     peer = patient()

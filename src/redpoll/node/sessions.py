@@ -154,7 +154,11 @@ class Sessions:
 
     def lost(self, peer: Peer, connection: Connection, error: RedpollError) -> None:
         """The last link of a peer is gone: wait for the next one, if the session goes on."""
+        closing = self._peers.closing
+        if closing is not None:
+            core.end(peer, closing)
         if not peer.resuming or self._resume is None:
+            self._forget(peer)
             self._ended(peer, error)
             return
         if peer not in self._away:
