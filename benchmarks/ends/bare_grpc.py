@@ -20,14 +20,17 @@ async def receive(control: Control, options: Fields) -> None:
     ended = asyncio.Event()
 
     async def handle(_: Any, context: Any) -> None:
-        async for job in control.jobs_async():
-            control.write(begun=True)
-            for _message in range(job["count"]):
-                await context.read()
-            finished = now()
-            await context.write(b"k")
-            control.write(finished=finished)
-        ended.set()
+        try:
+            async for job in control.jobs_async():
+                control.write(begun=True)
+                for _message in range(job["count"]):
+                    await context.read()
+                finished = now()
+                await context.write(b"k")
+                control.write(finished=finished)
+        finally:
+            # The client may be gone first.
+            ended.set()
 
     server = grpc.aio.server(options=(*OPTIONS, ("grpc.so_reuseport", 0)))
     handler = grpc.stream_stream_rpc_method_handler(handle)
