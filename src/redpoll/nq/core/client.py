@@ -59,6 +59,8 @@ class ClientStation(Station):
         self.renew()
 
     _task: asyncio.Task[None] | None = None
+    #: The answer to a hello, until it was taken.
+    _asking: asyncio.Future[Received[Any]] | None = None
 
     async def start(self) -> None:
         """Begin to dial."""
@@ -115,7 +117,8 @@ class ClientStation(Station):
                 await self.node.ready(self.address, timeout=None)
                 self._trouble = None
                 hello = Message(say_hello(Purpose.CLIENT), self.address, header=HELLO)
-                answer = await self.node.request(hello, timeout=_HELLO_TIMEOUT)
+                asking = self._asking = self.node.request(hello, timeout=_HELLO_TIMEOUT)
+                await asking
             except (TLSError, ConfigError, NotAuthorized) as error:
                 self._give_up(in_words(error))
             except Fenced as error:
@@ -133,20 +136,26 @@ class ClientStation(Station):
                 self._trouble = error
                 await asyncio.sleep(_HELLO_PAUSE)
             else:
-                self._unlinked.clear()
-                if self._is_met(answer):
+                if self._asking is asking:
+                    self._take_answer(asking)
+                if self.session.linked:
                     await self._unlinked.wait()
 
-    def _is_met(self, answer: Received[Any]) -> bool:
+    def _take_answer(self, asking: asyncio.Future[Received[Any]]) -> None:
+        self._asking = None
+        self._unlinked.clear()
+        self._meet(asking.result())
+
+    def _meet(self, answer: Received[Any]) -> None:
         problem = read_hello(answer.data, Purpose.SERVER)
         peer = answer.link.peer
         if problem is not None:
             refused = ConnectionRefusedError(self.id)
             refused.__cause__ = PeerLost(self.address, problem)
             self._give_up(refused)
-            return False
+            return
         if peer is None or peer.identity is None or not peer.links:
-            return False
+            return
         session = self.session
         peer_id = UUID(bytes=peer.identity)
         if session.peer is not None and session.peer is not peer:
@@ -164,7 +173,6 @@ class ClientStation(Station):
         if session.finishing and not session.count and not session.said_fin:
             self.say_fin(session)
         self.look()
-        return session.linked
 
     def _fenced(self, error: Fenced) -> None:
         """A later process has this id and this secret."""
@@ -185,6 +193,15 @@ class ClientStation(Station):
             self.look()
 
     # Messages
+
+    def _control(self, message: Received[Any], session: Session | None, header: bytes) -> Any:
+        asking = self._asking
+        if session is None and asking is not None and asking.done() and not asking.cancelled():
+            # Puts of the server came with the answer to the hello, and who waits for that has not run yet.
+            if asking.exception() is None:
+                self._take_answer(asking)
+                return self.arrived(message)
+        return super()._control(message, session, header)
 
     def _hello(self, message: Received[Any]) -> Any:
         message._refuse(Refused.code, "it is a client, and takes no clients")
