@@ -59,8 +59,9 @@ class ClientStation(Station):
         self.renew()
 
     _task: asyncio.Task[None] | None = None
-    #: The answer to a hello, until it was taken.
-    _asking: asyncio.Future[Received[Any]] | None = None
+
+    #: A hello that was said, and whose answer was not looked at yet.
+    _greeting: asyncio.Future[Received[Any]] | None = None
 
     async def start(self) -> None:
         """Begin to dial."""
@@ -117,8 +118,8 @@ class ClientStation(Station):
                 await self.node.ready(self.address, timeout=None)
                 self._trouble = None
                 hello = Message(say_hello(Purpose.CLIENT), self.address, header=HELLO)
-                asking = self._asking = self.node.request(hello, timeout=_HELLO_TIMEOUT)
-                await asking
+                self._greeting = greeting = self.node.request(hello, timeout=_HELLO_TIMEOUT)
+                answer = await greeting
             except (TLSError, ConfigError, NotAuthorized) as error:
                 self._give_up(in_words(error))
             except Fenced as error:
@@ -135,27 +136,32 @@ class ClientStation(Station):
             except RedpollError as error:
                 self._trouble = error
                 await asyncio.sleep(_HELLO_PAUSE)
+            except asyncio.CancelledError:
+                # The greeting was, by `run_began`, or this task is.
+                if self._task is None or self._task.cancelling():
+                    raise
             else:
-                if self._asking is asking:
-                    self._take_answer(asking)
-                if self.session.linked:
-                    await self._unlinked.wait()
+                if self._greeting is greeting:
+                    self._answered(answer)
+                await self._unlinked.wait()
 
-    def _take_answer(self, asking: asyncio.Future[Received[Any]]) -> None:
-        self._asking = None
+    def _answered(self, answer: Received[Any]) -> None:
+        """A server has answered the hello."""
+        self._greeting = None
         self._unlinked.clear()
-        self._meet(asking.result())
+        if not self._is_met(answer):
+            self._unlinked.set()
 
-    def _meet(self, answer: Received[Any]) -> None:
+    def _is_met(self, answer: Received[Any]) -> bool:
         problem = read_hello(answer.data, Purpose.SERVER)
         peer = answer.link.peer
         if problem is not None:
             refused = ConnectionRefusedError(self.id)
             refused.__cause__ = PeerLost(self.address, problem)
             self._give_up(refused)
-            return
+            return False
         if peer is None or peer.identity is None or not peer.links:
-            return
+            return False
         session = self.session
         peer_id = UUID(bytes=peer.identity)
         if session.peer is not None and session.peer is not peer:
@@ -173,6 +179,7 @@ class ClientStation(Station):
         if session.finishing and not session.count and not session.said_fin:
             self.say_fin(session)
         self.look()
+        return session.linked
 
     def _fenced(self, error: Fenced) -> None:
         """A later process has this id and this secret."""
@@ -194,14 +201,13 @@ class ClientStation(Station):
 
     # Messages
 
-    def _control(self, message: Received[Any], session: Session | None, header: bytes) -> Any:
-        asking = self._asking
-        if session is None and asking is not None and asking.done() and not asking.cancelled():
-            # Puts of the server came with the answer to the hello, and who waits for that has not run yet.
-            if asking.exception() is None:
-                self._take_answer(asking)
-                return self.arrived(message)
-        return super()._control(message, session, header)
+    def _is_known(self, message: Received[Any]) -> bool:
+        """Whether the answer to the hello came with a message, and was not looked at yet."""
+        greeting = self._greeting
+        if greeting is None or not greeting.done() or greeting.cancelled() or greeting.exception() is not None:
+            return False
+        self._answered(greeting.result())
+        return message.link.peer in self._by_peer
 
     def _hello(self, message: Received[Any]) -> Any:
         message._refuse(Refused.code, "it is a client, and takes no clients")
@@ -225,10 +231,15 @@ class ClientStation(Station):
     # The node
 
     def run_began(self, peer: Peer, renewed: bool) -> None:
-        """The server was started again."""
+        """The server was started again, or its link is there again."""
         if renewed and peer is self.session.peer:
             self.session.linked = False
             self._unlinked.set()
+        greeting = self._greeting
+        if greeting is not None and not greeting.done():
+            # Its answer may have been lost with the former link.
+            self._greeting = None
+            greeting.cancel()
 
     def run_ended(self, peer: Peer, error: RedpollError) -> None:
         """The server did not come back: what waits for it fails, and another may come."""

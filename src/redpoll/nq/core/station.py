@@ -257,6 +257,8 @@ class Station:
     def _control(self, message: Received[Any], session: Session | None, header: bytes) -> Any:
         if header == HELLO:
             return self._hello(message)
+        if session is None and self._is_known(message):
+            return self.arrived(message)
         if session is None or session.heard_fin:
             message._refuse(NoHandler.code, "say hello first")
         elif header == FIN:
@@ -267,6 +269,10 @@ class Station:
         else:
             message._refuse(NoHandler.code, "this is a communicator of nq, which takes puts")
         return None
+
+    def _is_known(self, message: Received[Any]) -> bool:  # noqa: ARG002  # a client's
+        """Whether whom a message comes of is known by now."""
+        return False
 
     def _hello(self, message: Received[Any]) -> Any:
         raise NotImplementedError
