@@ -126,3 +126,5 @@ async def test_confirmed_when_it_is_got() -> None:
             assert not second.done()
             assert (await server.get(timeout=PATIENCE)).data == 2
             await asyncio.wait_for(second, PATIENCE)
+            # The hello ended too: closing would wait for it.
+            assert server._station.node.stats().slots_used == 0
