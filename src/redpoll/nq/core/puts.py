@@ -89,27 +89,48 @@ class Copy(Queued):
 
 
 class Broadcast:
-    """A put for several peers, or for none: it ends when all its copies have, with the first error."""
+    """A put for several peers, or for none: it ends when all its copies have, with the first error.
+
+    If all of them were taken back, so was this.
+    """
 
     _copies: tuple[Any, ...]
     _left: int
+    _sent: bool
     _error: BaseException | None
 
     def assemble(self, copies: tuple[Any, ...], error: BaseException | None) -> None:
         """Consist of these, of which none has ended; without any it ends at once, with the error if there is one."""
         self._copies = copies
         self._left = len(copies)
+        self._sent = False
         self._error = None
         if not copies:
             self.finish(None, error)
 
     def ended(self, error: BaseException | None) -> None:
         """One of them has."""
+        self._sent = True
         if error is not None and self._error is None:
             self._error = error
+        self._one_less()
+
+    def taken_back(self) -> None:
+        """One of them was."""
+        self._one_less()
+
+    def _one_less(self) -> None:
         self._left -= 1
-        if not self._left:
+        if self._left:
+            return
+        if self._sent:
             self.finish(None, self._error)
+        else:
+            self.withdrawn()
+
+    def withdrawn(self) -> None:
+        """All of it was taken back."""
+        raise NotImplementedError
 
     def finish(self, result: Any, error: BaseException | None) -> None:
         """End the future, unless it has ended."""
@@ -176,10 +197,13 @@ class ThreadBroadcast(ThreadFuture, Broadcast):
         """
         if self.done():
             return self.cancelled()
-        taken = [copy.cancel() for copy in self._copies]
-        if not all(taken):
-            return False
-        return ThreadFuture.cancel(self) or self.cancelled()
+        for copy in self._copies:
+            copy.cancel()
+        return self.cancelled()
+
+    def withdrawn(self) -> None:
+        """All of it was taken back."""
+        ThreadFuture.cancel(self)
 
     def fail(self, error: BaseException) -> None:
         """It could not be handed to the loop."""
@@ -229,7 +253,7 @@ class LoopCopy(_LoopFuture, Copy):
 class LoopBroadcast(_LoopFuture, Broadcast):
     """How a put to several peers ends, for asyncio. Cancelling it takes back what was not sent."""
 
-    __slots__ = ("_copies", "_error", "_left")
+    __slots__ = ("_copies", "_error", "_left", "_sent")
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel the future and each copy."""
@@ -237,7 +261,11 @@ class LoopBroadcast(_LoopFuture, Broadcast):
             return False
         for copy in self._copies:
             copy.cancel(msg)
-        return super().cancel(msg)
+        return self.cancelled() or super().cancel(msg)
+
+    def withdrawn(self) -> None:
+        """All of it was taken back."""
+        super().cancel()
 
 
 CopyMaker = Callable[[], Copy]

@@ -157,7 +157,11 @@ class Session:
             for out in self.peer.queue:
                 if out.stage == _QUEUED and getattr(out, "session", None) is self:
                     return out  # type: ignore[return-value]  # it has a session
-        return next((copy for copy in self._waiting if copy.stage != _ENDED), None)
+        waiting = self._waiting
+        while waiting and waiting[0].stage == _ENDED:
+            waiting.popleft()
+            self._tombstones -= 1
+        return waiting[0] if waiting else None
 
     def _send(self, copy: Copy) -> None:
         peer = self.peer
@@ -175,11 +179,14 @@ class Session:
         """Withdraw a put of which nothing was sent; False if it is too late."""
         if copy.stage != _QUEUED:
             return False
-        self._take_out(copy)
+        if copy.number:
+            self._take_out(copy)
+        # Else it has not come here yet, and nobody counts it.
         copy.stage = _ENDED
+        copy.let_go()
         copy.withdrawn()  # type: ignore[attr-defined]  # each kind of future has it
         if copy.group is not None:
-            copy.group.ended(None)
+            copy.group.taken_back()
         return True
 
     def _take_out(self, copy: Copy) -> None:
