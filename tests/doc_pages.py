@@ -114,6 +114,10 @@ class _Session:
         command = commands / "redpoll"
         command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m redpoll "$@"\n')
         command.chmod(0o755)
+        # The python that has redpoll, as in an environment that was activated.
+        python = commands / "python"
+        python.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
+        python.chmod(0o755)
         # pytest as it is for a user, who has the plugin installed.
         options = " ".join(f"-p {name}" for name in PLUGINS)
         tests = commands / "pytest"

@@ -207,6 +207,23 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "how long a redpoll peer may be silent": [
             "transport/test_liveness.py::test_a_frozen_peer_is_suspect_and_then_lost"
         ],
+        "puts of the queue facade for one peer that are not confirmed": [
+            "nq/test_limits.py::test_puts_that_nobody_takes",
+            "nq/test_limits.py::test_puts_that_are_dropped",
+            "nq/conformance/test_limits.py::test_putting_waits_for_room",
+        ],
+        "messages of one peer that the queue facade has and nobody got": [
+            "nq/test_limits.py::test_messages_that_nobody_gets",
+            "nq/test_limits.py::test_messages_that_are_dropped",
+            "nq/test_limits.py::test_a_full_queue_says_which",
+        ],
+        "bytes of either": [
+            "nq/test_limits.py::test_bytes_that_nobody_takes",
+            "nq/test_limits.py::test_bytes_that_nobody_gets",
+        ],
+        "of these, messages that are confirmed when they are got": ["nq/test_limits.py::test_messages_that_are_held"],
+        "size of one put": ["nq/test_limits.py::test_a_message_that_is_too_large"],
+        "puts that were taken back, behind one that was not": ["nq/test_limits.py::test_puts_that_were_taken_back"],
     }
 )
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import redpoll
-from redpoll import Config, Message, Received
+from redpoll import Config, Message, Received, nq
 from tests.doc_pages import ROOT, blocks, installs, pages
 
 RUNNER = ROOT / "tests" / "doc_pages.py"
@@ -125,6 +125,17 @@ def test_bounds_are_the_defaults() -> None:
     expected["max_message_size"] = "100 MiB"
     assert len(rows) >= 14
     assert dict(rows) == expected
+
+
+def test_bounds_of_the_facade_are_the_defaults() -> None:
+    """The same of the queue facade's options."""
+    page = (ROOT / "docs" / "explanation" / "bounds.md").read_text()
+    rows = set(re.findall(r"^\|[^|]+\| `ConnectionOptions\.(\w+)` \| ([^|]+) \|", page, re.MULTILINE))
+    default = nq.ConnectionOptions()
+    assert default.queue_size == 2**30
+    assert default.message_size == 2**40
+    assert default.queue_bytes is None
+    assert rows == {("queue_size", "2**30"), ("message_size", "1 TiB"), ("queue_bytes", "no limit")}
 
 
 def test_command_page_is_complete() -> None:

@@ -56,11 +56,13 @@ def time_echoes(queue: Queue, job: Fields) -> Fields:
 
 def take_array(queue: Queue, control: Control, job: Fields) -> None:
     """Get one array, and answer with what it took."""
+    import numpy as np  # redpoll makes no arrays in a program that has not imported it
+
     before = forget_peak()
     control.write(begun=True)
     message = queue.get()
     grown = peak_bytes() - before
-    control.write(finished=now(), grown=grown, size=message.data.nbytes)
+    control.write(finished=now(), grown=grown, size=message.data.nbytes, right=type(message.data) is np.ndarray)
 
 
 def put_array(queue: Queue, job: Fields) -> Fields:

@@ -8,8 +8,8 @@ ARRAY = "256 MiB"
 
 def _measure(job: Job, client: Fields, server: Fields) -> Figures:
     size = job.count << 20
-    if server["size"] != size:
-        raise ValueError(f"an array of {size} bytes arrived as {server['size']}")
+    if server["size"] != size or not server["right"]:
+        raise ValueError(f"an array of {size} bytes arrived as another of {server['size']}")
     return {
         "sender": max(0, client["grown"]),
         "receiver": max(0, server["grown"]) / size,

@@ -15,6 +15,7 @@ from redpoll.node import sessions as sessions_module
 from redpoll.node.peers import Peers
 from redpoll.testing import FaultProxy
 from redpoll.testing.plugin import FaultsFactory
+from redpoll.wire.peer import Peer
 from tests.interop.raw import Frame, RawLink, raw_listener
 from tests.node.support import Inbox, Proxy, elapse, make, raw_accepting, raw_dialling, settle, to, turns, until, within
 from tests.wire.support import NOOP, REQ_ACK, SESSION

@@ -20,6 +20,7 @@ from redpoll.nq.core.names import Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
 from redpoll.nq.core.puts import LoopBroadcast, LoopCopy
 from redpoll.nq.core.server import ServerStation
+from redpoll.nq.core.words import GET_HINT, PUT_HINT, check_peers, start_error
 
 __all__ = ["Communicator", "new"]
 
@@ -39,9 +40,9 @@ def new(
         options: How; None is all defaults, with an id of its own.
 
     Raises:
-        UsageError: There is no such protocol or purpose.
+        UsageError: There is no such protocol or purpose, or a library that the protocol needs is not installed; the text
+            names the extra.
         ConfigError: Links would be plain off loopback, a certificate is missing, or ``full="wait"``, which is for threads.
-        ImportError: A library that the protocol needs is not installed; the text names the extra.
     """
     return Communicator(one_of(Protocol, protocol), one_of(Purpose, purpose), options)
 
@@ -94,9 +95,7 @@ class Communicator:
         try:
             await self._station.start()
         except ConfigError as error:
-            if isinstance(error.__cause__, OSError):
-                raise OSError(error.__cause__.errno, str(error)) from error
-            raise
+            raise start_error(error) from error.__cause__
         self._state = "running"
 
     async def ready(self, timeout: float | None = None) -> None:
@@ -111,6 +110,8 @@ class Communicator:
         """
         _check_timeout(timeout)
         self._check_started()
+        if self._state == "closed":
+            raise ConnectionAbortedError(self.id)
         await self._station.wait_ready(timeout)
 
     async def close(self, timeout: float | None = None, flush: bool = True) -> None:
@@ -127,6 +128,8 @@ class Communicator:
         _check_timeout(timeout)
         if self._state == "new":
             self._state = "closed"
+            self._loop = asyncio.get_running_loop()
+            self._station.closing = True
             self._arrivals.close(ConnectionAbortedError(self.id))
         if self._state == "closed" and self._closing is None:
             return
@@ -195,6 +198,8 @@ class Communicator:
         What the serializer raises comes out as it is. The future fails as that of `redpoll.nq.Communicator.put`.
         """
         self._check_started()
+        if peers:
+            check_peers(peers, PUT_HINT)
         body = self._codec.encode(data)
         station = self._station
         sessions = tuple(map(station.recipient, peers)) if peers else station.recipients()
@@ -234,6 +239,8 @@ class Communicator:
         """
         _check_timeout(timeout)
         self._check_started()
+        if peers:
+            check_peers(peers, GET_HINT)
         arrival = await self._arrivals.get(frozenset(peers) or None, timeout)
         source, body, redelivered, received = arrival
         if received is None:

@@ -40,8 +40,14 @@ async def stranger(address: Address, method: str = METHOD) -> AsyncIterator[Any]
         try:
             yield call
             # What grpc.aio does by itself ends with the call.
-            await call.done_writing()
-            while await call.read() is not grpc.aio.EOF:
-                pass
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await call.done_writing()
+                await to_end(call)
         finally:
             call.cancel()
+
+
+async def to_end(call: Any) -> None:
+    """Read what a node sends until it ends the stream."""
+    while await call.read() is not grpc.aio.EOF:
+        pass

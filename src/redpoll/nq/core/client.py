@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -26,12 +27,15 @@ from redpoll.nq.core.hello import read_hello, say_hello
 from redpoll.nq.core.names import Purpose
 from redpoll.nq.core.session import Session
 from redpoll.nq.core.station import HELLO, Station
+from redpoll.nq.core.words import in_words
 
 if TYPE_CHECKING:
     from redpoll.node.received import Received
     from redpoll.wire.peer import Peer
 
 __all__ = ["ClientStation"]
+
+_logger = logging.getLogger("redpoll.nq")
 
 #: Seconds that a server has to answer a hello, and until it is said again.
 _HELLO_TIMEOUT = 10.0
@@ -51,6 +55,7 @@ class ClientStation(Station):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.session: Session
+        self._trouble: RedpollError | None = None
         self.renew()
 
     _task: asyncio.Task[None] | None = None
@@ -69,6 +74,12 @@ class ClientStation(Station):
     def ready(self) -> bool:
         """Whether the server has answered."""
         return self.session.linked
+
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why the last attempt to meet the server failed."""
+        route = self.node._peers.routes.get(self.address)
+        return self._trouble or (None if route is None else route.trouble)
 
     def recipients(self) -> tuple[Session, ...]:
         """Whom a put is for."""
@@ -105,14 +116,16 @@ class ClientStation(Station):
         while self.refused is None:
             try:
                 await self.node.ready(self.address, timeout=None)
+                self._trouble = None
                 hello = Message(say_hello(Purpose.CLIENT), self.address, header=HELLO)
                 self._greeting = greeting = self.node.request(hello, timeout=_HELLO_TIMEOUT)
                 answer = await greeting
             except (TLSError, ConfigError, NotAuthorized) as error:
-                self._give_up(error)
+                self._give_up(in_words(error))
             except Fenced as error:
                 self._fenced(error)
-            except (Busy, NoHandler, ShuttingDown):
+            except (Busy, NoHandler, ShuttingDown) as error:
+                self._trouble = error
                 await asyncio.sleep(_HELLO_PAUSE)
             except Refused as error:
                 refused = ConnectionRefusedError(self.id)
@@ -120,7 +133,8 @@ class ClientStation(Station):
                 self._give_up(refused)
             except Closed:
                 return
-            except RedpollError:
+            except RedpollError as error:
+                self._trouble = error
                 await asyncio.sleep(_HELLO_PAUSE)
             except asyncio.CancelledError:
                 # The greeting was, by `run_began`, or this task is.
@@ -177,6 +191,9 @@ class ClientStation(Station):
         """There will be no server."""
         if self.refused is None:
             self.refused = error
+            if not isinstance(error, ConnectionResetError):
+                # Many scripts look at no future.
+                _logger.warning("client %s gives up %s: %s", self.id, self.options.netloc, error.__cause__ or error)
             self.forget(self.session, error)
             self.arrivals.close(error)
             self._unlinked.set()

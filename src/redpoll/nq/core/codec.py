@@ -48,7 +48,9 @@ class Codec:
         """
         body = self._encode(data)
         if len(body) > self._limit:
-            raise MessageTooLarge("message", len(body), self._limit)
+            error = MessageTooLarge("message", len(body), self._limit)
+            error.hint = "split it, or raise message_size at both ends"
+            raise error
         return body
 
 

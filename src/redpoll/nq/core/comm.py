@@ -24,6 +24,7 @@ from redpoll.nq.core.names import Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions, EventOptions, NetworkLocation
 from redpoll.nq.core.puts import ThreadBroadcast, ThreadCopy
 from redpoll.nq.core.server import ServerStation
+from redpoll.nq.core.words import GET_HINT, PUT_HINT, check_peers, start_error
 
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
@@ -86,7 +87,7 @@ class Communicator:
                 closed. The cause says which.
         """
         _check_timeout(timeout)
-        self._house.handover.run(self._house.wait_ready, timeout)
+        self._house.ready(timeout)
 
     def close(self, timeout: float | None = None, flush: bool = True) -> None:
         """Take no more puts, see what was put to its ends, and close; what has come can still be got.
@@ -155,6 +156,8 @@ class Communicator:
         unknown or gone, with `ConnectionAbortedError(id)` when this is closed before it is confirmed, with `QueueFull` at a
         bound of either end; one that is confirmed when it is got with `Undecodable` if the peer's serializer cannot read it.
         """
+        if peers:
+            check_peers(peers, PUT_HINT)
         body = self._codec.encode(data)
         house = self._house
         handover = house.handover
@@ -195,6 +198,8 @@ class Communicator:
         What the serializer raises at bytes that it cannot read comes out as it is; that message is gone. Ctrl-C loses none.
         """
         _check_timeout(timeout)
+        if peers:
+            check_peers(peers, GET_HINT)
         taken: Taken = [None]
         try:
             self._arrivals.get(taken, frozenset(peers) or None, timeout, self._house.check_blocking)
@@ -251,13 +256,16 @@ class _House:
         except BaseException as error:
             self._thread = None
             leave(thread, self)
-            if isinstance(error, ConfigError) and isinstance(error.__cause__, OSError):
-                raise OSError(error.__cause__.errno, str(error)) from error
+            if isinstance(error, ConfigError):
+                raise start_error(error) from error.__cause__
             raise
 
-    async def wait_ready(self, timeout: float | None) -> None:
+    def ready(self, timeout: float | None) -> None:
         """See `Communicator.ready`."""
-        await self.station.wait_ready(timeout)
+        try:
+            self.handover.run(self.station.wait_ready, timeout)
+        except Closed:
+            raise ConnectionAbortedError(self.station.id) from None
 
     def wait_for_room(self, sessions: tuple[Session, ...], size: int) -> None:
         """Wait until a put of so many bytes would be taken by all; not on the loop's own thread."""

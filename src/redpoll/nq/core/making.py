@@ -39,10 +39,10 @@ def new(
     It returns at once, also when nobody listens yet: `ready` waits.
 
     Raises:
-        UsageError: There is no such protocol or purpose.
+        UsageError: There is no such protocol or purpose, or a library that the protocol needs is not installed; the text
+            names the extra.
         ConfigError: Links would be plain off loopback, or a certificate is missing.
         OSError: A server cannot listen there.
-        ImportError: A library that the protocol needs is not installed; the text names the extra.
     """
     module = import_module(f"redpoll.nq.{one_of(Protocol, protocol)}.{one_of(Purpose, purpose)}")
     made: Communicator = module.Communicator(options)
@@ -93,7 +93,7 @@ def make_station(
 
     Raises:
         ConfigError: Links would be plain off loopback, or a certificate is missing.
-        ImportError: A library that the protocol needs is not installed.
+        UsageError: A library that the protocol needs is not installed.
     """
     module = import_module(f"redpoll.nq.{protocol}.carrier")
     server = purpose is Purpose.SERVER

@@ -86,7 +86,7 @@ def config_of(options: CommunicatorOptions, *, server: bool, encrypts: bool) -> 
     address = Address.of_host(host, port)
     if not server and address.kind == "tcp" and not port:
         raise ConfigError("netloc", str(options.netloc), "a client dials a port", "it is the one that its server has")
-    if options.security is None and not options.allow_plain and not (address.is_loopback or host == _LOCAL):
+    if options.security is None and not options.allow_plain and not (address.is_loopback or host.lower() == _LOCAL):
         raise ConfigError(
             "security",
             None,

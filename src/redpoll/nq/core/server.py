@@ -89,7 +89,9 @@ class ServerStation(Station):
     @staticmethod
     def _refuse_second(message: Received[Any], holder: Peer) -> None:
         if holder.links:
-            message._refuse(Refused.code, "another client has this id, and is linked")
+            message._refuse(
+                Refused.code, "another client has this id, and is linked: make CommunicatorOptions for each"
+            )
         else:
             message._refuse(Busy.code, "another client had this id until just now, and may come back")
 

@@ -96,6 +96,11 @@ class Station:
         """Whether there is a peer, or can be one."""
         raise NotImplementedError
 
+    @property
+    def trouble(self) -> BaseException | None:
+        """Why it is not ready, as far as is known."""
+        return None
+
     async def wait_ready(self, timeout: float | None) -> None:
         """Wait until it is ready.
 
@@ -107,7 +112,9 @@ class Station:
             async with asyncio.timeout(timeout):
                 await self.wait(lambda: self.ready or self.closing or self.refused is not None)
         except TimeoutError:
-            raise TimeoutError(f"no server answered within {timeout:g} s") from None
+            trouble = self.trouble
+            why = "" if trouble is None else f": {trouble}"
+            raise TimeoutError(f"no server answered within {timeout:g} s{why}") from trouble
         if self.refused is not None:
             raise self.refused
         if self.closing:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import weakref
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +38,7 @@ class GrpcCarrier:
     node's back, since the node dials again.
 
     grpc.aio works for all event loops of a process, one after another and at the same time, each in a thread of its own.
-    A process that was forked while a node had links must not use gRPC.
+    A process that was forked from one that used gRPC cannot use it.
     """
 
     def __init__(
@@ -60,13 +59,14 @@ class GrpcCarrier:
                 that who dials trusts, None being those of the system.
 
         Raises:
-            UsageError: grpcio is not installed.
+            UsageError: grpcio is not installed, or a process before this one was forked used it.
+            ConfigError: A file cannot be read or used; they are read now.
         """
         self._grpc = load()
         self._size = min(transport_size, LARGEST)
         self._encrypted = encrypted
-        self._key = key
-        self._certificate = certificate
+        self._shown = server_credentials(key, certificate) if encrypted and key is not None else None
+        self._trusted = client_credentials(certificate if key is None else None) if encrypted else None
         self._listeners: weakref.WeakSet[GrpcListener] = weakref.WeakSet()
         self._links: set[DialledLink] = set()
         # glibc gives memory that was freed back to the system, page by page, and asks for it again with each message,
@@ -75,8 +75,7 @@ class GrpcCarrier:
 
     def listener(self, door: Door, loop: asyncio.AbstractEventLoop, backlog: int) -> GrpcListener:  # noqa: ARG002  # gRPC's
         """Make what takes streams; gRPC sets the backlog."""
-        credentials = partial(server_credentials, self._key, self._certificate) if self._encrypted else None
-        listener = GrpcListener(door, loop, self._size, credentials)
+        listener = GrpcListener(door, loop, self._size, encrypted=self._encrypted, credentials=self._shown)
         self._listeners.add(listener)
         return listener
 
@@ -94,16 +93,14 @@ class GrpcCarrier:
         Raises:
             DialFailed: Nobody listens there, or does not take the stream.
             TLSError: It is not who it should be, or does not encrypt.
-            ConfigError: The certificate cannot be used.
 
         Cancelling gives up.
         """
         if address.kind != "tcp":
             raise DialFailed(address, "gRPC dials TCP ports alone")
         aio = self._grpc.aio
-        if self._encrypted:
-            trusted = None if self._key is not None else self._certificate
-            channel = aio.secure_channel(_target(address), client_credentials(trusted), client_options())
+        if self._trusted is not None:
+            channel = aio.secure_channel(_target(address), self._trusted, client_options())
         else:
             channel = aio.insecure_channel(_target(address), client_options())
         call = channel.stream_stream(METHOD)()

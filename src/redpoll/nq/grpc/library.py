@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from redpoll.errors import UsageError
@@ -9,15 +10,25 @@ from redpoll.errors import UsageError
 __all__ = ["load"]
 
 
+#: The process that uses it.
+_process: int | None = None
+
+
 def load() -> Any:
     """Import it, with `aio`.
 
     Raises:
-        UsageError: It is not installed.
+        UsageError: It is not installed, or a process before this one was forked used it: both would wait for one another's
+            bytes.
     """
+    global _process  # noqa: PLW0603  # gRPC's own state belongs to one process
+    if _process not in {None, os.getpid()}:
+        hint = "start processes with the method 'spawn', or fork before a node is made"
+        raise UsageError("gRPC cannot be used by a process that was forked from one that uses it", hint)
     try:
         import grpc
         import grpc.aio
     except ImportError as error:
         raise UsageError("the protocol gRPC needs grpcio", "pip install 'redpoll[grpc]'") from error
+    _process = os.getpid()
     return grpc

@@ -19,6 +19,8 @@ __all__ = ["GrpcListener", "address_of"]
 #: How often another port is tried where one that was free is taken a moment later.
 _TRIES = 5
 
+_ALL_IPV4 = "0.0.0.0"  # noqa: S104  # compared with, not bound
+
 #: Seconds that links may go on after `close`, in all: the node ends them.
 _LONG = 1e6
 
@@ -31,7 +33,9 @@ class GrpcListener:
         door: Door,
         loop: asyncio.AbstractEventLoop,
         size: int,
-        credentials: Callable[[], Any] | None,
+        *,
+        encrypted: bool = False,
+        credentials: Any = None,
     ) -> None:
         """Be ready to open.
 
@@ -39,12 +43,14 @@ class GrpcListener:
             door: Who decides about strangers.
             loop: Where it runs.
             size: Bytes of the largest message that is sent.
-            credentials: Makes those of the server; None is a plain one.
+            encrypted: Whether it encrypts.
+            credentials: Those that it shows.
         """
         self._grpc = load()
         self._door = door
         self._loop = loop
         self._size = size
+        self._encrypted = encrypted
         self._credentials = credentials
         self._server: Any = None
         self._starting: asyncio.Task[None] | None = None
@@ -72,9 +78,10 @@ class GrpcListener:
             check: Called with each address before any is bound.
 
         Raises:
-            ConfigError: As `Listener.open`; a host is no TCP address, or the certificate cannot be used.
+            ConfigError: As `Listener.open`; a host is no TCP address; it encrypts, and has nothing to show.
         """
-        credentials = None if self._credentials is None else self._credentials()
+        if self._encrypted and self._credentials is None:
+            raise ConfigError("key", None, "a server that encrypts needs a key and its certificate")
 
         def checked(address: Address) -> None:
             if address.kind != "tcp":
@@ -90,22 +97,25 @@ class GrpcListener:
             probe.close()
             server = self._grpc.aio.server(handlers=(_handlers(self._grpc, self._serve),), options=server_options())
             try:
-                for address in _bindable(probe.addresses):
-                    if credentials is None:
-                        server.add_insecure_port(str(address))
-                    else:
-                        server.add_secure_port(str(address), credentials)
+                self._bind(server, probe.addresses)
             except RuntimeError as error:
                 await _discard(server)
                 if not tries:
                     hint = "another process listens there; port=0 takes any free port"
-                    raise ConfigError("port", port, f"is in use at {address.host}", hint) from error
+                    raise ConfigError("port", port, f"is in use at {probe.addresses[0].host}", hint) from error
             except BaseException:
                 await _discard(server)
                 raise
             else:
                 self._server = server
                 self.addresses = probe.addresses
+
+    def _bind(self, server: Any, addresses: list[Address]) -> None:
+        for address in _bindable(addresses):
+            if self._encrypted:
+                server.add_secure_port(str(address), self._credentials)
+            else:
+                server.add_insecure_port(str(address))
 
     def accept(self) -> None:
         """Begin to take streams."""
@@ -114,16 +124,17 @@ class GrpcListener:
     def close(self) -> None:
         """Take no more; links that are there stay."""
         if self._server is not None and self._stopping is None:
-            self._stopping = self._loop.create_task(self._stop(), name="redpoll grpc stop")
+            if self._starting is None:
+                # One that was never started would keep its ports.
+                self.accept()
+            self._stopping = self._loop.create_task(self._stop(_LONG), name="redpoll grpc stop")
 
-    async def _stop(self) -> None:
-        if self._starting is None:
-            # One that was never started would keep its ports.
-            self.accept()
+    async def _stop(self, grace: float) -> None:
         try:
             if self._starting is not None:
-                await self._starting
-            await self._server.stop(_LONG)
+                # gRPC crashes where it stops before it has started.
+                await asyncio.shield(self._starting)
+            await self._server.stop(grace)
         except asyncio.CancelledError:
             PARKED.append(self._server)
             raise
@@ -134,7 +145,7 @@ class GrpcListener:
     async def wait_ended(self) -> None:
         """Wait, after `close()` and once the node has given up its links, until their streams have ended."""
         if self._stopping is not None and not self._stopping.done():
-            stop = self._loop.create_task(self._server.stop(ENDING_GRACE), name="redpoll grpc stop")
+            stop = self._loop.create_task(self._stop(ENDING_GRACE), name="redpoll grpc stop")
             await asyncio.wait((stop, self._stopping))
 
     async def _serve(self, _requests: Any, context: Any) -> None:
@@ -168,7 +179,7 @@ async def _discard(server: Any) -> None:
 def _bindable(addresses: list[Address]) -> list[Address]:
     """The addresses that gRPC is to bind: at :: it takes 0.0.0.0 as well."""
     hosts = {address.host for address in addresses}
-    return [each for each in addresses if each.host != "0.0.0.0" or "::" not in hosts]
+    return [each for each in addresses if each.host != _ALL_IPV4 or "::" not in hosts]
 
 
 def address_of(peer: str) -> Address:

@@ -34,15 +34,14 @@ _LAST = re.compile(r"last error: \w+: ipv[46]:\S+: (?:Failed to connect to remot
 _HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
 
 
-def server_credentials(key: Path | None, certificate: Path | None) -> Any:
+def server_credentials(key: Path, certificate: Path | None) -> Any:
     """Read the key and the certificate (with its chain) of a server, PEM.
 
     Raises:
         ConfigError: One is missing, cannot be read, or does not fit the other.
     """
-    if key is None or certificate is None:
-        field = "key" if key is None else "certificate"
-        raise ConfigError(field, None, "a server that encrypts needs a key and its certificate")
+    if certificate is None:
+        raise ConfigError("certificate", None, "a server that encrypts needs a key and its certificate")
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
         pair = key.read_bytes(), certificate.read_bytes()

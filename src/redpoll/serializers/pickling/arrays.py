@@ -14,7 +14,19 @@ from collections.abc import Iterator
 from pickle import PickleBuffer
 from typing import Any, Final
 
-__all__ = ["PLAIN", "ArrayError", "array", "check_text", "describe", "dtype", "numpy", "objects", "scalar", "take"]
+__all__ = [
+    "PLAIN",
+    "ArrayError",
+    "NoNumPyError",
+    "array",
+    "check_text",
+    "describe",
+    "dtype",
+    "numpy",
+    "objects",
+    "scalar",
+    "take",
+]
 
 PLAIN: Final = re.compile(r"[<>|=][biufcmMSUV][0-9]{1,9}(\[[0-9]{0,9}[a-zA-Z]{1,2}\])?")
 _LARGEST: Final = 2**62
@@ -29,15 +41,22 @@ class ArrayError(ValueError):
     """An array or a dtype that is not carried, or not what it says."""
 
 
+class NoNumPyError(ArrayError):
+    """There is an array, and the program has not imported NumPy."""
+
+    def __init__(self) -> None:
+        super().__init__("it holds NumPy's arrays, and this program has not imported numpy")
+
+
 def numpy() -> Any:
     """The module.
 
     Raises:
-        ArrayError: The program has not imported it.
+        NoNumPyError: The program has not imported it.
     """
     found = sys.modules.get("numpy")
     if found is None:
-        raise ArrayError("it holds NumPy's arrays, and this program has not imported numpy")
+        raise NoNumPyError
     return found
 
 

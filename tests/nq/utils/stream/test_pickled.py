@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import decimal
 import pickle
+import subprocess
+import sys
 import tracemalloc
 import types
 import uuid
@@ -19,6 +21,7 @@ from redpoll import serializers
 from redpoll.errors import ConfigError, DecodeError, EncodeError
 from redpoll.nq import PickleSerializer, PicklingError, Stream, UnpicklingError
 from redpoll.nq.utils.stream import parts
+from tests.cli.support import environment
 from tests.serializers.pickling.acts import heard
 from tests.serializers.pickling.attacks import ARRAYS, ATTACKS
 from tests.serializers.pickling.streams import body, call, named, text
@@ -309,3 +312,17 @@ def test_attacks(name: str, serializer: PickleSerializer, acts: list[str]) -> No
         tracemalloc.stop()
     assert not acts
     assert peak < 250 * len(attack) + 2_000_000
+
+
+@pytest.mark.parametrize("value", [np.arange(5), [np.arange(5)]], ids=["alone", "in a list"])
+def test_arrays_are_read_by_a_program_that_has_not_imported_numpy(value: Any) -> None:
+    """It is imported then, where it is installed: net-queue's users need not do so either."""
+    program = (
+        "import sys\n"
+        "from redpoll.nq import PickleSerializer, Stream\n"
+        "assert 'numpy' not in sys.modules\n"
+        "print(PickleSerializer().load(Stream.frombuffer(sys.stdin.buffer.read())))\n"
+    )
+    body = bytes(parts(PickleSerializer().dump(value)))
+    done = subprocess.run([sys.executable, "-c", program], input=body, capture_output=True, env=environment())
+    assert done.stdout.decode().strip() == str(value), done.stderr.decode()

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 from redpoll.errors import ConfigError, DecodeError, EncodeError
 from redpoll.nq.utils.stream.view import Stream
 from redpoll.serializers import Buffer, Encoded, Parts, allow_by_name
 from redpoll.serializers.pickling.allow import collect
+from redpoll.serializers.pickling.arrays import NoNumPyError
 from redpoll.serializers.pickling.reading import RefusedNameError, read
 from redpoll.serializers.pickling.writing import write
 
@@ -118,11 +121,21 @@ class PickleSerializer:
         if body.readonly:
             body = memoryview(bytearray(body))
         try:
-            return read(body, self._allowed, self._load)
+            return self._read(body)
         except RefusedNameError as error:
             raise UnpicklingError(_NAME, str(error), error.hint.replace("pickle", "PickleSerializer", 1)) from error
         except Exception as error:
             raise UnpicklingError(_NAME, str(error) or type(error).__name__) from error
+
+    def _read(self, body: memoryview) -> Any:
+        try:
+            return read(body, self._allowed, self._load)
+        except NoNumPyError:
+            # net-queue's users get arrays without having imported anything.
+            if find_spec("numpy") is None:
+                raise
+            import_module("numpy")
+            return read(body, self._allowed, self._load)
 
 
 class _Asked(Mapping[tuple[str, str], Any]):
