@@ -84,6 +84,8 @@ class ServerStation(Station):
         if session is None:
             session = self.sessions[peer_id] = Session(self, peer_id, self.options.connection)
             self.began(session)
+        # Its end is nobody else's where messages are held until they are got.
+        self._loop.call_soon(message.release)
         # What is put for it follows the answer.
         self._loop.call_soon(self._answered, session, peer)
         return say_hello(Purpose.SERVER)

@@ -154,7 +154,11 @@ class Session:
             for out in self.peer.queue:
                 if isinstance(out, Copy) and out.session is self and out.untouched:
                     return out
-        return next((copy for copy in self._waiting if copy.untouched), None)
+        waiting = self._waiting
+        while waiting and waiting[0].stage == _ENDED:
+            waiting.popleft()
+            self._tombstones -= 1
+        return next((copy for copy in waiting if copy.untouched), None)
 
     def _send(self, copy: Copy) -> None:
         peer = self.peer
@@ -172,8 +176,11 @@ class Session:
         """Withdraw a put of which nothing was sent; False if it is too late."""
         if not copy.untouched:
             return False
-        self._take_out(copy)
+        if copy.number:
+            self._take_out(copy)
+        # Else it has not come here yet, and nobody counts it.
         copy.stage = _ENDED
+        copy.let_go()
         copy.withdrawn()  # type: ignore[attr-defined]  # each kind of future has it
         copy.leave(None, withdrawn=True)
         return True
