@@ -118,6 +118,8 @@ PROGRAM = """
 import asyncio, gc, os, sys, threading
 from redpoll import Message, UsageError
 from redpoll.nq.grpc.carrier import GrpcCarrier
+
+GrpcCarrier()  # before the tests' own modules import grpc
 from tests.nq.grpc.support import echo, make
 
 ready = threading.Event()
