@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import threading
@@ -153,7 +152,6 @@ print("status", status)
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("child", ["os._exit(0)", "gc.collect(); sys.exit(0)", "sys.exit(refused())"])
 def test_a_child_of_a_process_that_uses_it(child: str) -> None:
     """A process forked beside links ends as any other, and the links go on; it is told if it would use gRPC."""
