@@ -179,7 +179,7 @@ class Communicator:
             copy = ThreadCopy(handover)
             copy.load(session, body, group)
             copies.append(copy)
-        group.assemble(tuple(copies), ConnectionAbortedError(self.id) if house.closed else None)
+        group.assemble(tuple(copies), ConnectionAbortedError(self.id) if station.closing else None)
         if copies:
             handover.post(station.submit, (tuple(copies),), group)
         return group

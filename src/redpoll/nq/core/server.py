@@ -68,6 +68,8 @@ class ServerStation(Station):
     def _hello(self, message: Received[Any]) -> Any:
         problem = read_hello(message.data, Purpose.CLIENT)
         peer = message.link.peer
+        if peer is not None and peer.identity == self.id.bytes:
+            problem = "it has the id of the server"
         if problem is not None or peer is None or peer.identity is None:
             message._refuse(Refused.code, problem or "it is gone")
             return None
