@@ -136,7 +136,8 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_admission.py::test_what_comes_before_it_is_known_whose_it_is"
         ],
         "how long a link is kept that was not let in, to tell it": [
-            "node/test_authorization.py::test_what_is_written_to_who_is_not_let_in"
+            "node/test_authorization.py::test_what_is_written_to_who_is_not_let_in",
+            "node/test_fencing.py::test_a_fenced_run_that_does_not_close_is_closed",
         ],
         "tracebacks of an `authorize` that raises": ["node/test_authorization.py::test_an_exception_is_a_no"],
         "cancels over a link whose peer is not known yet": [
@@ -150,8 +151,26 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         ],
         "peers remembered after their last link, with outcomes": [
             "node/test_absent.py::test_a_peer_is_remembered_for_its_time",
+            "node/test_absent.py::test_a_session_makes_it_longer",
             "node/test_absent.py::test_the_longest_absent_go_first",
             "node/test_absent.py::test_outcomes_are_bounded_in_all",
+        ],
+        "how long messages wait for a link that was lost": [
+            "node/test_sessions.py::test_its_time_ends_it",
+            "test_config.py::test_a_session_lasts_a_day_at_most",
+        ],
+        "peers whose sessions wait for a link": [
+            "node/test_sessions.py::test_sessions_without_a_link_are_bounded",
+            "node/test_sessions.py::test_sessions_of_one_host_are_bounded",
+        ],
+        "how long a link may take to show the secret that it announced": [
+            "node/test_sessions.py::test_a_secret_that_never_comes_holds_nothing_up"
+        ],
+        "runs of a peer's node that lost their place": [
+            "wire/test_session.py::test_runs_that_lost_their_place_are_bounded"
+        ],
+        "addresses where another run of this node took its place": [
+            "node/test_sessions.py::test_places_where_it_was_fenced_are_bounded"
         ],
         "requests to libchirp that were given up, whose answers may still come": [
             "wire/test_requests.py::test_given_up",
@@ -206,6 +225,14 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "how long a link may be idle": ["transport/test_connection.py::test_an_idle_link_is_closed_and_made_again"],
         "how long a redpoll peer may be silent": [
             "transport/test_liveness.py::test_a_frozen_peer_is_suspect_and_then_lost"
+        ],
+        "what is under way to one end of a link over MQTT": [
+            "nq/mqtt/test_survival.py::test_who_does_not_read_holds_up_its_writer_alone",
+            "nq/mqtt/test_mux.py::test_no_more_goes_out_than_is_allowed",
+            "nq/mqtt/test_mux.py::test_many_links_share_what_may_be_under_way",
+        ],
+        "answers over MQTT to strangers, while the broker takes none": [
+            "nq/mqtt/test_mux.py::test_strangers_are_not_answered_without_end"
         ],
         "puts of the queue facade for one peer that are not confirmed": [
             "nq/test_limits.py::test_puts_that_nobody_takes",

@@ -46,6 +46,7 @@ DEFAULTS = {
     "keepalive": 5.0,
     "dial": "retry",
     "resume": None,
+    "secret": None,
     "cancel_handlers": False,
     "answer_libchirp": True,
     "max_message_size": 104_857_600,
@@ -246,9 +247,23 @@ def test_any_other_identity_is_taken() -> None:
     assert Config(identity=bytes(15) + b"\x01").identity == bytes(15) + b"\x01"
 
 
-def test_what_is_not_available_says_so() -> None:
-    """The options of a later release are refused, and the text says that they are not in this one."""
-    assert _refused(resume=5.0) == "resume=5.0: a session that survives its link is not available in this release"
+@pytest.mark.parametrize("resume", [0, -1.0, 86_401.0, "5", True])
+def test_a_session_lasts_a_day_at_most(resume: Any) -> None:
+    """A time above 0 and at most a day, or None, is taken; nothing else."""
+    assert "must be" in _refused(resume=resume)
+    assert Config(resume=86_400.0).resume == 86_400.0
+
+
+@pytest.mark.parametrize("secret", [b"0123456789abcde", b"0123456789abcdefg", "0123456789abcdef", bytearray(16)])
+def test_a_secret_is_16_bytes_and_is_not_shown(secret: Any) -> None:
+    """A secret of another length or type is refused; no text has it, nor that of one that is taken."""
+    with pytest.raises(ConfigError, match=r"^secret=.*must be") as caught:
+        Config(secret=secret)
+    assert (caught.value.field, caught.value.value) == ("secret", "hidden")
+    assert "89ab" not in str(caught.value)
+    config = Config(secret=b"0123456789abcdef")
+    assert "89ab" not in repr(config)
+    assert config == Config(secret=b"0123456789abcdef") != Config()
 
 
 class _Own:

@@ -22,6 +22,7 @@ from redpoll.errors import (
     DialFailed,
     EncodeError,
     Expired,
+    Fenced,
     HandlerFailed,
     LinkError,
     MessageTooLarge,
@@ -70,6 +71,13 @@ TEXTS: list[tuple[RedpollError, str]] = [
     (DialFailed(None, "no route"), "cannot connect: no route"),
     (PeerLost(HERE, "closed by the peer"), "lost the peer 127.0.0.1:2998: closed by the peer"),
     (PeerLost(None, "closed by the peer"), "lost the peer: closed by the peer"),
+    (
+        Fenced(HERE),
+        (
+            "lost the peer 127.0.0.1:2998: another run of this node took its place there"
+            " (give each node that runs an identity of its own)"
+        ),
+    ),
     (ProtocolError("type 0x40", "::1"), "protocol error with ::1: type 0x40"),
     (ProtocolError("type 0x40"), "protocol error: type 0x40"),
     (TLSError("no certificate", HERE), "TLS failed with 127.0.0.1:2998: no certificate"),
@@ -142,6 +150,7 @@ TREE = {
     LinkError: (RedpollError, ConnectionError),
     DialFailed: (LinkError,),
     PeerLost: (LinkError,),
+    Fenced: (PeerLost,),
     ProtocolError: (LinkError,),
     TLSError: (LinkError,),
     NotAuthorized: (LinkError,),

@@ -32,6 +32,8 @@ def test_the_counters_are_the_ones_that_were_promised() -> None:
             "reconnects",
             "errors",
             "conflicts",
+            "resumed",
+            "resent",
         ],
         0,
     )

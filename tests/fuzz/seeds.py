@@ -151,6 +151,9 @@ def _streams() -> dict[str, bytes]:
         "cancel-hard": (ANNOUNCED, hello + frame(CANCEL, 1, b"\1")),
         "cancel-before-the-peer-is-known": (BARE, opening + hello + frame(CANCEL, 1)),
         "session": (ANNOUNCED, frame(SESSION, 0, b"a secret")),
+        "session-shown": (ANNOUNCED, frame(SESSION, 0, b"\4\1\0\0\0\5" + bytes(16)) + hello),
+        "session-shown-twice": (ANNOUNCED, frame(SESSION, 0, b"\4\1\0\0\0\5") * 2 + frame(SESSION, 0, b"\5")),
+        "session-cut-off": (ANNOUNCED, frame(SESSION, 0, b"\4\1\0\0\0\5" + bytes(15))),
         "unknown-type": (ANNOUNCED, frame(0x44, 0)),
         "announcement-of-libchirp": (ANNOUNCED, frame(ANNOUNCE, 1)),
         "acknowledgement-that-asks-for-one": (ANNOUNCED, frame(ACK | REQ_ACK, 1)),
@@ -215,7 +218,21 @@ def _scripts() -> dict[str, bytes]:
         "queue-handed-over": _script(("vanish", 0), send, send, ("take_queue",), redpoll_link, ("take_queue",)),
         "messages-served": _script(*[("message", REQ_ACK, serial, 2, 0) for serial in range(4)], ("serve_all",)),
         "inbox-refused": _script(*[("message", REQ_ACK, serial, 2, 0) for serial in range(4)], ("refuse_waiting",)),
+        "session-resumed": _resumed(
+            send, large, request, ("vanish", 0), redpoll_link, ("take",), ("acknowledge", 0, 0)
+        ),
+        "session-of-another-run": _resumed(
+            send, ("send", 0x21, 3), ("vanish", 0), send, plain_link, ("announce", 4, 1, 100, 1, 0), ("show", 9, 0)
+        ),
+        "session-shown": _script(("show", 5, 0), ("show", 5, 0), ("show", 0x45, 0), redpoll_link, ("show", 4, 1)),
+        "session-over": _resumed(send, send, ("vanish", 0), ("wait", 6), send, ("fail_queue", 0)),
     }
+
+
+def _resumed(*steps: tuple[Any, ...]) -> bytes:
+    """A script of a node with a session: a bit of its first byte says so."""
+    script = _script(*steps)
+    return bytes([script[0] | 0x40]) + script[1:]
 
 
 def _blocks() -> dict[str, bytes]:

@@ -6,9 +6,11 @@ import asyncio
 
 import pytest
 
+from redpoll.config import MAX_RESUME
 from redpoll.node import absent
 from redpoll.node.absent import Absent
 from redpoll.wire.peer import Peer
+from redpoll.wire.session import of
 from tests.node.support import until
 from tests.wire.support import REQ_ACK, add_link, feed, frame, make_peer
 
@@ -43,6 +45,23 @@ async def test_a_peer_is_remembered_for_its_time() -> None:
     await until(lambda: forgotten, "its end")
     assert forgotten == [peer]
     assert peer not in gone
+
+
+async def test_a_session_makes_it_longer() -> None:
+    """Who said that its session lasts a time is remembered for so much longer, up to a day."""
+    gone, forgotten = remembering(0.01)
+    loop = asyncio.get_running_loop()
+    patient, endless, other = known(), known(), known()
+    of(patient).seconds = 100
+    of(endless).seconds = 2**32 - 1
+    for peer in (patient, endless, other):
+        gone.add(peer)
+    await until(lambda: forgotten, "the end of the one without")
+    assert forgotten == [other]
+    left = [gone._peers[peer][1].when() - loop.time() for peer in (patient, endless)]
+    assert 99 < left[0] < 101
+    assert MAX_RESUME - 1 < left[1] < MAX_RESUME + 1
+    gone.clear()
 
 
 async def test_a_peer_without_outcomes_is_not_remembered() -> None:

@@ -7,6 +7,7 @@ import pytest
 from redpoll.address import Address
 from redpoll.node.routes import Claim
 from redpoll.wire.attachment import attach
+from redpoll.wire.session import Shown
 from tests.node.book import (
     ELSEWHERE,
     NAME,
@@ -65,6 +66,17 @@ def test_the_same_certificate_where_this_node_dialled(routes: Book) -> None:
     target.certificate = shown("a")
     assert routes.accept(link(ONE, epoch=8), certificate=shown("a")) == (target, Claim.TO_PROVE)
     assert routes.accept(link(ONE), certificate=shown("a")) == (target, Claim.PLAIN)
+
+
+@pytest.mark.parametrize(("seconds", "claim"), [(0, Claim.PLAIN), (30, Claim.TO_PROVE)])
+def test_who_sends_again_waits_for_the_older_link(routes: Book, seconds: int, claim: Claim) -> None:
+    """Where this node dialled, a link whose node sends again what it lost is proven first: the older may bring it yet."""
+    target = routes.known(THERE)
+    routes.dial(link(ONE, dialled=True), target)
+    target.certificate = shown("a")
+    newer = link(ONE)
+    newer.shown = Shown(seconds)
+    assert routes.accept(newer, certificate=shown("a")) == (target, claim)
 
 
 def test_the_same_run_wherever_it_is(routes: Book) -> None:

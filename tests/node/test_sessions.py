@@ -3,69 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+import random
 from typing import Any
 
 import pytest
 
-from redpoll import Closed, Message, NoAnswer, Node, NotConfirmed, NotSent, PeerLost, RedpollError
-from redpoll.errors import Fenced
+from redpoll import TLS, Message, NoAnswer, NotConfirmed, NotSent, PeerLost
 from redpoll.node import sessions as sessions_module
-from redpoll.node.peers import Peers
 from redpoll.testing import FaultProxy
+from redpoll.testing.certificates import Certificates
 from redpoll.testing.plugin import FaultsFactory
-from redpoll.wire.peer import Peer
 from tests.interop.raw import Frame, RawLink, raw_listener
+from tests.node.resuming import IDENTITY, PATIENT, SECRET, Told, announcing, crash, peers_of
 from tests.node.support import Inbox, Proxy, elapse, make, raw_accepting, raw_dialling, settle, to, turns, until, within
-from tests.wire.support import NOOP, REQ_ACK, SESSION
+from tests.wire.support import REQ_ACK, SESSION
 
 pytestmark = pytest.mark.asyncio
-
-IDENTITY = b"I" * 16
-SECRET = b"S" * 16
-OTHER = b"T" * 16
-PATIENT: dict[str, Any] = {"resume": 30.0, "timeout": None}
-
-
-class Told(Node[Any]):
-    """A node that notes what it is told of sessions."""
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        self.told: list[str] = []
-        self.errors: list[RedpollError] = []
-        super().__init__(*args, **options)
-
-    def _session_began(self, peer: Peer, renewed: bool) -> None:
-        self.told.append("renewed" if renewed else "began")
-
-    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
-        self.told.append("ended")
-        self.errors.append(error)
-
-
-def peers_of(node: Node[Any]) -> Peers:
-    return node._peers
-
-
-async def crash(node: Node[Any]) -> None:
-    """Let a node end as its process does when it is killed: without a word."""
-    peers = peers_of(node)
-    peers.closing = Closed("node")
-    for connection in list(peers.connections):
-        connection.give_up(PeerLost(None, "killed"))
-    await node.stop(drain=0)
-
-
-@asynccontextmanager
-async def killed(node: Node[Any]) -> AsyncIterator[Node[Any]]:
-    """A node that is killed at the end."""
-    await node.start()
-    try:
-        yield node
-    finally:
-        await crash(node)
-
 
 # What waits for the next link
 
@@ -177,6 +130,18 @@ async def test_a_stop_ends_it() -> None:
         assert len(peers_of(node).sessions) == 0
 
 
+async def test_a_link_that_is_lost_while_its_node_closes() -> None:
+    """No session begins to wait when the node closes: nothing is left of it."""
+    async with make(lambda _: None) as server:
+        node = Told(resume=30.0, timeout=None)
+        await node.start()
+        await node.ready(server.address)
+        await crash(node)
+        assert node.told == ["began", "ended"]
+        assert len(peers_of(node).sessions) == 0
+        assert not any(peer.resuming for peer in node.peers)
+
+
 async def test_its_time_ends_it() -> None:
     """After `resume` seconds what was in flight is not confirmed, and what waited was not sent, for want of a link."""
     inbox = Inbox(hold=True)
@@ -284,169 +249,26 @@ async def test_nothing_is_done_twice_through_many_cuts(redpoll_faults: FaultsFac
             assert client.stats().resumed > 0
 
 
-# Another run of the node
-
-
-async def test_a_new_run_fails_what_was_in_flight_to_the_former() -> None:
-    """When a listener was started again, what was in flight is not confirmed, and what was not begun goes to the new run."""
-    inbox, after = Inbox(hold=True), Inbox()
-    node = Told(resume=30.0, timeout=None)
-    async with node:
-        server = make(inbox, window=1, identity=IDENTITY)
-        async with killed(server):
-            port = server.address.port
-            first = node.send(to(server, b"in flight"))
-            second = node.send(to(server, b"not begun"))
-            await inbox.holds(1)
-        await until(lambda: any(peer.resuming for peer in node.peers), "the end of the link")
-        async with Node(after, port=port, identity=IDENTITY):
-            await within(second)
-            with pytest.raises(NotConfirmed, match="started again"):
-                await within(first)
-            assert after.begun == [b"not begun"]
-            assert node.told == ["began", "renewed"]
-
-
-async def test_a_client_that_was_killed_takes_its_place_again() -> None:
-    """A client with its identity and secret is known again: replies to its former run fail, in order, new ones arrive."""
-    server_inbox, client_inbox = Inbox(), Inbox()
-    server = Told(server_inbox, port=0, resume=30.0, timeout=None)
-    options: dict[str, Any] = {"listen": False, "identity": IDENTITY, "secret": SECRET, "resume": 30.0}
-    failed: list[str] = []
-    async with server:
-        async with killed(Node(Inbox(hold=True), **options)) as first:
-            await within(first.send(to(server, b"hello")))
-            (hello,) = server_inbox.messages
-            in_flight = [server.send(hello.reply(b"in flight")) for _ in range(2)]
-            await until(lambda: server.stats().in_flight == 2, "them to be written")
-        await until(lambda: any(peer.resuming for peer in server.peers), "the end of the link")
-        waiting = server.send(hello.reply(b"for the former run"))
-        for name, future in (("first", in_flight[0]), ("second", in_flight[1]), ("third", waiting)):
-            future.add_done_callback(lambda _, name=name: failed.append(name))  # type: ignore[misc]
-        async with Node(client_inbox, **options) as second:
-            await within(second.send(to(server, b"hello again")))
-            await settle(*in_flight, waiting)
-            assert [type(each.exception()) for each in (*in_flight, waiting)] == [NotConfirmed, NotConfirmed, NotSent]
-            assert failed == ["first", "second", "third"]
-            assert "started again" in str(waiting.exception())
-            again = server_inbox.messages[1]
-            await within(server.send(again.reply(b"welcome")))
-            assert client_inbox.begun == [b"welcome"]
-            assert server.told == ["began", "renewed"]
-            assert server.stats().conflicts == 0
-
-
-@pytest.mark.parametrize("resume", [None, 30.0])
-async def test_an_older_self_is_fenced(resume: float | None) -> None:
-    """A newer run with the secret takes over though the older one lives; that one is told, and does not come back."""
-    inbox = Inbox()
-    options: dict[str, Any] = {"listen": False, "identity": IDENTITY, "secret": SECRET, "resume": resume}
-    older = Told(lambda _: None, **options)
-    async with make(inbox, resume=resume) as server, older, make(**options) as newer:
-        await within(older.send(to(server, b"older")))
-        await within(newer.send(to(server, b"newer")))
-        await until(lambda: older.told == ["began", "ended"], "the word")
-        assert isinstance(older.errors[0], Fenced)
-        with pytest.raises(NotSent) as caught:
-            await within(older.send(to(server, b"older again")))
-        assert isinstance(caught.value.__cause__, Fenced)
-        with pytest.raises(Fenced, match="another run of this node"):
-            await within(older.ready(server.address))
-        await within(newer.send(to(server, b"newer again")))
-        assert inbox.begun == [b"older", b"newer", b"newer again"]
-        assert server.stats().connections == 1
-        assert newer.stats().reconnects == 0
-
-
-async def test_a_fenced_run_that_was_not_told_is_told_when_it_comes() -> None:
-    """An older run whose link was lost before it could be told is not let in again: the newer one keeps its place."""
-    inbox = Inbox()
-    options: dict[str, Any] = {"listen": False, "identity": IDENTITY, "secret": SECRET, **PATIENT}
-    older = Told(lambda _: None, **options)
-    async with make(inbox) as server, Proxy(server.address) as proxy, older, make(**options) as newer:
-        await within(older.send(Message(b"older", proxy.address)))
-        proxy.answers.clear()
-        await within(newer.send(to(server, b"newer")))
-        await proxy.cut()
-        await until(lambda: not older.stats().connections, "the end of the link")
-        sending = older.send(Message(b"older again", proxy.address))
-        proxy.answers.set()
-        with pytest.raises(NotSent) as caught:
-            await within(sending)
-        assert isinstance(caught.value.__cause__, Fenced)
-        await within(newer.send(to(server, b"newer again")))
-        assert inbox.begun == [b"older", b"newer", b"newer again"]
-
-
-@pytest.mark.parametrize("secret", [OTHER, None])
-async def test_another_secret_is_another_peer(secret: bytes | None) -> None:
-    """Who claims the identity with another secret, or none, is a peer of its own, and a conflict; the first one stays."""
-    inbox = Inbox()
-    first = make(listen=False, identity=IDENTITY, secret=SECRET)
-    claimant = make(listen=False, identity=IDENTITY, secret=secret)
-    async with make(inbox) as server, first, claimant:
-        await within(first.send(to(server, b"first")))
-        await within(claimant.send(to(server, b"claimant")))
-        await within(first.send(to(server, b"first again")))
-        assert inbox.begun == [b"first", b"claimant", b"first again"]
-        assert server.stats().conflicts == 1
-        assert first.stats().reconnects == 0
-        one, other, again = (message.link.peer for message in inbox.messages)
-        assert one is again
-        assert one is not other
-
-
-@pytest.mark.parametrize("secret", [OTHER, None])
-async def test_what_waits_for_one_is_not_for_a_claimant(secret: bytes | None) -> None:
-    """While a session goes on without a link, who comes with another secret gets nothing of what waits."""
-    inbox, stolen, own = Inbox(), Inbox(), Inbox()
-    options: dict[str, Any] = {"listen": False, "identity": IDENTITY, "resume": 30.0, "secret": SECRET}
-    async with make(inbox, **PATIENT) as server:
-        async with killed(Node(own, **options)) as first:
-            await within(first.send(to(server, b"hello")))
-        await until(lambda: any(peer.resuming for peer in server.peers), "the end of the link")
-        waiting = server.send(inbox.messages[0].reply(b"for the first alone"))
-        async with Node(stolen, listen=False, identity=IDENTITY, secret=secret) as claimant:
-            await within(claimant.send(to(server, b"mine")))
-            await turns()
-            assert not waiting.done()
-        assert stolen.begun == []
-        waiting.cancel()
-
-
-async def test_nobody_is_shown_the_secret_itself() -> None:
-    """Each node is shown a secret of its own, the same each time: what one was shown proves nothing to another."""
-    async with make(secret=SECRET, listen=False) as node, raw_listener() as one, raw_listener() as other:
-        shown = []
-        for listener, identity in ((one, b"A" * 16), (other, b"B" * 16), (one, b"A" * 16)):
-            message = Message(b"x", f"127.0.0.1:{listener.port}")
-            sending = node.send(message, timeout=None)
-            async with raw_accepting(listener, identity=identity) as link:
-                frame = await link.read_frame()
-                assert frame.kind == SESSION
-                assert (frame.data[:2], len(frame.data)) == (b"\x04\x01", 22)
-                shown.append(frame.data[6:])
-                sending.cancel()
-        assert shown[0] == shown[2] != shown[1]
-        assert SECRET not in shown
-        assert SECRET.hex() not in repr(node.config)
-        assert repr(SECRET) not in repr(node.config)
-
-
-async def test_without_resume_no_byte_differs() -> None:
-    """A node with neither `resume` nor `secret` says nothing of sessions, and libchirp hears nothing of them of any."""
-    async with (
-        make(listen=False, timeout=None) as node,
-        make(listen=False, **PATIENT) as patient,
-        raw_listener() as listener,
-    ):
-        message = Message(b"x", f"127.0.0.1:{listener.port}")
-        node.send(message)
-        async with raw_accepting(listener) as link:
-            assert (await link.read_frame()).kind & ~0x40 == REQ_ACK
-        patient.send(message)
-        async with raw_accepting(listener, redpoll=False) as link:
-            assert (await link.read_frame()).kind == REQ_ACK
+@pytest.mark.parametrize("encrypted", [False, True])
+async def test_both_ends_may_dial(redpoll_pki: Certificates, encrypted: bool) -> None:
+    """Two nodes that dial each other, and lose a link here and there, have one session, and nothing is done twice."""
+    here, there = Inbox(), Inbox()
+    chance = random.Random(4711)
+    names = ("one", "other")
+    tls = [{"tls": TLS(certificate=redpoll_pki.issue(name)), "encryption": True} if encrypted else {} for name in names]
+    async with make(here, **PATIENT, **tls[0]) as one, make(there, **PATIENT, **tls[1]) as other:
+        sends: list[asyncio.Future[None]] = []
+        for number in range(300):
+            data = b"%d" % number
+            sends += [one.send(to(other, data)), other.send(to(one, data))]
+            connections = [*peers_of(one).connections, *peers_of(other).connections]
+            if number % 15 == 14 and connections:
+                chance.choice(connections).fail(PeerLost(None, "cut"))
+            await turns(chance.randrange(8))
+        await within(asyncio.gather(*sends))
+        assert here.begun == there.begun == [b"%d" % number for number in range(300)]
+        assert one.stats().conflicts == other.stats().conflicts == 0
+        assert one.stats().resumed > 0
 
 
 # Bounds
@@ -521,9 +343,16 @@ async def test_a_secret_that_is_promised_and_not_shown_holds_nothing_up() -> Non
             link.close()
 
 
-def announcing(*, flags: int, epoch: int = 77) -> bytes:
-    fields = b"\xf2r\x01" + bytes([flags]) + b"\0\1\0\0\0\x40\0\x40\0\1\x90\0"
-    return Frame(fields, epoch, NOOP).encode()
+async def test_a_secret_that_never_comes_holds_nothing_up() -> None:
+    """Who said that it shows a secret and says nothing shows none, once `handshake_timeout` is over."""
+    async with make(Inbox(), handshake_timeout=0.2) as server:
+        link = await RawLink.dial("127.0.0.1", server.address.port)
+        try:
+            link.write(b"\0\0" + IDENTITY + announcing(flags=0x03))
+            await until(lambda: server.peers, "its peer")
+            assert [peer.identity for peer in server.peers] == [IDENTITY]
+        finally:
+            link.close()
 
 
 async def test_requests_that_were_answered_are_not_answered_again() -> None:

@@ -219,6 +219,7 @@ def _anywhere(request: pytest.FixtureRequest) -> nq.NetworkLocation:
 #: Where the ends of a test meet, by protocol: at a port of their own, or at what a fixture of that protocol gives.
 PLACES: dict[str, Callable[[pytest.FixtureRequest], nq.NetworkLocation]] = {
     "tcp": _anywhere,
+    "grpc": _anywhere,
 }
 
 
@@ -274,5 +275,6 @@ class World:
         """Close everything."""
         for end in reversed(self._ends):
             end.close(0, flush=False)
+        self._ends.clear()  # the library of gRPC keeps two sockets as long as there is any object of it
         if self._loop is not None:
             self._loop.end()

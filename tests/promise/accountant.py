@@ -24,6 +24,9 @@ PATIENCE = 60.0
 #: Random faults, rough enough that a connection lives for a second; silence is found by the nodes' keepalive.
 CHAOS = Chaos(interval=(0.01, 0.15), silence=0.01, fin=0.04, rst=0.08)
 
+#: The same for sessions, which are about lost links: a connection lives for a fifth of a second.
+CUTS = Chaos(interval=(0.01, 0.05), silence=0.005, fin=0.06, rst=0.1)
+
 
 @dataclass(frozen=True)
 class Run:
@@ -34,20 +37,23 @@ class Run:
         kills: How often the receiver is killed and started again.
         retry: Of each send.
         seed: From which all chance comes.
+        resume: How long the sessions of both ends last.
     """
 
     count: int
     kills: int
     retry: int
     seed: int
+    resume: float | None = None
 
 
 @dataclass
 class Books:
-    """What both ends wrote: lines of process, number and word."""
+    """What both ends wrote: lines of process, number and word; and how many connections there were."""
 
     sender: list[tuple[int, int, str]]
     receiver: list[tuple[int, int, str]]
+    connections: int = 0
 
     def outcomes(self) -> dict[int, str]:
         """How each send ended; a number that stands there twice is an error of the sender."""
@@ -76,6 +82,14 @@ class Books:
             anywhere = Counter(number for _, number, word in self.receiver if word == "begun")
             assert not [number for number, count in anywhere.items() if count > 1], "it ran twice without a retry"
 
+    def check_sessions(self, run: Run) -> None:
+        """Hold the books against what a session promises, where the receiver lived all the time."""
+        failed = {number: word for number, word in self.outcomes().items() if word not in {"ok", "refused"}}
+        assert not failed, "a send failed in a session that went on"
+        begun = [number for _, number, word in self.receiver if word == "begun" and number <= run.count]
+        assert begun == sorted(begun), "handlers did not begin in the order of the sends"
+        assert begun == list(range(1, run.count + 1)), "a message was lost, or handled twice"
+
 
 def read_log(path: Path) -> list[tuple[int, int, str]]:
     """The lines of a log."""
@@ -90,9 +104,11 @@ async def keep_books(run: Run, folder: Path) -> Books:
     port = free_port()
     pause = 0.2 if run.count < 10_000 else 0.05
     options = Options(str(handled), port=port, seed=run.seed, count=run.count, retry=run.retry, pause=pause)
+    options = replace(options, resume=run.resume, hurry=run.resume is None)
+    chaos = CHAOS if run.resume is None else CUTS
     async with contextlib.AsyncExitStack() as stack:
         receiver = await _started(stack, "receiver", options, "ready")
-        proxy = await stack.enter_async_context(FaultProxy(f"127.0.0.1:{port}", seed=run.seed, chaos=CHAOS))
+        proxy = await stack.enter_async_context(FaultProxy(f"127.0.0.1:{port}", seed=run.seed, chaos=chaos))
         sender = await _started(stack, "sender", replace(options, log=str(sent), addresses=(str(proxy.address),)))
         moments = sorted(chance.randrange(1, run.count) for _ in range(run.kills))
         for number, moment in enumerate(moments):
@@ -105,7 +121,7 @@ async def keep_books(run: Run, folder: Path) -> Books:
         print(proxy.stats())
         await _finished(sender)
         await _stopped(receiver)
-    return Books(read_log(sent), read_log(handled))
+    return Books(read_log(sent), read_log(handled), proxy.stats().connections)
 
 
 async def restart_in_turn(count: int, workers: int, folder: Path) -> Books:

@@ -53,6 +53,7 @@ class Options:
         open: How many sends are open at a time.
         pause: Seconds between two sends of one of these, at most: the faults need time to happen.
         hurry: Whether a send may have less than `timeout`, down to nothing, and may be cancelled.
+        resume: How long the sessions of both nodes last; then sends have no time of their own, and none is in fragments.
     """
 
     log: str
@@ -65,6 +66,7 @@ class Options:
     open: int = 64
     pause: float = 0.2
     hurry: bool = True
+    resume: float | None = None
 
     def encode(self) -> str:
         """For the command line."""
@@ -97,7 +99,7 @@ async def receive(options: Options) -> None:
             return
         log.write(pid, number, "ended")
 
-    async with Node(handler, port=options.port, slots=8, keepalive=KEEPALIVE) as node:
+    async with Node(handler, port=options.port, slots=8, keepalive=KEEPALIVE, resume=options.resume) as node:
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, _stop, node)
         print("ready", flush=True)
         await node.serve_forever()
@@ -115,7 +117,7 @@ async def send(options: Options) -> None:
     """Send the messages and note how each send ended; then, when told to, a last few that must all succeed."""
     log = Log(options.log)
     chance = random.Random(f"{options.seed} sender")
-    async with Node(listen=False, keepalive=KEEPALIVE) as node:
+    async with Node(listen=False, keepalive=KEEPALIVE, resume=options.resume) as node:
         numbers = iter(range(1, options.count + 1))
         await asyncio.gather(*[_send_each(node, numbers, options, log, chance) for _ in range(options.open)])
         print("sent", flush=True)
@@ -137,10 +139,15 @@ def _message(number: int, size: int, options: Options) -> Message[bytes]:
 async def _send_each(node: Node[Any], numbers: Any, options: Options, log: Log, chance: random.Random) -> None:
     for number in numbers:
         size = chance.choices([0, 200, 20_000, 200_000, 3_000_000], [50, 30, 17, 2, 0.2])[0]
+        timeout = None
+        if options.resume is None:
+            timeout = options.timeout * (chance.random() if options.hurry else 1.0)
+        else:
+            size = min(size, 200_000)
         sending = node.send(
             _message(number, size, options),
             retry=options.retry,
-            timeout=options.timeout * (chance.random() if options.hurry else 1.0),
+            timeout=timeout,
         )
         if options.hurry and chance.random() < 0.02:
             asyncio.get_running_loop().call_later(chance.random() * 0.05, sending.cancel)

@@ -92,6 +92,18 @@ async def test_writing_pauses_above_the_mark_and_goes_on_below() -> None:
     assert carried.protocol.told == ["pause", "resume"]
 
 
+async def test_a_large_part_is_cut_where_its_own_size_says() -> None:
+    """Whatever small parts stand before it; they count up to as many bytes, and what is left is gone on with."""
+    carried = Carried()
+    for part in (b"ab", b"c", b"0123456789", b"d", b"01234567", b"ef", b"gh", b"ij"):
+        carried.transport.write(part)
+    taken = []
+    while parts := carried.transport.take_piece(2, 4):
+        taken.append(b"|".join(parts))
+    assert taken == [b"ab|c|0123", b"4567", b"89|d|0123", b"4567", b"ef|gh", b"ij"]
+    assert carried.transport.get_write_buffer_size() == 0
+
+
 async def test_what_comes_is_read_in_pieces_of_the_protocol() -> None:
     """A chunk larger than the protocol's buffer is handed over in several reads."""
     carried = Carried()

@@ -13,10 +13,11 @@ from redpoll.node.claims import TURNED_AWAY
 from redpoll.transport.connection import ANNOUNCEMENT_GRACE, ANNOUNCEMENT_PATIENCE
 from redpoll.wire.assembly import EAGER_ALLOCATION
 from redpoll.wire.capabilities import Announcement
-from redpoll.wire.frames import MAX_REFUSAL_TEXT, Control, Goodbye, Kind
+from redpoll.wire.frames import ANSWERED, MAX_REFUSAL_TEXT, Control, Goodbye, Kind
 from redpoll.wire.handshake import Handshake
 from redpoll.wire.link import Link
 from redpoll.wire.metadata import Field
+from redpoll.wire.session import FENCED, Shown
 from redpoll.wire.states import TRANSITIONS, Event, LinkState
 from tests.doc_pages import blocks
 from tests.source_tree import ROOT, SRC
@@ -155,6 +156,11 @@ EXAMPLES: dict[str, Callable[[], bytes]] = {
     "session: prove that the other link is yours": lambda: control(
         lambda link: link.control(Control.SESSION, body=b"\x01" + NUMBER)
     ),
+    "session: it lasts 30 s, and this is my secret": lambda: control(
+        lambda link: link.control(Control.SESSION, body=Shown(30, bytes(range(0xA0, 0xB0))).encode())
+    ),
+    "session: it lasts 30 s": lambda: control(lambda link: link.control(Control.SESSION, body=Shown(30).encode())),
+    "session: a later run took your place": lambda: control(lambda link: link.control(Control.SESSION, body=FENCED)),
     "session: you are not let in": lambda: control(lambda link: link.control(Control.SESSION, body=TURNED_AWAY)),
     "five bytes in pieces of three, with a header": fragments,
     "metadata block: 1.5 s left, for the layer nq": lambda: metadata(
@@ -245,7 +251,7 @@ def test_refusal_codes() -> None:
     rows = table("| code | meaning | begun |")
     assert {int(code): begun == "yes" for code, _, begun in rows} == {
         code: kind.sent for code, kind in REFUSALS.items()
-    }
+    } | {ANSWERED: True}
 
 
 def test_metadata_keys() -> None:

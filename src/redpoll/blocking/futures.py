@@ -109,10 +109,14 @@ class ThreadFuture(Future[Any]):
         elif self._sleepers is not None:
             self._wake()
 
-    def _invoke_callbacks(self) -> None:
-        # Before them: one of them may wait for what a thread does then.
+    def wake_sleepers(self) -> None:
+        """It has ended: wake those that wait for that."""
         if self._sleepers is not None:
             self._wake()
+
+    def _invoke_callbacks(self) -> None:
+        # Before them: one of them may wait for what a thread does then.
+        self.wake_sleepers()
         super()._invoke_callbacks()  # type: ignore[misc]  # typeshed leaves it out
 
     def _may_wait(self) -> None:

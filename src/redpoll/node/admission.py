@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redpoll.errors import Fenced, NotAuthorized, PeerLost, RedpollError
-from redpoll.node.authorization import Authorization
+from redpoll.node.authorization import TURNED_AWAY_FOR, Authorization
 from redpoll.node.claims import CLAIM_TIMEOUT, TURNED_AWAY, Claims
 from redpoll.node.hooks import PeerInfo
 from redpoll.node.routes import Claim, is_kept, may_be, place_of
@@ -49,7 +49,7 @@ class Admission:
         self._settings = peers.settings
         self._loop = peers.loop
         self.claims = Claims()
-        #: Links that are to show a secret, and until when.
+        #: Links that are to show a secret, or to close since their run lost its place, and until when.
         self._awaited: dict[Connection, asyncio.TimerHandle] = {}
         self.authorization: Authorization | None = None
         if peers.config.authorize is not None:
@@ -120,6 +120,7 @@ class Admission:
             peer = self._peers.sessions.find(connection)
         except Fenced as error:
             self._turn_away(connection, error, FENCED)
+            self._awaited[connection] = self._loop.call_later(TURNED_AWAY_FOR, connection.fail, error)
             return True
         if peer is not None:
             self._peers.bind(connection, peer, Claim.PLAIN, now)
@@ -133,7 +134,7 @@ class Admission:
         """
         twin = self._peers.routes.twin(peer)
         if twin is not None:
-            self._peers.adopt(peer, twin)
+            self._peers.moves.adopt(peer, twin)
             connection.link.leave(take_all=True)
             connection.wake()
 

@@ -182,7 +182,7 @@ class Dialler:
                 # It may not be who goes by this name.
                 known = None
             if known is not None and known is not peer and known.links:
-                self._peers.adopt(peer, known)
+                self._peers.moves.adopt(peer, known)
                 return
             try:
                 async with asyncio.timeout(self._connect_timeout):

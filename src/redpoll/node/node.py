@@ -272,7 +272,7 @@ class Node(Generic[DataT]):
         first link, so more than once in a session that survives its links.
 
         Args:
-            peer: Who.
+            peer: Who, the same object as long as it is known; a stranger that claims its identity is another one.
             renewed: Whether its node was started again since this one last saw it: what was in flight to the former run
                 fails as not confirmed.
         """

@@ -18,7 +18,6 @@ from redpoll.errors import (
     Closed,
     Fenced,
     NotAuthorized,
-    PeerLost,
     RedpollError,
     ShuttingDown,
     UsageError,
@@ -27,6 +26,7 @@ from redpoll.node.absent import REMEMBERED_FOR, Absent
 from redpoll.node.admission import Admission
 from redpoll.node.census import Census, info
 from redpoll.node.ends import Ends
+from redpoll.node.moves import Moves
 from redpoll.node.places import Places
 from redpoll.node.pressure import Pressure
 from redpoll.node.routes import Claim, Routes
@@ -45,9 +45,7 @@ from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.frames import Control
 from redpoll.wire.link import Link
 from redpoll.wire.memory import TLS_LINK, Memory
-from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.peer import Peer
-from redpoll.wire.session import fail_former
 from redpoll.wire.settings import Settings
 from redpoll.wire.slot_pool import SlotPool
 from redpoll.wire.states import LinkState
@@ -106,6 +104,7 @@ class Peers:
         self.census = Census(self)
         self._bodies = BodyPool()
         self.routes = Routes(identity)
+        self.moves = Moves(self)
         self.sessions = Sessions(self)
         self.admission = Admission(self)
         self.absent = Absent(self.loop, REMEMBERED_FOR, self.forget_if_idle)
@@ -236,7 +235,7 @@ class Peers:
             connection.ready.set_result(None)
         self.room(peer)
         if connection.target is not None:
-            self._replaced(connection.target, peer, now)
+            self.moves.replace(connection.target, peer, now)
             # What waited may have gone out over another link than this one.
             self.wake_links(peer)
         if first:
@@ -331,7 +330,7 @@ class Peers:
         if not peer.links:
             self.sessions.lost(peer, connection, error)
             if not peer.resuming:
-                self._part_ways(peer, now)
+                self.moves.part_ways(peer, now)
             if not parted:
                 self.absent.add(peer)
             if not link.dialled:
@@ -399,42 +398,6 @@ class Peers:
             return peer
         return known
 
-    def adopt(self, peer: Peer, known: Peer) -> None:
-        """A peer that was to be dialled turns out to be one that has a link: what waits goes there."""
-        self.routes.replace(peer, known)
-        self._replaced(peer, known, self.loop.time())
-        self.wake_links(known)
-
-    def _replaced(self, target: Peer, peer: Peer, now: float) -> None:
-        """What waits for whoever is where a peer was dialled goes to the one that is; what is for it alone fails."""
-        if target is peer:
-            return
-        error = PeerLost(target.address, "another node is there now")
-        fail_former(target, error)
-        self._move_queue(target, peer, now)
-        self.sessions.end(target, error)
-        self.room(target)
-        self.forget_if_idle(target)
-
-    def _part_ways(self, peer: Peer, now: float) -> None:
-        """What waits for a peer whose last link is gone goes to where it is addressed: names may lead elsewhere by now."""
-        others = set(self.routes.unlinked(peer))
-        if not any(out.message.address in others for out in peer.queue if out.stage != Stage.ENDED and not out.pinned):
-            return
-        for out in peer.take_queue():
-            address = out.message.address
-            self._submit(out, self.at(address) if address in others else peer, now)
-
-    def _move_queue(self, source: Peer, peer: Peer, now: float) -> None:
-        for out in source.take_queue():
-            self._submit(out, peer, now)
-
-    @staticmethod
-    def _submit(out: Outgoing, peer: Peer, now: float) -> None:
-        if isinstance(out, Queued):
-            out.peer = peer
-        peer.submit(out, now)
-
     # What waits for room
 
     def room(self, peer: Peer) -> None:
@@ -458,26 +421,6 @@ class Peers:
     def met(self, peer: Peer, link: Link, renewed: bool) -> None:
         """The other end of a peer's link announced itself."""
         self.sessions.met(peer, link, renewed)
-
-    def session_began(self, peer: Peer, renewed: bool) -> None:
-        """A redpoll peer that had no link has one; `renewed`: its node was started again since it was last seen here.
-
-        For whoever builds on a node: see `Node._session_began`.
-        """
-        self.node._session_began(peer, renewed)
-
-    def session_ended(self, peer: Peer, error: RedpollError) -> None:
-        """A peer's last link is gone and its session over, at once or when its time was."""
-        if peer.epoch is not None:
-            self.node._session_ended(peer, error)
-
-    def session_over(self, peer: Peer, error: RedpollError) -> None:
-        """A session without a link is over."""
-        self.session_ended(peer, error)
-        self.room(peer)
-        if not peer.links:
-            self.routes.unlinked(peer)
-            self.forget_if_idle(peer)
 
     def expel(self, connection: Connection, body: bytes, error: RedpollError) -> None:
         """Take a link from its peer at once; its other end is told why by a session frame, if it reads."""

@@ -360,8 +360,9 @@ def _claimed(peer: Peer, link: Link, certificate: Certificate | None, same_run: 
     if not peer.links or (peer.epoch is None and link.announced is None):
         # Nobody holds the identity; or libchirp, which keeps two links and cannot prove anything.
         return Claim.PLAIN
-    if same_run:
+    if same_run and (link.shown is None or not link.shown.seconds):
         return Claim.PLAIN
+    # Who sends again what it had in flight over a link that this end believes in: that one is read to its end first.
     return Claim.TO_PROVE if announced or (certificate is not None and peer.certificate is not None) else None
 
 

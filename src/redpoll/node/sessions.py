@@ -150,12 +150,16 @@ class Sessions:
         self.introduce(link)
         self._forget(peer)
         if peer.links == [link]:
-            self._peers.session_began(peer, renewed)
+            self._peers.node._session_began(peer, renewed)
 
     def lost(self, peer: Peer, connection: Connection, error: RedpollError) -> None:
         """The last link of a peer is gone: wait for the next one, if the session goes on."""
+        closing = self._peers.closing
+        if closing is not None:
+            core.end(peer, closing)
         if not peer.resuming or self._resume is None:
-            self._peers.session_ended(peer, error)
+            self._forget(peer)
+            self._ended(peer, error)
             return
         if peer not in self._away:
             host = None if connection.link.dialled else connection.remote.host
@@ -186,7 +190,14 @@ class Sessions:
         waited = self._forget(peer)
         core.end(peer, error)
         if waited:
-            self._peers.session_over(peer, error)
+            self._ended(peer, error)
+            self._peers.room(peer)
+            self._peers.routes.unlinked(peer)
+            self._peers.forget_if_idle(peer)
+
+    def _ended(self, peer: Peer, error: RedpollError) -> None:
+        if peer.epoch is not None:
+            self._peers.node._session_ended(peer, error)
 
     def _forget(self, peer: Peer) -> bool:
         timer, host = self._away.pop(peer, (None, None))

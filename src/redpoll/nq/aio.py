@@ -178,7 +178,7 @@ class Communicator:
 
     # Puts
 
-    def put(self, data: Any, *peers: UUID) -> asyncio.Future[None]:
+    def put(self, data: Any, *peers: UUID) -> LoopCopy | LoopBroadcast:
         """Put something for peers.
 
         Args:
@@ -188,12 +188,13 @@ class Communicator:
                 it twice.
 
         Returns:
-            A future that is done when the peer has it, or all of them have; it need not be awaited. Its `futures` are those
-            of each peer, `peers` the same by peer. Cancelling it, or the task that awaits it, takes back what was not sent.
+            An `asyncio.Future` that is done when the peer has it, or all of them have; it need not be awaited. Its `futures`
+            are those of each peer, `peers` the same by id. Cancelling it, or the task that awaits it, takes back what was not
+            sent.
 
         Raises:
             MessageTooLarge: It is above `message_size`.
-            UsageError: It was not started.
+            UsageError: It was not started, or a peer is no id.
 
         What the serializer raises comes out as it is. The future fails as that of `redpoll.nq.Communicator.put`.
         """
@@ -232,6 +233,8 @@ class Communicator:
             TimeoutError: None came in time.
             ConnectionAbortedError: This is closed, and all that came was got.
             ConnectionResetError: All that came was got, and the server is gone, or all of `peers` are.
+            ConnectionRefusedError: The server does not take this client; the cause says why.
+            TLSError: The ends do not agree on encryption.
             UsageError: It was not started.
 
         What the serializer raises at bytes that it cannot read comes out as it is; that message is gone. Cancelling it loses

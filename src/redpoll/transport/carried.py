@@ -144,12 +144,41 @@ class CarriedTransport(asyncio.Transport):
                 part = part[:room]
             parts.append(part)
             room -= len(part)
-        self._size -= limit - room
+        self._took(limit - room)
+        return parts
+
+    def take_piece(self, small: int, chunk: int) -> list[memoryview]:
+        """Take what was written up to and with the next part, or `chunk` bytes of it, that is larger than `small`.
+
+        A large part is cut where its own size says, whatever stands before it: links that were given the same body give
+        up the same pieces of it, each as the last one here. Parts that are small count up to `chunk` bytes in all.
+        """
+        parts = []
+        taken = 0
+        outgoing = self._outgoing
+        while outgoing and taken < chunk:
+            part = outgoing[0]
+            large = len(part) > small
+            if large and len(part) > chunk:
+                outgoing[0] = part[chunk:]
+                part = part[:chunk]
+            elif not large and taken and taken + len(part) > chunk:
+                break
+            else:
+                outgoing.popleft()
+            parts.append(part)
+            taken += len(part)
+            if large:
+                break
+        self._took(taken)
+        return parts
+
+    def _took(self, size: int) -> None:
+        self._size -= size
         if self._paused and self._size <= self._low and not self._closing:
             self._paused = False
             # Later: it will write, and what is taken is not sent yet.
             self._loop.call_soon(self._resume_writing)
-        return parts
 
     def _resume_writing(self) -> None:
         if not self._lost and not self._closing:

@@ -107,6 +107,7 @@ def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
     if not peer.links and survives:
         session.lost(peer, link)
     elif not peer.links:
+        session.over(peer)
         for out in [entry for entry in peer.queue if entry.pinned and entry.stage != _ENDED]:
             peer.fail_waiting(out, NotSent(out.message, str(error), peer.address), error)
     peer.pump(now)

@@ -35,6 +35,7 @@ __all__ = [
     "met",
     "note",
     "of",
+    "over",
     "put_back",
     "shows_secret_of",
     "survives",
@@ -190,7 +191,7 @@ def met(peer: Peer, renewed: bool) -> None:
         fail_former(peer, PeerLost(peer.address, "its node was started again"))
     elif session.away:
         peer.counters.resumed += 1
-    _over(session)
+    over(peer)
 
 
 def fail_former(peer: Peer, error: RedpollError) -> None:
@@ -215,11 +216,13 @@ def fail_former(peer: Peer, error: RedpollError) -> None:
 
 def end(peer: Peer, error: RedpollError) -> None:
     """The session is over: nothing waits any longer."""
-    if peer.session is not None:
-        _over(peer.session)
+    over(peer)
     peer.fail_queue(error)
 
 
-def _over(session: Session) -> None:
-    session.away = session.redials = False
-    session.again.clear()
+def over(peer: Peer) -> None:
+    """Nothing that was in flight waits for a link any more, or the link is there."""
+    session = peer.session
+    if session is not None:
+        session.away = session.redials = False
+        session.again.clear()

@@ -9,6 +9,8 @@ from typing import Any, cast
 from redpoll.errors import PeerLost, ProtocolError, TLSError
 from redpoll.testing import FaultyPipe, PipeStream, VirtualClock
 from redpoll.wire.link import Link
+from redpoll.wire.session import MAX_FORMER
+from redpoll.wire.session import end as end_session
 from redpoll.wire.settings import Settings
 from redpoll.wire.slot_pool import SlotPool
 from tests.fuzz.words import FRAMES
@@ -23,6 +25,7 @@ from tests.wire.support import (
     OURS,
     REQ_ACK,
     RETRY,
+    SESSION,
     THEIRS,
     THERE,
     WANTED,
@@ -101,6 +104,8 @@ class _Machine:
         self._position = 0
         self._clock = VirtualClock(_BEGIN)
         options = _OPTIONS | ({"slots": 1, "flat": True} if data[:1] > b"\x7f" else {})
+        if data and data[0] & 0x40:
+            options["resume"] = 60.0
         settings = Settings(identity=OURS, epoch=1, **options)
         self._end = End(self._clock, settings, THEIRS, pool=SlotPool(_NODE_SLOTS))
         self._ports: list[Port] = []
@@ -233,6 +238,12 @@ class _Machine:
         window, units = self._byte() & 7, self._byte() & 3
         self._say(announcement(window=window, units=units, kib=self._byte() & 127, epoch=7 + (self._byte() & 1)))
 
+    def _show(self) -> None:
+        """A session, its secret one of a few; cut off now and then."""
+        how = self._byte()
+        body = struct.pack("!cBI", b"\x04", how >> 2 & 3, how) + bytes([how & 1]) * 16
+        self._say(frame(SESSION, 0, body[: len(body) - (how >> 6)], identity=bytes(16)))
+
     def _noise(self) -> None:
         size = self._byte() & 63
         self._say(bytes(self._byte() for _ in range(size)))
@@ -319,6 +330,11 @@ class _Machine:
         assert peer.slots.running <= peer.settings.slots
         assert 0 <= peer.queued <= peer.settings.queue_messages + _MOST_SENDINGS
         assert peer.queued_bytes >= 0
+        session = peer.session
+        if session is not None:
+            assert len(session.again) <= _MOST_SENDINGS
+            assert len(session.former) <= MAX_FORMER
+            assert session.secret is None or len(session.secret) == 16
         for out in self._end.sendings.values():
             assert len(out.ends) <= 1, "a sending ended twice"
         for port in self._ports:
@@ -337,7 +353,7 @@ class _Machine:
                 break
             self._clock.now = max(self._clock.now, peer.armed)
             end.tick()
-        peer.fail_queue(PeerLost(THERE, "the end"))
+        end_session(peer, PeerLost(THERE, "the end"))
         while end.working:
             end.release_all()
             end.work_on()
@@ -388,6 +404,7 @@ _OPERATIONS: tuple[Callable[[_Machine], None], ...] = (
     _Machine._noise,
     _Machine._serve_all,
     _Machine._take_queue,
+    _Machine._show,
 )
 
 

@@ -191,7 +191,7 @@ class _Reading:
         waiting = [_plain(message) for message in (*peer.slots.inbox, *link.arrived) if not message.phase]
         return (
             (type(error), str(error)),
-            (link.handshake, link.announced),
+            (link.handshake, link.announced, link.shown, link.memory.tally.sessions_refused),
             waiting,
             [[(_answer(answer), type(failure), str(failure)) for answer, failure in out.ends] for out in self.sendings],
             self.output,

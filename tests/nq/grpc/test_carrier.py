@@ -14,7 +14,7 @@ from redpoll import Message, NotConfirmed, NotSent, PeerLost
 from redpoll.address import Address
 from redpoll.errors import ConfigError, DialFailed
 from redpoll.nq.grpc.carrier import GrpcCarrier
-from redpoll.nq.grpc.options import LARGEST
+from redpoll.nq.grpc.options import ACCEPTED, LARGEST
 from redpoll.testing import FaultProxy
 from tests.node.support import until, within
 from tests.nq.grpc.processes import GrpcProcess
@@ -66,7 +66,7 @@ async def test_pieces_are_as_small_as_told() -> None:
     done = asyncio.Event()
 
     async def handle(_: object, context: Any) -> None:
-        await context.send_initial_metadata(())
+        await context.send_initial_metadata((ACCEPTED,))
         while (data := await context.read()) is not grpc.aio.EOF:
             got.append(len(data))
         done.set()

@@ -6,7 +6,7 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -136,7 +136,7 @@ class Communicator:
 
     # Puts
 
-    def put(self, data: Any, *peers: UUID) -> Future[None]:
+    def put(self, data: Any, *peers: UUID) -> ThreadCopy | ThreadBroadcast:
         """Put something for peers; does not block, unless that was asked for with ``full="wait"``.
 
         Args:
@@ -146,15 +146,18 @@ class Communicator:
                 it twice.
 
         Returns:
-            A future that is done when the peer has it, or all of them have. Its `futures` are those of each peer; `peers`
-            the same by peer. `cancel` takes back what was not sent.
+            A `concurrent.futures.Future` that is done when the peer has it, or all of them have. Its `futures` are those of
+            each peer, `peers` the same by id. `cancel` takes back what was not sent.
 
         Raises:
             MessageTooLarge: It is above `message_size`.
+            UsageError: A peer is no id.
 
         What the serializer raises comes out as it is. The future fails with `ConnectionResetError(peer)` when the peer is
-        unknown or gone, with `ConnectionAbortedError(id)` when this is closed before it is confirmed, with `QueueFull` at a
-        bound of either end; one that is confirmed when it is got with `Undecodable` if the peer's serializer cannot read it.
+        unknown or gone, with `ConnectionAbortedError(id)` when this is closed before it is confirmed, or another process
+        took its place, with `ConnectionRefusedError(id)` when the server does not take this client, with `TLSError` when the
+        ends do not agree on encryption, with `QueueFull` at a bound of either end; one that is confirmed when it is got with
+        `Undecodable` if the peer's serializer cannot read it.
         """
         if peers:
             check_peers(peers, PUT_HINT)
@@ -194,6 +197,8 @@ class Communicator:
             TimeoutError: None came in time.
             ConnectionAbortedError: This is closed, and all that came was got.
             ConnectionResetError: All that came was got, and the server is gone, or all of `peers` are.
+            ConnectionRefusedError: The server does not take this client; the cause says why.
+            TLSError: The ends do not agree on encryption.
 
         What the serializer raises at bytes that it cannot read comes out as it is; that message is gone. Ctrl-C loses none.
         """

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from redpoll.blocking.futures import ThreadFuture
+from redpoll.errors import Closed
 from redpoll.message import Message
 from redpoll.node.sending import Queued
 from redpoll.wire.frames import Kind
@@ -24,6 +25,7 @@ __all__ = ["REDELIVERED", "Broadcast", "Copy", "LoopBroadcast", "LoopCopy", "Thr
 REDELIVERED = b"R"
 
 _REQ_ACK = int(Kind.REQ_ACK)
+_RETRY = int(Kind.RETRY)
 
 # What a copy that has ended has for a message.
 _GONE: Any = None
@@ -70,8 +72,18 @@ class Copy(Queued):
         self.body = self.header = b""
         self.message = _GONE
         self.finish(None, error)
-        if self.group is not None:
-            self.group.ended(error)
+        self.leave(error)
+
+    def leave(self, error: BaseException | None, *, withdrawn: bool = False) -> None:
+        """Tell the put that it is a part of that it has ended."""
+        group, self.group = self.group, None
+        if group is not None:
+            group.ended(error, withdrawn=withdrawn)
+
+    @property
+    def untouched(self) -> bool:
+        """Whether nothing of it was ever sent."""
+        return not (self.stage or self.kind & _RETRY or self.header)
 
     def finish(self, result: Any, error: BaseException | None) -> None:
         """End the future, unless it has ended."""
@@ -89,44 +101,34 @@ class Copy(Queued):
 
 
 class Broadcast:
-    """A put for several peers, or for none: it ends when all its copies have, with the first error.
-
-    If all of them were taken back, so was this.
-    """
+    """A put for several peers, or for none: it ends when all its copies have, with the first error."""
 
     _copies: tuple[Any, ...]
     _left: int
-    _sent: bool
+    _withdrawn: int
     _error: BaseException | None
 
     def assemble(self, copies: tuple[Any, ...], error: BaseException | None) -> None:
         """Consist of these, of which none has ended; without any it ends at once, with the error if there is one."""
         self._copies = copies
         self._left = len(copies)
-        self._sent = False
+        self._withdrawn = 0
         self._error = None
         if not copies:
             self.finish(None, error)
 
-    def ended(self, error: BaseException | None) -> None:
-        """One of them has."""
-        self._sent = True
+    def ended(self, error: BaseException | None, *, withdrawn: bool = False) -> None:
+        """One of them has, or was taken back: with the last one it ends as well, cancelled if all were taken back."""
         if error is not None and self._error is None:
             self._error = error
-        self._one_less()
-
-    def taken_back(self) -> None:
-        """One of them was."""
-        self._one_less()
-
-    def _one_less(self) -> None:
         self._left -= 1
+        self._withdrawn += withdrawn
         if self._left:
             return
-        if self._sent:
-            self.finish(None, self._error)
-        else:
+        if self._withdrawn == len(self._copies):
             self.withdrawn()
+        else:
+            self.finish(None, self._error)
 
     def withdrawn(self) -> None:
         """All of it was taken back."""
@@ -150,11 +152,31 @@ class Broadcast:
 # For threads
 
 
-class ThreadCopy(ThreadFuture, Copy):
-    """How a put to one peer ends, for threads."""
+class _ThreadPut(ThreadFuture):
+    """What both kinds have in common."""
 
     def __init__(self, handover: Handover) -> None:
         self._handover = handover
+
+    def withdrawn(self) -> None:
+        """It was taken back."""
+        ThreadFuture.cancel(self)
+
+    def _invoke_callbacks(self) -> None:
+        handover = self._handover
+        if handover.is_here:
+            # From inside of the core, which callbacks may change: by a `cancel`, say.
+            self.wake_sleepers()
+            handover.loop.call_soon(super()._invoke_callbacks)
+        else:
+            super()._invoke_callbacks()
+
+    def _may_wait(self) -> None:
+        self._handover.check_blocking()
+
+
+class ThreadCopy(_ThreadPut, Copy):
+    """How a put to one peer ends, for threads."""
 
     def cancel(self) -> bool:
         """Take the put back if nothing of it was sent; False if it is too late for that, or it has ended.
@@ -169,49 +191,36 @@ class ThreadCopy(ThreadFuture, Copy):
         handover = self._handover
         if handover.is_here:
             return self.session.take_back(self)
-        taken: bool = handover.run(self.session.take_back, self)
+        try:
+            taken: bool = handover.run(self.session.take_back, self)
+        except Closed:  # by another thread, and with that it has ended
+            return False
         return taken
-
-    def withdrawn(self) -> None:
-        """It was taken back."""
-        ThreadFuture.cancel(self)
 
     def fail(self, error: BaseException) -> None:
         """It could not be handed to the loop."""
         self.end(error if isinstance(error, ConnectionError) else ConnectionAbortedError(self.session.own_id))
 
-    def _may_wait(self) -> None:
-        self._handover.check_blocking()
 
-
-class ThreadBroadcast(ThreadFuture, Broadcast):
+class ThreadBroadcast(_ThreadPut, Broadcast):
     """How a put to several peers ends, for threads."""
-
-    def __init__(self, handover: Handover) -> None:
-        self._handover = handover
 
     def cancel(self) -> bool:
         """Take back what was not sent; True if that was all of it.
 
         It waits for the loop thread; on that thread it does not.
+
+        Raises:
+            UsageError: This is a child of the process.
         """
-        if self.done():
-            return self.cancelled()
         for copy in self._copies:
             copy.cancel()
         return self.cancelled()
-
-    def withdrawn(self) -> None:
-        """All of it was taken back."""
-        ThreadFuture.cancel(self)
 
     def fail(self, error: BaseException) -> None:
         """It could not be handed to the loop."""
         for copy in self._copies:
             copy.fail(error)
-
-    def _may_wait(self) -> None:
-        self._handover.check_blocking()
 
 
 # For asyncio
@@ -253,15 +262,15 @@ class LoopCopy(_LoopFuture, Copy):
 class LoopBroadcast(_LoopFuture, Broadcast):
     """How a put to several peers ends, for asyncio. Cancelling it takes back what was not sent."""
 
-    __slots__ = ("_copies", "_error", "_left", "_sent")
+    __slots__ = ("_copies", "_error", "_left", "_withdrawn")
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel the future and each copy."""
-        if self.done():
+        if not super().cancel(msg):
             return False
         for copy in self._copies:
             copy.cancel(msg)
-        return self.cancelled() or super().cancel(msg)
+        return True
 
     def withdrawn(self) -> None:
         """All of it was taken back."""

@@ -68,6 +68,8 @@ class ServerStation(Station):
     def _hello(self, message: Received[Any]) -> Any:
         problem = read_hello(message.data, Purpose.CLIENT)
         peer = message.link.peer
+        if peer is not None and peer.identity == self.id.bytes:
+            problem = "it has the id of the server"
         if problem is not None or peer is None or peer.identity is None:
             message._refuse(Refused.code, problem or "it is gone")
             return None
@@ -82,6 +84,8 @@ class ServerStation(Station):
         if session is None:
             session = self.sessions[peer_id] = Session(self, peer_id, self.options.connection)
             self.began(session)
+        # Its end is nobody else's where messages are held until they are got.
+        self._loop.call_soon(message.release)
         # What is put for it follows the answer.
         self._loop.call_soon(self._answered, session, peer)
         return say_hello(Purpose.SERVER)

@@ -17,21 +17,18 @@ from redpoll.errors import (
     SendError,
     ShuttingDown,
 )
-from redpoll.wire.frames import Kind
+from redpoll.nq.core.puts import Copy
 from redpoll.wire.outgoing import Stage
 
 if TYPE_CHECKING:
     from redpoll.nq.core.arrivals import Source
     from redpoll.nq.core.options import ConnectionOptions
-    from redpoll.nq.core.puts import Copy
     from redpoll.nq.core.station import Station
     from redpoll.wire.peer import Peer
 
 __all__ = ["Session"]
 
-_QUEUED = int(Stage.QUEUED)
 _ENDED = int(Stage.ENDED)
-_RETRY = int(Kind.RETRY)
 
 #: What is taken back stays in the queue until it is at the front, or so many more than what waits.
 _TOMBSTONES = 1024
@@ -155,13 +152,13 @@ class Session:
     def _oldest_unsent(self) -> Copy | None:
         if self.peer is not None:
             for out in self.peer.queue:
-                if out.stage == _QUEUED and getattr(out, "session", None) is self:
-                    return out  # type: ignore[return-value]  # it has a session
+                if isinstance(out, Copy) and out.session is self and out.untouched:
+                    return out
         waiting = self._waiting
         while waiting and waiting[0].stage == _ENDED:
             waiting.popleft()
             self._tombstones -= 1
-        return waiting[0] if waiting else None
+        return next((copy for copy in waiting if copy.untouched), None)
 
     def _send(self, copy: Copy) -> None:
         peer = self.peer
@@ -177,7 +174,7 @@ class Session:
 
     def take_back(self, copy: Copy) -> bool:
         """Withdraw a put of which nothing was sent; False if it is too late."""
-        if copy.stage != _QUEUED:
+        if not copy.untouched:
             return False
         if copy.number:
             self._take_out(copy)
@@ -185,8 +182,7 @@ class Session:
         copy.stage = _ENDED
         copy.let_go()
         copy.withdrawn()  # type: ignore[attr-defined]  # each kind of future has it
-        if copy.group is not None:
-            copy.group.taken_back()
+        copy.leave(None, withdrawn=True)
         return True
 
     def _take_out(self, copy: Copy) -> None:
@@ -288,10 +284,10 @@ class Session:
     def reclaim(self) -> None:
         """Another node is there: take back what the former one has not confirmed."""
         for copy in self.node_copies():
-            sent, body = copy.stage != _QUEUED or bool(copy.kind & _RETRY), copy.body
+            sent, body, message = not copy.untouched, copy.body, copy.message
             copy.peer.withdraw(copy, self._station.time())
             copy.on_node = False
-            copy.body = body
+            copy.body, copy.message = body, message
             copy.reload(redelivered=sent)
             self._given_back.append(copy)
         self.linked = False
@@ -306,7 +302,7 @@ class Session:
             found.update(dict.fromkeys(link.in_flight.values()))
             found.update(dict.fromkeys(each.out for each in link.transfers))
         found.update(dict.fromkeys(peer.queue))
-        mine = [each for each in found if getattr(each, "session", None) is self and each.stage != _ENDED]
+        mine = [each for each in found if isinstance(each, Copy) and each.session is self and each.stage != _ENDED]
         return sorted(mine, key=_number)
 
 

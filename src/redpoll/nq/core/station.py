@@ -207,10 +207,14 @@ class Station:
             pass
 
     def eased(self, session: Session) -> None:
-        """Puts of a session ended."""
-        if session.finishing and not session.count and not session.said_fin:
-            self.say_fin(session)
+        """Puts of a session ended. Called from inside of the core."""
+        if session.finishing and not session.count:
+            self._loop.call_soon(self._finish, session)
         self.look()
+
+    def _finish(self, session: Session) -> None:
+        if session.error is None and not session.count and not session.said_fin:
+            self.say_fin(session)
 
     def look(self) -> None:
         """Something that is waited for may be so now."""

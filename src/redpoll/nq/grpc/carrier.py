@@ -13,7 +13,7 @@ from redpoll.nq.core.options import CommunicatorOptions
 from redpoll.nq.grpc.library import load
 from redpoll.nq.grpc.link import ENDING_GRACE, DialledLink
 from redpoll.nq.grpc.listening import GrpcListener
-from redpoll.nq.grpc.options import LARGEST, METHOD, client_options
+from redpoll.nq.grpc.options import ACCEPTED, LARGEST, METHOD, client_options
 from redpoll.nq.grpc.security import client_credentials, failure, server_credentials
 from redpoll.transport import dial
 from redpoll.transport.dial import ProtocolFactory
@@ -106,8 +106,7 @@ class GrpcCarrier:
         call = channel.stream_stream(METHOD)()
         link = None
         try:
-            await call.initial_metadata()
-            if call.done():
+            if ACCEPTED not in tuple(await call.initial_metadata()):
                 raise await self._failure(address, call)
             link = DialledLink(loop, factory(), self._size, call, channel)
         finally:

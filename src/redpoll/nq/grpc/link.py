@@ -12,6 +12,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from redpoll.nq.grpc.library import load
+from redpoll.nq.grpc.options import ACCEPTED
 from redpoll.transport.carried import CarriedTransport
 
 __all__ = ["ENDING_GRACE", "PARKED", "DialledLink", "Link", "ServedLink"]
@@ -90,13 +91,20 @@ class Link:
         for task in tasks:
             error = task.exception() if task.done() and not task.cancelled() else None
             if isinstance(error, self._errors):
-                found = ConnectionError(error.details() if isinstance(error, self._grpc.RpcError) else str(error))
+                found = ConnectionError(self._in_words(error))
                 found.__cause__ = error
             elif error is not None:
                 message = "redpoll could not take what gRPC brought"
                 self._loop.call_exception_handler({"message": message, "exception": error, "task": task})
                 found = ConnectionError(str(error))
         return found
+
+    def _in_words(self, error: Exception) -> str:
+        """What gRPC says of the end of a stream; where a write fails first it does not say what ended it."""
+        if not isinstance(error, self._grpc.RpcError):
+            return str(error)
+        details: str = error.details()
+        return "the stream was cut" if error.code() is self._grpc.StatusCode.INTERNAL else details
 
     async def _write(self, send: Callable[[bytes], Awaitable[None]]) -> None:
         """Send what the node writes, until it closes or the link is over."""
@@ -222,7 +230,7 @@ class ServedLink(Link):
         failure: Exception | None = None
         try:
             # Who dialled waits for it.
-            await self._context.send_initial_metadata(())
+            await self._context.send_initial_metadata((ACCEPTED,))
             tasks = [self._begin(self._read(self._context.read)), self._begin(self._write(self._context.write))]
             self._writer = tasks[1]
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-__all__ = ["LARGEST", "METHOD", "STUCK", "client_options", "server_options"]
+__all__ = ["ACCEPTED", "LARGEST", "METHOD", "STUCK", "client_options", "server_options"]
 
 #: The one method: a stream of bytes each way, whose messages mean nothing by themselves.
 METHOD = "/redpoll.nq/Link"
+
+#: What the other end says of a stream that it takes; one that it does not take may end a moment later.
+ACCEPTED = ("redpoll-link", "1")
 
 #: Bytes of the largest message, sent and taken: gRPC's own default. It is the same at each end, whatever its options.
 LARGEST = 4 * 1024 * 1024

@@ -1,0 +1,1 @@
+"""The facade over MQTT, by way of a broker."""

@@ -1,0 +1,117 @@
+"""A client's way to its server: a connection to the broker for one link."""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+
+from redpoll.address import Address
+from redpoll.errors import DialFailed
+from redpoll.nq.mqtt.broker import Broker, Login
+from redpoll.nq.mqtt.link import MqttLink
+from redpoll.nq.mqtt.mux import Mux
+from redpoll.nq.mqtt.payloads import KEY, Kind, pack, read
+from redpoll.nq.mqtt.topics import Topics
+from redpoll.transport.dial import ProtocolFactory
+
+__all__ = ["GRACE", "Call"]
+
+#: Seconds in which the broker tells of a server that is there, after it let this end read its topic.
+GRACE = 0.25
+
+
+class Call:
+    """One link to the server, and the connection to the broker that lives as long as that."""
+
+    def __init__(
+        self, address: Address, loop: asyncio.AbstractEventLoop, topics: Topics, login: Login, transport_size: int
+    ) -> None:
+        """Be closed; `connect` opens.
+
+        Raises:
+            UsageError: paho-mqtt is not installed.
+            ConfigError: The certificate cannot be used.
+        """
+        self._address = address
+        self._topics = topics
+        self._client = secrets.token_hex(8)
+        self._link = MqttLink(secrets.token_bytes(KEY), self._client, topics.up(self._client))
+        self._broker = Broker(address, login, loop, self._client, self._came, self._flush, self._lost)
+        self._mux = Mux(self._broker, loop, transport_size, None, self._broker.close)
+        #: Whether a server is there, as the broker knows; its key if it is.
+        self._server: bytes | None = None
+        self._told = asyncio.Event()
+        self._factory: ProtocolFactory | None = None
+        self._accepted: asyncio.Future[None] = loop.create_future()
+
+    async def connect(self, factory: ProtocolFactory) -> None:
+        """Make the link; `factory` makes its protocol, which has been told that it is connected when this returns.
+
+        Raises:
+            DialFailed: The broker, or a server at its prefix, is not there or does not let this end in.
+            TLSError: The broker's certificate is not to be trusted.
+
+        Cancelling gives up, and leaves nothing.
+        """
+        broker, link, mux = self._broker, self._link, self._mux
+        try:
+            await broker.connect(will=(link.topic, pack(Kind.GONE, link.key), False))
+            await broker.subscribe(self._topics.server, self._topics.down(self._client), self._topics.everybody)
+            try:
+                async with asyncio.timeout(GRACE):
+                    await self._told.wait()
+            except TimeoutError:
+                pass
+            if self._server is None:
+                prefix = self._topics.server.removesuffix("/server")
+                self._fail(f"no server serves {prefix!r} at this MQTT broker")
+            else:
+                mux.add(link)
+                self._factory = factory
+                broker.publish(link.topic, link.say(Kind.OPEN, link.flow.tell(mux.window)))
+            await self._accepted
+        except BaseException:
+            mux.end_all("it was given up")
+            broker.close()
+            raise
+        finally:
+            self._accepted.cancel()
+
+    def _flush(self) -> None:
+        self._mux.flush()
+
+    def _fail(self, reason: str) -> None:
+        """It is over, whether it has begun or not."""
+        if not self._accepted.done():
+            self._accepted.set_exception(DialFailed(self._address, reason))
+            self._accepted.exception()  # taken note of, also where nobody waits yet
+        self._mux.end_all(reason)
+
+    def _lost(self, reason: str) -> None:
+        self._told.set()
+        self._fail(reason)
+
+    def _came(self, topic: str, data: bytes) -> None:
+        payload = read(data)
+        if topic == self._topics.server:
+            if payload is not None and payload.kind is Kind.CLAIM:
+                self._server = payload.link
+                self._told.set()
+            elif payload is not None and payload.kind is Kind.GONE and payload.link == self._server:
+                self._server = None
+                self._fail("the server's connection to the MQTT broker ended")
+            return
+        mine = payload is not None and payload.link == self._link.key
+        if payload is None:
+            self._mux.strange += 1
+        elif topic == self._topics.everybody and payload.kind is Kind.SHARED:
+            self._mux.came_shared(payload)
+        elif mine and payload.kind is Kind.ACCEPT and self._factory is not None and not self._accepted.done():
+            # At once: its first bytes may stand behind it.
+            self._link.flow.allow(payload.allowed)
+            self._mux.begin(self._link, self._factory(), self._address)
+            self._accepted.set_result(None)
+        elif mine and payload.kind is Kind.CLOSE and not self._accepted.done():
+            self._accepted.set_exception(DialFailed(self._address, "the server lets nobody more in"))
+        else:
+            self._mux.came(self._client, payload)

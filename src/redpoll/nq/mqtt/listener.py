@@ -1,0 +1,283 @@
+"""A server at a broker: it claims its prefix, lets clients in, and comes back when the broker does."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable
+
+from redpoll.address import Address
+from redpoll.errors import ConfigError, DialFailed, LinkError
+from redpoll.nq.mqtt.broker import Broker, Login
+from redpoll.nq.mqtt.link import MqttLink
+from redpoll.nq.mqtt.mux import Mux
+from redpoll.nq.mqtt.office import Office
+from redpoll.nq.mqtt.payloads import Kind, Payload, pack, read
+from redpoll.nq.mqtt.topics import Topics
+from redpoll.transport.backoff import backoff
+from redpoll.transport.listen import Door
+
+__all__ = ["AGAIN", "PROBING", "MqttListener"]
+
+_logger = logging.getLogger("redpoll.nq.mqtt")
+
+#: Seconds that another server has to say that it serves, where the broker remembers a claim.
+PROBING = 1.0
+
+#: Seconds after which what is no claim is answered by one.
+AGAIN = 0.1
+
+
+class MqttListener:
+    """Lets clients in that come by way of a broker, and keeps coming back to that."""
+
+    def __init__(
+        self, door: Door, loop: asyncio.AbstractEventLoop, topics: Topics, login: Login, transport_size: int
+    ) -> None:
+        self._door = door
+        self._loop = loop
+        self._topics = topics
+        self._login = login
+        self._office = Office()
+        self._mux = Mux(self, loop, transport_size, topics.everybody, self._emptied)
+        self._broker: Broker | None = None
+        self._serving = False
+        self._closed = False
+        self._task: asyncio.Task[None] | None = None
+        self._heard = asyncio.Event()
+        self._again: asyncio.TimerHandle | None = None
+        self.addresses: list[Address] = []
+
+    @property
+    def port(self) -> int:
+        """The broker's, by which clients dial."""
+        return self.addresses[0].port if self.addresses else 0
+
+    @property
+    def descriptors(self) -> list[int]:
+        """None of its own."""
+        return []
+
+    @property
+    def strange(self) -> int:
+        """Payloads that were for nobody here, or made no sense."""
+        return self._mux.strange
+
+    # Pipe, for the links
+
+    @property
+    def ready(self) -> bool:
+        """Whether the broker takes a payload."""
+        return self._broker is not None and self._broker.ready
+
+    def publish(self, topic: str, payload: bytes) -> None:
+        """Give the broker a payload."""
+        if self._broker is not None:
+            self._broker.publish(topic, payload)
+
+    # Listening
+
+    async def open(self, hosts: tuple[str, ...], port: int, check: Callable[[Address], object]) -> None:
+        """Connect to the broker, and see that no other server serves the prefix.
+
+        Args:
+            hosts: The broker's host: one.
+            port: Its port.
+            check: Called with its address; raises what speaks against it.
+
+        Raises:
+            ConfigError: There is no broker, it does not let this user in, or another server serves the prefix.
+        """
+        if len(hosts) != 1 or not port:
+            raise ConfigError("host", hosts, "a server at an MQTT broker has one address: the broker's")
+        address = Address.of_host(hosts[0], port)
+        check(address)
+        try:
+            await self._connect(address)
+        except LinkError as error:
+            hint = "start the broker, or name another one with host and port"
+            problem = f"no MQTT broker lets this server serve there: {error}"
+            raise ConfigError("host", str(address), problem, hint) from error
+        self.addresses.append(address)
+
+    def accept(self) -> None:
+        """Claim the prefix, and let clients in."""
+        self._serving = True
+        self._claim()
+
+    def close(self) -> None:
+        """Let nobody in any more; links that are there stay, and the connection to the broker while there are any."""
+        self._closed = True
+        self._stop_claiming()
+        if self._task is not None:
+            self._task.cancel()
+        if self._broker is not None:
+            if self._serving:
+                # Who comes now finds that nobody serves.
+                self._broker.publish(self._topics.server, b"", retain=True)
+            if not self._mux.links:
+                self._broker.close()
+        self._serving = False
+
+    async def wait_closed(self) -> None:
+        """Wait, after `close()`, until it does not come back any more."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    def _emptied(self) -> None:
+        if self._closed and self._broker is not None:
+            self._broker.close()
+
+    # The broker
+
+    async def _connect(self, address: Address) -> None:
+        """Connect, subscribe, and see whether another server claims the prefix.
+
+        Raises:
+            LinkError: The broker is not there, or does not let this user in.
+            ConfigError: Another server serves.
+        """
+        topics, office = self._topics, self._office
+        office.connected()
+        name = f"redpoll-server-{office.key.hex()}"
+        broker = Broker(address, self._login, self._loop, name, self._came, self._mux.flush, self._lost)
+        self._broker = broker
+        self._heard.clear()
+        try:
+            async with asyncio.timeout(self._login.connect_timeout):
+                await broker.connect(will=(topics.server, office.will, True))
+                await broker.subscribe(topics.server, topics.from_all)
+                # What the broker keeps has come by the time that what is said now comes back.
+                broker.publish(topics.server, office.probe)
+                while not office.echoed:
+                    await self._hear()
+            taken = office.has_rival() and await self._answers(broker)
+        except TimeoutError as error:
+            broker.close()
+            problem = f"the MQTT broker does not answer, or does not let this user publish to {topics.server}"
+            raise DialFailed(address, problem) from error
+        except BaseException:
+            broker.close()
+            raise
+        if taken:
+            broker.close()
+            raise self._taken()
+
+    async def _answers(self, broker: Broker) -> bool:
+        """Whether the server that claimed the prefix says so again; else it is this one's."""
+        broker.publish(self._topics.server, self._office.probe)
+        try:
+            async with asyncio.timeout(PROBING):
+                while not self._office.has_rival():
+                    await self._hear()
+        except TimeoutError:
+            self._office.take_over()
+            return False
+        return True
+
+    def _taken(self) -> ConfigError:
+        prefix = self._topics.server.removesuffix("/server")
+        return ConfigError("prefix", prefix, "another server serves it at this MQTT broker", "give each its own")
+
+    async def _hear(self) -> None:
+        """Wait for something on the server's topic, or the end of the connection."""
+        await self._heard.wait()
+        self._heard.clear()
+        if self._broker is None:
+            raise DialFailed(None, "the connection to the MQTT broker ended")
+
+    def _claim(self) -> None:
+        self._stop_claiming()
+        if self._broker is not None:
+            self._broker.publish(self._topics.server, self._office.claim, retain=True)
+
+    def _stop_claiming(self) -> None:
+        if self._again is not None:
+            self._again.cancel()
+            self._again = None
+
+    def _lost(self, reason: str) -> None:
+        """The broker is gone: so are all links."""
+        self._broker = None
+        self._heard.set()
+        self._mux.end_all(reason)
+        if self._serving and not self._comes_back:
+            _logger.warning("%s; trying again until it is back", reason)
+            self._task = self._loop.create_task(self._come_back(), name="redpoll mqtt")
+
+    async def _come_back(self) -> None:
+        waits = backoff(random.random)
+        address = self.addresses[0]
+        while True:
+            await asyncio.sleep(next(waits))
+            try:
+                await self._connect(address)
+            except ConfigError as error:
+                self._give_up(str(error))
+                return
+            except LinkError as error:
+                _logger.debug("the MQTT broker is not back: %s", error)
+            else:
+                self._claim()
+                _logger.info("serving at the MQTT broker %s again", address)
+                return
+
+    def _give_up(self, problem: str) -> None:
+        """Another server serves the prefix: there cannot be two."""
+        self._serving = False
+        self._stop_claiming()
+        _logger.error("this server is not reached any more: %s", problem)
+        broker, self._broker = self._broker, None
+        self._mux.end_all("another server serves the prefix")
+        if broker is not None:
+            broker.close()
+
+    # What comes
+
+    def _came(self, topic: str, data: bytes) -> None:
+        payload = read(data)
+        if topic == self._topics.server:
+            self._came_to_server(payload)
+            return
+        client = self._topics.sender(topic)
+        if client is None or payload is None:
+            self._mux.strange += 1
+        elif payload.kind is Kind.OPEN:
+            self._open(client, payload)
+        elif payload.kind is Kind.GONE:
+            self._mux.end_all("its connection to the MQTT broker ended", client)
+        else:
+            self._mux.came(client, payload)
+
+    def _came_to_server(self, payload: Payload | None) -> None:
+        serving = self._serving and not self._comes_back
+        again = self._office.heard(payload, serving=serving)
+        self._heard.set()
+        if not serving:
+            return
+        if self._office.has_rival():
+            self._give_up(str(self._taken()))
+        elif again and self._again is None:
+            # Not at once each time: nobody is to make this end publish without end.
+            self._again = self._loop.call_later(AGAIN, self._claim)
+
+    @property
+    def _comes_back(self) -> bool:
+        return self._task is not None and not self._task.done()
+
+    def _open(self, client: str, payload: Payload) -> None:
+        mux = self._mux
+        if payload.link in mux.links:
+            mux.strange += 1
+            return
+        topic = self._topics.down(client)
+        remote = Address("tcp", f"mqtt-{client}")
+        if not self._serving or not self._door.admits(remote):
+            mux.say(topic, pack(Kind.CLOSE, payload.link))
+            return
+        link = MqttLink(payload.link, client, topic)
+        link.flow.allow(payload.allowed)
+        mux.add(link)
+        mux.say(topic, link.say(Kind.ACCEPT, link.flow.tell(mux.window)))
+        mux.begin(link, self._door.accepted(remote), remote)

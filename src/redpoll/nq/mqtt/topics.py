@@ -1,0 +1,65 @@
+"""The topics of one server and its clients, all below one prefix."""
+
+from __future__ import annotations
+
+from redpoll.errors import ConfigError
+
+__all__ = ["Topics", "is_client"]
+
+#: Characters of a client's name: random bytes in hexadecimal.
+_NAME = 16
+
+
+class Topics:
+    """Names the topics.
+
+    Attributes:
+        server: Where the server says that it is there, retained.
+        everybody: What the server sends to several clients at once.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        """Check the prefix.
+
+        Raises:
+            ConfigError: It cannot begin a topic.
+        """
+        if not isinstance(prefix, str):
+            raise ConfigError("prefix", prefix, "a prefix of topics is text")
+        bad = (
+            not prefix
+            or any(each in prefix for each in "#+\0")
+            or prefix.startswith(("/", "$"))
+            or prefix.endswith("/")
+        )
+        if bad or len(prefix.encode(errors="replace")) > 1024:
+            problem = "topics cannot begin with it"
+            hint = 'use names with "/" between them: at most 1,024 bytes without "#", "+", and "$" or "/" at the ends'
+            raise ConfigError("prefix", prefix, problem, hint)
+        self.server = f"{prefix}/server"
+        self.everybody = f"{prefix}/all"
+        self._up = f"{prefix}/up/"
+        self._down = f"{prefix}/down/"
+
+    @property
+    def from_all(self) -> str:
+        """What a server subscribes to: all that clients send."""
+        return f"{self._up}+"
+
+    def up(self, client: str) -> str:
+        """What one client sends."""
+        return self._up + client
+
+    def down(self, client: str) -> str:
+        """What the server sends to one client."""
+        return self._down + client
+
+    def sender(self, topic: str) -> str | None:
+        """The client that sent something there; None if none may be called so."""
+        client = topic[len(self._up) :]
+        return client if topic.startswith(self._up) and is_client(client) else None
+
+
+def is_client(name: str) -> bool:
+    """Whether a client may be called so."""
+    return len(name) == _NAME and all(each in "0123456789abcdef" for each in name)

@@ -1,0 +1,439 @@
+"""Sessions: what waits when the last link is lost, what fails with a run of the node, and what is shown over a link."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redpoll.errors import Closed, Fenced, NoAnswer, NotAuthorized, NotConfirmed, NotSent, PeerLost, RedpollError
+from redpoll.wire.attachment import detach
+from redpoll.wire.frames import ANSWERED
+from redpoll.wire.inbound import Inbound
+from redpoll.wire.link import Link
+from redpoll.wire.peer import Peer
+from redpoll.wire.session import MAX_FORMER, Session, Shown, end, fail_former, of, shows_secret_of
+from tests.wire.linked import LOST, acknowledge, kinds, lose, submit
+from tests.wire.support import (
+    ACK,
+    GOODBYE,
+    REQ_ACK,
+    RETRY,
+    SESSION,
+    THERE,
+    WANTED,
+    Sent,
+    add_link,
+    announcement,
+    begin_all,
+    feed,
+    frame,
+    make_peer,
+    owner,
+    peer_of,
+    plain_link,
+    sent,
+    taken,
+)
+
+SECRET = b"S" * 16
+OTHER = b"T" * 16
+
+
+def patient(**options: float) -> Peer:
+    """A peer whose session survives its links."""
+    return make_peer(resume=30.0, **options)
+
+
+def session_of(peer: Peer) -> Session:
+    assert peer.session is not None
+    return peer.session
+
+
+def show(link: Link, body: bytes) -> None:
+    feed(link, frame(SESSION, 0, body, identity=bytes(16)))
+
+
+def failed(out: Sent) -> tuple[type[BaseException], type[BaseException | None]]:
+    """With what a sending failed, and what caused it."""
+    assert out.error is not None
+    return type(out.error), type(out.error.__cause__)
+
+
+# A lost link
+
+
+def test_what_was_in_flight_comes_first_and_in_order() -> None:
+    """What was in flight is sent again, marked, with its serials, before what waits; `retry` is not used up by it."""
+    peer = patient()
+    link = add_link(peer, announced=announcement(window=2))
+    sendings = [Sent(retry=1), *(Sent() for _ in range(3))]
+    submit(peer, *sendings)
+    assert kinds(link) == [(REQ_ACK, 1), (REQ_ACK, 2)]
+    lose(link)
+    submit(peer, late := Sent())
+    waited = peer.resuming
+    again = add_link(peer)
+    assert (waited, peer.resuming) == (True, False)
+    assert kinds(again) == [(REQ_ACK | RETRY, 1), (REQ_ACK | RETRY, 2), (REQ_ACK, 3), (REQ_ACK, 4), (REQ_ACK, 5)]
+    acknowledge(again, *sendings, late)
+    assert [each.error for each in (*sendings, late)] == [None] * 5
+    assert sendings[0].retry == 1
+    assert (peer.counters.resumed, peer.counters.resent) == (1, 2)
+
+
+def test_a_link_beside_takes_over() -> None:
+    """With another link up what was in flight on the lost one goes over that one; nobody was away."""
+    peer = patient()
+    first = add_link(peer, dialled=True)
+    submit(peer, out := Sent())
+    second = add_link(peer, dialled=False)
+    taken(second)
+    lose(first)
+    assert kinds(second) == [(REQ_ACK | RETRY, out.serial)]
+    assert not peer.resuming
+    assert peer.counters.resumed == 0
+
+
+def test_unacknowledged_messages_in_flight_are_lost() -> None:
+    """One that is not to be acknowledged and waited for the transport fails as ever; one that was queued waits."""
+    peer = patient(fragment_size=10)
+    link = add_link(peer)
+    submit(peer, out := Sent(bytes(50), 0), queued := Sent(b"", 0))
+    link.take_fragment(0.0)
+    link.writable = False
+    submit(peer, waiting := Sent(b"", 0))
+    lose(link)
+    assert failed(out) == (NotConfirmed, PeerLost)
+    again = add_link(peer)
+    taken(again)
+    assert queued.settled
+    assert waiting.error is None
+
+
+@pytest.mark.parametrize("resume", [None, 30.0])
+def test_what_is_for_that_node_alone(resume: float | None) -> None:
+    """A pinned message waits for the session's next link; without a session it fails with the last one."""
+    peer = make_peer(resume=resume)
+    link = add_link(peer)
+    link.writable = False
+    submit(peer, out := Sent(pinned=True))
+    lose(link)
+    assert out.settled == (resume is None)
+    if resume is None:
+        assert failed(out) == (NotSent, PeerLost)
+
+
+def test_one_dialling_was_had_already() -> None:
+    """What was in flight does not fail with the first dialling that does, though it was sent with `dial="once"`."""
+    peer = patient()
+    link = add_link(peer, announced=announcement(window=1))
+    submit(peer, first := Sent(once=True), second := Sent(once=True))
+    lose(link)
+    peer.fail_queue(LOST, once=True)
+    assert not first.settled
+    assert failed(second) == (NotSent, PeerLost)
+
+
+@pytest.mark.parametrize("error", [Closed("node"), NotAuthorized("no"), Fenced(THERE)])
+def test_some_ends_are_final(error: RedpollError) -> None:
+    """A link that one end wants no more of takes the session with it."""
+    peer = patient()
+    link = add_link(peer)
+    submit(peer, out := Sent())
+    detach(peer, link, error, 0.0)
+    assert not peer.resuming
+    assert failed(out) == (NotConfirmed, type(error))
+
+
+@pytest.mark.parametrize(("body", "survives"), [(b"\0", False), (b"\1", False), (b"\2", True)])
+def test_a_goodbye_says_whether_its_node_goes_on(body: bytes, survives: bool) -> None:
+    """Whose node stops has no session; whose node only gave the link up, and lost it before its time, has."""
+    peer = patient()
+    link = add_link(peer)
+    submit(peer, out := Sent())
+    taken(link)
+    feed(link, frame(GOODBYE, out.serial, body, identity=bytes(16)))
+    lose(link)
+    assert peer.resuming is survives
+    if body == b"\0":
+        assert failed(out) == (NotConfirmed, PeerLost)
+    else:
+        assert not out.settled
+
+
+def test_a_link_that_ended_in_good_order_leaves_no_session() -> None:
+    """When both said goodbye and nothing was in flight nobody waits for another link."""
+    peer = patient()
+    link = add_link(peer)
+    link.leave(take_all=True)
+    feed(link, frame(GOODBYE, 0, b"\0", identity=bytes(16)))
+    lose(link)
+    assert not peer.resuming
+    assert peer.idle
+
+
+def test_libchirp_has_no_session() -> None:
+    """What was in flight to a node that did not announce itself fails with its link."""
+    link = plain_link(resume=30.0)
+    submit(peer_of(link), out := Sent())
+    lose(link)
+    assert not peer_of(link).resuming
+    assert failed(out) == (NotConfirmed, PeerLost)
+
+
+def test_who_is_awaited_is_not_idle() -> None:
+    """A peer is kept while its session waits for a link, though nothing else is kept for it; then no more."""
+    peer = patient()
+    lose(add_link(peer))
+    assert not peer.idle
+    end(peer, LOST)
+    assert peer.idle
+
+
+def test_a_deadline_ends_what_waits() -> None:
+    """What was in flight and waits for the next link may have been handled when its time is over."""
+    peer = patient()
+    link = add_link(peer)
+    submit(peer, out := Sent(timeout=1.0))
+    lose(link)
+    peer.expire(1.0)
+    assert isinstance(out.error, NotConfirmed)
+    assert isinstance(out.error, TimeoutError)
+
+
+def test_its_end_fails_everything() -> None:
+    """What was in flight is not confirmed, what waited was not sent; and nothing of it is remembered."""
+    peer = patient()
+    link = add_link(peer, announced=announcement(window=1))
+    submit(peer, first := Sent(), second := Sent())
+    lose(link)
+    end(peer, PeerLost(THERE, "too late"))
+    assert failed(first) == (NotConfirmed, PeerLost)
+    assert failed(second) == (NotSent, PeerLost)
+    assert not session_of(peer).again
+    assert peer.queued == 0
+
+
+def test_who_dialled_dials_again() -> None:
+    """It is said whether this end had dialled the link that was lost."""
+    for dialled in (True, False):
+        peer = patient()
+        lose(add_link(peer, dialled=dialled))
+        assert session_of(peer).redials is dialled
+
+
+# Another run
+
+
+def test_a_new_run_fails_what_was_for_the_former() -> None:
+    """In the order of the sends: in flight is not confirmed, pinned was not sent; the rest goes to the new run."""
+    order: list[str] = []
+
+    class Named(Sent):
+        def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
+            order.append(bytes(self.message.data).decode())
+            super().settle(answer, error)
+
+    def named(name: str, *, pinned: bool = False) -> Named:
+        return Named(name.encode(), pinned=pinned)
+
+    peer = patient()
+    link = add_link(peer, announced=announcement(window=2))
+    first, second, plain, pinned = named("first"), named("second"), named("plain"), named("pinned", pinned=True)
+    submit(peer, first, second, plain, pinned)
+    lose(link)
+    submit(peer, late := named("late", pinned=True))
+    again = add_link(peer, announced=announcement(epoch=8))
+    assert order == ["first", "second", "pinned", "late"]
+    assert [failed(out) for out in (first, second)] == [(NotConfirmed, PeerLost)] * 2
+    assert [failed(out) for out in (pinned, late)] == [(NotSent, PeerLost)] * 2
+    assert "started again" in str(first.error)
+    assert kinds(again) == [(REQ_ACK, plain.serial)]
+    assert (peer.counters.resumed, peer.counters.resent) == (0, 0)
+    assert owner(peer).met_links == [(link, False), (again, True)]
+
+
+def test_what_may_be_done_twice_goes_to_a_new_run() -> None:
+    """`retry` allows that: the new run is sent it again, and that uses it up."""
+    peer = patient()
+    link = add_link(peer)
+    submit(peer, out := Sent(retry=1))
+    lose(link)
+    again = add_link(peer, announced=announcement(epoch=8))
+    assert kinds(again) == [(REQ_ACK | RETRY, out.serial)]
+    assert out.retry == 0
+
+
+def test_the_same_run_forgives() -> None:
+    """What was in flight once and went over the next link is not what a later run fails, when it was confirmed."""
+    peer = patient()
+    link = add_link(peer)
+    submit(peer, out := Sent())
+    lose(link)
+    second = add_link(peer)
+    taken(second)
+    acknowledge(second, out)
+    assert not session_of(peer).again
+    lose(second)
+    submit(peer, plain := Sent())
+    third = add_link(peer, announced=announcement(epoch=8))
+    assert kinds(third) == [(REQ_ACK, plain.serial)]
+
+
+def test_a_link_that_says_nothing_of_its_run_settles_nothing() -> None:
+    """Until a node announces itself what was in flight waits, and the session goes on when that link is lost too."""
+    peer = patient()
+    link = add_link(peer)
+    submit(peer, out := Sent())
+    lose(link)
+    mute = add_link(peer, plain=True)
+    assert kinds(mute) == []
+    assert peer.resuming
+    lose(mute)
+    assert peer.resuming
+    again = add_link(peer)
+    assert kinds(again) == [(REQ_ACK | RETRY, out.serial)]
+
+
+def test_a_link_that_says_nothing_may_end_it() -> None:
+    """While a session waits, a link that ends because this node closes, or is not let in, ends it too."""
+    peer = patient()
+    link = add_link(peer)
+    submit(peer, Sent())
+    lose(link)
+    detach(peer, add_link(peer, plain=True), NotAuthorized("no"), 0.0)
+    assert not peer.resuming
+    assert not session_of(peer).again
+
+
+def test_another_node_fails_what_was_in_flight() -> None:
+    """Where another node is found, what was in flight is not confirmed; the rest may go there."""
+    peer = patient()
+    link = add_link(peer, announced=announcement(window=1))
+    submit(peer, first := Sent(), second := Sent())
+    lose(link)
+    fail_former(peer, LOST)
+    assert failed(first) == (NotConfirmed, PeerLost)
+    assert peer.take_queue() == [second]
+    fail_former(make_peer(), LOST)
+
+
+# Requests
+
+
+def test_a_request_that_was_answered_is_done() -> None:
+    """A request that is sent again after its answer was lost is told that it was done: no answer comes."""
+    here, there = patient(), make_peer()
+    link, far = add_link(here), add_link(there)
+    submit(here, out := Sent(b"ping", REQ_ACK | WANTED))
+    feed(far, taken(link))
+    (job,) = begin_all(far)
+    there.slots.release_with_answer(job, b"pong")
+    lose(link)
+    lose(far)
+    link, far = add_link(here), add_link(there)
+    feed(far, taken(link))
+    assert begin_all(far) == []
+    said = sent(far)
+    assert [(kind, data[:1]) for kind, _, _, _, data in said] == [(ACK | RETRY, bytes([ANSWERED]))]
+    feed(link, frame(ACK | RETRY, out.serial, said[0][4], identity=out.identity))
+    assert failed(out) == (NoAnswer, PeerLost)
+
+
+def test_that_code_says_nothing_of_a_send() -> None:
+    """Of what is no request the same code is a refusal without a meaning; what was withdrawn stays so."""
+    peer = patient()
+    link = add_link(peer)
+    submit(peer, out := Sent(), asked := Sent(b"", REQ_ACK | WANTED))
+    peer.withdraw(asked, 0.0)
+    for each in (out, asked):
+        feed(link, frame(ACK | RETRY, each.serial, bytes([ANSWERED]), identity=each.identity))
+    assert type(out.error).__name__ == "Refused"
+    assert not asked.settled
+
+
+# What is shown
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([b"", SECRET]))
+def test_round_trip(seconds: int, secret: bytes) -> None:
+    """What is shown is read as it was meant."""
+    shown = Shown(seconds, secret)
+    assert Shown.decode(shown.encode()) == shown
+    assert len(shown.encode()) == 6 + len(secret)
+
+
+@given(st.binary(max_size=40))
+def test_anything_is_read_or_not(rest: bytes) -> None:
+    """Whatever follows the first byte is what the section says, or nothing."""
+    shown = Shown.decode(b"\x04" + rest)
+    if shown is None:
+        assert len(rest) not in (5, 21) or rest[0] == 0
+    else:
+        assert len(shown.secret) in (0, 16)
+        assert rest[0] > 0
+
+
+def test_a_later_version_may_say_more() -> None:
+    """A higher version speaks the lower: what it adds behind is passed over; a lower one there is none."""
+    body = Shown(5, SECRET).encode()
+    assert Shown.decode(body[:1] + b"\2" + body[2:] + b"more") == Shown(5, SECRET)
+    assert Shown.decode(body + b"more") is None
+    assert Shown.decode(body[:1] + b"\0" + body[2:]) is None
+
+
+def test_the_first_secret_is_the_peers() -> None:
+    """What a peer showed first, when it dialled, is what it is known by; another one is counted and changes nothing."""
+    peer = make_peer()
+    show(add_link(peer, dialled=False), Shown(5, SECRET).encode())
+    assert (session_of(peer).seconds, session_of(peer).secret) == (5, SECRET)
+    other = add_link(peer, dialled=False)
+    show(other, Shown(6, OTHER).encode())
+    assert (session_of(peer).seconds, session_of(peer).secret) == (6, SECRET)
+    assert peer.memory.tally.sessions_refused == 0  # the links of this test have an account each
+    assert other.memory.tally.sessions_refused == 1
+    assert not shows_secret_of(peer, other)
+    assert session_of(peer).knows(SECRET)
+    assert not session_of(peer).knows(OTHER)
+
+
+def test_who_was_dialled_has_no_secret_to_show() -> None:
+    """Over a link that this end dialled only the seconds are noted."""
+    peer = make_peer()
+    link = add_link(peer)
+    show(link, Shown(5, SECRET).encode())
+    assert (session_of(peer).seconds, session_of(peer).secret) == (5, None)
+    assert shows_secret_of(peer, link)
+
+
+@pytest.mark.parametrize("body", [b"\x04", b"\x04\x01\0\0\0", Shown(5, SECRET).encode()[:-1], b"\x04\0" + bytes(20)])
+def test_what_is_malformed_is_counted(body: bytes) -> None:
+    """A body that is cut off, or of no version, is counted and says nothing; the link goes on."""
+    peer = make_peer()
+    link = add_link(peer, dialled=False)
+    show(link, body)
+    assert link.memory.tally.sessions_refused == 1
+    assert (link.shown, peer.session, link.session) == (None, None, [])
+
+
+def test_what_is_shown_twice_is_counted() -> None:
+    """Over one link the first word counts; the rest is counted, and nothing of it is kept."""
+    peer = make_peer()
+    link = add_link(peer, dialled=False)
+    for _ in range(1000):
+        show(link, Shown(5, SECRET).encode())
+    show(link, Shown(6, OTHER).encode())
+    assert link.memory.tally.sessions_refused == 1000
+    assert link.shown == Shown(5, SECRET)
+    assert link.session == []
+
+
+def test_runs_that_lost_their_place_are_bounded() -> None:
+    """So many are remembered; the first one is forgotten first."""
+    session = of(make_peer())
+    for epoch in range(2 * MAX_FORMER):
+        session.fence(epoch)
+    assert session.former == list(range(MAX_FORMER, 2 * MAX_FORMER))
