@@ -226,14 +226,6 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "how long a redpoll peer may be silent": [
             "transport/test_liveness.py::test_a_frozen_peer_is_suspect_and_then_lost"
         ],
-        "what is under way to one end of a link over MQTT": [
-            "nq/mqtt/test_survival.py::test_who_does_not_read_holds_up_its_writer_alone",
-            "nq/mqtt/test_mux.py::test_no_more_goes_out_than_is_allowed",
-            "nq/mqtt/test_mux.py::test_many_links_share_what_may_be_under_way",
-        ],
-        "answers over MQTT to strangers, while the broker takes none": [
-            "nq/mqtt/test_mux.py::test_strangers_are_not_answered_without_end"
-        ],
         "puts of the queue facade for one peer that are not confirmed": [
             "nq/test_limits.py::test_puts_that_nobody_takes",
             "nq/test_limits.py::test_puts_that_are_dropped",
@@ -251,6 +243,14 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "of these, messages that are confirmed when they are got": ["nq/test_limits.py::test_messages_that_are_held"],
         "size of one put": ["nq/test_limits.py::test_a_message_that_is_too_large"],
         "puts that were taken back, behind one that was not": ["nq/test_limits.py::test_puts_that_were_taken_back"],
+        "what is under way to one end of a link over MQTT": [
+            "nq/mqtt/test_survival.py::test_who_does_not_read_holds_up_its_writer_alone",
+            "nq/mqtt/test_mux.py::test_no_more_goes_out_than_is_allowed",
+            "nq/mqtt/test_mux.py::test_many_links_share_what_may_be_under_way",
+        ],
+        "answers over MQTT to strangers, while the broker takes none": [
+            "nq/mqtt/test_mux.py::test_strangers_are_not_answered_without_end"
+        ],
     }
 )
 

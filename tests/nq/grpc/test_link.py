@@ -8,7 +8,7 @@ from typing import Any
 import grpc.aio
 import pytest
 
-from redpoll.nq.grpc.link import DialledLink, Link, ServedLink
+from redpoll.nq.grpc.link import DialledLink, Link, ServedLink, refuse
 from tests.node.support import turns, within
 
 pytestmark = pytest.mark.asyncio
@@ -310,3 +310,19 @@ async def test_given_up_before_it_began() -> None:
     await within(served_link.run())
     await turns()
     assert (protocol.lost, stream.ended) == ([None], ["abort"])
+
+
+async def test_a_call_that_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its client is told; one that is gone is none of gRPC's errors."""
+    for error, raised in (
+        (grpc.aio.AbortError("told"), grpc.aio.AbortError),
+        (grpc.aio.InternalError("gone"), asyncio.CancelledError),
+    ):
+        stream = Stream()
+
+        async def abort(*_: object, error: Exception = error) -> None:
+            raise error
+
+        monkeypatch.setattr(stream, "abort", abort)
+        with pytest.raises(raised):
+            await refuse(stream, grpc.StatusCode.CANCELLED, "no")

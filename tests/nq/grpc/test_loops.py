@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import subprocess
 import sys
 import threading
@@ -118,6 +117,8 @@ PROGRAM = """
 import asyncio, gc, os, sys, threading
 from redpoll import Message, UsageError
 from redpoll.nq.grpc.carrier import GrpcCarrier
+
+GrpcCarrier()  # before the tests' own modules import grpc
 from tests.nq.grpc.support import echo, make
 
 ready = threading.Event()
@@ -151,7 +152,6 @@ print("status", status)
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
 @pytest.mark.parametrize("child", ["os._exit(0)", "gc.collect(); sys.exit(0)", "sys.exit(refused())"])
 def test_a_child_of_a_process_that_uses_it(child: str) -> None:
     """A process forked beside links ends as any other, and the links go on; it is told if it would use gRPC."""

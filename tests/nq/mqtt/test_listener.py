@@ -48,11 +48,13 @@ async def test_a_link_carries_bytes_both_ways(mosquitto: Mosquitto) -> None:
 
 
 async def test_without_a_broker_it_does_not_open() -> None:
-    """The error names the broker."""
+    """The error names the broker, and what the system said is its cause."""
     port = free_port()
     listener = MqttCarrier().listener(Lobby(), asyncio.get_running_loop(), 1)
-    with pytest.raises(ConfigError, match=f"host='127.0.0.1:{port}': no MQTT broker lets this server serve there"):
+    text = f"host='127.0.0.1:{port}': no MQTT broker lets this server serve there"
+    with pytest.raises(ConfigError, match=text) as caught:
         await within(listener.open(("127.0.0.1",), port, lambda _: None))
+    assert isinstance(caught.value.__cause__, ConnectionRefusedError)
     assert listener.addresses == []
     assert listener.port == 0
 
@@ -129,6 +131,22 @@ async def test_it_comes_back_with_the_broker(mosquitto: Mosquitto, caplog: pytes
         await until(lambda: listener.ready, "it to come back")
     warnings = [record for record in caplog.records if record.levelno >= logging.WARNING]
     assert len(warnings) == 3
+    listener.close()
+    await within(listener.wait_closed())
+
+
+async def test_it_comes_back_though_nobody_was_let_in_yet(mosquitto: Mosquitto) -> None:
+    """The broker ends between opening and the first client."""
+    carrier = MqttCarrier()
+    listener = carrier.listener(Lobby(), asyncio.get_running_loop(), 1)
+    await within(listener.open(("127.0.0.1",), mosquitto.address.port, lambda _: None))
+    mosquitto.restart()
+    await until(lambda: not listener.ready, "the loss")
+    listener.accept()
+    await until(lambda: listener.ready, "it to come back")
+    reader = await within(dialled(mosquitto, carrier))
+    assert reader.transport is not None
+    reader.transport.abort()
     listener.close()
     await within(listener.wait_closed())
 

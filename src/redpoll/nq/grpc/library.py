@@ -25,6 +25,8 @@ def load() -> Any:
     if _process not in {None, os.getpid()}:
         hint = "start processes with the method 'spawn', or fork before a node is made"
         raise UsageError("gRPC cannot be used by a process that was forked from one that uses it", hint)
+    # What gRPC does to a child that is forked beside its threads makes some of them crash; a wish of the user's counts.
+    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
         import grpc
         import grpc.aio

@@ -15,7 +15,7 @@ from redpoll.nq.grpc.library import load
 from redpoll.nq.grpc.options import ACCEPTED
 from redpoll.transport.carried import CarriedTransport
 
-__all__ = ["ENDING_GRACE", "PARKED", "DialledLink", "Link", "ServedLink"]
+__all__ = ["ENDING_GRACE", "PARKED", "DialledLink", "Link", "ServedLink", "refuse"]
 
 #: Seconds that the other end has to say that it has read the end of a link.
 ENDING_GRACE = 0.5
@@ -247,7 +247,23 @@ class ServedLink(Link):
             failure = self._failure(tasks) or failure
             self._end(failure)
         if self.transport.aborted or failure is not None:
-            await self._context.abort(self._grpc.StatusCode.CANCELLED, "the link was cut")
+            await refuse(self._context, self._grpc.StatusCode.CANCELLED, "the link was cut")
+
+
+async def refuse(context: Any, code: Any, text: str) -> None:
+    """End a call with an error; the last thing that its handler does.
+
+    Raises:
+        grpc.aio.AbortError: It was told.
+        asyncio.CancelledError: Nobody is there to be told, which grpc.aio logs unless it is this.
+    """
+    aio = load().aio
+    try:
+        await context.abort(code, text)
+    except aio.AbortError:
+        raise
+    except aio.BaseError as error:
+        raise asyncio.CancelledError from error
 
 
 def _set(future: asyncio.Future[None] | None) -> None:

@@ -10,7 +10,7 @@ from urllib.parse import unquote
 from redpoll.address import Address
 from redpoll.errors import ConfigError
 from redpoll.nq.grpc.library import load
-from redpoll.nq.grpc.link import ENDING_GRACE, PARKED, ServedLink
+from redpoll.nq.grpc.link import ENDING_GRACE, PARKED, ServedLink, refuse
 from redpoll.nq.grpc.options import METHOD, server_options
 from redpoll.transport.listen import Door, Listener
 
@@ -152,7 +152,7 @@ class GrpcListener:
         """Run one stream, from its first message to its end."""
         remote = address_of(context.peer())
         if self._stopping is not None or not self._is_meant(remote) or not self._door.admits(remote):
-            await context.abort(self._grpc.StatusCode.RESOURCE_EXHAUSTED, "it takes no more links")
+            await refuse(context, self._grpc.StatusCode.RESOURCE_EXHAUSTED, "it takes no more links")
         protocol = self._door.accepted(remote)
         name = (remote.host, remote.port)
         link = ServedLink(self._loop, protocol, self._size, context, {"peername": name})

@@ -98,13 +98,19 @@ class MqttListener:
         except LinkError as error:
             hint = "start the broker, or name another one with host and port"
             problem = f"no MQTT broker lets this server serve there: {error}"
-            raise ConfigError("host", str(address), problem, hint) from error
+            system = error.__cause__
+            # What the system said is the cause, where it said something.
+            cause = system if isinstance(system, OSError) and system.errno else error
+            raise ConfigError("host", str(address), problem, hint) from cause
         self.addresses.append(address)
 
     def accept(self) -> None:
         """Claim the prefix, and let clients in."""
         self._serving = True
-        self._claim()
+        if self._broker is None:
+            self._return("the MQTT broker ended before anybody was let in")
+        else:
+            self._claim()
 
     def close(self) -> None:
         """Let nobody in any more; links that are there stay, and the connection to the broker while there are any."""
@@ -203,8 +209,11 @@ class MqttListener:
         self._heard.set()
         self._mux.end_all(reason)
         if self._serving and not self._comes_back:
-            _logger.warning("%s; trying again until it is back", reason)
-            self._task = self._loop.create_task(self._come_back(), name="redpoll mqtt")
+            self._return(reason)
+
+    def _return(self, reason: str) -> None:
+        _logger.warning("%s; trying again until it is back", reason)
+        self._task = self._loop.create_task(self._come_back(), name="redpoll mqtt")
 
     async def _come_back(self) -> None:
         waits = backoff(random.random)
