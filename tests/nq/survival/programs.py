@@ -29,6 +29,9 @@ PATIENCE = 15.0
 #: Seconds that a client waits for an answer before it asks again, where its server may have died with it.
 ASK_AGAIN = 1.0
 
+#: The number that ends what receives numbers.
+LAST = -1
+
 #: What each message of a volley has for a body: small ones, and some that fill buffers.
 SIZES = (0, 1, 16, 1000, 70_000)
 
@@ -198,12 +201,35 @@ def _get_volley(plan: Plan, book: Book, queue: nq.Communicator, word: str) -> No
         had.append(number)
 
 
+def receive(plan: Plan, book: Book) -> None:
+    """As a client get numbers, and write them down, until the last one comes."""
+    with plan.make("client") as queue:
+        _receive(book, queue)
+
+
+def collect(plan: Plan, book: Book) -> None:
+    """The same as a server."""
+    with plan.make("server") as queue:
+        _receive(book, queue)
+
+
+def _receive(book: Book, queue: nq.Communicator) -> None:
+    book.write("ready")
+    while True:
+        message = queue.get()
+        book.write("got", message.data, message.redelivered)
+        if message.data == LAST:
+            break
+
+
 SCRIPTS: dict[str, Callable[[Plan, Book], None]] = {
     "serve": serve,
     "greet": greet,
     "finish": finish,
     "volley": volley,
     "both": both,
+    "receive": receive,
+    "collect": collect,
 }
 
 
@@ -265,6 +291,12 @@ class Running:
     def logged(self, word: str) -> list[str]:
         """What follows a word in the lines that begin with it."""
         return [line.removeprefix(word).strip() for line in self.log if line.split()[0] == word]
+
+    @property
+    def numbers(self) -> list[tuple[int, bool]]:
+        """The numbers that it got, in order, and whether it was said of each that it may have been there before."""
+        words = [line.split() for line in self.logged("got")]
+        return [(int(number), redelivered == "True") for number, redelivered in words]
 
     def until(self, condition: Callable[[], object], what: str) -> None:
         """Wait for something that it does, or for its end."""

@@ -341,12 +341,12 @@ class Station:
 class _Fin(Unawaited):
     """A FIN on its way."""
 
-    __slots__ = ("session", "station")
+    __slots__ = ("said_to", "station")
 
     def __init__(self, station: Station, session: Session) -> None:
         self.station = station
-        self.session = session
+        self.said_to = session
 
     def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # Outgoing's
         """It was confirmed, or cannot be."""
-        self.station._loop.call_soon(self.station.fin_settled, self.session, error)
+        self.station._loop.call_soon(self.station.fin_settled, self.said_to, error)
