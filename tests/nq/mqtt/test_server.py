@@ -1,32 +1,28 @@
-"""The class of servers by way of a broker."""
+"""The class of servers over MQTT."""
 
 from __future__ import annotations
 
 import pytest
 
 from redpoll import nq
-from redpoll.nq.mqtt.client import Communicator as Client
 from redpoll.nq.mqtt.server import Communicator
-from tests.blocking.support import PATIENCE
 from tests.nq.mqtt.support import Mosquitto
 from tests.nq.support import options
 from tests.ports import free_port
 
 
-def test_it_serves_at_a_broker(mosquitto: Mosquitto) -> None:
-    """Made by itself it is what `new` makes: clients find it at the broker, by its prefix."""
+def test_it_is_reached_by_way_of_a_broker(mosquitto: Mosquitto) -> None:
+    """Made by itself it is what `new` makes: a client finds it at the broker."""
     place = nq.NetworkLocation("127.0.0.1", mosquitto.address.port)
-    with Communicator(options(place, prefix="site/7")) as server:
+    with Communicator(options(place)) as server, nq.new("mqtt", "client", options(place)) as client:
         assert isinstance(server, nq.Communicator)
         assert (server.protocol, server.purpose) == ("mqtt", "server")
-        with Client(options(place, prefix="site/7")) as client:
-            client.ready(PATIENCE)
-            with Client(options(place, prefix="site/8", resume=0.01)) as other:
-                with pytest.raises(TimeoutError):
-                    other.ready(0.05)
+        client.ready(10)
+        client.close()
 
 
-def test_it_needs_a_broker() -> None:
-    """Without one it cannot be made, and the error is the system's."""
-    with pytest.raises(OSError, match="no MQTT broker"):
-        Communicator(options(nq.NetworkLocation("127.0.0.1", free_port())))
+def test_without_a_broker_it_is_refused() -> None:
+    """The error is an `OSError`, as of a port that cannot be listened at, and names the broker."""
+    port = free_port()
+    with pytest.raises(OSError, match=str(port)):
+        Communicator(options(nq.NetworkLocation("127.0.0.1", port)))
