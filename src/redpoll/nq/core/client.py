@@ -231,9 +231,11 @@ class ClientStation(Station):
     # The node
 
     def run_began(self, peer: Peer, renewed: bool) -> None:
-        """The server was started again, or its link is there again."""
-        if renewed and peer is self.session.peer:
-            self.session.linked = False
+        """The server was started again, or its link is there again; or it is another one."""
+        session = self.session
+        former = session.peer
+        if renewed if peer is former else former is not None and not former.links:
+            session.linked = False
             self._unlinked.set()
         greeting = self._greeting
         if greeting is not None and not greeting.done():
