@@ -156,7 +156,8 @@ class _Session:
         done = subprocess.run(
             [bash, "-euo", "pipefail", "-c", text],
             cwd=self._folder,
-            env={**os.environ, "COLUMNS": "100", "PATH": f"{self._commands}{os.pathsep}{os.environ['PATH']}"},
+            # mosquitto is where users do not look for programs.
+            env={**os.environ, "COLUMNS": "100", "PATH": f"{self._commands}{os.pathsep}{os.environ['PATH']}:/usr/sbin"},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,

@@ -12,7 +12,7 @@ from ipaddress import IPv4Address
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 from cryptography import x509
@@ -216,10 +216,17 @@ def _anywhere(request: pytest.FixtureRequest) -> nq.NetworkLocation:
     return nq.NetworkLocation("127.0.0.1", free_port())
 
 
+def _at_the_broker(request: pytest.FixtureRequest) -> nq.NetworkLocation:
+    encrypted = request.getfixturevalue("security") is not None
+    found: nq.NetworkLocation = request.getfixturevalue("encrypted_broker" if encrypted else "broker")
+    return found
+
+
 #: Where the ends of a test meet, by protocol: at a port of their own, or at what a fixture of that protocol gives.
 PLACES: dict[str, Callable[[pytest.FixtureRequest], nq.NetworkLocation]] = {
     "tcp": _anywhere,
     "grpc": _anywhere,
+    "mqtt": _at_the_broker,
 }
 
 
@@ -232,18 +239,22 @@ class World:
         security: The files, if they are encrypted.
         facade: Which of both.
         netloc: Where they meet.
+        prefix: What keeps those apart that meet at one broker.
     """
 
     protocol: str
     security: nq.SecurityOptions | None
     facade: Literal["threads", "aio"]
     netloc: nq.NetworkLocation
+    prefix: str = field(default_factory=lambda: f"test/{uuid4().hex}")
     _ends: list[End] = field(default_factory=list)
     _loop: LoopThread | None = None
 
     def make(self, purpose: str, **given: Any) -> End:
         """Make an end, which is closed behind the test."""
-        chosen = options(given.pop("netloc", self.netloc), **{"security": self.security, **given})
+        chosen = options(
+            given.pop("netloc", self.netloc), **{"security": self.security, "prefix": self.prefix, **given}
+        )
         if self.facade == "threads":
             end = End(nq.new(self.protocol, purpose, chosen), None)
         else:

@@ -136,13 +136,15 @@ class Communicator:
         if self._closing is None:
             self._state = "closed"
             self._closing = self._loop.create_task(self._station.close(timeout, flush), name="redpoll nq close")
+        closing = self._closing
         try:
-            await asyncio.shield(self._closing)
+            await asyncio.wait((closing,))
         except asyncio.CancelledError:
-            if not self._closing.done():
-                self._closing.cancel()
-                await asyncio.wait((self._closing,))
+            closing.cancel()
+            await asyncio.wait((closing,))
             raise
+        if not closing.cancelled():
+            closing.result()
 
     def disconnect(self, peer: UUID, flush: bool = True) -> None:
         """End the session with a client; what it puts afterwards fails there with `ConnectionResetError`.

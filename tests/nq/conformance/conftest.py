@@ -13,6 +13,7 @@ import pytest
 
 from redpoll import nq
 from tests.blocking.support import until
+from tests.nq.mqtt.support import Mosquitto
 from tests.nq.support import PLACES, World, certificate
 
 
@@ -20,6 +21,27 @@ from tests.nq.support import PLACES, World, certificate
 def files(tmp_path_factory: pytest.TempPathFactory) -> nq.SecurityOptions:
     """The files of TLS, given to both ends."""
     return certificate(tmp_path_factory.mktemp("tls"))
+
+
+def _broker(folder: Path, *lines: str) -> Iterator[nq.NetworkLocation]:
+    broker = Mosquitto(folder, "allow_anonymous true", *lines)
+    broker.start()
+    yield nq.NetworkLocation("127.0.0.1", broker.address.port)
+    broker.kill()
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[nq.NetworkLocation]:
+    """A broker for all tests."""
+    yield from _broker(tmp_path_factory.mktemp("broker"))
+
+
+@pytest.fixture(scope="session")
+def encrypted_broker(
+    tmp_path_factory: pytest.TempPathFactory, files: nq.SecurityOptions
+) -> Iterator[nq.NetworkLocation]:
+    """Another one, that encrypts."""
+    yield from _broker(tmp_path_factory.mktemp("encrypted"), f"certfile {files.cert}", f"keyfile {files.key}")
 
 
 @pytest.fixture(params=["threads", "aio"])

@@ -28,10 +28,11 @@ CHILD = """
 import sys, uuid
 from pathlib import Path
 from redpoll import nq
-protocol, purpose, host, port, own, folder = sys.argv[1:7]
+protocol, purpose, host, port, own, folder, prefix = sys.argv[1:]
 security = nq.SecurityOptions(key=Path(folder, "key.pem"), cert=Path(folder, "cert.pem")) if folder else None
 options = nq.CommunicatorOptions(
-    id=uuid.UUID(own), netloc=nq.NetworkLocation(host, int(port)), security=security, secret=b"x" * 16
+    id=uuid.UUID(own), netloc=nq.NetworkLocation(host, int(port)), security=security, secret=b"x" * 16,
+    prefix=prefix,
 )
 end = nq.new(protocol, purpose, options)
 end.ready()
@@ -49,7 +50,7 @@ class Child:
         security = world.security
         folder = "" if security is None or security.cert is None else str(security.cert.parent)
         place = (world.netloc.host, str(world.netloc.port))
-        command = [sys.executable, "-c", CHILD, world.protocol, purpose, *place, str(own), folder]
+        command = [sys.executable, "-c", CHILD, world.protocol, purpose, *place, str(own), folder, world.prefix]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, env=environment(), stdin=pipe, stdout=pipe, text=True)
 

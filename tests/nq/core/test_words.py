@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import socket
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,6 +111,25 @@ def test_nobody_answers() -> None:
     with nq.new(options=at(port)) as client, pytest.raises(TimeoutError, match="Connection refused") as caught:
         client.ready(0.5)
     assert isinstance(caught.value.__cause__, DialFailed)
+
+
+def test_who_answers_hangs_up() -> None:
+    """`ready` says so where somebody takes connections and closes each of them."""
+    with socket.create_server(("127.0.0.1", 0)) as other, nq.new(options=at(other.getsockname()[1])) as client:
+        closing = threading.Thread(target=hang_up, args=(other,))
+        closing.start()
+        with pytest.raises(TimeoutError, match="lost the peer"):
+            client.ready(1)
+        closing.join()
+
+
+def hang_up(other: socket.socket) -> None:
+    """Close the first three connections, of which each was listened to."""
+    for _ in range(3):
+        connection, _ = other.accept()
+        with connection:
+            connection.recv(65_536)
+            connection.shutdown(socket.SHUT_RDWR)
 
 
 def test_who_answers_is_no_server() -> None:

@@ -55,7 +55,7 @@ class ClientStation(Station):
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.session: Session
-        self._trouble: RedpollError | None = None
+        self._trouble: BaseException | None = None
         self.renew()
 
     _task: asyncio.Task[None] | None = None
@@ -79,7 +79,7 @@ class ClientStation(Station):
     def trouble(self) -> BaseException | None:
         """Why the last attempt to meet the server failed."""
         route = self.node._peers.routes.get(self.address)
-        return self._trouble or (None if route is None else route.trouble)
+        return (None if route is None else route.trouble) or self._trouble
 
     def recipients(self) -> tuple[Session, ...]:
         """Whom a put is for."""
@@ -116,7 +116,6 @@ class ClientStation(Station):
         while self.refused is None:
             try:
                 await self.node.ready(self.address, timeout=None)
-                self._trouble = None
                 hello = Message(say_hello(Purpose.CLIENT), self.address, header=HELLO)
                 self._greeting = greeting = self.node.request(hello, timeout=_HELLO_TIMEOUT)
                 answer = await greeting
@@ -134,7 +133,7 @@ class ClientStation(Station):
             except Closed:
                 return
             except RedpollError as error:
-                self._trouble = error
+                self._trouble = error.__cause__ or error  # the link's, not the hello's
                 await asyncio.sleep(_HELLO_PAUSE)
             except asyncio.CancelledError:
                 # The greeting was, by `run_began`, or this task is.

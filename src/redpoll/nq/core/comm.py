@@ -205,6 +205,9 @@ class Communicator:
         _check_timeout(timeout)
         if peers:
             check_peers(peers, GET_HINT)
+        handover = self._house.handover
+        if handover.forked:
+            handover.check()
         taken: Taken = [None]
         try:
             self._arrivals.get(taken, frozenset(peers) or None, timeout, self._house.check_blocking)
@@ -290,6 +293,7 @@ class _House:
         thread = self._thread
         if thread is None or thread.handover.forked:
             return
+        thread.handover.check_blocking()
         try:
             thread.handover.run(partial(self.station.close, timeout, flush, evict=evict))
         except Closed:  # by another thread, and its loop has ended

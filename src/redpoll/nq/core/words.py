@@ -30,7 +30,8 @@ def in_words(error: BaseException) -> BaseException:
 def start_error(error: ConfigError) -> Exception:
     """What a communicator that could not start raises: an OSError where the system said no, and options by their names."""
     if isinstance(error.__cause__, OSError):
-        return OSError(error.__cause__.errno, str(error))
+        number = error.__cause__.errno
+        return OSError(str(error)) if number is None else OSError(number, str(error))
     if error.field in {"ca", "certificate"}:
         return ConfigError("cert", error.value, error.problem, error.hint)
     return error

@@ -113,6 +113,8 @@ class GrpcCarrier:
             if link is None:
                 call.cancel()
                 await channel.close()
+            # An error refers to this frame; gRPC keeps its thread and sockets as long as any of its objects is there.
+            del call, channel
         self._links.add(link)
         link.task.add_done_callback(lambda _: self._links.discard(link))
 

@@ -92,7 +92,8 @@ class Link:
             error = task.exception() if task.done() and not task.cancelled() else None
             if isinstance(error, self._errors):
                 found = ConnectionError(self._in_words(error))
-                found.__cause__ = error
+                # Without its traceback, which refers to gRPC's objects: it keeps its thread and sockets as long as these are.
+                found.__cause__ = error.with_traceback(None)
             elif error is not None:
                 message = "redpoll could not take what gRPC brought"
                 self._loop.call_exception_handler({"message": message, "exception": error, "task": task})
@@ -162,7 +163,8 @@ class DialledLink(Link):
         self.task = loop.create_task(self._run(), name="redpoll grpc link")
 
     def _cut(self) -> None:
-        self._call.cancel()
+        if self._call is not None:
+            self._call.cancel()
 
     async def _run(self) -> None:
         call = self._call
@@ -188,6 +190,7 @@ class DialledLink(Link):
                 PARKED.append((call, self._channel))
                 raise
             self._failure(tasks)
+            self._call = self._channel = None
 
 
 class ServedLink(Link):

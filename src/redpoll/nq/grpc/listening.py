@@ -147,6 +147,8 @@ class GrpcListener:
         if self._stopping is not None and not self._stopping.done():
             stop = self._loop.create_task(self._stop(ENDING_GRACE), name="redpoll grpc stop")
             await asyncio.wait((stop, self._stopping))
+        # Whoever keeps a communicator that is closed is not to keep gRPC's thread and sockets.
+        self._server = None
 
     async def _serve(self, _requests: Any, context: Any) -> None:
         """Run one stream, from its first message to its end."""
