@@ -233,7 +233,13 @@ class ClientStation(Station):
         """The server was started again, or its link is there again; or it is another one."""
         session = self.session
         former = session.peer
-        if renewed if peer is former else former is not None and not former.links:
+        if former is not None and former is not peer and not former.links:
+            # That one gets what the former had not confirmed, before it fails.
+            session.reclaim()
+            session.peer = None
+            self._by_peer.pop(former, None)
+            self._unlinked.set()
+        elif renewed and former is peer:
             session.linked = False
             self._unlinked.set()
         greeting = self._greeting
