@@ -112,7 +112,9 @@ class Session:
         if not self.has_room(copy.size) and not self._make_room(copy):
             return
         self.count += 1
-        self.bytes += copy.size
+        # A header that says that it comes again is not counted.
+        copy.charged = copy.size
+        self.bytes += copy.charged
         if self.linked and not self._waiting:
             self._send(copy)
         else:
@@ -200,7 +202,7 @@ class Session:
 
     def _less(self, copy: Copy) -> None:
         self.count -= 1
-        self.bytes -= copy.size
+        self.bytes -= copy.charged
         if not self.count or self._station.has_waiters:
             self._station.eased(self)
 
