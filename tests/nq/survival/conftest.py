@@ -11,14 +11,38 @@ from typing import Any
 import pytest
 
 from redpoll import nq
+from tests.nq.mqtt.support import Mosquitto
 from tests.nq.support import PLACES, World
 from tests.nq.survival.programs import Plan, Running
+
+#: What all ends of a test have.
+PREFIX = nq.CommunicatorOptions().prefix
 
 
 @pytest.fixture(params=list(PLACES))
 def protocol(request: pytest.FixtureRequest) -> str:
     """What carries links."""
     return str(request.param)
+
+
+@pytest.fixture
+def security() -> None:
+    """Nothing is encrypted."""
+
+
+@pytest.fixture
+def mosquitto(tmp_path: Path) -> Iterator[Mosquitto]:
+    """A broker of the test's own."""
+    broker = Mosquitto(tmp_path)
+    broker.start()
+    yield broker
+    broker.kill()
+
+
+@pytest.fixture
+def broker(mosquitto: Mosquitto) -> nq.NetworkLocation:
+    """Where it is."""
+    return nq.NetworkLocation("127.0.0.1", mosquitto.address.port)
 
 
 @pytest.fixture
@@ -30,7 +54,7 @@ def netloc(request: pytest.FixtureRequest, protocol: str) -> nq.NetworkLocation:
 @pytest.fixture
 def world(protocol: str, netloc: nq.NetworkLocation) -> Iterator[World]:
     """Where a test makes its ends in this process; they are closed behind it."""
-    made = World(protocol, None, "threads", netloc)
+    made = World(protocol, None, "threads", netloc, PREFIX)
     yield made
     made.end()
 

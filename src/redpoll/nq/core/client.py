@@ -191,8 +191,9 @@ class ClientStation(Station):
         if self.refused is None:
             self.refused = error
             if not isinstance(error, ConnectionResetError):
-                # Many scripts look at no future.
-                _logger.warning("client %s gives up %s: %s", self.id, self.options.netloc, error.__cause__ or error)
+                # Many scripts look at no future. The text alone: a log that kept the error would keep its link.
+                why = str(error.__cause__ or error)
+                _logger.warning("client %s gives up %s: %s", self.id, self.options.netloc, why)
             self.forget(self.session, error)
             self.arrivals.close(error)
             self._unlinked.set()
@@ -230,9 +231,17 @@ class ClientStation(Station):
     # The node
 
     def run_began(self, peer: Peer, renewed: bool) -> None:
-        """The server was started again, or its link is there again."""
-        if renewed and peer is self.session.peer:
-            self.session.linked = False
+        """The server was started again, or its link is there again; or it is another one."""
+        session = self.session
+        former = session.peer
+        if former is not None and former is not peer and not former.links:
+            # That one gets what the former had not confirmed, before it fails.
+            session.reclaim()
+            session.peer = None
+            self._by_peer.pop(former, None)
+            self._unlinked.set()
+        elif renewed and former is peer:
+            session.linked = False
             self._unlinked.set()
         greeting = self._greeting
         if greeting is not None and not greeting.done():
