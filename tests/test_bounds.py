@@ -241,6 +241,9 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "nq/test_limits.py::test_bytes_that_nobody_gets",
         ],
         "of these, messages that are confirmed when they are got": ["nq/test_limits.py::test_messages_that_are_held"],
+        "events of a queue facade that were not called yet": [
+            "nq/core/test_events.py::test_slow_events_do_not_heap_up"
+        ],
         "size of one put": ["nq/test_limits.py::test_a_message_that_is_too_large"],
         "puts that were taken back, behind one that was not": ["nq/test_limits.py::test_puts_that_were_taken_back"],
         "what is under way to one end of a link over MQTT": [

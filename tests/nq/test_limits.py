@@ -142,7 +142,9 @@ async def test_a_message_that_is_too_large() -> None:
             with pytest.raises(MessageTooLarge):
                 client.put(b"x" * 2001)
             await client.ready(PATIENCE)
-            assert await ended(client.put(b"x" * 2000), client.put(b"x" * 1000)) == ["MessageTooLarge", ""]
+            too_large = client.put(b"x" * 2000)
+            assert await ended(too_large, client.put(b"x" * 1000)) == ["MessageTooLarge", ""]
+            assert "raise message_size at both ends" in str(too_large.exception())
             assert await got(there) == [b"x" * 1000]
 
 
@@ -168,4 +170,6 @@ async def test_a_full_queue_says_which() -> None:
         assert errors[0] is None
         texts = [str(error) for error in errors[1:] if isinstance(error, QueueFull)]
         assert len(texts) == 6
-        assert ["of the peer" in text for text in texts] == [True] * 4 + [False] * 2
+        assert ["the queue of the peer is full: 1 messages wait" in text for text in texts] == [True] * 4 + [False] * 2
+        here = 'limit of 5 messages (wait for the futures of earlier puts, or give full="wait")'
+        assert [here in text for text in texts] == [False] * 4 + [True] * 2

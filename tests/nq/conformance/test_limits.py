@@ -73,6 +73,7 @@ def test_what_the_sender_has_no_room_for_is_told(world: World) -> None:
     assert [full(put) for put in puts[3:]] == [True] * 2
     server = world.server()
     assert [server.get().data for _ in range(3)] == [0, 1, 2]
+    assert [put.result() for put in puts[:3]] == [None] * 3
     assert client.put(5).result() is None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from redpoll.errors import (
@@ -319,6 +319,7 @@ def test_what_is_dropped() -> None:
 # All of it
 
 
+@example([("hello", None), ("put", 0), ("crash", False), ("hello", None), ("confirm", 0)], "refuse")
 @given(
     st.lists(
         st.one_of(

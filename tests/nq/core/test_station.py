@@ -200,6 +200,22 @@ async def test_closing_confirms_what_is_held(location: nq.NetworkLocation) -> No
     assert (await server.get()).data == "x"
 
 
+async def test_what_comes_while_it_closes_is_confirmed(location: nq.NetworkLocation) -> None:
+    """Where messages are confirmed when they are got what comes then is so at once, and is not dropped for newer ones."""
+    server = await started("server", location, full="drop", queue_size=2)
+    client = await started("client", location)
+    await client.ready(PATIENCE)
+    closing = asyncio.create_task(server.close())
+    await turns()
+    for number in range(2):
+        await within(client.put(number))
+    with pytest.raises(QueueFull):
+        await within(client.put(2))
+    await within(client.close())
+    await within(closing)
+    assert [(await server.get()).data for _ in range(2)] == [0, 1]
+
+
 async def test_nothing_is_left_of_a_session(ends: Ends) -> None:
     """One that is over is held by nobody once what came of it was got."""
     server, client = ends

@@ -54,6 +54,11 @@ def test_what_a_start_raises() -> None:
     assert isinstance(told, OSError)
     assert told.errno == 98
     assert "is in use" in str(told)
+    refused = ConfigError("host", "x", "no broker there")
+    refused.__cause__ = ConnectionRefusedError("no number")
+    told = start_error(refused)
+    assert isinstance(told, OSError)
+    assert str(told).startswith("host=")
     missing = start_error(ConfigError("ca", "no.pem", "cannot read no.pem"))
     assert str(missing) == "cert='no.pem': cannot read no.pem"
     key = ConfigError("key", "no.pem", "cannot read no.pem")

@@ -191,8 +191,9 @@ class ClientStation(Station):
         if self.refused is None:
             self.refused = error
             if not isinstance(error, ConnectionResetError):
-                # Many scripts look at no future.
-                _logger.warning("client %s gives up %s: %s", self.id, self.options.netloc, error.__cause__ or error)
+                # Many scripts look at no future. The text alone: a log that kept the error would keep its link.
+                why = str(error.__cause__ or error)
+                _logger.warning("client %s gives up %s: %s", self.id, self.options.netloc, why)
             self.forget(self.session, error)
             self.arrivals.close(error)
             self._unlinked.set()

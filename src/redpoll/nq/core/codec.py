@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import MessageTooLarge
 from redpoll.nq.core.options import CommunicatorOptions
+from redpoll.nq.core.words import SIZE_HINT
 from redpoll.nq.utils.stream import PickleSerializer, Stream, parts
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ class Codec:
         body = self._encode(data)
         if len(body) > self._limit:
             error = MessageTooLarge("message", len(body), self._limit)
-            error.hint = "split it, or raise message_size at both ends"
+            error.hint = SIZE_HINT
             raise error
         return body
 

@@ -6,7 +6,6 @@ import logging
 import threading
 import warnings
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -18,6 +17,7 @@ from redpoll.node.inherited import let_go
 from redpoll.node.sending import check_seconds
 from redpoll.nq.core.arrivals import Taken, ThreadArrivals, unread
 from redpoll.nq.core.codec import Codec
+from redpoll.nq.core.events import EventThreads
 from redpoll.nq.core.making import checked, make_station
 from redpoll.nq.core.message import Message
 from redpoll.nq.core.names import Protocol, Purpose
@@ -251,7 +251,7 @@ class _House:
         self._options = options
         self._life = threading.RLock()
         self._thread: LoopThread | None = None
-        self._pool: ThreadPoolExecutor | None = None
+        self._events: EventThreads | None = None
         self.handover: Handover
 
     def move_in(self) -> None:
@@ -306,9 +306,8 @@ class _House:
             mine, self._thread = self._thread is not None, None
         self.closed = True
         if mine:
-            pool = self._pool
-            if pool is not None:
-                pool.shutdown()
+            if self._events is not None:
+                self._events.close()
             leave(thread, self)
 
     def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # Lodger's
@@ -341,16 +340,9 @@ class _House:
         """Call an event of the user's, in a thread of its own."""
         if event is _SILENT.ini or event is _SILENT.fin:
             return
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(self._options.workers, "redpoll nq events")
-        self._pool.submit(_call, event, peer)
-
-
-def _call(event: Callable[[UUID], None], peer: UUID) -> None:
-    try:
-        event(peer)
-    except Exception:
-        _logger.exception("an event of a communicator raised")
+        if self._events is None:
+            self._events = EventThreads(self._options.workers)
+        self._events.tell(event, peer)
 
 
 def _check_timeout(timeout: float | None) -> None:

@@ -39,6 +39,7 @@ class Copy(Queued):
         number: Its place among the puts for that peer.
         group: What it is a part of, if it was put for several peers.
         on_node: Whether the node has it, and will settle it.
+        charged: Bytes that the session counts it with, as long as it has not ended.
     """
 
     if not TYPE_CHECKING:  # as Outgoing
@@ -48,6 +49,7 @@ class Copy(Queued):
     number: int
     group: Broadcast | None
     on_node: bool
+    charged: int
 
     def load(self, session: Session, body: Payload, group: Broadcast | None) -> None:
         """Be one that has not begun."""
@@ -245,7 +247,7 @@ class _LoopFuture(asyncio.Future[Any]):
 class LoopCopy(_LoopFuture, Copy):
     """How a put to one peer ends, for asyncio. Cancelling it takes it back if nothing of it was sent."""
 
-    __slots__ = (*OUTGOING_FIELDS, "group", "number", "on_node", "peer", "session")
+    __slots__ = (*OUTGOING_FIELDS, "charged", "group", "number", "on_node", "peer", "session")
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel the future, and take the put back if nothing of it was sent; else it arrives all the same."""

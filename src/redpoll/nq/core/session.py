@@ -18,6 +18,7 @@ from redpoll.errors import (
     ShuttingDown,
 )
 from redpoll.nq.core.puts import Copy
+from redpoll.nq.core.words import SIZE_HINT, full_here, full_there
 from redpoll.wire.outgoing import Stage
 
 if TYPE_CHECKING:
@@ -111,7 +112,9 @@ class Session:
         if not self.has_room(copy.size) and not self._make_room(copy):
             return
         self.count += 1
-        self.bytes += copy.size
+        # A header that says that it comes again is not counted.
+        copy.charged = copy.size
+        self.bytes += copy.charged
         if self.linked and not self._waiting:
             self._send(copy)
         else:
@@ -146,8 +149,8 @@ class Session:
     def _full(self, copy: Copy) -> QueueFull:
         options = self._options
         if self.count >= options.queue_size:
-            return QueueFull(copy.message, options.queue_size, "messages", None)
-        return QueueFull(copy.message, options.queue_bytes or 0, "bytes", None)
+            return full_here(copy.message, options.queue_size, "messages")
+        return full_here(copy.message, options.queue_bytes or 0, "bytes")
 
     def _oldest_unsent(self) -> Copy | None:
         if self.peer is not None:
@@ -199,7 +202,7 @@ class Session:
 
     def _less(self, copy: Copy) -> None:
         self.count -= 1
-        self.bytes -= copy.size
+        self.bytes -= copy.charged
         if not self.count or self._station.has_waiters:
             self._station.eased(self)
 
@@ -224,9 +227,9 @@ class Session:
     def _in_words(self, error: BaseException) -> BaseException:
         """How users know an error."""
         if isinstance(error, Busy):
-            full = QueueFull(error.message, self._options.queue_size, "messages of the peer", None)
-            full.__cause__ = error
-            return full
+            return full_there(error)
+        if isinstance(error, MessageTooLarge):
+            error.hint = SIZE_HINT
         if isinstance(error, (QueueFull, MessageTooLarge, Refused)):
             return error
         lost: BaseException = ConnectionResetError(self.id)

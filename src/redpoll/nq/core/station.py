@@ -139,7 +139,6 @@ class Station:
             self.closing = True
             for message in self.arrivals.release_all() if self._holds else ():
                 message.release()
-            self._holds = False
             if not flush:
                 for session in self.recipients():
                     session.drop(ConnectionAbortedError(self.id))
@@ -236,7 +235,12 @@ class Station:
             return None
         if self._bounded and not self._makes_room(session, message):
             return None
-        held = message if self._holds else None
+        held = None
+        if self._holds:
+            if self.closing:
+                message.release()
+            else:
+                held = message
         self.arrivals.add(Arrival(session.source, message.frame[5], bool(header), held))
         return None
 
@@ -251,7 +255,8 @@ class Station:
             )
             if not over:
                 return True
-            if connection.full != "drop" or not connection.drop_oldest:
+            if connection.full != "drop" or not connection.drop_oldest or self.closing:
+                # What waits while it is closing was confirmed.
                 message._refuse(Busy.code, f"{source.count} messages wait to be got there")
                 return False
             oldest = self.arrivals.drop_oldest(source)

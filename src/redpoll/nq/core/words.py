@@ -3,11 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 from uuid import UUID
 
-from redpoll.errors import ConfigError, TLSError, UsageError
+from redpoll.errors import Busy, ConfigError, QueueFull, TLSError, UsageError
 
-__all__ = ["GET_HINT", "PUT_HINT", "check_peers", "in_words", "start_error"]
+__all__ = [
+    "GET_HINT",
+    "PUT_HINT",
+    "SIZE_HINT",
+    "check_peers",
+    "full_here",
+    "full_there",
+    "in_words",
+    "start_error",
+]
 
 #: What hints name that is not an option here.
 _NODES = ("tls=", "TLS(", "TLS.", "encryption", "trust store", "ca=")
@@ -37,6 +47,22 @@ def start_error(error: ConfigError) -> Exception:
     return error
 
 
+def full_here(message: Any, limit: int, unit: str) -> QueueFull:
+    """The error of a put for which this end has no room."""
+    full = QueueFull(message, limit, unit)
+    full.hint = 'wait for the futures of earlier puts, or give full="wait"'
+    return full
+
+
+def full_there(error: Busy) -> QueueFull:
+    """The error of a put for which the peer has no room, whose limit is not known here: 0."""
+    full = QueueFull(error.message, 0, "messages of the peer")
+    full.reason = f"the queue of the peer is full: {error.text}"
+    full.hint = "its program gets too slowly, or its queue_size is too small"
+    full.__cause__ = error
+    return full
+
+
 def check_peers(peers: Iterable[object], hint: str) -> None:
     """Refuse what is no id of a peer.
 
@@ -51,6 +77,9 @@ def check_peers(peers: Iterable[object], hint: str) -> None:
         if not isinstance(peer, UUID):
             raise UsageError(f"a peer is a uuid.UUID, not {type(peer).__name__}", hint)
 
+
+#: What to do about a message that is too large.
+SIZE_HINT = "split it, or raise message_size at both ends"
 
 #: What may be meant by a peer that is none.
 PUT_HINT = "put takes one thing, and behind it those that it is for: message.peer answers a message"

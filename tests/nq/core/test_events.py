@@ -1,0 +1,76 @@
+"""Events of the user's: in threads of their own, in order, and not without bound."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+
+import pytest
+
+from redpoll.nq.core.events import EventThreads
+
+PEER = uuid.UUID(int=7)
+
+
+def test_they_are_called_in_order() -> None:
+    """One thread calls them one after another, and closing waits for all; an exception of one is logged."""
+    called: list[tuple[uuid.UUID, int]] = []
+    threads = EventThreads(1)
+    for _ in range(100):
+        threads.tell(lambda peer: called.append((peer, threading.get_ident())), PEER)
+    threads.close()
+    assert len(called) == 100
+    assert {peer for peer, _ in called} == {PEER}
+    assert len({thread for _, thread in called} - {threading.get_ident()}) == 1
+
+
+def test_what_raises(caplog: pytest.LogCaptureFixture) -> None:
+    """An event that raises is logged, and the next one is called."""
+    called: list[uuid.UUID] = []
+    threads = EventThreads(1)
+    threads.tell(lambda _: uuid.UUID("none"), PEER)
+    threads.tell(called.append, PEER)
+    threads.close()
+    assert called == [PEER]
+    assert [record.getMessage() for record in caplog.records] == ["an event of a communicator raised"]
+
+
+def test_several_at_a_time() -> None:
+    """With more threads one event does not wait for another."""
+    both = threading.Barrier(2)
+    met: list[int] = []
+    threads = EventThreads(2)
+    for _ in range(2):
+        threads.tell(lambda _: met.append(both.wait(10)), PEER)
+    threads.close()
+    assert sorted(met) == [0, 1]
+
+
+def test_an_event_that_closes() -> None:
+    """An event may close what called it."""
+    closed = threading.Event()
+    threads = EventThreads(1)
+
+    def close(_: uuid.UUID) -> None:
+        threads.close()
+        closed.set()
+
+    threads.tell(close, PEER)
+    assert closed.wait(10)
+    threads.close()
+
+
+def test_slow_events_do_not_heap_up(caplog: pytest.LogCaptureFixture) -> None:
+    """Ten thousand events wait for one that does not end; further ones are not called, which is logged once."""
+    goes_on = threading.Event()
+    called: list[uuid.UUID] = []
+    threads = EventThreads(1)
+    threads.tell(lambda _: goes_on.wait(10), PEER)
+    for _ in range(10_005):
+        threads.tell(called.append, PEER)
+    assert [record.getMessage() for record in caplog.records] == [
+        "events of a communicator are not called: 10000 of them wait, or are not done"
+    ]
+    goes_on.set()
+    threads.close()
+    assert len(called) == 9_999
