@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
-from concurrent.futures import Future
-from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -65,7 +65,7 @@ def test_many_that_put(world: World, purpose: str, way: dict[str, float]) -> Non
     """What threads put while it is closed ends: confirmed, and then it arrived, or with an error that says why not."""
     closed, other = _pair(world, purpose)
     stop = threading.Event()
-    puts: list[list[tuple[tuple[int, int], Future[None]]]] = [[] for _ in range(4)]
+    puts: list[list[tuple[tuple[int, int], Any]]] = [[] for _ in range(4)]
 
     def put_on(number: int) -> None:
         count = 0
@@ -89,7 +89,7 @@ def test_many_that_put(world: World, purpose: str, way: dict[str, float]) -> Non
         each.result(PATIENCE)
     other_closing.result(PATIENCE)
     arrived = []
-    with suppress(ConnectionError):
+    with contextlib.suppress(ConnectionError):
         while True:
             arrived.append(other.get(timeout=PATIENCE).data)
     confirmed = []
