@@ -15,6 +15,9 @@ from tests.nq.mqtt.support import Mosquitto
 from tests.nq.support import PLACES, World
 from tests.nq.survival.programs import Plan, Running
 
+#: A part of a processor, that of one who waits: one who spins has all of one.
+LITTLE = 0.5
+
 #: What all ends of a test have.
 PREFIX = nq.CommunicatorOptions().prefix
 

@@ -16,7 +16,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from multiprocessing.process import BaseProcess
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 from uuid import UUID, uuid4
 
 from redpoll import nq
@@ -250,7 +250,7 @@ def run(plan: Plan) -> None:
     logging.getLogger().addHandler(_Faults(book))
     threading.excepthook = lambda info: book.write("fault thread", repr(info.exc_value))
     sys.unraisablehook = lambda info: book.write("fault unraisable", repr(info.exc_value))
-    signal.signal(signal.SIGUSR1, lambda *_: book.write("cpu", time.process_time()))
+    signal.signal(signal.SIGUSR1, lambda *_: book.write("spent", time.process_time(), resident(), files()))
     try:
         SCRIPTS[plan.script](plan, book)
     except ConnectionError as error:
@@ -260,9 +260,34 @@ def run(plan: Plan) -> None:
     book.write("closed")
 
 
+def resident() -> int:
+    """Bytes of memory that this process uses."""
+    pages = Path("/proc/self/statm").read_text().split()[1]
+    return int(pages) * os.sysconf("SC_PAGE_SIZE")
+
+
+def files() -> int:
+    """How many files and sockets it has open."""
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
 # The forking of a process that has imported all this takes a hundredth of starting one.
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(["tests.nq.survival.programs"])
+
+
+class Spent(NamedTuple):
+    """What a process has used.
+
+    Attributes:
+        seconds: Of a processor.
+        memory: Bytes that it uses now.
+        files: Files and sockets that it has open now.
+    """
+
+    seconds: float
+    memory: int
+    files: int
 
 
 class Running:
@@ -347,22 +372,32 @@ class Running:
 
     def freeze(self) -> None:
         """Stop it in the midst of whatever it does."""
-        os.kill(self.pid, signal.SIGSTOP)
+        self._signal(signal.SIGSTOP)
 
     def thaw(self) -> None:
         """Let it go on."""
-        os.kill(self.pid, signal.SIGCONT)
+        self._signal(signal.SIGCONT)
 
     def computed(self, seconds: float) -> float:
         """Which part of some seconds it spends computing; none if it has ended."""
-        before, begun = self._spent(), time.monotonic()
+        before, begun = self.spent().seconds, time.monotonic()
         while time.monotonic() < begun + seconds:
             time.sleep(seconds / 10)
-        return (self._spent() - before) / (time.monotonic() - begun)
+        return (self.spent().seconds - before) / (time.monotonic() - begun)
 
-    def _spent(self) -> float:
-        count = len(self.logged("cpu"))
+    def spent(self) -> Spent:
+        """What it has used so far; what it said last, if it has ended."""
+        count = len(self.logged("spent"))
+        self._signal(signal.SIGUSR1)
+        self.until(lambda: len(self.logged("spent")) > count or "closed" in self.log, "what it used")
+        seconds, memory, files = (self.logged("spent") or ["0 0 0"])[-1].split()
+        return Spent(float(seconds), int(memory), int(files))
+
+    def interrupt(self) -> None:
+        """Press Ctrl-C."""
+        self._signal(signal.SIGINT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        """Send it a signal, unless it has ended."""
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGUSR1)
-        self.until(lambda: len(self.logged("cpu")) > count or "closed" in self.log, "its processor time")
-        return float((self.logged("cpu") or ["0"])[-1])
+            os.kill(self.pid, number)

@@ -7,13 +7,10 @@ from uuid import uuid4
 
 import pytest
 
-from tests.nq.survival.conftest import Yard
+from tests.nq.survival.conftest import LITTLE, Yard
 
 #: Lines that a client writes, about: it is killed somewhere between its first and its last.
 LINES = {"greet": 7, "volley": 160, "both": 160}
-
-#: A part of a processor, that of one who waits: one who spins has all of one.
-LITTLE = 0.5
 
 SECRET = b"known to this id"
 

@@ -235,7 +235,11 @@ class ClientStation(Station):
 
     def fin_settled(self, session: Session, error: BaseException | None) -> None:
         """A FIN was confirmed; the server's follows. Or there was nobody to confirm it."""
-        if error is not None:
+        if isinstance(error, NoHandler):
+            # The server has given this client up meanwhile, and has nothing for it.
+            session.heard_fin = True
+            self.look()
+        elif error is not None:
             session.said_fin = False
 
     def unlinked(self, session: Session) -> None:

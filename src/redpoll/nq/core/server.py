@@ -84,6 +84,9 @@ class ServerStation(Station):
         if session is None:
             session = self.sessions[peer_id] = Session(self, peer_id, self.options.connection)
             self.began(session)
+        elif session.heard_fin:
+            # Its former process was done; this one is not.
+            session.heard_fin = session.finishing = False
         # Its end is nobody else's where messages are held until they are got.
         self._loop.call_soon(message.release)
         # What is put for it follows the answer.
@@ -102,6 +105,8 @@ class ServerStation(Station):
     def _answered(self, session: Session, peer: Peer) -> None:
         if session.error is None and peer.links:
             self.opened(session, peer)
+            if session.finishing and not session.count and not session.said_fin:
+                self.say_fin(session)
 
     def _heard_fin(self, session: Session) -> None:
         """A client is done: it gets what is queued for it, and then a FIN."""

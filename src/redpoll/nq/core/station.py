@@ -268,13 +268,15 @@ class Station:
             return self._hello(message)
         if session is None and self._is_known(message):
             return self.arrived(message)
-        if session is None or session.heard_fin:
-            message._refuse(NoHandler.code, "say hello first")
-        elif header == FIN:
+        if session is not None and header == FIN:
             if not message.ended:
                 message.release()
-            session.heard_fin = True
-            self._loop.call_soon(self._heard_fin, session)
+            # It may be said again, where it could not be confirmed.
+            if not session.heard_fin:
+                session.heard_fin = True
+                self._loop.call_soon(self._heard_fin, session)
+        elif session is None or session.heard_fin:
+            message._refuse(NoHandler.code, "say hello first")
         else:
             message._refuse(NoHandler.code, "this is a communicator of nq, which takes puts")
         return None
