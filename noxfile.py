@@ -29,11 +29,12 @@ _SLOW = [
     "node/test_frozen.py",
     "node/test_half_open.py",
     "node/test_routers.py",
+    "nq/survival",
     "testing",
 ]
 NOT_AGAIN = [f"--deselect=tests/{name}" for name in _SLOW]
 # What takes the processor's time because it does all things thousands of times; once is enough.
-NOT_ELSEWHERE = [f"--deselect=tests/{name}" for name in ("fuzz", "leaks", "promise")]
+NOT_ELSEWHERE = [f"--deselect=tests/{name}" for name in ("fuzz", "leaks", "nq/survival", "promise")]
 
 LIBCHIRP = "libchirp==1.2.1b3"
 LIBCHIRP_PYTHON = "3.11"

@@ -270,6 +270,23 @@ def test_errors_in_the_words_of_users() -> None:
     assert pair.session.linked
 
 
+@pytest.mark.parametrize(("cause", "told"), [(Busy, QueueFull), (Undecodable, Undecodable), (NoHandler, None)])
+def test_what_was_refused_when_it_was_sent_again(cause: Any, told: Any) -> None:
+    """Over a link that is back the peer's word counts as well, though the node cannot say what the first attempt did."""
+    pair = Pair()
+    pair.hello()
+    (put,) = pair.put(b"x")
+    error = NotConfirmed(put.message, "when it was sent again it was refused", None)
+    error.__cause__ = cause(put.message, "why", None)
+    put.settle(None, error)
+    if told is None:
+        assert put.end_of_it == "open"
+        assert not pair.session.linked
+    else:
+        assert isinstance(put.end_of_it, told)
+        assert pair.session.linked
+
+
 def test_a_session_that_is_over() -> None:
     """What waits ends with its error, what the node has when that gives it back, and what is put later at once."""
     pair = Pair()

@@ -11,6 +11,7 @@ from redpoll.errors import (
     Expired,
     MessageTooLarge,
     NoHandler,
+    NotConfirmed,
     NotSent,
     QueueFull,
     Refused,
@@ -226,6 +227,7 @@ class Session:
 
     def _in_words(self, error: BaseException) -> BaseException:
         """How users know an error."""
+        error = _refusal(error)
         if isinstance(error, Busy):
             return full_there(error)
         if isinstance(error, MessageTooLarge):
@@ -313,8 +315,15 @@ def _number(copy: Copy) -> int:
     return copy.number
 
 
+def _refusal(error: BaseException) -> BaseException:
+    """The refusal that ended a put, also where that was sent again and is said to be not confirmed."""
+    cause = error.__cause__
+    return cause if isinstance(error, NotConfirmed) and isinstance(cause, Refused) else error
+
+
 def _may_go_again(error: BaseException) -> bool:
     """Whether a put that failed is to go to the process that runs there next: that one did not refuse it."""
+    error = _refusal(error)
     if isinstance(error, (NoHandler, ShuttingDown)):
         return True
     if isinstance(error, (Refused, QueueFull, Expired)) or not isinstance(error, SendError):

@@ -301,6 +301,8 @@ class Station:
         self._by_peer[peer] = session
         session.source = self.arrivals.source(session.id)
         session.link(peer)
+        if session.finishing:
+            self._finish(session)
 
     def began(self, session: Session) -> None:
         """A session is new."""
@@ -319,9 +321,9 @@ class Station:
 
     def say_fin(self, session: Session) -> None:
         """Say that nothing more is put."""
-        session.said_fin = True
         peer = session.peer
-        if peer is not None:
+        if peer is not None:  # else it is said when there is one
+            session.said_fin = True
             fin = _Fin(self, session)
             fin.prepare(Message(None, header=FIN), b"", _REQ_ACK, None, None, pinned=True)
             peer.submit(fin, self.time())
