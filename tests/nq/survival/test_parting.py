@@ -30,8 +30,9 @@ def test_a_client_that_was_given_up(world: World, cutter: Cutter) -> None:
     assert server.get().data == "first"
 
 
-def test_the_successor_of_one_that_was_done(world: World, cutter: Cutter) -> None:
-    """It gets what was on its way to who had said that it is done, and is not done itself."""
+@pytest.mark.parametrize("first", ["former", "later"])
+def test_the_successor_of_one_that_was_done(world: World, cutter: Cutter, first: str) -> None:
+    """It gets what was on its way to who had said that it is done, and is not done itself; both come to their ends."""
     server = world.server(resume=PATIENCE)
     identity = uuid4()
     former = world.client(id=identity, secret=SECRET, netloc=cutter.netloc, resume=PATIENCE)
@@ -48,9 +49,11 @@ def test_the_successor_of_one_that_was_done(world: World, cutter: Cutter) -> Non
     later.put("from the later").result()
     server.put("more", identity).result()
     assert later.get().data == "more"
-    later.close()
+    if first == "later":
+        later.close()
     cutter.call("cut", "rst")
     closing.result(PATIENCE)
+    later.close()
     assert [server.get().data for _ in "12"] == ["from the former", "from the later"]
 
 

@@ -240,7 +240,9 @@ class ClientStation(Station):
             session.heard_fin = True
             self.look()
         elif error is not None:
-            session.said_fin = False
+            # It is to be said again, to whoever answers the next hello.
+            session.said_fin = session.linked = False
+            self.unlinked(session)
 
     def unlinked(self, session: Session) -> None:
         """Say hello again."""
