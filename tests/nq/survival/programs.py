@@ -398,8 +398,13 @@ class Running:
         return Spent(float(seconds), int(memory), int(files))
 
     def interrupt(self) -> None:
-        """Press Ctrl-C."""
-        self._signal(signal.SIGINT)
+        """Press Ctrl-C until it ends: once is too little where a thread that just begins to wait gives its turn away.
+
+        The interpreter looks for signals before that, and the system then interrupts nothing yet.
+        """
+        for _ in range(5):
+            self._signal(signal.SIGINT)
+            self._process.join(2.0)
 
     def _signal(self, number: signal.Signals) -> None:
         """Send it a signal, unless it has ended."""
