@@ -178,4 +178,4 @@ class Play:
 def test_each_future_is_true(steps: list[tuple[str, str, Any]], given: dict[str, Any], loop: Any) -> None:
     """Whatever three ends put, get, cancel and close: each put ends as the receiving side says, once and in order."""
     with asyncio.Runner(loop_factory=loop) as runner:
-        runner.run(Play({"resume": 2.0, **given}).play(steps))
+        runner.run(Play({"resume": 2.0, "keepalive": 0.3, **given}).play(steps))

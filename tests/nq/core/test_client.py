@@ -153,6 +153,31 @@ async def test_a_server_that_sends_it_away(location: nq.NetworkLocation) -> None
     await server.close()
 
 
+async def test_a_put_that_comes_before_the_answer(location: nq.NetworkLocation) -> None:
+    """The answer may have been lost with the link before: what the server puts then is taken, in order, and so is a FIN."""
+    told: list[Any] = []
+
+    async def serve(message: Any) -> Any:
+        if message.header != HELLO:
+            return None
+        for number in range(2):
+            body = bytes(nq.PickleSerializer().dump(number).tobytes())
+            told.append(there[0].send(message.reply(body, header=b"R" if number else b"")))
+            await told[-1]
+        return say_hello(nq.Purpose.SERVER)
+
+    there: list[Node[Any]] = []
+    async with node_there(location, serve) as node:
+        there.append(node)
+        client = await started("client", location)
+        got = [await client.get(timeout=PATIENCE) for _ in range(2)]
+        assert [(each.data, each.redelivered) for each in got] == [(0, False), (1, True)]
+        await client.ready(PATIENCE)
+        await client.put("x")
+        await client.close(0)
+    assert [each.exception() for each in told] == [None, None]
+
+
 async def test_whom_it_may_name(location: nq.NetworkLocation) -> None:
     """Nobody before it has met a server, and then that one."""
     client = await started("client", location)

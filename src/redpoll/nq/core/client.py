@@ -25,8 +25,9 @@ from redpoll.errors import (
 from redpoll.message import Message
 from redpoll.nq.core.hello import read_hello, say_hello
 from redpoll.nq.core.names import Purpose
+from redpoll.nq.core.puts import REDELIVERED
 from redpoll.nq.core.session import Session
-from redpoll.nq.core.station import HELLO, Station
+from redpoll.nq.core.station import FIN, HELLO, Station
 from redpoll.nq.core.words import in_words
 
 if TYPE_CHECKING:
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
 __all__ = ["ClientStation"]
 
 _logger = logging.getLogger("redpoll.nq")
+
+#: Headers of what comes of a server alone.
+_FROM_SERVERS = frozenset((b"", REDELIVERED, FIN))
 
 #: Seconds that a server has to answer a hello, and until it is said again.
 _HELLO_TIMEOUT = 10.0
@@ -159,7 +163,10 @@ class ClientStation(Station):
             refused.__cause__ = PeerLost(self.address, problem)
             self._give_up(refused)
             return False
-        if peer is None or peer.identity is None or not peer.links:
+        return peer is not None and self._meet(peer)
+
+    def _meet(self, peer: Peer) -> bool:
+        if peer.identity is None or not peer.links:
             return False
         session = self.session
         peer_id = UUID(bytes=peer.identity)
@@ -202,12 +209,20 @@ class ClientStation(Station):
     # Messages
 
     def _is_known(self, message: Received[Any]) -> bool:
-        """Whether the answer to the hello came with a message, and was not looked at yet."""
+        """Whether the answer to the hello came with a message, and was not looked at yet; or was lost with a former link."""
         greeting = self._greeting
-        if greeting is None or not greeting.done() or greeting.cancelled() or greeting.exception() is not None:
-            return False
-        self._answered(greeting.result())
-        return message.link.peer in self._by_peer
+        peer = message.link.peer
+        if greeting is not None and greeting.done() and not greeting.cancelled() and greeting.exception() is None:
+            self._answered(greeting.result())
+        elif (
+            peer is not None
+            and message.header in _FROM_SERVERS
+            and self.refused is None
+            and self.session.peer in {None, peer}
+        ):
+            # Nobody puts before it has answered: that was to the hello over the link before this one.
+            self._meet(peer)
+        return peer in self._by_peer
 
     def _hello(self, message: Received[Any]) -> Any:
         message._refuse(Refused.code, "it is a client, and takes no clients")
