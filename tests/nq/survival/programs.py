@@ -250,6 +250,8 @@ def run(plan: Plan) -> None:
     logging.getLogger().addHandler(_Faults(book))
     threading.excepthook = lambda info: book.write("fault thread", repr(info.exc_value))
     sys.unraisablehook = lambda info: book.write("fault unraisable", repr(info.exc_value))
+    # Who is started in the background inherits that Ctrl-C is ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGUSR1, lambda *_: book.write("spent", time.process_time(), resident(), files()))
     try:
         SCRIPTS[plan.script](plan, book)
