@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
-from redpoll.errors import ConfigError, DialFailed, UsageError
+from redpoll.errors import ConfigError, DialFailed
+from redpoll.nq.mqtt.library import make_client
 from redpoll.tls.failures import explained
 from redpoll.transport.dial import in_words, tune
 
@@ -117,7 +118,7 @@ class Broker:
         self._receive = receive
         self._writable = writable
         self._lost = lost
-        self._client = _client(name)
+        self._client = make_client(name)
         client = self._client
         client.connect_timeout = login.connect_timeout
         if login.username is not None:
@@ -351,12 +352,3 @@ def _quick(sock: socket.socket) -> Callable[[], object]:
 
 def _nothing() -> None:
     pass
-
-
-def _client(name: str) -> Client:
-    try:
-        from paho.mqtt.client import Client
-        from paho.mqtt.enums import CallbackAPIVersion
-    except ImportError as error:
-        raise UsageError("the protocol MQTT needs paho-mqtt", "pip install 'redpoll[mqtt]'") from error
-    return Client(CallbackAPIVersion.VERSION2, client_id=name, clean_session=True)

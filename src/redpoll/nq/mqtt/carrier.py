@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from redpoll.address import Address
 from redpoll.nq.mqtt.broker import Login
 from redpoll.nq.mqtt.dialling import Call
+from redpoll.nq.mqtt.library import make_client
 from redpoll.nq.mqtt.listener import MqttListener
 from redpoll.nq.mqtt.topics import Topics
 from redpoll.transport.dial import ProtocolFactory
@@ -75,7 +76,9 @@ class MqttCarrier:
 
         Raises:
             ConfigError: Topics cannot begin with the prefix.
+            UsageError: paho-mqtt is not installed.
         """
+        make_client()  # to know now whether it can be
         self._topics = Topics(prefix)
         self._login = Login(encrypted, certificate, username, password, connect_timeout)
         self._transport_size = transport_size
@@ -112,6 +115,7 @@ def make(options: CommunicatorOptions, *, server: bool) -> MqttCarrier:  # noqa:
 
     Raises:
         ConfigError: Topics cannot begin with the prefix.
+        UsageError: paho-mqtt is not installed.
     """
     security = options.security
     return MqttCarrier(
