@@ -12,7 +12,6 @@ from redpoll.address import Address
 from redpoll.errors import (
     Busy,
     Closed,
-    ConfigError,
     Fenced,
     NoHandler,
     NotAuthorized,
@@ -21,6 +20,7 @@ from redpoll.errors import (
     Refused,
     ShuttingDown,
     TLSError,
+    UsageError,
 )
 from redpoll.message import Message
 from redpoll.nq.core.hello import read_hello, say_hello
@@ -123,7 +123,7 @@ class ClientStation(Station):
                 hello = Message(say_hello(Purpose.CLIENT), self.address, header=HELLO)
                 self._greeting = greeting = self.node.request(hello, timeout=_HELLO_TIMEOUT)
                 answer = await greeting
-            except (TLSError, ConfigError, NotAuthorized) as error:
+            except (TLSError, UsageError, NotAuthorized) as error:
                 self._give_up(in_words(error))
             except Fenced as error:
                 self._fenced(error)
