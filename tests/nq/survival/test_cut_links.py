@@ -63,13 +63,17 @@ def body(number: int) -> bytes:
     return number.to_bytes(4) * (1 if number % 100 else 2000)
 
 
+#: Seconds that a message may take where its links are cut again and again, some of them before both ends know of them.
+_CUT_PATIENCE = 40.0
+
+
 def _put_all(end: End, *peers: Any) -> list[Any]:
     return [end.made.put((number, body(number)), *peers) for number in range(MANY)]
 
 
 def _get_all(end: End) -> None:
     for number in range(MANY):
-        message = end.get()
+        message = end.get(timeout=_CUT_PATIENCE)
         assert message.data[0] == number
         assert message.data[1] == body(number)
         assert not message.redelivered
@@ -100,6 +104,7 @@ def _cut_at_random(world: World, cutter: Cutter, seed: int, most: int, **given: 
     return seen
 
 
+@pytest.mark.timeout(180)
 @pytest.mark.parametrize("confirm", ["receive", "get"])
 def test_at_random_bytes(world: World, cutter: Cutter, confirm: str) -> None:
     """Ten thousand messages each way over many links arrive once, in order, and their futures say so."""
