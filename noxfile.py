@@ -22,6 +22,8 @@ nox.options.sessions = ["lint", "types", "docs", f"tests-{RUNNING}"]
 ON_A_LOOP = "asyncio and not interop and not nightly"
 # Tests wait for processes and sockets half of their time.
 PARALLEL = ["-n", str(2 * (os.cpu_count() or 1))]
+# What waits for processes, networks and brokers may be too late for once on a machine that others use as well.
+AGAIN = ["--reruns", "2"]
 # What takes time because networks and frozen processes do; once on the oldest and on the newest interpreter is enough.
 _SLOW = [
     "node/test_computing.py",
@@ -54,13 +56,13 @@ def tests(session: nox.Session) -> None:
         return
     if session.python not in (RUNNING, PYTHONS[-1]):
         # What holds on an older and on a newer one, and uses no event loop, is not tested in between.
-        session.run("pytest", *PARALLEL, *NOT_AGAIN, "-m", ON_A_LOOP)
+        session.run("pytest", *PARALLEL, *AGAIN, *NOT_AGAIN, "-m", ON_A_LOOP)
         return
-    session.run("pytest", *PARALLEL, *([] if session.python == RUNNING else NOT_ELSEWHERE))
+    session.run("pytest", *PARALLEL, *AGAIN, *([] if session.python == RUNNING else NOT_ELSEWHERE))
     if session.python == RUNNING:
-        session.run("pytest", "-q", "-n", "auto", *NOT_AGAIN, "--asyncio-debug", "-m", ON_A_LOOP)
+        session.run("pytest", "-q", "-n", "auto", *AGAIN, *NOT_AGAIN, "--asyncio-debug", "-m", ON_A_LOOP)
     if session.python == PYTHONS[-1]:
-        session.run("pytest", "-q", *PARALLEL, *NOT_AGAIN, "-m", ON_A_LOOP, env={"REDPOLL_TEST_EAGER": "1"})
+        session.run("pytest", "-q", *PARALLEL, *AGAIN, *NOT_AGAIN, "-m", ON_A_LOOP, env={"REDPOLL_TEST_EAGER": "1"})
 
 
 @nox.session(python=False)

@@ -160,8 +160,10 @@ async def test_a_start_that_is_cancelled(location: nq.NetworkLocation) -> None:
     server = nq.aio.new("tcp", "server", options(location))
     starting = asyncio.create_task(server.start())
     starting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await starting
+    await asyncio.wait((starting,))
+    if not starting.cancelled():
+        # An eager task had done it before.
+        await server.close()
     async with nq.aio.new("tcp", "server", options(location)):
         pass
     await server.close()
