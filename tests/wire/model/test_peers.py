@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from redpoll.errors import NoAnswer, NotConfirmed, NotSent, PeerLost, Refused, SendError
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.states import LinkState
 from tests.wire.model.ends import REQ_ACK, WANTED, End, Job, Tracked, exchange, join, two_ends
+from tests.wire.model.two_ends import TwoEnds
 
 SLOTS = 3
 WINDOW = 6
@@ -25,7 +26,7 @@ KINDS = st.sampled_from([REQ_ACK, REQ_ACK, 0, REQ_ACK | WANTED])
 SIDES = st.integers(0, 1)
 
 
-class TwoPeers(RuleBasedStateMachine):
+class TwoPeers(TwoEnds):
     """The promise of the core, step by step, whatever the steps are."""
 
     def __init__(self) -> None:
@@ -144,14 +145,7 @@ class TwoPeers(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.1, 0.3, 1.0, 4.0, 40.0]))
     def time_passes(self, seconds: float) -> None:
-        self.ends[0].clock.now += seconds
-        for end in self.ends:
-            end.tick()
-        self.settle()
-
-    def settle(self) -> None:
-        for end in self.ends:
-            end.run()
+        self.wait(seconds)
 
     # What always holds
 

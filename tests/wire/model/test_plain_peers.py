@@ -6,11 +6,12 @@ import struct
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from redpoll.errors import NoAnswer, NotConfirmed, NotSent, PeerLost
 from redpoll.wire.states import LinkState
 from tests.wire.model.ends import REQ_ACK, WANTED, Job, Port, Tracked, exchange, join, two_ends
+from tests.wire.model.two_ends import TwoEnds
 from tests.wire.support import ACK, NOOP
 
 SLOTS = 2
@@ -18,7 +19,7 @@ SIDES = st.integers(0, 1)
 SIZES = st.sampled_from([8, 40, 64, 65, 300])
 
 
-class PlainPeers(RuleBasedStateMachine):
+class PlainPeers(TwoEnds):
     """The first end is redpoll; the second is libchirp as a redpoll node sees it."""
 
     def __init__(self) -> None:
@@ -105,14 +106,7 @@ class PlainPeers(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.1, 0.5, 2.0, 16.0]))
     def time_passes(self, seconds: float) -> None:
-        self.ends[0].clock.now += seconds
-        for end in self.ends:
-            end.tick()
-        self.settle()
-
-    def settle(self) -> None:
-        for end in self.ends:
-            end.run()
+        self.wait(seconds)
 
     @invariant()
     def one_at_a_time(self) -> None:

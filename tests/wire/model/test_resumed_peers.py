@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import initialize, invariant, rule
 
 from redpoll.errors import PeerLost
 from tests.wire.model.ends import REQ_ACK, Tracked, exchange, join, two_ends
 from tests.wire.model.test_peers import SCALES, SIDES, SLOTS, WINDOW
+from tests.wire.model.two_ends import TwoEnds
 
 
-class ResumedPeers(RuleBasedStateMachine):
+class ResumedPeers(TwoEnds):
     """Links come and go in every way but with their node; nothing has a time of its own, and nothing is refused."""
 
     def __init__(self) -> None:
@@ -116,14 +117,7 @@ class ResumedPeers(RuleBasedStateMachine):
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 6.0, 40.0]))
     def time_passes(self, seconds: float) -> None:
-        self.ends[0].clock.now += seconds
-        for end in self.ends:
-            end.tick()
-        self.settle()
-
-    def settle(self) -> None:
-        for end in self.ends:
-            end.run()
+        self.wait(seconds)
 
     # What always holds
 
