@@ -8,6 +8,8 @@ import resource
 import signal
 import subprocess
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -20,7 +22,7 @@ from redpoll.nq.mqtt.mux import WINDOW
 from redpoll.nq.mqtt.payloads import Kind, pack, read
 from tests.cli.support import environment
 from tests.node.support import Inbox, until, within
-from tests.nq.mqtt.support import Lobby, Mosquitto, carried, dialled, listening, tapping
+from tests.nq.mqtt.support import Lobby, Mosquitto, Reader, carried, dialled, listening, tapping
 from tests.transport.support import Lost
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("quiet_loop")]
@@ -49,6 +51,18 @@ asyncio.run(main())
 def sender(broker: Mosquitto) -> subprocess.Popen[bytes]:
     """Start it."""
     return subprocess.Popen([sys.executable, "-c", SENDER, str(broker.address)], env=environment())
+
+
+@asynccontextmanager
+async def one_link(broker: Mosquitto) -> AsyncIterator[tuple[Reader, Reader]]:
+    """A client's end and a server's, without nodes."""
+    carrier, lobby = MqttCarrier(), Lobby()
+    listener = await within(listening(broker, lobby, carrier))
+    client = await within(dialled(broker, carrier))
+    (server,) = lobby.readers
+    yield client, server
+    listener.close()
+    await within(listener.wait_closed())
 
 
 async def send_on(node: Node[Any], broker: Mosquitto, stop: asyncio.Event) -> int:
@@ -132,107 +146,87 @@ async def test_a_client_that_is_killed_is_missed_at_once(mosquitto: Mosquitto) -
 @pytest.mark.parametrize("reads_at", ["server", "client"])
 async def test_who_does_not_read_holds_up_its_writer_alone(mosquitto: Mosquitto, reads_at: str) -> None:
     """What is not read waits at who wrote it: the broker and the reader hold no more than a window of it."""
-    carrier, lobby = MqttCarrier(), Lobby()
-    listener = await within(listening(mosquitto, lobby, carrier))
-    client = await within(dialled(mosquitto, carrier))
-    (server,) = lobby.readers
-    reader, writer = (server, client) if reads_at == "server" else (client, server)
-    assert reader.transport is not None
-    assert writer.transport is not None
-    reader.transport.pause_reading()
-    resident = mosquitto.resident
-    body = memoryview(os.urandom(1 << 20))
-    for _ in range(64):
-        writer.transport.write(body)
-    await until(lambda: getattr(reader.transport, "unread") >= WINDOW, "a window to come")  # noqa: B009
-    assert getattr(reader.transport, "unread") < 2 * WINDOW  # noqa: B009  # CarriedTransport's
-    assert writer.transport.get_write_buffer_size() > (64 << 20) - 2 * WINDOW
-    assert mosquitto.resident - resident < 4 * WINDOW
-    reader.transport.resume_reading()
-    await until(lambda: len(reader.got) == 64 << 20, "all of it")
-    assert reader.got == bytes(body) * 64
-    reader.transport.abort()
-    await until(lambda: writer.lost, "the end")
-    listener.close()
-    await within(listener.wait_closed())
+    async with one_link(mosquitto) as (client, server):
+        reader, writer = (server, client) if reads_at == "server" else (client, server)
+        assert reader.transport is not None
+        assert writer.transport is not None
+        reader.transport.pause_reading()
+        resident = mosquitto.resident
+        body = memoryview(os.urandom(1 << 20))
+        for _ in range(64):
+            writer.transport.write(body)
+        await until(lambda: getattr(reader.transport, "unread") >= WINDOW, "a window to come")  # noqa: B009
+        assert getattr(reader.transport, "unread") < 2 * WINDOW  # noqa: B009  # CarriedTransport's
+        assert writer.transport.get_write_buffer_size() > (64 << 20) - 2 * WINDOW
+        assert mosquitto.resident - resident < 4 * WINDOW
+        reader.transport.resume_reading()
+        await until(lambda: len(reader.got) == 64 << 20, "all of it")
+        assert reader.got == bytes(body) * 64
+        reader.transport.abort()
+        await until(lambda: writer.lost, "the end")
 
 
 async def test_a_large_message_takes_little_memory_on_its_way(mosquitto: Mosquitto) -> None:
     """Half a GiB to who throws it away: neither the sender nor the broker holds a tenth of it."""
-    carrier, lobby = MqttCarrier(), Lobby()
-    listener = await within(listening(mosquitto, lobby, carrier))
-    client = await within(dialled(mosquitto, carrier))
-    (server,) = lobby.readers
-    seen = 0
+    async with one_link(mosquitto) as (client, server):
+        seen = 0
 
-    def forget() -> None:
-        nonlocal seen
-        seen += len(server.got)
-        server.got.clear()
+        def forget() -> None:
+            nonlocal seen
+            seen += len(server.got)
+            server.got.clear()
 
-    server.act = forget
-    body = memoryview(bytes(1 << 20))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    resident = mosquitto.resident
-    assert client.transport is not None
-    for _ in range(512):
-        client.transport.write(body)
-    async with asyncio.timeout(50):
-        while seen < 512 << 20:
-            await asyncio.sleep(0.01)
-            assert mosquitto.resident - resident < 50 << 20
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 50 * 1024
-    client.transport.abort()
-    await until(lambda: server.lost, "the end")
-    listener.close()
-    await within(listener.wait_closed())
+        server.act = forget
+        body = memoryview(bytes(1 << 20))
+        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        resident = mosquitto.resident
+        assert client.transport is not None
+        for _ in range(512):
+            client.transport.write(body)
+        async with asyncio.timeout(50):
+            while seen < 512 << 20:
+                await asyncio.sleep(0.01)
+                assert mosquitto.resident - resident < 50 << 20
+        assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak < 50 * 1024
+        client.transport.abort()
+        await until(lambda: server.lost, "the end")
 
 
 async def test_a_payload_that_was_lost_ends_the_link(mosquitto: Mosquitto) -> None:
     """And one that came twice does not: nothing is read twice, nor with a hole in it."""
-    carrier, lobby = MqttCarrier(), Lobby()
-    listener = await within(listening(mosquitto, lobby, carrier))
-    client = await within(dialled(mosquitto, carrier))
-    (server,) = lobby.readers
-    with tapping(mosquitto.address) as tap:
-        tap.flushed()
-        assert client.transport is not None
-        client.transport.write(b"once")
-        await until(lambda: server.got, "bytes")
-        topic, payload = tap.flushed()[-1]
-        header = read(payload)
-        assert header is not None
-        tap.publish(topic, payload)
-        tap.publish(topic, pack(Kind.BYTES, header.link, header.number + 2) + b"a hole before it")
-    await until(lambda: server.lost and client.lost, "the end")
-    assert server.got == b"once"
-    assert "lost at the MQTT broker" in str(server.lost[0])
-    listener.close()
-    await within(listener.wait_closed())
+    async with one_link(mosquitto) as (client, server):
+        with tapping(mosquitto.address) as tap:
+            tap.flushed()
+            assert client.transport is not None
+            client.transport.write(b"once")
+            await until(lambda: server.got, "bytes")
+            topic, payload = tap.flushed()[-1]
+            header = read(payload)
+            assert header is not None
+            tap.publish(topic, payload)
+            tap.publish(topic, pack(Kind.BYTES, header.link, header.number + 2) + b"a hole before it")
+        await until(lambda: server.lost and client.lost, "the end")
+        assert server.got == b"once"
+        assert "lost at the MQTT broker" in str(server.lost[0])
 
 
 async def test_a_stranger_cannot_speak_for_a_client(mosquitto: Mosquitto) -> None:
     """With another name it is not heard, even if it knows the link's."""
-    carrier, lobby = MqttCarrier(), Lobby()
-    listener = await within(listening(mosquitto, lobby, carrier))
-    client = await within(dialled(mosquitto, carrier))
-    (server,) = lobby.readers
-    with tapping(mosquitto.address) as tap:
-        tap.flushed()
-        assert client.transport is not None
-        client.transport.write(b"mine")
-        await until(lambda: server.got, "bytes")
-        header = read(tap.flushed()[-1][1])
-        assert header is not None
-        for kind in (Kind.BYTES, Kind.CLOSE, Kind.GONE):
-            tap.publish("redpoll/up/0123456789abcdef", pack(kind, header.link, header.number + 1) + b"not mine")
-    client.transport.write(b", and mine")
-    await until(lambda: server.got == b"mine, and mine", "more bytes")
-    assert server.lost == []
-    client.transport.abort()
-    await until(lambda: server.lost, "the end")
-    listener.close()
-    await within(listener.wait_closed())
+    async with one_link(mosquitto) as (client, server):
+        with tapping(mosquitto.address) as tap:
+            tap.flushed()
+            assert client.transport is not None
+            client.transport.write(b"mine")
+            await until(lambda: server.got, "bytes")
+            header = read(tap.flushed()[-1][1])
+            assert header is not None
+            for kind in (Kind.BYTES, Kind.CLOSE, Kind.GONE):
+                tap.publish("redpoll/up/0123456789abcdef", pack(kind, header.link, header.number + 1) + b"not mine")
+        client.transport.write(b", and mine")
+        await until(lambda: server.got == b"mine, and mine", "more bytes")
+        assert server.lost == []
+        client.transport.abort()
+        await until(lambda: server.lost, "the end")
 
 
 async def test_a_session_outlives_the_broker(mosquitto: Mosquitto) -> None:
