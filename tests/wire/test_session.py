@@ -283,6 +283,54 @@ def test_the_same_run_forgives() -> None:
     assert kinds(third) == [(REQ_ACK, plain.serial)]
 
 
+def test_what_had_no_turn_on_the_next_link_is_still_for_its_run() -> None:
+    """What was in flight over one link, and waited behind the window of the next, is not for another run either."""
+    peer = patient()
+    first = add_link(peer)
+    submit(peer, sent_again := Sent(), waiting := Sent(), allowed := Sent(retry=1))
+    lose(first)
+    second = add_link(peer, announced=announcement(window=1))
+    assert kinds(second) == [(REQ_ACK | RETRY, 1)]
+    lose(second)
+    third = add_link(peer, announced=announcement(epoch=2))
+    assert [failed(out) for out in (sent_again, waiting)] == [(NotConfirmed, PeerLost)] * 2
+    assert kinds(third) == [(REQ_ACK | RETRY, allowed.serial)]
+    assert (allowed.retry, session_of(peer).again) == (0, set())
+
+
+def test_what_had_no_turn_beside_another_link_is_still_for_its_run() -> None:
+    """A large message that was in flight, and that the link which it is to go over next did not begin, is for its run."""
+    peer = patient(fragment_size=10)
+    first = add_link(peer)
+    submit(peer, out := Sent(bytes(30)))
+    while first.transfers:
+        first.take_fragment(0.0)
+    lose(first)
+    second = add_link(peer)
+    assert second.transfers.unbegun() == [out]
+    third = add_link(peer)
+    for link in (second, third):
+        lose(link)
+    add_link(peer, announced=announcement(epoch=8))
+    assert failed(out) == (NotConfirmed, PeerLost)
+
+
+def test_what_had_no_turn_fails_with_a_goodbye() -> None:
+    """Nor is it for whoever is there after a node that stopped."""
+    peer = patient()
+    first = add_link(peer)
+    submit(peer, Sent(), waiting := Sent())
+    lose(first)
+    second = add_link(peer, announced=announcement(window=1))
+    feed(second, frame(GOODBYE, 1, b"\x01"))
+    submit(peer, plain := Sent())
+    lose(second)
+    assert failed(waiting) == (NotConfirmed, PeerLost)
+    assert not peer.resuming
+    third = add_link(peer, announced=announcement(epoch=2))
+    assert kinds(third) == [(REQ_ACK, plain.serial)]
+
+
 def test_a_link_that_says_nothing_of_its_run_settles_nothing() -> None:
     """Until a node announces itself what was in flight waits, and the session goes on when that link is lost too."""
     peer = patient()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redpoll.errors import NoAnswer, NotConfirmed, NotSent, RedpollError
+from redpoll.errors import NoAnswer, NotConfirmed, RedpollError
 from redpoll.wire import session
 from redpoll.wire.choice import link_to_use, links_too_many
 from redpoll.wire.frames import Goodbye, Kind
@@ -107,9 +107,8 @@ def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
     if not peer.links and survives:
         session.lost(peer, link)
     elif not peer.links:
+        session.fail_former(peer, error)
         session.over(peer)
-        for out in [entry for entry in peer.queue if entry.pinned and entry.stage != _ENDED]:
-            peer.fail_waiting(out, NotSent(out.message, str(error), peer.address), error)
     peer.pump(now)
 
 

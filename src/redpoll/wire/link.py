@@ -475,12 +475,14 @@ class Link:
 
     def _number(self, out: Outgoing) -> int:
         """Give a message its serial as it is written: serials are in the order of the wire, which goodbyes rely on."""
+        peer: Peer = self.peer  # type: ignore[assignment]
         if out.kind & _RETRY and self.announced is not None:
             serial = out.serial
-            self.peer.counters.resent += 1  # type: ignore[union-attr]
+            peer.counters.resent += 1
+            if peer.session is not None:
+                peer.session.again.discard(serial)
         else:
-            peer = self.peer
-            peer.serial = out.serial = serial = (peer.serial + 1) & 0xFFFFFFFF  # type: ignore[union-attr]
+            peer.serial = out.serial = serial = (peer.serial + 1) & 0xFFFFFFFF
         if out.kind & _REQ_ACK:
             self.in_flight[serial] = out
         return serial

@@ -95,7 +95,7 @@ class Session:
     Attributes:
         away: Whether the last link was lost and messages wait for the next one.
         redials: Whether this end had dialled that link, and is to dial again though nothing may wait.
-        again: Serials of what was in flight when a link was lost, until a link of the same run is there.
+        again: Serials of what was in flight when a link was lost, until it goes out over another one of the same run.
         seconds: How long the other end's session lasts, as it said.
         secret: What the peer showed first.
         former: Epochs of runs of its node that lost their place, the latest last.
@@ -187,22 +187,25 @@ def met(peer: Peer, renewed: bool) -> None:
     session = peer.session
     if session is None or peer.settings.resume is None:
         return
+    still: set[int] = set()
     if renewed:
         fail_former(peer, PeerLost(peer.address, "its node was started again"))
-    elif session.away:
-        peer.counters.resumed += 1
+    else:
+        peer.counters.resumed += session.away
+        # It may have to wait, for a place in the window or behind a large message, and this link may be lost as well.
+        unbegun = [out for each in peer.links for out in each.transfers.unbegun()]
+        still = session.again.intersection(out.serial for out in (*peer.queue, *unbegun) if out.stage != Stage.ENDED)
     over(peer)
+    session.again = still
 
 
 def fail_former(peer: Peer, error: RedpollError) -> None:
     """Fail what was in flight to a run of the peer's node that will not be back, and what waits for that run alone."""
     session = peer.session
-    if session is None:
-        return
     waiting = [out for out in peer.queue if out.stage == Stage.QUEUED]
     failing = []
     for out in waiting:
-        again = out.kind & _RETRY and out.serial in session.again
+        again = session is not None and out.kind & _RETRY and out.serial in session.again
         if again and out.retry > 0 and not out.pinned:
             # The caller allowed it to be done twice.
             out.retry -= 1
@@ -221,7 +224,7 @@ def end(peer: Peer, error: RedpollError) -> None:
 
 
 def over(peer: Peer) -> None:
-    """Nothing that was in flight waits for a link any more, or the link is there."""
+    """Nothing waits for a link of the same run any more, or the link is there."""
     session = peer.session
     if session is not None:
         session.away = session.redials = False
