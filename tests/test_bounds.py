@@ -249,6 +249,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "what is under way to one end of a link over MQTT": [
             "nq/mqtt/test_survival.py::test_who_does_not_read_holds_up_its_writer_alone",
             "nq/mqtt/test_mux.py::test_no_more_goes_out_than_is_allowed",
+            "nq/mqtt/test_mux.py::test_who_sends_more_than_is_allowed_is_ended",
             "nq/mqtt/test_mux.py::test_many_links_share_what_may_be_under_way",
         ],
         "answers over MQTT to strangers, while the broker takes none": [

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from redpoll.address import Address
+from redpoll.errors import ProtocolError
 from redpoll.nq.mqtt.link import CHARGE, MqttLink
 from redpoll.nq.mqtt.mux import CHUNK, TOTAL, WINDOW, Mux
 from redpoll.nq.mqtt.payloads import HEADER, KEY, Kind, Payload, pack, read
@@ -188,6 +189,23 @@ async def test_who_does_not_read_gets_no_more() -> None:
     transport.resume_reading()
     await settle()
     assert [each.allowed for each in one.pipe.payloads()] == [2 * WINDOW]
+
+
+async def test_who_sends_more_than_is_allowed_is_ended() -> None:
+    """What waits to be read has its bound whatever the other end makes of what it is told."""
+    one = Links(1)
+    transport = one.links[0].transport
+    assert transport is not None
+    transport.pause_reading()
+    for number in range(WINDOW // CHUNK):
+        one.came(Kind.BYTES, number, bytes(CHUNK))
+    assert transport.unread == WINDOW
+    one.came(Kind.BYTES, WINDOW // CHUNK, b"x")
+    await settle()
+    assert transport.unread == WINDOW
+    assert [type(error) for error in one.readers[0].lost] == [ProtocolError]
+    assert [each.kind for each in one.pipe.payloads()] == [Kind.CLOSE]
+    assert not one.mux.links
 
 
 async def test_many_links_share_what_may_be_under_way() -> None:

@@ -73,10 +73,13 @@ class Flow:
         """The other end allows so much; what it allowed before stays."""
         self.allowed = max(self.allowed, allowed)
 
-    def came(self, size: int) -> None:
-        """So many bytes came in one payload."""
+    def came(self, size: int) -> bool:
+        """So many bytes came in one payload; False if the other end was not allowed another one."""
         if size:
+            if self._came >= self.told:
+                return False
             self._came += charge(size)
+        return True
 
     def read(self) -> None:
         """All that came was read."""

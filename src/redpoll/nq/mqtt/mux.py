@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from redpoll.address import Address
-from redpoll.errors import PeerLost
+from redpoll.errors import PeerLost, ProtocolError
 from redpoll.nq.mqtt.link import Judgement, MqttLink
 from redpoll.nq.mqtt.payloads import HEADER, Kind, Payload, cut_out
 from redpoll.nq.mqtt.sharing import Output, Publish, arrange
@@ -237,7 +237,9 @@ class Mux:
         if flow.open and not was_open and transport.get_write_buffer_size():
             self._wake(link)
         if kind is Kind.BYTES:
-            flow.came(sum(map(len, data)))
+            if not flow.came(sum(map(len, data))):
+                self.end(link, ProtocolError("more came over MQTT than was allowed"), tell=True)
+                return
             for each in data:
                 transport.feed(each)
 
