@@ -258,6 +258,24 @@ async def test_of_two_that_could_not_know_one_yields(mosquitto: Mosquitto, caplo
         await within(each.wait_closed())
 
 
+async def test_a_broker_that_is_lost_as_the_time_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While it is waited for another server: nobody takes that for a connection, so it comes back once more."""
+    monkeypatch.setattr(module, "PROBING", 0)
+    loop = asyncio.get_running_loop()
+    address = Address("tcp", "127.0.0.1", 1)
+    listener = MqttCarrier().listener(Lobby(), loop, 1)
+    broker = broker_module.Broker(
+        address, broker_module.Login(), loop, CLIENT, lambda *_: None, lambda: None, listener._lost
+    )
+    listener._broker = broker
+    answers = loop.create_task(listener._answers(broker))
+    await asyncio.sleep(0)
+    # The end of the time is due already.
+    listener._lost("it hung up")
+    with pytest.raises(DialFailed, match="ended"):
+        await within(answers)
+
+
 async def test_who_stood_still_is_taken_over_from(mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch) -> None:
     """A claim that the broker kept, and nobody answers for, is in nobody's way."""
     monkeypatch.setattr(module, "PROBING", 0.05)

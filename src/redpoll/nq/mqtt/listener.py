@@ -178,6 +178,8 @@ class MqttListener:
                 while not self._office.has_rival():
                     await self._hear()
         except TimeoutError:
+            # At the same moment it may have been lost.
+            self._check_connected()
             self._office.take_over()
             return False
         return True
@@ -190,6 +192,9 @@ class MqttListener:
         """Wait for something on the server's topic, or the end of the connection."""
         await self._heard.wait()
         self._heard.clear()
+        self._check_connected()
+
+    def _check_connected(self) -> None:
         if self._broker is None:
             raise DialFailed(None, "the connection to the MQTT broker ended")
 
