@@ -241,6 +241,9 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "nq/test_limits.py::test_bytes_that_nobody_gets",
         ],
         "of these, messages that are confirmed when they are got": ["nq/test_limits.py::test_messages_that_are_held"],
+        "clients of a queue facade that are gone and may come back in `resume` seconds": [
+            "nq/test_limits.py::test_clients_that_may_come_back"
+        ],
         "events of a queue facade that were not called yet": [
             "nq/core/test_events.py::test_slow_events_do_not_heap_up"
         ],

@@ -12,6 +12,8 @@ import pytest
 from redpoll import nq
 from redpoll.errors import MessageTooLarge, QueueFull
 from redpoll.nq.core.nodes import config_of
+from redpoll.testing import FaultProxy
+from tests.node.support import until
 from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio
@@ -173,3 +175,27 @@ async def test_a_full_queue_says_which() -> None:
         assert ["the queue of the peer is full: 1 messages wait" in text for text in texts] == [True] * 4 + [False] * 2
         here = 'limit of 5 messages (wait for the futures of earlier puts, or give full="wait")'
         assert [here in text for text in texts] == [False] * 4 + [True] * 2
+
+
+async def test_clients_that_may_come_back() -> None:
+    """As many are waited for as may be linked, what was put for each with them; then the longest gone is given up."""
+    async with server(resume=30.0) as there:
+        sessions = there._station.node._peers.sessions
+        assert (sessions._limit, sessions._limit_of_host) == (10_000, 10_000)
+        sessions._limit = 2
+        puts = []
+        for gone in range(1, 5):
+            async with FaultProxy(f"{HERE}:{there.netloc.port}") as proxy:
+                client = nq.aio.new(options=options(proxy.address.port))
+                await client.start()
+                await client.ready(PATIENCE)
+            await until(lambda: len(sessions) == min(gone, 2), "the loss of its link")  # noqa: B023  # awaited here
+            await until(lambda: not there._station.node.stats().connections, "the end of its link")
+            with contextlib.suppress(ConnectionError):
+                await client.close(0, flush=False)
+            puts.append(there.put("x", client.id))
+        assert await ended(*puts[:2]) == ["ConnectionResetError"] * 2
+        assert not any(put.done() for put in puts[2:])
+        assert len(there._station.sessions) == 2
+        await there.close(0, flush=False)
+    assert await ended(*puts[2:]) == ["ConnectionAbortedError"] * 2
