@@ -111,6 +111,20 @@ async def test_a_large_body_goes_in_pieces() -> None:
         assert max(len(each.data) for each in published) <= chunk + (5 if chunk == CHUNK else -HEADER.size)
 
 
+@pytest.mark.parametrize("size", [1024, 4096, 1 << 24])
+async def test_small_parts_before_a_large_one_count(size: int) -> None:
+    """Together they keep to transport_size too."""
+    one = Links(1, size=size, allowed=1 << 30)
+    parts = [bytes([number]) * 200 for number in range(7)]
+    parts.append(bytes(3 * CHUNK))
+    for part in parts:
+        one.write(part)
+    await settle()
+    published = one.pipe.payloads()
+    assert b"".join(each.data for each in published) == b"".join(parts)
+    assert max(len(each.data) for each in published) <= min(size, 2 * CHUNK + HEADER.size) - HEADER.size
+
+
 async def test_no_more_goes_out_than_is_allowed() -> None:
     """What waits goes on when the other end allows more."""
     one = Links(1, allowed=2 * CHUNK)

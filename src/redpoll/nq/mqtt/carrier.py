@@ -66,8 +66,8 @@ class MqttCarrier:
 
         Args:
             prefix: What the topics begin with; several servers at one broker have different ones.
-            transport_size: Bytes that a payload has at most, from 1,024. None has more than some 68 KiB in any case, which
-                is what goes through brokers and paho fastest.
+            transport_size: Bytes that a payload has at most, from 1,024. One link has at most 128 KiB in one in any
+                case, and 64 KiB of a large body, which is what goes through brokers and paho fastest.
             encrypted: Whether the broker is spoken to by TLS; its certificate and name are checked.
             certificate: The file of the CA that signed the broker's certificate; None is those that the system trusts.
             username: At the broker; None is anonymous.

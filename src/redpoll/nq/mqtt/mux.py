@@ -75,7 +75,8 @@ class Mux:
         self._loop = loop
         self._limit = max(transport_size, SMALLEST)
         self._small = min(_SMALL, self._limit // 4)
-        self._chunk = min(CHUNK, self._limit - self._small - HEADER.size)
+        # Small parts may stand before a piece, and count as much.
+        self._chunk = min(CHUNK, (self._limit - HEADER.size) // 2)
         self._everybody = everybody
         self._emptied = emptied
         self.links: dict[bytes, MqttLink] = {}
