@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Literal, Self
 from uuid import UUID
 
-from redpoll.errors import ConfigError, UsageError
+from redpoll.errors import Closed, ConfigError, UsageError
 from redpoll.nq.core.arrivals import LoopArrivals, unread
 from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.making import AnyStation, checked, make_station, one_of
@@ -64,7 +64,7 @@ class Communicator:
         self._codec = Codec(options)
         self._arrivals = LoopArrivals(options.id)
         self._station: AnyStation = make_station(protocol, purpose, options, self._arrivals, _tell)
-        self._state: Literal["new", "running", "closed"] = "new"
+        self._state: Literal["new", "starting", "running", "closed"] = "new"
         self._closing: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop
 
@@ -85,18 +85,26 @@ class Communicator:
 
         Raises:
             OSError: A server cannot listen there.
-            UsageError: It was started before.
+            UsageError: It was started before, or is being started.
+            ConnectionAbortedError: It was closed meanwhile.
 
         Cancelling it leaves nothing open.
         """
         if self._state != "new":
             raise UsageError(f"this communicator is {self._state}: it is started once")
         self._loop = asyncio.get_running_loop()
+        self._state = "starting"
         try:
             await self._station.start()
+            if self._state == "starting":  # else it was closed meanwhile
+                self._state = "running"
         except ConfigError as error:
             raise start_error(error) from error.__cause__
-        self._state = "running"
+        except Closed as error:
+            raise ConnectionAbortedError(self.id) from error
+        finally:
+            if self._state == "starting":
+                self._state = "new"
 
     async def ready(self, timeout: float | None = None) -> None:
         """Wait until a client has met its server; a server is ready from the start.
@@ -250,7 +258,7 @@ class Communicator:
         return message
 
     def _check_started(self) -> None:
-        if self._state == "new":
+        if self._state in {"new", "starting"}:
             raise UsageError("this communicator was not started", "use it in `async with`, or await start()")
 
 
