@@ -250,3 +250,20 @@ async def test_events_are_called_on_the_loop(location: nq.NetworkLocation) -> No
         assert (await client.get(timeout=PATIENCE)).data == "welcome"
         await until(lambda: told == [client.id], "the event")
         await client.close()
+
+
+@pytest.mark.asyncio
+async def test_closed_while_it_starts() -> None:
+    """The start says so, and nothing is left open."""
+    end = nq.aio.new("tcp", "server", options(nq.NetworkLocation("localhost", 0)))
+    starting = asyncio.ensure_future(end.start())
+    await turns(1)
+    assert not starting.done()
+    with pytest.raises(UsageError, match="starting"):
+        await end.start()
+    await within(end.close())
+    with pytest.raises(ConnectionAbortedError):
+        await within(starting)
+    assert not end._station.node.listening
+    with pytest.raises(UsageError, match="closed"):
+        await end.start()

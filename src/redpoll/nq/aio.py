@@ -6,21 +6,21 @@ import asyncio
 import logging
 import warnings
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self
 from uuid import UUID
 
-from redpoll.errors import ConfigError, UsageError
-from redpoll.node.sending import check_seconds
+from redpoll.errors import Closed, ConfigError, UsageError
 from redpoll.nq.core.arrivals import LoopArrivals, unread
 from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.making import AnyStation, checked, make_station, one_of
 from redpoll.nq.core.message import Message
 from redpoll.nq.core.names import Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
-from redpoll.nq.core.puts import LoopBroadcast, LoopCopy
+from redpoll.nq.core.puts import LoopBroadcast, LoopCopy, divide
 from redpoll.nq.core.server import ServerStation
-from redpoll.nq.core.words import GET_HINT, PUT_HINT, check_peers, start_error
+from redpoll.nq.core.words import GET_HINT, PUT_HINT, check_peers, check_timeout, start_error
 
 __all__ = ["Communicator", "new"]
 
@@ -64,7 +64,7 @@ class Communicator:
         self._codec = Codec(options)
         self._arrivals = LoopArrivals(options.id)
         self._station: AnyStation = make_station(protocol, purpose, options, self._arrivals, _tell)
-        self._state: Literal["new", "running", "closed"] = "new"
+        self._state: Literal["new", "starting", "running", "closed"] = "new"
         self._closing: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop
 
@@ -85,18 +85,26 @@ class Communicator:
 
         Raises:
             OSError: A server cannot listen there.
-            UsageError: It was started before.
+            UsageError: It was started before, or is being started.
+            ConnectionAbortedError: It was closed meanwhile.
 
         Cancelling it leaves nothing open.
         """
         if self._state != "new":
             raise UsageError(f"this communicator is {self._state}: it is started once")
         self._loop = asyncio.get_running_loop()
+        self._state = "starting"
         try:
             await self._station.start()
+            if self._state == "starting":  # else it was closed meanwhile
+                self._state = "running"
         except ConfigError as error:
             raise start_error(error) from error.__cause__
-        self._state = "running"
+        except Closed as error:
+            raise ConnectionAbortedError(self.id) from error
+        finally:
+            if self._state == "starting":
+                self._state = "new"
 
     async def ready(self, timeout: float | None = None) -> None:
         """Wait until a client has met its server; a server is ready from the start.
@@ -108,7 +116,7 @@ class Communicator:
             TimeoutError: It has not in time; it goes on trying.
             ConnectionError: It will not.
         """
-        _check_timeout(timeout)
+        check_timeout(timeout)
         self._check_started()
         if self._state == "closed":
             raise ConnectionAbortedError(self.id)
@@ -125,7 +133,7 @@ class Communicator:
         Closing what is closed does nothing; a second call waits for the first. Cancelled, it drops what was not sent, and
         the cancellation comes out when it is closed.
         """
-        _check_timeout(timeout)
+        check_timeout(timeout)
         if self._state == "new":
             self._state = "closed"
             self._loop = asyncio.get_running_loop()
@@ -206,21 +214,12 @@ class Communicator:
         body = self._codec.encode(data)
         station = self._station
         sessions = tuple(map(station.recipient, peers)) if peers else station.recipients()
-        loop = self._loop
-        if len(sessions) == 1:
-            copy = LoopCopy(loop=loop)
-            copy.load(sessions[0], body, None)
-            station.submit((copy,))
-            return copy
-        group = LoopBroadcast(loop=loop)
-        copies = []
-        for session in sessions:
-            copy = LoopCopy(loop=loop)
-            copy.load(session, body, group)
-            copies.append(copy)
-        group.assemble(tuple(copies), ConnectionAbortedError(self.id) if self._state == "closed" else None)
-        station.submit(tuple(copies))
-        return group
+        closed = ConnectionAbortedError(self.id) if self._state == "closed" else None
+        put, copies = divide(
+            sessions, body, partial(LoopCopy, loop=self._loop), partial(LoopBroadcast, loop=self._loop), closed
+        )
+        station.submit(copies)
+        return put
 
     # Gets
 
@@ -242,24 +241,24 @@ class Communicator:
         What the serializer raises at bytes that it cannot read comes out as it is; that message is gone. Cancelling it loses
         no message.
         """
-        _check_timeout(timeout)
+        check_timeout(timeout)
         self._check_started()
         if peers:
             check_peers(peers, GET_HINT)
         arrival = await self._arrivals.get(frozenset(peers) or None, timeout)
         source, body, redelivered, received = arrival
-        if received is None:
-            return Message(source.peer, self._codec.decode(body), redelivered)
         try:
             message = Message(source.peer, self._codec.decode(body), redelivered)
         except Exception as error:
-            unread(received, error)
+            if received is not None:
+                unread(received, error)
             raise
-        received.release()
+        if received is not None:
+            received.release()
         return message
 
     def _check_started(self) -> None:
-        if self._state == "new":
+        if self._state in {"new", "starting"}:
             raise UsageError("this communicator was not started", "use it in `async with`, or await start()")
 
 
@@ -269,8 +268,3 @@ def _tell(event: Callable[[UUID], None], peer: UUID) -> None:
         event(peer)
     except Exception:
         _logger.exception("an event of a communicator raised")
-
-
-def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None:
-        check_seconds(timeout)

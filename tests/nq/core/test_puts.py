@@ -316,3 +316,45 @@ def test_waiting_on_the_loop_is_refused(ends: tuple[nq.Communicator, list[nq.Com
     handover.run(look, server.put("x", clients[0].id))
     handover.run(look, server.put("x"))
     until(lambda: len(errors) == 2, "both")
+
+
+def _depth(error: BaseException) -> int:
+    trace, depth = error.__traceback__, 0
+    while trace is not None:
+        trace, depth = trace.tb_next, depth + 1
+    return depth
+
+
+def test_errors_do_not_grow() -> None:
+    """However often a client that was refused puts, waits to be ready and gets: each error has a traceback of its own."""
+    server = nq.new("tcp", "server", options(nq.NetworkLocation("127.0.0.1", 0)))
+    holder = nq.new("tcp", "client", options(server.netloc))
+    holder.ready(PATIENCE)
+    second = nq.new("tcp", "client", options(server.netloc, id=holder.id))
+    for ask in (second.ready, second.get, lambda timeout: second.put("x").result(timeout)):
+        depths = []
+        for _ in range(5):
+            with pytest.raises(ConnectionRefusedError) as caught:
+                ask(timeout=PATIENCE)
+            assert caught.value.__cause__ is not None
+            depths.append(_depth(caught.value))
+        assert depths[-1] <= depths[1]
+    for end in (second, holder, server):
+        end.close(0, flush=False)
+
+
+@pytest.mark.asyncio
+async def test_errors_do_not_grow_on_a_loop() -> None:
+    """Nor there."""
+    server = nq.aio.new("tcp", "server", options(nq.NetworkLocation("127.0.0.1", 0)))
+    await server.start()
+    async with nq.aio.new("tcp", "client", options(server.netloc)) as holder:
+        await holder.ready(PATIENCE)
+        async with nq.aio.new("tcp", "client", options(server.netloc, id=holder.id)) as second:
+            depths = []
+            for _ in range(5):
+                with pytest.raises(ConnectionRefusedError) as caught:
+                    await second.put("x")
+                depths.append(_depth(caught.value))
+            assert depths[-1] <= depths[1]
+    await server.close(0, flush=False)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from redpoll import Message, Node, Refused, ShuttingDown, nq
+from redpoll import Message, Node, RedpollError, Refused, ShuttingDown, nq
 from redpoll.nq.core.hello import VERSION, say_hello
 from redpoll.nq.core.station import HELLO
 from redpoll.serializers import msgpack
@@ -193,3 +193,26 @@ async def test_a_close_that_is_cancelled(ends: Ends) -> None:
     with pytest.raises(ConnectionAbortedError):
         await server.get()
     await server.close()
+
+
+async def test_a_client_that_is_gone_before_it_is_answered(
+    location: nq.NetworkLocation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its session ends as one that had begun: no put is for it, and the close waits for nobody."""
+    server = await started("server", location, resume=0.1)
+    station: Any = server._station
+    hello = station._hello
+
+    def cut(message: Any) -> Any:
+        message.link.owner.transport.abort()
+        return hello(message)
+
+    monkeypatch.setattr(station, "_hello", cut)
+    async with Node(listen=False, identity=uuid.uuid4().bytes) as node:
+        with pytest.raises(RedpollError):
+            await within(node.request(Message(say_hello(nq.Purpose.CLIENT), str(location), header=HELLO), timeout=0.2))
+        assert station.sessions
+    put = server.put("to all")
+    await until(lambda: not station.sessions, "the session to be over")
+    assert isinstance(await within(asyncio.gather(put, return_exceptions=True)), list)
+    await within(server.close())

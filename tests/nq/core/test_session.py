@@ -416,3 +416,13 @@ def test_in_order_and_once(steps: list[tuple[str, Any]], full: str) -> None:
         copy.settle(None, NotConfirmed(copy.message, "lost", None))
     assert [len(put.ends) for put in puts] == [1] * len(puts)
     assert pair.session.count == 0
+
+
+@pytest.mark.parametrize(
+    ("bound", "limit"), [({"queue_size": 2}, (2, "messages")), ({"queue_bytes": 2}, (2, "bytes"))], ids=str
+)
+def test_what_is_dropped_names_the_bound(bound: dict[str, int], limit: tuple[int, str]) -> None:
+    """The error of the oldest says which bound the queue was at."""
+    oldest, _, _ = Pair(full="drop", **bound).put(b"1", b"2", b"3")
+    assert isinstance(oldest.end_of_it, QueueFull)
+    assert (oldest.end_of_it.limit, oldest.end_of_it.unit) == limit

@@ -6,13 +6,14 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import UUID
 from weakref import WeakValueDictionary
 
 from redpoll.errors import Undecodable
 from redpoll.node.received import raised
+from redpoll.nq.core.words import again
 
 if TYPE_CHECKING:
     from redpoll.node.received import Received
@@ -68,6 +69,8 @@ class Arrivals:
         #: Reentrant: a signal's handler may run while its thread is in here.
         self._lock = threading.RLock()
         self._ready: deque[Arrival] = deque()
+        #: Those that wait, in order.
+        self._waiters: dict[_Waiter | _Task, None] = {}
         #: As long as there is a session with the peer, or anything of it waits.
         self._sources: WeakValueDictionary[UUID, Source] = WeakValueDictionary()
         #: Why nothing comes any more.
@@ -117,10 +120,9 @@ class Arrivals:
     def interrupt(self, error: BaseException) -> None:
         """Those that wait now are told of an error, and who waits next if nobody does; those that get later wait."""
         with self._lock:
-            waiters = self._waiting()
-            for waiter in waiters:
+            for waiter in list(self._waiters):
                 waiter.error = error
-            if not waiters:
+            if not self._waiters:
                 self._untold = error
             self._wake_all()
 
@@ -128,10 +130,6 @@ class Arrivals:
         """What an interruption was for is mended: who has not heard of it does not."""
         with self._lock:
             self._untold = None
-
-    def _waiting(self) -> Sequence[_Waiter | _Task]:
-        """Those that wait, in order; the lock is held."""
-        raise NotImplementedError
 
     def _pop(self, taken: Taken, peers: frozenset[UUID] | None) -> bool:
         """Take the first one, if there is one; the lock is held.
@@ -179,7 +177,7 @@ class Arrivals:
         if error is None:
             error, self._untold = self._untold, None
         if error is not None:
-            raise _again(error)
+            raise again(error)
         if peers is not None and not any(map(self.alive, peers)):
             raise ConnectionResetError(next(iter(peers)))
 
@@ -191,10 +189,14 @@ class Arrivals:
 
     def _wake(self, peer: UUID) -> bool:
         """Wake one who waits for a message of that peer; False if nobody does."""
-        raise NotImplementedError
+        for waiter in list(self._waiters):
+            if not waiter.woken and (waiter.peers is None or peer in waiter.peers):
+                waiter.wake()
+                return True
+        return False
 
     def _wake_all(self) -> None:
-        for waiter in self._waiting():
+        for waiter in list(self._waiters):
             waiter.wake()
 
     def _left(self, waiter: _Waiter | _Task) -> None:
@@ -231,11 +233,6 @@ class _Waiter:
 
 class ThreadArrivals(Arrivals):
     """For threads; `add` is called by the loop's."""
-
-    def __init__(self, own_id: UUID) -> None:
-        super().__init__(own_id)
-        #: In order.
-        self._waiters: dict[_Waiter, None] = {}
 
     def get(
         self, taken: Taken, peers: frozenset[UUID] | None, timeout: float | None, check: Callable[[], object]
@@ -289,16 +286,6 @@ class ThreadArrivals(Arrivals):
             self._waiters.pop(waiter, None)
             self._left(waiter)
 
-    def _wake(self, peer: UUID) -> bool:
-        for waiter in self._waiters:
-            if not waiter.woken and (waiter.peers is None or peer in waiter.peers):
-                waiter.wake()
-                return True
-        return False
-
-    def _waiting(self) -> list[_Waiter]:
-        return list(self._waiters)
-
 
 class _Task:
     """A task that waits."""
@@ -321,11 +308,6 @@ class _Task:
 
 class LoopArrivals(Arrivals):
     """For the tasks of one event loop."""
-
-    def __init__(self, own_id: UUID) -> None:
-        super().__init__(own_id)
-        #: In order.
-        self._waiters: dict[_Task, None] = {}
 
     async def get(self, peers: frozenset[UUID] | None, timeout: float | None) -> Arrival:
         """Wait for a message, as `ThreadArrivals.get`. Cancelling it loses no message."""
@@ -352,16 +334,6 @@ class LoopArrivals(Arrivals):
                 self._left(waiter)
         return taken[0]  # type: ignore[return-value]  # as above
 
-    def _wake(self, peer: UUID) -> bool:
-        for waiter in self._waiters:
-            if not waiter.woken and (waiter.peers is None or peer in waiter.peers):
-                waiter.wake()
-                return True
-        return False
-
-    def _waiting(self) -> list[_Task]:
-        return list(self._waiters)
-
 
 def unread(received: Received[Any], error: Exception) -> None:
     """The serializer could not read a message that is confirmed when it is got. Called on the loop."""
@@ -370,10 +342,3 @@ def unread(received: Received[Any], error: Exception) -> None:
 
 def _always(_: UUID) -> bool:
     return True
-
-
-def _again(error: BaseException) -> BaseException:
-    """An error like one that is raised more than once, whose traceback is its own."""
-    new = type(error)(*error.args)
-    new.__cause__ = error.__cause__
-    return new

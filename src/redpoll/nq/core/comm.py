@@ -14,7 +14,6 @@ from uuid import UUID
 from redpoll.blocking.loop_thread import LoopThread, enter, leave
 from redpoll.errors import Closed, ConfigError, UsageError
 from redpoll.node.inherited import let_go
-from redpoll.node.sending import check_seconds
 from redpoll.nq.core.arrivals import Taken, ThreadArrivals, unread
 from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.events import EventThreads
@@ -22,9 +21,9 @@ from redpoll.nq.core.making import checked, make_station
 from redpoll.nq.core.message import Message
 from redpoll.nq.core.names import Protocol, Purpose
 from redpoll.nq.core.options import CommunicatorOptions, EventOptions, NetworkLocation
-from redpoll.nq.core.puts import ThreadBroadcast, ThreadCopy
+from redpoll.nq.core.puts import ThreadBroadcast, ThreadCopy, divide
 from redpoll.nq.core.server import ServerStation
-from redpoll.nq.core.words import GET_HINT, PUT_HINT, check_peers, start_error
+from redpoll.nq.core.words import GET_HINT, PUT_HINT, check_peers, check_timeout, start_error
 
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
@@ -86,7 +85,7 @@ class Communicator:
             ConnectionError: It will not: the server does not take it, the ends do not agree on encryption, or this is
                 closed. The cause says which.
         """
-        _check_timeout(timeout)
+        check_timeout(timeout)
         self._house.ready(timeout)
 
     def close(self, timeout: float | None = None, flush: bool = True) -> None:
@@ -103,7 +102,7 @@ class Communicator:
         Closing what is closed does nothing; a second call waits for the first. Ctrl-C ends the waiting, and comes out when
         it is closed.
         """
-        _check_timeout(timeout)
+        check_timeout(timeout)
         self._house.close(timeout, flush)
 
     def disconnect(self, peer: UUID, flush: bool = True) -> None:
@@ -168,21 +167,11 @@ class Communicator:
         sessions = tuple(map(station.recipient, peers)) if peers else station.recipients()
         if self._waits:
             house.wait_for_room(sessions, len(body))
-        if len(sessions) == 1:
-            copy = ThreadCopy(handover)
-            copy.load(sessions[0], body, None)
-            handover.post(station.submit, ((copy,),), copy)
-            return copy
-        group = ThreadBroadcast(handover)
-        copies = []
-        for session in sessions:
-            copy = ThreadCopy(handover)
-            copy.load(session, body, group)
-            copies.append(copy)
-        group.assemble(tuple(copies), ConnectionAbortedError(self.id) if station.closing else None)
+        closed = ConnectionAbortedError(self.id) if station.closing else None
+        put, copies = divide(sessions, body, partial(ThreadCopy, handover), partial(ThreadBroadcast, handover), closed)
         if copies:
-            handover.post(station.submit, (tuple(copies),), group)
-        return group
+            handover.post(station.submit, (copies,), put)
+        return put
 
     # Gets
 
@@ -202,7 +191,7 @@ class Communicator:
 
         What the serializer raises at bytes that it cannot read comes out as it is; that message is gone. Ctrl-C loses none.
         """
-        _check_timeout(timeout)
+        check_timeout(timeout)
         if peers:
             check_peers(peers, GET_HINT)
         handover = self._house.handover
@@ -343,8 +332,3 @@ class _House:
         if self._events is None:
             self._events = EventThreads(self._options.workers)
         self._events.tell(event, peer)
-
-
-def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None:
-        check_seconds(timeout)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
 from redpoll.blocking.futures import ThreadFuture
 from redpoll.errors import Closed
 from redpoll.message import Message
 from redpoll.node.sending import Queued
+from redpoll.nq.core.words import again
 from redpoll.wire.frames import Kind
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Payload, Stage
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
     from redpoll.nq.core.session import Session
 
-__all__ = ["REDELIVERED", "Broadcast", "Copy", "LoopBroadcast", "LoopCopy", "ThreadBroadcast", "ThreadCopy"]
+__all__ = ["REDELIVERED", "Broadcast", "Copy", "LoopBroadcast", "LoopCopy", "ThreadBroadcast", "ThreadCopy", "divide"]
 
 #: The header of a message that may have come to an earlier process of the same peer.
 REDELIVERED = b"R"
@@ -160,6 +161,10 @@ class _ThreadPut(ThreadFuture):
     def __init__(self, handover: Handover) -> None:
         self._handover = handover
 
+    def finish(self, result: Any, error: BaseException | None) -> None:
+        """End, unless it has ended; the error of a session ends many."""
+        ThreadFuture.finish(self, result, None if error is None else again(error))
+
     def withdrawn(self) -> None:
         """It was taken back."""
         ThreadFuture.cancel(self)
@@ -240,7 +245,7 @@ class _LoopFuture(asyncio.Future[Any]):
         if error is None:
             self.set_result(result)
         else:
-            self.set_exception(error)
+            self.set_exception(again(error))  # that of a session ends many
             self._log_traceback = False
 
 
@@ -279,4 +284,35 @@ class LoopBroadcast(_LoopFuture, Broadcast):
         super().cancel()
 
 
-CopyMaker = Callable[[], Copy]
+# For both
+
+CopyT = TypeVar("CopyT", bound=Copy)
+BroadcastT = TypeVar("BroadcastT", bound=Broadcast)
+
+
+def divide(
+    sessions: tuple[Session, ...],
+    body: Payload,
+    copy: Callable[[], CopyT],
+    broadcast: Callable[[], BroadcastT],
+    closed: BaseException | None,
+) -> tuple[CopyT | BroadcastT, tuple[CopyT, ...]]:
+    """Make one put: its future, and the copies of which each goes to its session.
+
+    Args:
+        sessions: Of those that it is for.
+        body: Its bytes.
+        copy: Makes what goes to one; for one alone it is the future as well.
+        broadcast: Makes the future of several, or of none.
+        closed: How a put for nobody ends.
+    """
+    if len(sessions) == 1:
+        only = copy()
+        only.load(sessions[0], body, None)
+        return only, (only,)
+    group = broadcast()
+    copies = tuple(copy() for _ in sessions)
+    for each, session in zip(copies, sessions, strict=True):
+        each.load(session, body, group)
+    group.assemble(copies, closed)
+    return group, copies

@@ -133,6 +133,10 @@ class ServerStation(Station):
     def run_ended(self, peer: Peer, error: RedpollError) -> None:
         """A client did not come back."""
         session = self._by_peer.get(peer)
+        if session is None and peer.identity is not None:
+            # It may have gone before it was answered.
+            begun = self.sessions.get(UUID(bytes=peer.identity))
+            session = begun if begun is not None and begun.peer is None else None
         if session is not None:
             lost = ConnectionResetError(session.id)
             lost.__cause__ = error

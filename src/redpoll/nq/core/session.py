@@ -138,8 +138,9 @@ class Session:
                 oldest = self._oldest_unsent()
                 if oldest is None:
                     break
+                full = self._full(oldest)
                 self._take_out(oldest)
-                oldest.end(self._full(oldest))
+                oldest.end(full)
             else:
                 return True
         elif options.full == "wait":

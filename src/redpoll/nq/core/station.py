@@ -15,6 +15,7 @@ from redpoll.nq.core.nodes import StationNode
 from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
 from redpoll.nq.core.puts import REDELIVERED, Copy
 from redpoll.nq.core.session import Session
+from redpoll.nq.core.words import again
 from redpoll.wire.frames import Kind
 from redpoll.wire.outgoing import Unawaited
 
@@ -116,7 +117,7 @@ class Station:
             why = "" if trouble is None else f": {trouble}"
             raise TimeoutError(f"no server answered within {timeout:g} s{why}") from trouble
         if self.refused is not None:
-            raise self.refused
+            raise again(self.refused)
         if self.closing:
             raise ConnectionAbortedError(self.id)
 

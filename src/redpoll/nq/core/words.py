@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from copy import copy
 from typing import Any
 from uuid import UUID
 
 from redpoll.errors import Busy, ConfigError, QueueFull, TLSError, UsageError
+from redpoll.node.sending import check_seconds
 
 __all__ = [
     "GET_HINT",
     "PUT_HINT",
     "SIZE_HINT",
+    "again",
     "check_peers",
+    "check_timeout",
     "full_here",
     "full_there",
     "in_words",
@@ -26,6 +30,13 @@ _BOTH = (
     "give both ends security=SecurityOptions(…), or neither: the server its key and its certificate, clients that "
     "certificate or its CA"
 )
+
+
+def again(error: BaseException) -> BaseException:
+    """An error like one that is raised more than once: each has a traceback of its own, or one would grow for ever."""
+    new = copy(error)
+    new.__cause__ = error.__cause__
+    return new
 
 
 def in_words(error: BaseException) -> BaseException:
@@ -76,6 +87,16 @@ def check_peers(peers: Iterable[object], hint: str) -> None:
     for peer in peers:
         if not isinstance(peer, UUID):
             raise UsageError(f"a peer is a uuid.UUID, not {type(peer).__name__}", hint)
+
+
+def check_timeout(timeout: float | None) -> None:
+    """Refuse what is no number of seconds; None is no limit.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if timeout is not None:
+        check_seconds(timeout)
 
 
 #: What to do about a message that is too large.
