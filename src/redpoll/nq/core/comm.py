@@ -99,8 +99,9 @@ class Communicator:
                 a server's clients are left.
             flush: False drops what was not sent, and waits for nobody.
 
-        Closing what is closed does nothing; a second call waits for the first. Ctrl-C ends the waiting, and comes out when
-        it is closed.
+        It also waits for `events` that are being called. Closing what is closed does nothing; a second call waits with the
+        first, and ends it for both if its own time is shorter or it does not flush. Ctrl-C ends the waiting, and comes out
+        when it is closed.
         """
         check_timeout(timeout)
         self._house.close(timeout, flush)
@@ -312,11 +313,12 @@ class _House:
         thread = self._thread
         if thread is None or thread.handover.forked or self.closed:
             return
-        warnings.warn(f"{name} was dropped without being closed", ResourceWarning, stacklevel=3)
         closing = thread.handover.submit(self.station.close, 0, False)
         closing.add_done_callback(
             lambda _: threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
         )
+        # Last: where warnings are errors, this raises.
+        warnings.warn(f"{name} was dropped without being closed", ResourceWarning, stacklevel=3)
 
     def __repr__(self) -> str:
         return f"<communicator {self.station.id}, {self.station.netloc}>"
