@@ -220,10 +220,11 @@ class Sessions:
         """The other end of a link says that another run of this node took its place: it is dialled no more."""
         error = Fenced(connection.name)
         if connection.link.dialled:
-            while len(self._fenced) >= MAX_FENCED:
-                del self._fenced[next(iter(self._fenced))]
             dialled = getattr(connection.target, "address", None)
-            for address in {connection.name, connection.remote, dialled or connection.remote}:
+            for address in dict.fromkeys((connection.remote, connection.name, dialled or connection.remote)):
+                self._fenced.pop(address, None)
+                while len(self._fenced) >= MAX_FENCED:
+                    del self._fenced[next(iter(self._fenced))]
                 self._fenced[address] = error
         connection.fail(error)
 
