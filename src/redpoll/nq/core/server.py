@@ -115,7 +115,7 @@ class ServerStation(Station):
             self.say_fin(session)
         self.look()
 
-    def fin_settled(self, session: Session, error: BaseException | None) -> None:
+    def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:  # noqa: ARG002  # Station's
         """A FIN was confirmed, which is the end; or there was nobody to confirm it."""
         if error is None:
             self.forget(session, ConnectionResetError(session.id))
