@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -353,6 +354,30 @@ async def test_a_secret_that_never_comes_holds_nothing_up() -> None:
             link.write(b"\0\0" + IDENTITY + announcing(flags=0x03))
             await until(lambda: server.peers, "its peer")
             assert [peer.identity for peer in server.peers] == [IDENTITY]
+        finally:
+            link.close()
+
+
+async def test_a_timer_that_rings_before_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait for a secret ends when its timer rings, though that may be a rounding error too early, as with uvloop."""
+
+    class Rounding:
+        """A loop whose timers ring before the time that they tell."""
+
+        def __init__(self) -> None:
+            self._loop = asyncio.get_running_loop()
+            self.time = self._loop.time
+
+        def call_later(self, delay: float, *call: Any) -> Any:
+            handle = self._loop.call_later(delay, *call)
+            return SimpleNamespace(cancel=handle.cancel, when=lambda: handle.when() + 3600)
+
+    async with make(Inbox(), handshake_timeout=0.01) as server:
+        monkeypatch.setattr(peers_of(server).admission, "_loop", Rounding())
+        link = await RawLink.dial("127.0.0.1", server.address.port)
+        try:
+            link.write(b"\0\0" + IDENTITY + announcing(flags=0x03))
+            await until(lambda: server.peers, "its peer")
         finally:
             link.close()
 
