@@ -113,7 +113,13 @@ def run_program(text: str, *options: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *options, "-c", text]
     pipe = subprocess.PIPE
     with subprocess.Popen(
-        command, env=environment(), stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True, start_new_session=True
+        command,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
     ) as process:
         try:
             out, err = process.communicate(timeout=40)

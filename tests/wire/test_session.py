@@ -344,9 +344,9 @@ def test_what_had_no_turn_on_a_link_of_a_former_run_is_not_for_the_new_one() -> 
 
 
 def test_a_goodbye_of_a_former_run_hands_nothing_to_the_new_one_that_is_not_for_it() -> None:
-    """What it says that it does not handle may have been handled before, or was for it alone; the rest goes to the new run."""
+    """What it says that it does not handle may have been handled before."""
     out = Sent(bytes(30))
-    peer, second, new = _beside_a_new_run(out)
+    _, second, new = _beside_a_new_run(out)
     taken(new)
     feed(second, frame(GOODBYE, 0, b"\x02"))
     assert failed(out) == (NotConfirmed, PeerLost)

@@ -195,7 +195,7 @@ class Broker:
                 refused = await answer
         except TimeoutError as error:
             raise DialFailed(self._address, f"the MQTT broker said nothing for {login.connect_timeout:g} s") from error
-        if refused is None and self._watched is None:
+        if refused is None and client.socket() is None:
             # It ended before it was seen that this end was let in, so nobody was told.
             refused = self._reason or "the connection to the MQTT broker ended"
         if refused is not None:
