@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -180,6 +181,13 @@ class Station:
                 copy.end(ConnectionAbortedError(self.id))
             else:
                 copy.session.submit(copy)
+
+    async def submit_with_room(self, copies: tuple[Copy, ...]) -> None:
+        """Take the copies of one put in the moment in which there is room for all of them."""
+        places = Counter(copy.session for copy in copies)
+        size = copies[0].size
+        await self.wait(lambda: self.closing or all(each.has_room(size, count) for each, count in places.items()))
+        self.submit(copies)
 
     @property
     def has_waiters(self) -> bool:
