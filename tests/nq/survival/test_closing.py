@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from tests.blocking.support import PATIENCE, in_thread, until
-from tests.nq.support import End, World, begun
+from tests.nq.support import End, Outcome, World, begun
 
 #: Threads that do the same.
 MANY = 20
@@ -118,3 +118,94 @@ def test_puts_after_it(world: World, purpose: str) -> None:
     assert closed.put("late").exception().args == (closed.id,)  # type: ignore[union-attr]
     with pytest.raises(ConnectionAbortedError):
         other.get()
+
+
+def _ends(world: World, purpose: str) -> tuple[End, End]:
+    """The end that is closed, and the other one, which confirms what it gets, and gets nothing yet."""
+    server, client = world.pair(confirm="get")
+    return (server, client) if purpose == "server" else (client, server)
+
+
+class Order:
+    """What happened, in order: the ends of puts, and the returns of closes, each of which has seen all puts end before."""
+
+    def __init__(self, *puts: Outcome) -> None:
+        self._puts = puts
+
+    def close(self, end: End, *how: Any) -> list[bool]:
+        """Close, and say which puts had ended when that returned."""
+        end.close(*how)
+        return [put.done() for put in self._puts]
+
+
+@ends
+def test_a_close_with_a_limit(world: World, purpose: str) -> None:
+    """It returns though the other end confirms nothing, when each put has failed; what had arrived is there to be got."""
+    closing, other = _ends(world, purpose)
+    puts = [closing.put(number) for number in range(3)]
+    until(lambda: len(other.made._arrivals) == 3, "the messages")
+    assert Order(*puts).close(closing, 0.05) == [True] * 3
+    for put in puts:
+        error = put.exception()
+        assert type(error) is ConnectionAbortedError
+        assert error.args == (closing.id,)
+    assert [other.get(timeout=0).data for _ in range(3)] == [0, 1, 2]
+
+
+@ends
+def test_a_close_with_a_limit_that_is_not_reached(world: World, purpose: str) -> None:
+    """It returns when all is confirmed and the other end has closed as well."""
+    closing, other = _ends(world, purpose)
+    puts = [closing.put(number) for number in range(3)]
+    ending = in_thread(Order(*puts).close, closing, 3 * PATIENCE)
+    assert [other.get().data for _ in range(3)] == [0, 1, 2]
+    if purpose == "server":
+        other.close()
+    assert ending.result(PATIENCE) == [True] * 3
+    assert [put.exception() for put in puts] == [None] * 3
+
+
+@ends
+def test_a_close_that_does_not_flush(world: World, purpose: str) -> None:
+    """It waits for nobody: each put that is not confirmed fails, and what arrives all the same is the first of them."""
+    closing, other = _ends(world, purpose)
+    confirmed = closing.put("confirmed")
+    assert other.get().data == "confirmed"
+    assert confirmed.exception() is None
+    puts = [closing.put((number, bytes(100_000))) for number in range(30)]
+    assert Order(*puts).close(closing, None, False) == [True] * 30
+    assert {type(put.exception()) for put in puts} == {ConnectionAbortedError}
+    got = []
+    with contextlib.suppress(ConnectionResetError, ConnectionAbortedError, TimeoutError):
+        while True:
+            got.append(other.get(timeout=0).data[0])
+    assert got == list(range(len(got)))
+
+
+@ends
+@pytest.mark.parametrize("sooner", [(0.0,), (0.05,), (None, False)], ids=["at once", "soon", "without flush"])
+def test_a_second_close_that_is_sooner(world: World, purpose: str, sooner: tuple[Any, ...]) -> None:
+    """It ends the waiting of the first: both return, after each put has failed."""
+    closing, other = _ends(world, purpose)
+    put = closing.put("x")
+    until(lambda: len(other.made._arrivals), "the message")
+    order = Order(put)
+    first = in_thread(order.close, closing)
+    until(lambda: closing.station.closing and closing.station.has_waiters, "the first to wait")
+    assert not first.done()
+    assert order.close(closing, *sooner) == [True]
+    assert first.result(PATIENCE) == [True]
+    assert type(put.exception()) is ConnectionAbortedError
+    assert other.get().data == "x"
+
+
+@ends
+def test_a_second_close_that_has_longer(world: World, purpose: str) -> None:
+    """It returns with the first, whose time is over sooner."""
+    closing, other = _ends(world, purpose)
+    put = closing.put("x")
+    until(lambda: len(other.made._arrivals), "the message")
+    order = Order(put)
+    first, second = in_thread(order.close, closing, 0.3), in_thread(order.close, closing)
+    assert [each.result(PATIENCE) for each in (first, second)] == [[True]] * 2
+    assert type(put.exception()) is ConnectionAbortedError

@@ -141,9 +141,9 @@ class Station:
             self.closing = True
             for message in self.arrivals.release_all() if self._holds else ():
                 message.release()
-            if not flush:
-                for session in self.recipients():
-                    session.drop(ConnectionAbortedError(self.id))
+        if not flush:
+            for session in self.recipients():
+                session.drop(ConnectionAbortedError(self.id))
         try:
             async with asyncio.timeout(timeout):
                 await self._part(flush, evict)
