@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import threading
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, as_completed, wait
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from redpoll import DecodeError, Expired, Message, NotSent, Refused, UsageError
+from redpoll import Closed, DecodeError, Expired, Message, NotSent, Refused, UsageError
 from redpoll.blocking import PoolNode
 from tests.blocking.support import PATIENCE, in_thread, interrupting, loop_held, make, to, until
 from tests.ports import free_port
@@ -179,6 +180,51 @@ def test_a_callback_does_not_wait_for_the_loop() -> None:
             pass
         assert [type(each) for each in told] == [type(None), UsageError, UsageError]
         other.result(PATIENCE)
+
+
+@pytest.mark.parametrize("how", ["confirmed", "refused", "lost", "unreachable", "expired", "stopped"])
+def test_a_callback_cancels_others_that_the_core_is_at(how: str) -> None:
+    """One that ends with many others may cancel them, and send: each ends once, and the node is left with nothing."""
+    sender = make(**({"dial": "once"} if how == "unreachable" else {}))
+    sender.start()
+    node = make(slots=16)
+    node.start()
+    address = NOBODY if how == "unreachable" else str(node.address)
+    if how != "unreachable":
+        sender.ready(address)
+    later: list[Any] = []
+    heard = threading.Event()
+
+    def callback(_: object) -> None:
+        for each in sends:
+            each.cancel()
+        with contextlib.suppress(Closed):  # it stops
+            later.append(sender.send(Message(b"later", address), timeout=0.05))
+        heard.set()
+
+    timeout = 0.05 if how == "expired" else None
+    with loop_held(sender):
+        sends = [sender.send(Message(b"%d" % number, address), timeout=timeout) for number in range(100)]
+        sends[20].add_done_callback(callback)
+    if how in {"confirmed", "refused"}:
+        for _ in range(21):
+            message = node.get(timeout=PATIENCE)
+            message.release() if how == "confirmed" else message.refuse("no")
+    elif how == "lost":
+        node.get(timeout=PATIENCE).release()
+        node.stop(drain=0)
+    elif how == "stopped":
+        sender.stop(drain=0)
+    assert heard.wait(PATIENCE)
+    assert wait([*sends, *later], timeout=PATIENCE).not_done == set()
+    assert sends[20].done()
+    assert not sends[20].cancelled()
+    assert sum(each.cancelled() for each in sends) > 0
+    if how != "stopped":
+        until(lambda: not sender.stats().in_flight + sender.stats().queued, "the core to be done with them")
+        assert sender.stats().memory_held == 0
+    node.stop(drain=0)
+    sender.stop(drain=0)
 
 
 def test_ctrl_c_interrupts_a_result() -> None:
