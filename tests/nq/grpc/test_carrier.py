@@ -261,6 +261,23 @@ async def test_cancelled_while_it_dials() -> None:
             await within(carrier.wait_ended())
 
 
+async def test_a_dialling_that_is_given_up_ends_before_its_loop_may() -> None:
+    """Whoever waits for the end waits for gRPC's own tasks too: what they had not taken would stay, with its sockets."""
+    carrier = GrpcCarrier()
+    loop = asyncio.get_running_loop()
+    for turns in range(1, 20):
+        task = asyncio.create_task(
+            carrier.dial(Address("tcp", "127.0.0.1", free_port()), asyncio.BufferedProtocol, loop)
+        )
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await within(carrier.wait_ended())
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
 async def test_a_link_that_is_aborted() -> None:
     """Both ends are told, whichever gives it up."""
     loop = asyncio.get_running_loop()

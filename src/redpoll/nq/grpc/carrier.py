@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import weakref
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,9 @@ ENCRYPTS = True
 
 #: Seconds in which streams have to end: twice what each end gives the other.
 _ENDING = 2 * ENDING_GRACE
+
+#: The classes of gRPC whose methods run in tasks of its own for a call.
+_WORKERS = frozenset(("_AioCall", "StreamStreamCall"))
 
 #: What the C library keeps free for the next large message, bytes.
 _REUSED = 16 * 1024 * 1024
@@ -69,7 +74,7 @@ class GrpcCarrier:
         self._trusted = client_credentials(certificate if key is None else None) if encrypted else None
         self._listeners: weakref.WeakSet[GrpcListener] = weakref.WeakSet()
         self._links: set[DialledLink] = set()
-        #: What ends the servers of closed listeners, as long as that takes.
+        #: What ends the servers of closed listeners, and calls that gave no link, as long as that takes.
         self._ending: set[asyncio.Task[None]] = set()
         # glibc gives memory that was freed back to the system, page by page, and asks for it again with each message,
         # unless it has seen a larger piece come and go: half of the throughput.
@@ -113,8 +118,8 @@ class GrpcCarrier:
             link = DialledLink(loop, factory(), self._size, call, channel)
         finally:
             if link is None:
-                call.cancel()
-                await channel.close()
+                # Also where this is cancelled once more.
+                await asyncio.shield(self._end(_discard(call, channel)))
             # An error refers to this frame; gRPC keeps its thread and sockets as long as any of its objects is there.
             del call, channel
         self._links.add(link)
@@ -126,17 +131,21 @@ class GrpcCarrier:
             detail = "it speaks gRPC, and does not know what redpoll calls there"
         return failure(address, detail)
 
+    def _end(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """End something, and wait for it in `wait_ended` where that takes longer."""
+        ending = asyncio.get_running_loop().create_task(work, name="redpoll grpc end")
+        self._ending.add(ending)
+        ending.add_done_callback(self._ending.discard)
+        return ending
+
     async def wait_ended(self) -> None:
         """Wait until the streams of links that have ended are closed, and the servers of closed listeners.
 
         What takes too long is left to the next call.
         """
-        loop = asyncio.get_running_loop()
         for each in [each for each in self._listeners if each.closed]:
             self._listeners.discard(each)
-            ending = loop.create_task(each.wait_ended(), name="redpoll grpc end")
-            self._ending.add(ending)
-            ending.add_done_callback(self._ending.discard)
+            self._end(each.wait_ended())
         tasks = [*self._ending, *(each.task for each in self._links if each.over)]
         if tasks:
             # Who is frozen is not waited for.
@@ -156,6 +165,29 @@ def make(options: CommunicatorOptions, *, server: bool) -> GrpcCarrier:
         key=None if security is None or not server else security.key,
         certificate=None if security is None else security.certificate,
     )
+
+
+async def _discard(call: Any, channel: Any) -> None:
+    """Let a call go that gave no link, when gRPC is done with it.
+
+    gRPC says that a call is done as soon as it is cancelled, and still has a task that waits for the end. It keeps what has
+    not ended with the event loop for ever, and its sockets with that.
+    """
+    call.cancel()
+    tasks = [task for task in asyncio.all_tasks() if _is_of(task, call)]
+    if tasks:
+        await asyncio.wait(tasks)
+    await channel.close()
+
+
+def _is_of(task: asyncio.Task[Any], call: Any) -> bool:
+    """Whether a task is one that gRPC made for a call: what it runs refers to that, directly or by what it closes over."""
+    work: Any = task.get_coro()
+    if getattr(work, "__qualname__", "").partition(".")[0] not in _WORKERS:
+        return False
+    near = gc.get_referents(work)
+    own = call, getattr(call, "_cython_call", call)
+    return any(each is one for each in (*near, *gc.get_referents(*near)) for one in own)
 
 
 def _target(address: Address) -> str:
