@@ -1,7 +1,8 @@
 """Ends a test process in which a test hangs, whatever it hangs in, and says where.
 
-pytest-timeout does so for most: but its timer needs the interpreter's lock, which code in C may hold for ever, and it is
-not set again for the teardown of a test that failed, nor for a second try.
+pytest-timeout does so for most: but its timer needs the interpreter's lock, which code in C may hold for ever, it is not
+set again for the teardown of a test that failed, nor for a second try, and in a worker of pytest-xdist nobody sees where
+the threads were.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from contextlib import contextmanager
 
 import pytest
 
-#: Seconds that pytest-timeout has to end a test before this does.
-GRACE = 15.0
+#: Seconds that this is earlier than pytest-timeout.
+LEAD = 1.0
 
 
 _stderr = pytest.StashKey[int]()
@@ -43,7 +44,7 @@ def limit(item: pytest.Item) -> float:
 def _watched(item: pytest.Item) -> Iterator[None]:
     seconds = limit(item)
     if seconds:
-        faulthandler.dump_traceback_later(seconds + GRACE, exit=True, file=item.config.stash[_stderr])
+        faulthandler.dump_traceback_later(max(seconds - LEAD, LEAD), exit=True, file=item.config.stash[_stderr])
     try:
         yield
     finally:
