@@ -230,6 +230,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "nq/test_limits.py::test_puts_that_nobody_takes",
             "nq/test_limits.py::test_puts_that_are_dropped",
             "nq/conformance/test_limits.py::test_putting_waits_for_room",
+            "nq/core/test_comm.py::test_threads_that_wait_keep_to_the_bound",
         ],
         "messages of one peer that the queue facade has and nobody got": [
             "nq/test_limits.py::test_messages_that_nobody_gets",
@@ -243,6 +244,9 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "of these, messages that are confirmed when they are got": ["nq/test_limits.py::test_messages_that_are_held"],
         "clients of a queue facade that are gone and may come back in `resume` seconds": [
             "nq/test_limits.py::test_clients_that_may_come_back"
+        ],
+        "clients of a queue facade that are gone for good, and of which nobody got all": [
+            "nq/core/test_server.py::test_clients_that_are_gone_and_have_left_something"
         ],
         "events of a queue facade that were not called yet": [
             "nq/core/test_events.py::test_slow_events_do_not_heap_up"

@@ -13,6 +13,7 @@ import pytest
 
 from redpoll import Address, MessageTooLarge, UsageError
 from redpoll.message import IDENTITY_SIZE, MAX_HEADER_SIZE, Message, identity_prefix
+from tests.blocking.support import run_program
 
 
 def test_a_message_carries_what_it_was_given() -> None:
@@ -56,22 +57,31 @@ def test_each_message_has_an_identity_of_its_own() -> None:
     assert messages[0].identity == messages[0].identity
 
 
+FORKED = """
+import os
+from redpoll import Message
+
+def identities():
+    return {Message(b"").identity for _ in range(10)}
+
+ours = identities()
+reading, writing = os.pipe()
+child = os.fork()
+if not child:
+    os.write(writing, b"".join(identities()))
+    os._exit(0)
+os.waitpid(child, 0)
+theirs = os.read(reading, 160)
+ours |= identities()
+print(len(theirs), len(ours), len(ours & {theirs[at : at + 16] for at in range(0, 160, 16)}))
+"""
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this platform")
-@pytest.mark.filterwarnings("ignore:.*multi-threaded.*:DeprecationWarning")
 def test_a_forked_process_makes_other_identities() -> None:
     """After a fork both processes go on with identities that the other does not make."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.write(writing, b"".join(Message(b"").identity for _ in range(10)))
-        os._exit(0)
-    os.waitpid(child, 0)
-    theirs = os.read(reading, 160)
-    os.close(reading)
-    os.close(writing)
-    assert len(theirs) == 160
-    ours = {Message(b"").identity for _ in range(10)}
-    assert not ours & {theirs[at : at + 16] for at in range(0, 160, 16)}
+    done = run_program(FORKED)
+    assert done.stdout == "160 20 0\n", done.stderr
 
 
 def test_a_message_made_here_has_no_remote_identity() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -108,6 +109,21 @@ def loop_held(node: QueueNode[Any] | PoolNode[Any]) -> Iterator[None]:
 
 
 def run_program(text: str, *options: str) -> subprocess.CompletedProcess[str]:
-    """Run a program in a process of its own."""
+    """Run a program in a process of its own; what it forked ends with it, if it does not end in time."""
     command = [sys.executable, *options, "-c", text]
-    return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=40)
+    pipe = subprocess.PIPE
+    with subprocess.Popen(
+        command,
+        env=environment(),
+        stdin=subprocess.DEVNULL,
+        stdout=pipe,
+        stderr=pipe,
+        text=True,
+        start_new_session=True,
+    ) as process:
+        try:
+            out, err = process.communicate(timeout=40)
+        except BaseException:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+        return subprocess.CompletedProcess(command, process.returncode, out, err)

@@ -15,6 +15,7 @@ from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from redpoll.wire.session import MAX_FORMER, Session, Shown, end, fail_former, of, shows_secret_of
+from redpoll.wire.states import LinkState
 from tests.wire.linked import LOST, acknowledge, kinds, lose, submit
 from tests.wire.support import (
     ACK,
@@ -313,6 +314,87 @@ def test_what_had_no_turn_beside_another_link_is_still_for_its_run() -> None:
         lose(link)
     add_link(peer, announced=announcement(epoch=8))
     assert failed(out) == (NotConfirmed, PeerLost)
+
+
+def _beside_a_new_run(*sendings: Sent) -> tuple[Peer, Link, Link]:
+    """A peer that was started again while its former link is there: that one, with these not begun on it, and the new."""
+    peer = patient(fragment_size=10)
+    first = add_link(peer)
+    submit(peer, *sendings)
+    while first.transfers:
+        first.take_fragment(0.0)
+    lose(first)
+    second = add_link(peer)
+    assert second.transfers.unbegun() == list(sendings)
+    new = add_link(peer, announced=announcement(epoch=8))
+    return peer, second, new
+
+
+def test_what_had_no_turn_on_a_link_of_a_former_run_is_not_for_the_new_one() -> None:
+    """A large message that was in flight and waits on a link of the former run fails with that link; it may go there."""
+    out, allowed = Sent(bytes(30)), Sent(bytes(30), retry=1)
+    peer, second, new = _beside_a_new_run(out, allowed)
+    assert not out.settled
+    taken(new)
+    lose(second)
+    assert failed(out) == (NotConfirmed, PeerLost)
+    assert kinds(new)[0][0] & RETRY
+    assert (allowed.settled, allowed.retry) == (False, 0)
+    assert not peer.resuming
+
+
+def test_a_goodbye_of_a_former_run_hands_nothing_to_the_new_one_that_is_not_for_it() -> None:
+    """What it says that it does not handle may have been handled before."""
+    out = Sent(bytes(30))
+    _, second, new = _beside_a_new_run(out)
+    taken(new)
+    feed(second, frame(GOODBYE, 0, b"\x02"))
+    assert failed(out) == (NotConfirmed, PeerLost)
+    assert "started again" in str(out.error)
+    assert kinds(new) == []
+
+
+def test_what_is_in_flight_to_a_former_run_is_not_for_the_new_one() -> None:
+    """Over its link, that is there yet, it may still be confirmed; once that is lost it is not sent again."""
+    peer = patient()
+    former = add_link(peer)
+    submit(peer, confirmed := Sent(), out := Sent(), pinned := Sent(pinned=True), allowed := Sent(retry=1))
+    new = add_link(peer, announced=announcement(epoch=8))
+    assert former.state is LinkState.LEAVING
+    submit(peer, plain := Sent())
+    assert kinds(new) == [(REQ_ACK, plain.serial)]
+    acknowledge(former, confirmed)
+    lose(former)
+    assert [failed(each) for each in (out, pinned)] == [(NotConfirmed, PeerLost)] * 2
+    assert kinds(new) == [(REQ_ACK | RETRY, allowed.serial)]
+    assert (confirmed.error, plain.settled, session_of(peer).again) == (None, False, set())
+
+
+def test_what_is_in_flight_to_the_new_run_is_not_for_the_former() -> None:
+    """A link of the former run that outlives that of the new one takes nothing, and its end does not end the session."""
+    peer = patient()
+    former = add_link(peer, dialled=True)
+    new = add_link(peer, announced=announcement(epoch=8), dialled=False)
+    taken(former)
+    submit(peer, out := Sent())
+    assert kinds(new) == [(REQ_ACK, out.serial)]
+    lose(new)
+    assert kinds(former) == []
+    lose(former)
+    assert peer.resuming
+    again = add_link(peer, announced=announcement(epoch=8))
+    assert kinds(again) == [(REQ_ACK | RETRY, out.serial)]
+
+
+@pytest.mark.parametrize("theirs", [bytes(16), b"\xff" * 16])
+@pytest.mark.parametrize("dialled", [True, False])
+def test_of_two_runs_the_link_of_the_newer_stays(theirs: bytes, dialled: bool) -> None:
+    """Whoever dialled it, and whoever has the smaller identity."""
+    peer = make_peer()
+    peer.identity = theirs
+    former = add_link(peer, dialled=dialled)
+    new = add_link(peer, dialled=not dialled, announced=announcement(epoch=8))
+    assert (former.state, new.state) == (LinkState.LEAVING, LinkState.OPEN)
 
 
 def test_what_had_no_turn_fails_with_a_goodbye() -> None:

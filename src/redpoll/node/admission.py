@@ -49,8 +49,8 @@ class Admission:
         self._settings = peers.settings
         self._loop = peers.loop
         self.claims = Claims()
-        #: Links that are to show a secret, or to close since their run lost its place, and until when.
-        self._awaited: dict[Connection, asyncio.TimerHandle] = {}
+        #: Links that are to show a secret, or to close since their run lost its place, and what ends that; None once it did.
+        self._awaited: dict[Connection, asyncio.TimerHandle | None] = {}
         self.authorization: Authorization | None = None
         if peers.config.authorize is not None:
             self.authorization = Authorization(
@@ -105,11 +105,15 @@ class Admission:
 
     def _may_wait(self, connection: Connection) -> bool:
         """Whether a link may still wait for the secret that it is to show; it is looked at again when it may not."""
-        timer = self._awaited.get(connection)
-        if timer is None:
+        if connection not in self._awaited:
             seconds = self._settings.handshake_timeout or CLAIM_TIMEOUT
-            timer = self._awaited[connection] = self._loop.call_later(seconds, connection.go_on)
-        return timer.when() > self._loop.time()
+            self._awaited[connection] = self._loop.call_later(seconds, self._wait_no_more, connection)
+        return self._awaited[connection] is not None
+
+    def _wait_no_more(self, connection: Connection) -> None:
+        # Its time is not compared: by uvloop's clock a timer may ring a rounding error before it.
+        self._awaited[connection] = None
+        connection.go_on()
 
     def _is_known_by_secret(self, connection: Connection, now: float) -> bool:
         """Whether the secret that a link showed says whose it is, or that its run lost its place; then that is dealt with."""

@@ -17,7 +17,7 @@ from redpoll.node.routes import may_be, proves
 from redpoll.wire import session as core
 from redpoll.wire.capabilities import SHOWS_SESSION
 from redpoll.wire.frames import Control
-from redpoll.wire.session import FENCED, SECRET_SIZE, Shown
+from redpoll.wire.session import FENCED, SECRET_SIZE, STARTED_AGAIN, Shown
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Sessions:
         if peer.epoch is not None:
             core.of(peer).fence(peer.epoch)
         for link in list(peer.links):
-            self._peers.expel(link.owner, FENCED, PeerLost(peer.address, "its node was started again"))
+            self._peers.expel(link.owner, FENCED, PeerLost(peer.address, STARTED_AGAIN))
 
     def bound(self, connection: Connection, peer: Peer) -> None:
         """A link is about to be a peer's: a certificate proves more than a secret that was shown before."""
@@ -220,10 +220,11 @@ class Sessions:
         """The other end of a link says that another run of this node took its place: it is dialled no more."""
         error = Fenced(connection.name)
         if connection.link.dialled:
-            while len(self._fenced) >= MAX_FENCED:
-                del self._fenced[next(iter(self._fenced))]
             dialled = getattr(connection.target, "address", None)
-            for address in {connection.name, connection.remote, dialled or connection.remote}:
+            for address in dict.fromkeys((connection.remote, connection.name, dialled or connection.remote)):
+                self._fenced.pop(address, None)
+                while len(self._fenced) >= MAX_FENCED:
+                    del self._fenced[next(iter(self._fenced))]
                 self._fenced[address] = error
         connection.fail(error)
 

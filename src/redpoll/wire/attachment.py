@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redpoll.errors import NoAnswer, NotConfirmed, RedpollError
+from redpoll.errors import NoAnswer, NotConfirmed, PeerLost, RedpollError
 from redpoll.wire import session
 from redpoll.wire.choice import link_to_use, links_too_many
 from redpoll.wire.frames import Goodbye, Kind
@@ -56,7 +56,12 @@ def met(peer: Peer, link: Link) -> None:
         peer.cancelled(link, serial, hard=hard)
     link.early_cancels.clear()
     link.reannounce(*peer.window)
-    for each in links_too_many(peer.links, peer.settings.identity, peer.identity):
+    former = [each for each in peer.links if session.is_former(peer, each)]
+    if peer.link in former:
+        # What goes to another run has no order to keep with what went to this one.
+        peer.link = link
+    present = [each for each in peer.links if each not in former]
+    for each in (*former, *links_too_many(present, peer.settings.identity, peer.identity)):
         each.leave(take_all=True)
         peer.owner.wake(each)
 
@@ -75,13 +80,17 @@ def left(peer: Peer, link: Link, said: Goodbye, last: int) -> None:
     late = [out for out in link.left(said, last) if out.stage != _ENDED]
     for out in reversed(late):
         peer.requeue(out)
+    if session.is_former(peer, link):
+        session.fail_former(peer, PeerLost(peer.address, session.STARTED_AGAIN), late)
 
 
 def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
     """A link is lost: what was in flight on it fails as not confirmed, or is sent again.
 
-    The latter if the session goes on, or if that was asked for of the message.
+    The latter if the session goes on, or if that was asked for of the message; and if the link was not of a former run of
+    the peer's node, what was for which fails.
     """
+    former = session.is_former(peer, link)
     survives = session.survives(peer, link, error)
     link.lost()
     if link not in peer.links:
@@ -97,9 +106,12 @@ def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
             del peer.held[message.serial]
     link.arrived.clear()
     peer.slots.carry(link)
-    for out in reversed(_open_on(peer, link, error, survives)):
+    again = _open_on(peer, link, error, survives and not former)
+    for out in reversed(again):
         peer.requests.drop(out)
         peer.requeue(out)
+    if former:
+        session.fail_former(peer, error, again)
     for out in peer.requests.over(link):
         if out.stage != _ENDED:
             peer.requests.drop(out)

@@ -27,10 +27,12 @@ __all__ = [
     "MAX_FORMER",
     "SECRET_SIZE",
     "SHOWN",
+    "STARTED_AGAIN",
     "Session",
     "Shown",
     "end",
     "fail_former",
+    "is_former",
     "lost",
     "met",
     "note",
@@ -51,6 +53,9 @@ SECRET_SIZE = 16
 
 #: Runs of a node that lost their place to a later one, and are told so when they come back.
 MAX_FORMER = 16
+
+#: Why what was for a former run of a node fails.
+STARTED_AGAIN = "its node was started again"
 
 _LAYOUT = Struct("!cBI")
 _VERSION = 1
@@ -156,12 +161,18 @@ def survives(peer: Peer, link: Link, error: RedpollError) -> bool:
     session = peer.session
     if peer.settings.resume is None or session is None or isinstance(error, _FINAL):
         return False
-    if session.away:
-        # The link never said whose run it is of.
+    if session.away or is_former(peer, link):
+        # The link never said whose run it is of; or it is of a run that is over, and says nothing of the one there now.
         return True
     if link.announced is None or link.goodbye in _FOR_GOOD:
         return False
     return link.state is not LinkState.PARTING or bool(link.in_flight or link.transfers)
+
+
+def is_former(peer: Peer, link: Link) -> bool:
+    """Whether a link is of a run of the peer's node after which another one announced itself over another link."""
+    announced = link.announced
+    return announced is not None and peer.epoch is not None and announced.epoch != peer.epoch
 
 
 def put_back(session: Session, out: Outgoing) -> None:
@@ -187,24 +198,32 @@ def met(peer: Peer, renewed: bool) -> None:
     session = peer.session
     if session is None or peer.settings.resume is None:
         return
-    still: set[int] = set()
+    # It may have to wait behind a large message, and that link may be lost as well.
+    open_ones = [out for each in peer.links for out in each.transfers.unbegun()]
     if renewed:
-        fail_former(peer, PeerLost(peer.address, "its node was started again"))
+        fail_former(peer, PeerLost(peer.address, STARTED_AGAIN))
     else:
         peer.counters.resumed += session.away
-        # It may have to wait, for a place in the window or behind a large message, and this link may be lost as well.
-        unbegun = [out for each in peer.links for out in each.transfers.unbegun()]
-        still = session.again.intersection(out.serial for out in (*peer.queue, *unbegun) if out.stage != Stage.ENDED)
+        # Or for a place in the window.
+        open_ones += peer.queue
+    still = session.again.intersection(out.serial for out in open_ones if out.stage != Stage.ENDED)
     over(peer)
     session.again = still
 
 
-def fail_former(peer: Peer, error: RedpollError) -> None:
-    """Fail what was in flight to a run of the peer's node that will not be back, and what waits for that run alone."""
+def fail_former(peer: Peer, error: RedpollError, waiting: list[Outgoing] | None = None) -> None:
+    """Of what waits in the queue fail what was in flight to a run of the peer's node that is over, or is for that alone.
+
+    Args:
+        peer: Whose run it was.
+        error: Why it is over.
+        waiting: What is looked at; None is all that waits.
+    """
     session = peer.session
-    waiting = [out for out in peer.queue if out.stage == Stage.QUEUED]
     failing = []
-    for out in waiting:
+    for out in peer.queue if waiting is None else waiting:
+        if out.stage != Stage.QUEUED:
+            continue
         again = session is not None and out.kind & _RETRY and out.serial in session.again
         if again and out.retry > 0 and not out.pinned:
             # The caller allowed it to be done twice.

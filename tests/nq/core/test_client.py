@@ -17,6 +17,7 @@ from redpoll.nq.core.station import FIN, HELLO
 from redpoll.serializers import msgpack
 from redpoll.testing import FaultProxy
 from tests.blocking.support import PATIENCE
+from tests.node.resuming import killed
 from tests.node.support import turns, until, within
 from tests.nq.core.test_station import started
 from tests.ports import free_port
@@ -233,6 +234,51 @@ async def test_a_server_that_goes_while_it_closes(location: nq.NetworkLocation) 
     await within(closing)
     error = put.exception()
     assert isinstance(error, ConnectionError)
+
+
+@asynccontextmanager
+async def killed_after_fin(location: nq.NetworkLocation, identity: bytes) -> AsyncIterator[nq.aio.Communicator]:
+    """A client that closes, and whose server confirmed that and was killed before it could say that it is done as well."""
+    told = asyncio.Event()
+
+    def serve(message: Any) -> Any:
+        if message.header == HELLO:
+            return say_hello(nq.Purpose.SERVER)
+        told.set()
+        return None
+
+    first = Node(serve, host=location.host, port=location.port, identity=identity, resume=30.0)
+    async with killed(first):
+        client = await started("client", location, resume=0.5)
+        await client.ready(PATIENCE)
+        closing = asyncio.create_task(client.close())
+        await within(told.wait())
+        await until(lambda: not client._station.node.stats().in_flight, "its confirmation")
+    yield client
+    await within(closing)
+
+
+@pytest.mark.parametrize("is_same", [False, True])
+async def test_a_server_that_is_killed_after_the_fin(location: nq.NetworkLocation, is_same: bool) -> None:
+    """The one that is there next, another or the same started again, is told as well: both ends come to an end."""
+    identity = uuid.uuid4()
+    async with killed_after_fin(location, identity.bytes):
+        second = await started("server", location, **({"id": identity} if is_same else {}))
+    await within(second.close())
+
+
+async def test_servers_that_are_killed_one_after_another(location: nq.NetworkLocation) -> None:
+    """Who closes, and meets one that is killed before it answers, waits no longer than for one that never came."""
+    hello = asyncio.Event()
+
+    async def serve(message: Any) -> None:
+        hello.set()
+        await asyncio.sleep(3600)
+
+    async with killed_after_fin(location, uuid.uuid4().bytes):
+        node = Node(serve, host=location.host, port=location.port, identity=uuid.uuid4().bytes, resume=30.0)
+        async with killed(node):
+            await within(hello.wait())
 
 
 async def test_a_fin_that_nobody_asked_for(location: nq.NetworkLocation) -> None:

@@ -203,6 +203,56 @@ def test_a_put_that_waits_is_told_of_the_end(location: nq.NetworkLocation) -> No
         assert type(error) is ConnectionAbortedError
 
 
+def test_threads_that_wait_keep_to_the_bound(location: nq.NetworkLocation) -> None:
+    """However many wait, one goes on for each place; and one that names a peer twice waits for two."""
+    server = nq.new("tcp", "server", options(location, full="wait", queue_size=3))
+    client = nq.new("tcp", "client", options(location, confirm="get"))
+    client.ready(PATIENCE)
+    (session,) = server._house.station.sessions.values()
+    taken: list[int] = []
+    submit = session.submit
+
+    def counted(copy: Any) -> None:
+        submit(copy)
+        taken.append(session.count)
+
+    session_class = type(session)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(session_class, "submit", lambda _, copy: counted(copy))
+        puts = [in_thread(server.put, number, client.id, client.id) for number in range(20)]
+        got = [client.get(timeout=PATIENCE).data for _ in range(40)]
+        for put in puts:
+            put.result(PATIENCE).result(PATIENCE)
+    assert sorted(got) == sorted([*range(20), *range(20)])
+    assert len(taken) == 40
+    assert max(taken) <= 3
+    client.close()
+    server.close()
+
+
+def test_a_put_that_names_a_peer_more_often_than_there_are_places(location: nq.NetworkLocation) -> None:
+    """It waits until nothing else is open, and goes alone."""
+    server = nq.new("tcp", "server", options(location, full="wait", queue_size=1))
+    client = nq.new("tcp", "client", options(location, confirm="get"))
+    client.ready(PATIENCE)
+    server.put(0, client.id)
+    putting = in_thread(server.put, 1, client.id, client.id)
+    until(lambda: server._house.station.has_waiters, "the put to wait")
+    assert [client.get(timeout=PATIENCE).data for _ in range(3)] == [0, 1, 1]
+    putting.result(PATIENCE).result(PATIENCE)
+    client.close()
+    server.close()
+
+
+def test_a_put_that_waits_where_the_loop_has_ended(location: nq.NetworkLocation) -> None:
+    """Closed by another thread meanwhile, its future says so."""
+    client = nq.new("tcp", "client", options(location, full="wait"))
+    house = client._house
+    client.close()
+    house.closed = False
+    assert isinstance(client.put(0).exception(0), ConnectionAbortedError)
+
+
 def test_a_put_that_waits_for_a_peer_that_goes(location: nq.NetworkLocation) -> None:
     """The one that puts is woken, and its future has ConnectionResetError(peer)."""
     server = nq.new("tcp", "server", options(location, full="wait", queue_size=1, resume=0.05))
@@ -211,6 +261,7 @@ def test_a_put_that_waits_for_a_peer_that_goes(location: nq.NetworkLocation) -> 
     server.put(0, client.id)
     putting = in_thread(server.put, 1, client.id)
     until(lambda: server._house.station.has_waiters, "the put to wait")
+    client._house.station.arrivals.release_all = list  # type: ignore[method-assign]  # it goes without confirming
     client.close(0)
     error = putting.result(PATIENCE).exception(PATIENCE)
     assert type(error) is ConnectionResetError

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from redpoll import Message, Node, RedpollError, Refused, ShuttingDown, nq
+from redpoll import Busy, Message, Node, RedpollError, Refused, ShuttingDown, nq
+from redpoll.nq.core import server as module
 from redpoll.nq.core.hello import VERSION, say_hello
 from redpoll.nq.core.station import HELLO
 from redpoll.serializers import msgpack
@@ -216,3 +217,33 @@ async def test_a_client_that_is_gone_before_it_is_answered(
     await until(lambda: not station.sessions, "the session to be over")
     assert isinstance(await within(asyncio.gather(put, return_exceptions=True)), list)
     await within(server.close())
+
+
+async def test_clients_that_are_gone_and_have_left_something(
+    location: nq.NetworkLocation, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At so many of them no further client is let in until some of it is got; nothing of theirs is lost, and it is told."""
+    monkeypatch.setattr(module, "MAX_LEFT", 2)
+    server = await started("server", location)
+    lasting = await started("client", location)
+    await lasting.ready(PATIENCE)
+    left = [await started("client", location) for _ in range(2)]
+    for number, client in enumerate(left):
+        for _ in range(2):
+            await client.put(number)
+        await client.close()
+    late = await started("client", location)
+    put = late.put(2)
+    await until(lambda: isinstance(late._station.trouble, Busy), "its word")
+    with pytest.raises(TimeoutError, match="nobody gets what 2 clients put that are gone"):
+        await late.ready(0)
+    assert [record.levelname for record in caplog.records if "lets no clients in" in record.message] == ["WARNING"]
+    await lasting.put("here")
+    again = await started("client", location, id=left[0].id)
+    await again.ready(PATIENCE)
+    await again.close()
+    assert [(await server.get()).data for _ in range(2)] == [0, 0]
+    await within(put)
+    assert [(await server.get()).data for _ in range(4)] == [1, 1, "here", 2]
+    for end in (late, lasting, server):
+        await end.close()

@@ -13,6 +13,7 @@ import pytest
 from redpoll import Message, NotConfirmed, NotSent, PeerLost
 from redpoll.address import Address
 from redpoll.errors import ConfigError, DialFailed
+from redpoll.nq.grpc import carrier as carriers
 from redpoll.nq.grpc.carrier import GrpcCarrier
 from redpoll.nq.grpc.options import ACCEPTED, LARGEST
 from redpoll.testing import FaultProxy
@@ -304,6 +305,30 @@ async def test_a_link_that_is_aborted() -> None:
     listener.close()
     await within(carrier.wait_ended())
     await within(carrier.wait_ended())
+
+
+async def test_a_server_that_takes_too_long_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is not waited for beyond a bound, goes on ending, and is waited for again."""
+    monkeypatch.setattr(carriers, "_ENDING", 0.01)
+    carrier = GrpcCarrier()
+    go_on = asyncio.Event()
+    ended: list[str] = []
+
+    class Slow:
+        closed = True
+
+        async def wait_ended(self) -> None:
+            await go_on.wait()
+            ended.append("ended")
+
+    slow = Slow()
+    carrier._listeners.add(slow)  # type: ignore[arg-type]
+    await within(carrier.wait_ended())
+    assert ended == []
+    monkeypatch.undo()
+    go_on.set()
+    await within(carrier.wait_ended())
+    assert ended == ["ended"]
 
 
 async def test_a_node_that_cannot_listen_leaves_nothing() -> None:

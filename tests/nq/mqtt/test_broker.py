@@ -130,6 +130,35 @@ async def test_the_end_of_the_broker_is_told(mosquitto: Mosquitto) -> None:
     assert len(one.lost) == 1
 
 
+async def test_an_end_before_it_is_seen_that_it_was_let_in(mosquitto: Mosquitto) -> None:
+    """The connection that ends in the very turn in which the broker answers is none."""
+    one = Notes(mosquitto.address)
+    client = one.broker._client
+    told: Any = client.on_connect
+
+    def told_and_ended(*args: Any) -> None:
+        # Before whoever waits for the answer goes on.
+        asyncio.get_running_loop().call_soon(client.disconnect)
+        told(*args)
+
+    client.on_connect = told_and_ended
+    with pytest.raises(DialFailed, match="the connection to the MQTT broker ended"):
+        await within(one.broker.connect())
+    assert not one.broker.ready
+    one.broker.close()
+    assert one.lost == []
+
+
+async def test_who_subscribes_after_the_end_is_told(mosquitto: Mosquitto) -> None:
+    """There is no answer to wait for."""
+    one = Notes(mosquitto.address)
+    await within(one.broker.connect())
+    mosquitto.kill()
+    await one.loses()
+    with pytest.raises(DialFailed, match="the connection to the MQTT broker ended"):
+        await within(one.broker.subscribe("t"))
+
+
 async def test_a_broker_that_stands_still_is_taken_for_dead(
     mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch
 ) -> None:

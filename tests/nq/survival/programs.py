@@ -26,6 +26,9 @@ from tests.promise.programs import Log
 #: Seconds that a process has for all that it does; the slowest takes a tenth of it.
 PATIENCE = 15.0
 
+#: Seconds after which a process ends by itself: whoever was to kill it may have been killed.
+LIFETIME = 900
+
 #: Seconds that a client waits for an answer before it asks again, where its server may have died with it.
 ASK_AGAIN = 1.0
 
@@ -246,6 +249,7 @@ class _Faults(logging.Handler):
 
 def run(plan: Plan) -> None:
     """Do what the plan says."""
+    signal.alarm(LIFETIME)
     book = Book(plan.log)
     logging.getLogger().addHandler(_Faults(book))
     threading.excepthook = lambda info: book.write("fault thread", repr(info.exc_value))

@@ -6,7 +6,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import UUID
 from weakref import WeakValueDictionary
@@ -86,6 +86,17 @@ class Arrivals:
     def source(self, peer: UUID) -> Source:
         """What waits of a peer: the same for each of its sessions. Called on the loop."""
         return self._sources.setdefault(peer, Source(peer))
+
+    def has(self, peer: UUID) -> bool:
+        """Whether anything of a peer waits, or may come. Called on the loop."""
+        return peer in self._sources
+
+    def left_by(self, sessions: Container[UUID], most: int) -> bool:
+        """Whether what waits is of at least so many peers that have no session any more. Called on the loop."""
+        sources = self._sources
+        if len(sources) < most:
+            return False
+        return sum(source.count > 0 and peer not in sessions for peer, source in list(sources.items())) >= most
 
     def add(self, arrival: Arrival) -> None:
         """One more came."""

@@ -176,6 +176,9 @@ class ClientStation(Station):
             # Another server is there.
             del self.sessions[session.id]
             self._tell(self.options.events.fin, session.id)
+        if session.peer is not peer:
+            # Whoever was told that nothing more is put is gone.
+            session.said_fin = False
         if self.sessions.get(peer_id) is not session:
             session.id = peer_id
             self.sessions[peer_id] = session
@@ -233,8 +236,11 @@ class ClientStation(Station):
             self._give_up(ConnectionResetError(session.id))
         self.look()
 
-    def fin_settled(self, session: Session, error: BaseException | None) -> None:
+    def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:
         """A FIN was confirmed; the server's follows. Or there was nobody to confirm it."""
+        if peer is not session.peer:
+            # It was for another server than the one that is there now.
+            return
         if isinstance(error, NoHandler):
             # The server has given this client up meanwhile, and has nothing for it.
             session.heard_fin = True
@@ -262,7 +268,8 @@ class ClientStation(Station):
             self._by_peer.pop(former, None)
             self._unlinked.set()
         elif renewed and former is peer:
-            session.linked = False
+            # The former run may have been told that nothing more is put; this one was not.
+            session.linked = session.said_fin = False
             self._unlinked.set()
         greeting = self._greeting
         if greeting is not None and not greeting.done():
@@ -273,7 +280,7 @@ class ClientStation(Station):
     def run_ended(self, peer: Peer, error: RedpollError) -> None:
         """The server did not come back: what waits for it fails, and another may come."""
         session = self.session
-        if peer is not session.peer or self.refused is not None:
+        if self.refused is not None or not (peer is session.peer or self._waits_in_vain(session)):
             return
         if isinstance(error, Fenced):
             self._fenced(error)
@@ -284,6 +291,10 @@ class ClientStation(Station):
         self.forget(session, lost)
         self.arrivals.interrupt(lost)
         self._unlinked.set()
+
+    def _waits_in_vain(self, session: Session) -> bool:
+        """Whether this end closes, its server is gone, and so are those that were there next and did not answer."""
+        return self.closing and session.peer is None and not self.node._peers.connections
 
     async def _part(self, flush: bool, evict: bool) -> None:  # noqa: ARG002  # it evicts nobody
         session = self.session

@@ -27,8 +27,6 @@ from redpoll.nq.core.words import GET_HINT, PUT_HINT, check_peers, check_timeout
 
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
-    from redpoll.nq.core.session import Session
-
 __all__ = ["Communicator"]
 
 
@@ -166,11 +164,11 @@ class Communicator:
         handover = house.handover
         station = house.station
         sessions = tuple(map(station.recipient, peers)) if peers else station.recipients()
-        if self._waits:
-            house.wait_for_room(sessions, len(body))
         closed = ConnectionAbortedError(self.id) if station.closing else None
         put, copies = divide(sessions, body, partial(ThreadCopy, handover), partial(ThreadBroadcast, handover), closed)
-        if copies:
+        if copies and self._waits and not (handover.is_here or house.closed):
+            house.submit_with_room(copies, put)
+        elif copies:
             handover.post(station.submit, (copies,), put)
         return put
 
@@ -265,11 +263,12 @@ class _House:
         except Closed:
             raise ConnectionAbortedError(self.station.id) from None
 
-    def wait_for_room(self, sessions: tuple[Session, ...], size: int) -> None:
-        """Wait until a put of so many bytes would be taken by all; not on the loop's own thread."""
-        station = self.station
-        if not self.handover.is_here and not self.closed:
-            self.handover.run(station.wait, lambda: station.closing or all(each.has_room(size) for each in sessions))
+    def submit_with_room(self, copies: tuple[ThreadCopy, ...], put: ThreadCopy | ThreadBroadcast) -> None:
+        """Wait until all peers have room for a put, and submit it in that moment."""
+        try:
+            self.handover.run(self.station.submit_with_room, copies)
+        except Closed as error:  # by another thread, and its loop has ended
+            put.fail(error)
 
     def disconnect(self, peer: UUID, flush: bool) -> None:
         """See `Communicator.disconnect`."""

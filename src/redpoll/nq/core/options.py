@@ -129,8 +129,8 @@ class ConnectionOptions:
     full: Literal["refuse", "drop", "wait"] = "refuse"
     """What happens to a message that is one too many here, put or received. "refuse" (default): the future of its put fails
     with `QueueFull`. "drop": one message is dropped, `drop_oldest` says which, and the future of the put of that one fails
-    with `QueueFull`; one that is on its way is not dropped. "wait": `put` waits until there is room, so it blocks; a
-    received one is refused."""
+    with `QueueFull`; one that is on its way is not dropped. "wait": `put` waits until there is room, so it blocks, but for one
+    in a callback of a future, which is taken at once; a received one is refused."""
 
     confirm: Literal["receive", "get"] = "receive"
     """When the future of a put is done: when the peer has the message in its queue ("receive", default), or when the peer's

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -15,7 +16,15 @@ if TYPE_CHECKING:
     from redpoll.node.received import Received
     from redpoll.wire.peer import Peer
 
-__all__ = ["ServerStation"]
+__all__ = ["MAX_LEFT", "ServerStation"]
+
+_logger = logging.getLogger("redpoll.nq")
+
+#: Clients that are gone for good and whose messages nobody got, beyond which no further client is let in.
+MAX_LEFT = 10_000
+
+#: Seconds after which they are counted again.
+_COUNT_AGAIN = 0.1
 
 #: Seconds that clients have to hear that they are not waited for.
 _EVICTION = 1.0
@@ -23,6 +32,9 @@ _EVICTION = 1.0
 
 class ServerStation(Station):
     """Listens; puts for all go to the clients that are there."""
+
+    #: Until when no client is let in that was not here: too many that are gone have left something; 0: they have not.
+    _full_until = 0.0
 
     @property
     def ready(self) -> bool:
@@ -81,6 +93,9 @@ class ServerStation(Station):
         if session is not None and session.peer is not peer and session.peer is not None:
             self._refuse_second(message, session.peer)
             return None
+        if session is None and not self._has_room(peer_id):
+            message._refuse(Busy.code, f"nobody gets what {MAX_LEFT} clients put that are gone")
+            return None
         if session is None:
             session = self.sessions[peer_id] = Session(self, peer_id, self.options.connection)
             self.began(session)
@@ -92,6 +107,22 @@ class ServerStation(Station):
         # What is put for it follows the answer.
         self._loop.call_soon(self._answered, session, peer)
         return say_hello(Purpose.SERVER)
+
+    def _has_room(self, peer: UUID) -> bool:
+        """Whether a client may come: what those put that are gone is kept, and has its bound in how many they are.
+
+        Who is kept out tries again until the program has got some of that.
+        """
+        now = self.time()
+        if now >= self._full_until:
+            is_full = self.arrivals.left_by(self.sessions, MAX_LEFT)
+            if is_full and not self._full_until:
+                _logger.warning(
+                    "server %s lets no clients in: nobody gets what %d put that are gone", self.id, MAX_LEFT
+                )
+            # They are not counted each time that one of many tries again.
+            self._full_until = now + _COUNT_AGAIN if is_full else 0.0
+        return not self._full_until or self.arrivals.has(peer)
 
     @staticmethod
     def _refuse_second(message: Received[Any], holder: Peer) -> None:
@@ -115,7 +146,7 @@ class ServerStation(Station):
             self.say_fin(session)
         self.look()
 
-    def fin_settled(self, session: Session, error: BaseException | None) -> None:
+    def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:  # noqa: ARG002  # Station's
         """A FIN was confirmed, which is the end; or there was nobody to confirm it."""
         if error is None:
             self.forget(session, ConnectionResetError(session.id))

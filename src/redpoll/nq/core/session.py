@@ -121,14 +121,16 @@ class Session:
         else:
             self._waiting.append(copy)
 
-    def has_room(self, size: int) -> bool:
-        """Whether a put of so many bytes would be taken."""
+    def has_room(self, size: int, count: int = 1) -> bool:
+        """Whether so many puts of so many bytes would be taken; any number of them is where none is open."""
         options = self._options
         if self.error is not None:
             return True  # to be told so
-        if self.count >= options.queue_size:
+        if not self.count:
+            return True
+        if self.count + count > options.queue_size:
             return False
-        return options.queue_bytes is None or not self.count or self.bytes + size <= options.queue_bytes
+        return options.queue_bytes is None or self.bytes + count * size <= options.queue_bytes
 
     def _make_room(self, copy: Copy) -> bool:
         """The queue is at its bound: end the put, or, if that is asked for, older ones that were not sent."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -181,6 +182,13 @@ class Station:
             else:
                 copy.session.submit(copy)
 
+    async def submit_with_room(self, copies: tuple[Copy, ...]) -> None:
+        """Take the copies of one put in the moment in which there is room for all of them."""
+        places = Counter(copy.session for copy in copies)
+        size = copies[0].size
+        await self.wait(lambda: self.closing or all(each.has_room(size, count) for each, count in places.items()))
+        self.submit(copies)
+
     @property
     def has_waiters(self) -> bool:
         """Whether anybody waits for a session."""
@@ -325,14 +333,14 @@ class Station:
         peer = session.peer
         if peer is not None:  # else it is said when there is one
             session.said_fin = True
-            fin = _Fin(self, session)
+            fin = _Fin(self, session, peer)
             fin.prepare(Message(None, header=FIN), b"", _REQ_ACK, None, None, pinned=True)
             peer.submit(fin, self.time())
             if peer.link is not None:
                 peer.link.owner.submitted()
 
-    def fin_settled(self, session: Session, error: BaseException | None) -> None:
-        """A FIN was confirmed, or cannot be."""
+    def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:
+        """A FIN to a node was confirmed, or cannot be."""
         raise NotImplementedError
 
     def unlinked(self, session: Session) -> None:
@@ -351,12 +359,13 @@ class Station:
 class _Fin(Unawaited):
     """A FIN on its way."""
 
-    __slots__ = ("said_to", "station")
+    __slots__ = ("node", "said_to", "station")
 
-    def __init__(self, station: Station, session: Session) -> None:
+    def __init__(self, station: Station, session: Session, node: Peer) -> None:
         self.station = station
         self.said_to = session
+        self.node = node
 
     def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # Outgoing's
         """It was confirmed, or cannot be."""
-        self.station._loop.call_soon(self.station.fin_settled, self.said_to, error)
+        self.station._loop.call_soon(self.station.fin_settled, self.said_to, self.node, error)

@@ -69,6 +69,8 @@ class GrpcCarrier:
         self._trusted = client_credentials(certificate if key is None else None) if encrypted else None
         self._listeners: weakref.WeakSet[GrpcListener] = weakref.WeakSet()
         self._links: set[DialledLink] = set()
+        #: What ends the servers of closed listeners, as long as that takes.
+        self._ending: set[asyncio.Task[None]] = set()
         # glibc gives memory that was freed back to the system, page by page, and asks for it again with each message,
         # unless it has seen a larger piece come and go: half of the throughput.
         bytearray(_REUSED)
@@ -125,12 +127,17 @@ class GrpcCarrier:
         return failure(address, detail)
 
     async def wait_ended(self) -> None:
-        """Wait until the streams of links that have ended are closed, and the servers of closed listeners."""
+        """Wait until the streams of links that have ended are closed, and the servers of closed listeners.
+
+        What takes too long is left to the next call.
+        """
         loop = asyncio.get_running_loop()
-        closed = [each for each in self._listeners if each.closed]
-        self._listeners.difference_update(closed)
-        tasks = [loop.create_task(each.wait_ended()) for each in closed]
-        tasks += [each.task for each in self._links if each.over]
+        for each in [each for each in self._listeners if each.closed]:
+            self._listeners.discard(each)
+            ending = loop.create_task(each.wait_ended(), name="redpoll grpc end")
+            self._ending.add(ending)
+            ending.add_done_callback(self._ending.discard)
+        tasks = [*self._ending, *(each.task for each in self._links if each.over)]
         if tasks:
             # Who is frozen is not waited for.
             await asyncio.wait(tasks, timeout=_ENDING)

@@ -195,6 +195,9 @@ class Broker:
                 refused = await answer
         except TimeoutError as error:
             raise DialFailed(self._address, f"the MQTT broker said nothing for {login.connect_timeout:g} s") from error
+        if refused is None and client.socket() is None:
+            # It ended before it was seen that this end was let in, so nobody was told.
+            refused = self._reason or "the connection to the MQTT broker ended"
         if refused is not None:
             raise DialFailed(self._address, refused)
         self._up = True
@@ -214,6 +217,8 @@ class Broker:
         Raises:
             DialFailed: The broker does not allow it, or is gone.
         """
+        if not self._up:
+            raise DialFailed(self._address, self._reason or "the connection to the MQTT broker ended")
         answer = self._answer = self._loop.create_future()
         self._client.subscribe([(topic, 0) for topic in topics])
         self._after_writing()
