@@ -24,7 +24,7 @@ ON_A_LOOP = "asyncio and not interop and not nightly"
 PARALLEL = ["-n", str(2 * (os.cpu_count() or 1))]
 # What waits for processes, networks and brokers may be too late for once on a machine that others use as well.
 AGAIN = ["--reruns", "2"]
-# What takes time because networks and frozen processes do; once on the oldest and on the newest interpreter is enough.
+# What takes time because networks and frozen processes do; once is enough.
 _SLOW = [
     "node/test_computing.py",
     "node/test_faults.py",
@@ -35,8 +35,8 @@ _SLOW = [
     "testing",
 ]
 NOT_AGAIN = [f"--deselect=tests/{name}" for name in _SLOW]
-# What takes the processor's time because it does all things thousands of times; once is enough.
-NOT_ELSEWHERE = [f"--deselect=tests/{name}" for name in ("fuzz", "leaks", "nq/survival", "promise")]
+# What takes the processor's time because it does all things thousands of times, on no event loop.
+NOT_ELSEWHERE = [f"--deselect=tests/{name}" for name in ("fuzz", "leaks", "promise")]
 
 LIBCHIRP = "libchirp==1.2.1b3"
 LIBCHIRP_PYTHON = "3.11"
@@ -53,16 +53,14 @@ def tests(session: nox.Session) -> None:
     session.install("-e", ".[cli,test]")
     if session.posargs:
         session.run("pytest", *session.posargs)
-        return
-    if session.python not in (RUNNING, PYTHONS[-1]):
+    elif session.python == RUNNING:
+        session.run("pytest", *PARALLEL, *AGAIN)
+        session.run("pytest", "-q", "-n", "auto", *AGAIN, *NOT_AGAIN, "--asyncio-debug", "-m", ON_A_LOOP)
+    elif session.python == PYTHONS[-1]:
+        session.run("pytest", *PARALLEL, *AGAIN, *NOT_AGAIN, *NOT_ELSEWHERE, env={"REDPOLL_TEST_EAGER": "1"})
+    else:
         # What holds on an older and on a newer one, and uses no event loop, is not tested in between.
         session.run("pytest", *PARALLEL, *AGAIN, *NOT_AGAIN, "-m", ON_A_LOOP)
-        return
-    session.run("pytest", *PARALLEL, *AGAIN, *([] if session.python == RUNNING else NOT_ELSEWHERE))
-    if session.python == RUNNING:
-        session.run("pytest", "-q", "-n", "auto", *AGAIN, *NOT_AGAIN, "--asyncio-debug", "-m", ON_A_LOOP)
-    if session.python == PYTHONS[-1]:
-        session.run("pytest", "-q", *PARALLEL, *AGAIN, *NOT_AGAIN, "-m", ON_A_LOOP, env={"REDPOLL_TEST_EAGER": "1"})
 
 
 @nox.session(python=False)
@@ -131,10 +129,12 @@ def netqueue(session: nox.Session) -> None:
 
 @nox.session
 def nightly(session: nox.Session) -> None:
-    """Run what takes longer than a commit should wait: long tests, many more random examples, then the benchmarks."""
+    """Run what takes longer than a commit should wait: long tests and many more examples, every Python, the benchmarks."""
     session.install("-e", ".[cli,test]")
     env = {"REDPOLL_TEST_PROFILE": "nightly"}
     session.run("pytest", *PARALLEL, "-m", "not interop", "--timeout", "900", *session.posargs, env=env)
+    for python in PYTHONS:
+        session.notify(f"tests-{python}", [*PARALLEL, *AGAIN])
     session.notify("bench", [])
 
 

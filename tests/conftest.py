@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.doc_pages import PLUGINS
 
-pytest_plugins = ["pytester", *PLUGINS]
+pytest_plugins = ["pytester", "tests.watchdog", *PLUGINS]
 
 LoopFactory = Callable[[], asyncio.AbstractEventLoop]
 

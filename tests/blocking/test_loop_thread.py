@@ -56,7 +56,8 @@ def test_a_loop_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> 
         assert node.listening
 
 
-def test_ctrl_c_in_a_start_leaves_no_thread() -> None:
+@pytest.mark.parametrize("moment", ["while the thread begins", "while its loop begins"])
+def test_ctrl_c_in_a_start_leaves_no_thread(moment: str) -> None:
     """An interrupted start ends the loop that it began."""
     begun, gate = threading.Event(), threading.Event()
 
@@ -64,8 +65,16 @@ def test_ctrl_c_in_a_start_leaves_no_thread() -> None:
         begun.set()
         gate.wait(PATIENCE)
 
+    class Slow(threading.Thread):
+        def start(self) -> None:
+            super().start()
+            if self.name == "redpoll loop":
+                gate.wait(PATIENCE)
+
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "loop_factory", slow)
+        if moment == "while the thread begins":
+            patch.setattr(threading, "Thread", Slow)
         with interrupting(begun.is_set), pytest.raises(KeyboardInterrupt):
             make().start()
     gate.set()

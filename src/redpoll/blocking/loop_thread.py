@@ -8,7 +8,8 @@ import os
 import threading
 import warnings
 import weakref
-from typing import Protocol
+from concurrent.futures import Future
+from typing import Any, Protocol
 
 from redpoll.blocking.futures import ThreadFuture
 from redpoll.blocking.handover import Handover
@@ -45,12 +46,16 @@ class LoopThread:
         self._ending: asyncio.Event
         self._thread = threading.Thread(target=self._run, name="redpoll loop", daemon=True)
         _all.add(self)
-        self._thread.start()
         try:
+            self._thread.start()  # waits as well, for the thread to be there
             self._up.result()
         except KeyboardInterrupt:
-            self._up.add_done_callback(lambda _: self.handover.post(self._ending.set))
+            self._up.add_done_callback(self._begun_in_vain)
             raise
+
+    def _begun_in_vain(self, begun: Future[Any]) -> None:
+        if begun.exception() is None:
+            self.handover.post(self._ending.set)
 
     def end(self) -> None:
         """End the loop, and wait for the thread."""
