@@ -25,6 +25,9 @@ from tests.promise.programs import Log
 #: Seconds that an interpreter has to start, on a machine that is busy.
 START_PATIENCE = 30.0
 
+#: Seconds after which a process ends by itself: whoever was to kill it may have been killed.
+LIFETIME = 900
+
 #: A message that begins with this makes its handler compute for as many seconds as follow.
 COMPUTE = b"compute "
 
@@ -46,6 +49,7 @@ class Options:
 
 async def run(options: Options, make: type[Node[bytes]] = Node) -> None:
     """Handle messages until the process is killed; answer each with its own data."""
+    signal.alarm(LIFETIME)
     log = Log(options.log)
 
     def handler(message: Received[bytes]) -> bytes:

@@ -20,14 +20,12 @@ from typing import Any, NamedTuple, Self
 from uuid import UUID, uuid4
 
 from redpoll import nq
+from tests.node.processes import LIFETIME
 from tests.nq.support import options
 from tests.promise.programs import Log
 
 #: Seconds that a process has for all that it does; the slowest takes a tenth of it.
 PATIENCE = 15.0
-
-#: Seconds after which a process ends by itself: whoever was to kill it may have been killed.
-LIFETIME = 900
 
 #: Seconds that a client waits for an answer before it asks again, where its server may have died with it.
 ASK_AGAIN = 1.0
@@ -422,5 +420,6 @@ class Running:
 
     def _signal(self, number: signal.Signals) -> None:
         """Send it a signal, unless it has ended."""
-        with contextlib.suppress(ProcessLookupError):
+        # Its number may be another's by then.
+        if self._process.is_alive():
             os.kill(self.pid, number)
