@@ -273,7 +273,7 @@ async def test_servers_that_are_killed_one_after_another(location: nq.NetworkLoc
 
     async def serve(message: Any) -> None:
         hello.set()
-        await asyncio.sleep(3600)
+        await asyncio.Event().wait()
 
     async with killed_after_fin(location, uuid.uuid4().bytes):
         node = Node(serve, host=location.host, port=location.port, identity=uuid.uuid4().bytes, resume=30.0)
