@@ -313,11 +313,17 @@ class _House:
         if thread is None or thread.handover.forked or self.closed:
             return
         closing = thread.handover.submit(self.station.close, 0, False)
-        closing.add_done_callback(
-            lambda _: threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
-        )
+        closing.add_done_callback(lambda _: self._leave_later(thread))
         # Last: where warnings are errors, this raises.
         warnings.warn(f"{name} was dropped without being closed", ResourceWarning, stacklevel=3)
+
+    def _leave_later(self, thread: LoopThread) -> None:
+        """Leave the loop thread, from another one: this is it."""
+        try:
+            threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
+        except RuntimeError:
+            # The program ends, and begins no thread any more (Python 3.12): it stops what it finds there.
+            pass
 
     def __repr__(self) -> str:
         return f"<communicator {self.station.id}, {self.station.netloc}>"
