@@ -176,6 +176,21 @@ def test_a_link_that_ended_in_good_order_leaves_no_session() -> None:
     assert peer.idle
 
 
+def test_a_link_that_ended_in_good_order_leaves_what_is_to_be_sent_again() -> None:
+    """What was in flight before, and found no place on that link, waits for the next one of the same run."""
+    peer = patient()
+    first = add_link(peer)
+    submit(peer, out := Sent())
+    lose(first)
+    second = add_link(peer, announced=announcement(window=0))
+    second.leave(take_all=True)
+    feed(second, frame(GOODBYE, 0, b"\x02"))
+    lose(second)
+    assert peer.resuming
+    third = add_link(peer)
+    assert kinds(third) == [(REQ_ACK | RETRY, out.serial)]
+
+
 def test_libchirp_has_no_session() -> None:
     """What was in flight to a node that did not announce itself fails with its link."""
     link = plain_link(resume=30.0)

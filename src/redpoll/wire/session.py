@@ -166,7 +166,7 @@ def survives(peer: Peer, link: Link, error: RedpollError) -> bool:
         return True
     if link.announced is None or link.goodbye in _FOR_GOOD:
         return False
-    return link.state is not LinkState.PARTING or bool(link.in_flight or link.transfers)
+    return link.state is not LinkState.PARTING or bool(link.in_flight or link.transfers or session.again)
 
 
 def is_former(peer: Peer, link: Link) -> bool:
