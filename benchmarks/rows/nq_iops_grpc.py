@@ -20,8 +20,8 @@ ROW = Row(
     notes=(
         *iops.NOTES,
         "net-queue's own gRPC cannot be started by its `new()`: a package of it is misspelt. Beside it a bare bidirectional",
-        "stream of grpc.aio that carries the same bytes the same ways, as messages of bytes, in one thread, without names, order,",
-        "or acknowledgements; as it is, and with the C library's memory kept, as redpoll has it: the better counts.",
+        "stream of grpc.aio that carries the same bytes the same ways, as messages of bytes, in one thread, without names,",
+        "order, or acknowledgements; as it is, and with the C library's memory kept, as redpoll has it: the better counts.",
     ),
     contenders=[
         iops.contenders("grpc")[0],
