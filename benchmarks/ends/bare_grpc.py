@@ -1,8 +1,9 @@
-"""The two ends of a bare stream of grpc.aio: messages of bytes one way, one of them back when all are there."""
+"""The two ends of a bare stream of grpc.aio: messages of bytes there and then back, or both ways at once."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 import grpc.aio
@@ -14,19 +15,41 @@ METHOD = "/bare.Bytes/Stream"
 #: What carries the same bytes may be of any size.
 OPTIONS = (("grpc.max_send_message_length", -1), ("grpc.max_receive_message_length", -1))
 
+#: Whoever frees so many bytes once, keeps glibc from giving memory back to the system after each message.
+KEPT = 16 * 1024 * 1024
+
+#: What the receiver says once it has all.
+DONE = b"k"
+
+
+async def _read(read: Callable[[], Awaitable[Any]], count: int) -> None:
+    for _ in range(count):
+        await read()
+
+
+async def _write(write: Callable[[bytes], Awaitable[None]], job: Fields) -> None:
+    """Write a job's messages, each once the last one was taken."""
+    data = bytes(job["size"])
+    for _ in range(job["count"]):
+        await write(data)
+
 
 async def receive(control: Control, options: Fields) -> None:
-    """Read each job's messages and confirm the last; the stream lasts as long as the client's."""
+    """Read each job's messages, write as many, and confirm; the stream lasts as long as the client's."""
     ended = asyncio.Event()
 
     async def handle(_: Any, context: Any) -> None:
         try:
             async for job in control.jobs_async():
                 control.write(begun=True)
-                for _message in range(job["count"]):
-                    await context.read()
+                reading, writing = _read(context.read, job["count"]), _write(context.write, job)
+                if job["mode"] == "sync":
+                    await reading
+                    await writing
+                else:
+                    await asyncio.gather(reading, writing)
                 finished = now()
-                await context.write(b"k")
+                await context.write(DONE)
                 control.write(finished=finished)
         finally:
             # The client may be gone first.
@@ -43,17 +66,20 @@ async def receive(control: Control, options: Fields) -> None:
 
 
 async def send(control: Control, options: Fields) -> None:
-    """Write each job's messages, each once the last one was taken, and wait for the confirmation."""
+    """Write each job's messages, read as many, and wait for the confirmation."""
     async with grpc.aio.insecure_channel(options["address"], options=OPTIONS) as channel:
         call = channel.stream_stream(METHOD)()
         await call.wait_for_connection()
         control.write(address=None)
         async for job in control.jobs_async():
-            data = bytes(job["size"])
             started = now()
-            for _ in range(job["count"]):
-                await call.write(data)
-            if await call.read() != b"k":
+            reading, writing = _read(call.read, job["count"]), _write(call.write, job)
+            if job["mode"] == "sync":
+                await writing
+                await reading
+            else:
+                await asyncio.gather(reading, writing)
+            if await call.read() != DONE:
                 raise ConnectionError("the receiver did not confirm")
             control.write(started=started, finished=now())
 
@@ -61,6 +87,8 @@ async def send(control: Control, options: Fields) -> None:
 def main() -> None:
     """Run the end that the driver asked for."""
     role, options = arguments()
+    if options.get("kept"):
+        bytearray(KEPT)
     run_async((receive if role == "server" else send)(Control(), options), options.get("loop", "asyncio"))
 
 

@@ -20,11 +20,13 @@ ROW = Row(
     notes=(
         *iops.NOTES,
         "net-queue's own gRPC cannot be started by its `new()`: a package of it is misspelt. Beside it a bare bidirectional",
-        "stream of grpc.aio that carries the same bytes as messages of bytes, without names, order, or acknowledgements.",
+        "stream of grpc.aio that carries the same bytes the same ways, as messages of bytes, in one thread, without names,",
+        "order, or acknowledgements; as it is, and with the C library's memory kept, as redpoll has it: the better counts.",
     ),
     contenders=[
         iops.contenders("grpc")[0],
         Contender(GRPC, "aio stream", "grpcio", "bare_grpc"),
+        Contender(GRPC, "aio stream, memory kept", "grpcio", "bare_grpc", {"kept": True}),
     ],
     jobs=JOBS,
     figures={name: iops.FIGURES[name] for name in ("gigabits", "operations")},
