@@ -287,7 +287,8 @@ class Exchange:
         if room < self._cap * SMALL:
             self._cap = max(1, min(self._cap, room // SMALL))
         self._left = min(BATCH_BYTES, room) - size
-        staged.append(data)
+        # Not `staged`, which may have been handed out.
+        self._staged.append(data)
         if self._left <= 0:
             self._flush()
         elif not self._scheduled:
