@@ -6,12 +6,13 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+from redpoll import Address
 from redpoll.blocking.loop_thread import enter, leave
-from redpoll.wiring.directory import Directory
 from redpoll.wiring import zmq as pyzmq
+from redpoll.wiring.directory import Directory
 from redpoll.wiring.zmq import Wires
 
-__all__ = ["Lodger", "bound", "directory", "pair", "waits"]
+__all__ = ["Lodger", "address", "directory", "pair", "waits"]
 
 
 class Lodger:
@@ -48,6 +49,13 @@ def pair(**options: Any) -> Iterator[tuple[pyzmq.ZMQ, int]]:
         zmq.create_queue("Q")
         zmq.bind("E", "Q")
         yield zmq, number
+
+
+def address(zmq: Wires) -> Address:
+    """Where an object listens."""
+    wiring = zmq._house._wiring
+    assert wiring is not None
+    return Address.parse(wiring.address)
 
 
 def waits(zmq: Wires, count: int = 1) -> bool:

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from redpoll import Closed, UsageError
-from redpoll.wiring import Gap
 from redpoll.wiring import zmq as pyzmq
 from tests.blocking.support import PATIENCE, in_thread, interrupting, until
 from tests.wiring.zmq.support import pair, waits
@@ -25,7 +24,12 @@ def test_order_and_count() -> None:
     """Every message of a thread arrives once and in order, whatever its size and its type."""
     with pair() as (zmq, exchange):
         messages = [bytes([number % 251]) * (number % 7 * 1000) for number in range(20_000)]
-        sending = in_thread(lambda: [zmq.send(exchange, message) for message in messages])
+
+        def send() -> None:
+            for message in messages:
+                zmq.send(exchange, message)
+
+        sending = in_thread(send)
         assert all(zmq.receive(timeout=PATIENCE) == message for message in messages)
         sending.result(PATIENCE)
         zmq.send(exchange, bytearray(b"copied"))
