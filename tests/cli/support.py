@@ -152,11 +152,8 @@ def serving(folder: Path, command: str, *arguments: str, stdout: int = subproces
         if "--json" in arguments:
             running.address = running.event()["address"]
         else:
-            until(
-                lambda: re.search(r"listening on .+\n", running.errors) or running.process.poll() is not None,
-                "the address",
-            )
-            found = re.search(r"listening on ([^\s,]+),?[^\n]*\n", running.errors)
+            until(lambda: "listening on" in running.errors or running.process.poll() is not None, "the address")
+            found = re.search(r"listening on ([^\s,]+),?.*\n", running.errors)
             assert found, running.errors
             running.address = found[1]
         yield running

@@ -13,17 +13,16 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from redpoll.address import Address
-from redpoll.errors import DecodeError, RedpollError
+from redpoll.errors import ProtocolError, RedpollError
 from redpoll.message import Message
 from redpoll.node import Node
-from redpoll.serializers import msgpack
+from redpoll.wiring import words
 from redpoll.wiring.directory.entries import Entry
 
 __all__ = ["FORMATS", "Graph", "Item", "Pipe", "Process", "draw", "look"]
 
-#: The word that asks a wiring what it has.
-_HEADER: Final = b"W"
-_DESCRIBE: Final = msgpack.encode({"word": "describe"})
+#: What asks a wiring what it has.
+_DESCRIBE: Final = words.encode({"word": "describe"})
 
 #: Owners that are asked at a time.
 _AT_ONCE: Final = 16
@@ -139,14 +138,13 @@ async def look(entries: Iterable[Entry], node: Node[Any], timeout: float | None)
 async def _described(node: Node[Any], place: Address, timeout: float | None) -> Mapping[str, Any] | str:
     """What an owner says it has, or why it says nothing."""
     try:
-        answer = await node.request(Message(_DESCRIBE, place, header=_HEADER), timeout=timeout, dial="once")
-        said = msgpack.decode(answer.data)
-    except DecodeError:
+        answer = await node.request(Message(_DESCRIBE, place, header=words.WORD), timeout=timeout, dial="once")
+        said = words.decode(answer.data)
+    except ProtocolError:
         return "what it said cannot be read"
     except RedpollError as error:
-        reached = error.__cause__ if isinstance(error.__cause__, RedpollError) else error
-        return str(reached)
-    return said if isinstance(said, dict) and "error" not in said else "it does not say what it has"
+        return str(error.__cause__ if isinstance(error.__cause__, RedpollError) else error)
+    return "it does not say what it has" if "error" in said else said
 
 
 def draw(entries: Iterable[Entry], said: Mapping[Address, Mapping[str, Any] | str]) -> Graph:
