@@ -230,6 +230,7 @@ def test_a_closed_exchange_drops_what_waits(handover: Handover) -> None:
     with pytest.raises(Closed):
         outbox.send(b"2")
     assert not outbox.waiting
+    assert outbox.room == 0
 
 
 def test_what_is_bytes() -> None:
