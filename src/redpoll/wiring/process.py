@@ -72,6 +72,12 @@ class Neighbour:
             if _names.get((kind, name)) is self:
                 del _names[kind, name]
 
+    def release_all(self) -> None:
+        """Have no name any more."""
+        with _lock:
+            for key in [key for key, owner in _names.items() if owner is self]:
+                del _names[key]
+
     def watch(self, kind: str, name: str, changed: Callable[[], object]) -> Callable[[], object]:
         """Have a function called on this wiring's loop when a name comes; what ends that."""
 
