@@ -184,7 +184,7 @@ def test_a_taken_name() -> None:
 
 def test_bind_waits_for_a_name() -> None:
     """A name may come later; one that does not is an error when the time is over, at once with none."""
-    with directory() as hostname, pyzmq.ZMQ(hostname) as one, pyzmq.ZMQ(hostname) as two:
+    with directory(lease=0.1) as hostname, pyzmq.ZMQ(hostname) as one, pyzmq.ZMQ(hostname) as two:
         one.create_queue("Q")
         with pytest.raises(UnknownName, match="'E'"):
             one.bind("E", "Q", wait=0)

@@ -97,13 +97,15 @@ class House:
             if self._thread is None:
                 thread = enter(self)
                 self._thread = thread
+                self._place = place
                 try:
                     thread.handover.run(self._start, place)
                 except BaseException:
-                    self._thread = None
-                    leave(thread, self)
+                    # Ctrl-C may come when it has just begun to run.
+                    if self._wiring is None:
+                        self._thread = None
+                        leave(thread, self)
                     raise
-                self._place = place
             elif place not in {self._place, NOWHERE, Place(self._place.host, 0)}:
                 raise UsageError(
                     f"one object listens at one place: it does {_at(self._place)}, and not {_at(place)}",
