@@ -97,17 +97,20 @@ class Meeting:
         self._tell = tell
         self._node = _Dialling(self, config)
         self._task: asyncio.Task[None] | None = None
-        #: Whether `lost` was told, and `back` was not.
+        #: Whether it was ever met; whether `lost` was told, and `back` was not.
+        self._known = False
         self._missed = False
-        #: Set while the directory is met; set when it has to be met anew.
-        self._met: asyncio.Event
+        self._is_met = False
+        #: Set while there is no use in waiting for the directory: it is met, refuses this client, or nobody wants it.
+        self._decided: asyncio.Event
+        #: Set when it has to be met anew.
         self._parted: asyncio.Event
 
     async def start(self) -> None:
         """Begin to dial."""
         if self.state != "new":
             raise UsageError(f"this client of a directory is {self.state}: it is started once")
-        self._met = asyncio.Event()
+        self._decided = asyncio.Event()
         self._parted = asyncio.Event()
         await self._node.start()
         self.state = "connecting"
@@ -119,11 +122,10 @@ class Meeting:
         if task is None or self.state == "closed":
             self.state = "closed"
             return
-        met = self._met.is_set()
         self.state = "closed"
-        self._met.set()  # those who wait for it see that it is closed
+        self._decided.set()
         try:
-            if met:
+            if self._is_met:
                 await self._request(words.BYE, words.NOTHING, _PARTING)
         except RedpollError:
             pass  # it will see that the link is gone
@@ -135,7 +137,7 @@ class Meeting:
     @property
     def met(self) -> bool:
         """Whether the directory is there and knows all that is wanted."""
-        return self.state == "up" and self._met.is_set()
+        return self.state == "up" and self._is_met
 
     def check(self) -> None:
         """Refuse a call that cannot be carried out.
@@ -166,7 +168,7 @@ class Meeting:
         """
         while True:
             self.check()
-            await self._met.wait()
+            await self._decided.wait()
             self.check()
             try:
                 return await self._request(word, data, None)
@@ -214,7 +216,7 @@ class Meeting:
             except Closed:
                 return
             except RedpollError as error:
-                self._failed(error, "refused" if isinstance(error, _FINAL) else "lost")
+                self._failed(error)
                 await asyncio.sleep(pause * (0.5 + 0.5 * random.random()))  # noqa: S311  # no secret
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
@@ -223,7 +225,7 @@ class Meeting:
 
     async def _meet(self) -> None:
         """Say hello, and ask for all that is wanted."""
-        self._met.clear()
+        self._part()
         self._parted.clear()
         await self._node.ready(self.address, timeout=None)
         answer = await self._node.request(Message(self._hello, self.address, header=words.HELLO), timeout=_PATIENCE)
@@ -245,7 +247,8 @@ class Meeting:
             raise self.trouble or PeerLost(self.address, "its link was lost")
         self.state = "up"
         self.trouble = None
-        self._met.set()
+        self._known = self._is_met = True
+        self._decided.set()
         for keys in _batches(list(asked.difference(wishes.watched))):
             self.post(words.UNWATCH, keys)
         if self._missed:
@@ -291,22 +294,28 @@ class Meeting:
                     self.trouble = error
                     return
 
-    def _failed(self, error: RedpollError, state: State) -> None:
+    def _failed(self, error: RedpollError) -> None:
+        """It is not met, and why."""
         if self.state == "closed":
             return
         self.trouble = error
         was_up = self.state == "up"
-        if was_up or state == "refused" or self.state != "connecting":
-            self.state = state
+        if isinstance(error, _FINAL):
+            self.state = "refused"
+            self._decided.set()
+        else:
+            self.state = "lost" if self._known else "connecting"
+            self._part()
         if was_up and not self._missed:
             self._missed = True
             self._tell("lost", error)
 
     def _part(self) -> None:
         """The directory has to be met anew."""
-        if self.state != "closed":
-            self._met.clear()
-            self._parted.set()
+        self._is_met = False
+        self._parted.set()
+        if self.state not in {"closed", "refused"}:
+            self._decided.clear()
 
     # The node
 
@@ -314,7 +323,7 @@ class Meeting:
         """The link to the directory is lost."""
         self._part()
         if self.state == "up":
-            self._failed(error, "lost")
+            self._failed(error)
 
     def arrived(self, message: Received[Any]) -> None:
         """The directory has news."""
