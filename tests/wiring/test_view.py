@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll import Address, Node
-from redpoll.wiring import words
+from redpoll.wiring import GLOBAL, Wiring, words
+from redpoll.wiring.directory import Directory
 from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.view import FORMATS, Graph, draw, look
 from tests.node.support import PATIENCE, make
@@ -36,8 +37,16 @@ SAID: dict[Address, Any] = {
                 "style": "distribute",
                 "pipes": [
                     {"queue": "ALL", "peer": (b"\x02" * 16).hex(), "state": "up", "sent": 1200, "dropped": 0},
-                    {"queue": ["A", "B"], "peer": b"\x04" * 16, "state": "lost", "sent": 7, "dropped": 2},
+                    {
+                        "queue": ["A", "B"],
+                        "peer": b"\x04" * 16,
+                        "place": "a phone",
+                        "state": "lost",
+                        "sent": 7,
+                        "dropped": 2,
+                    },
                     {"queue": "HERE", "peer": None, "state": "up"},
+                    {"queue": "FAR", "peer": b"\x05" * 16, "state": "up"},
                 ],
             },
             {"name": "LOCAL", "scope": "local", "style": "balance", "pipes": []},
@@ -61,7 +70,8 @@ def test_the_graph() -> None:
         ("10.0.0.1:4000", ""),
         ("10.0.0.2:4000", ""),
         ("10.0.0.3:4000", "cannot connect"),
-        ("04040404", "the directory does not list it"),
+        ("a phone", "the directory does not list it"),
+        ("05050505", "the directory does not list it"),
     ]
     assert [[(item.kind, item.name, item.listed) for item in each.items] for each in graph.processes] == [
         [
@@ -73,12 +83,14 @@ def test_the_graph() -> None:
         [("queue", "ALL", True)],
         [("exchange", "NEWS", True)],
         [("queue", "A", False), ("queue", "B", False)],
+        [("queue", "FAR", False)],
     ]
     assert [(pipe.source, pipe.exchange, pipe.target, pipe.queue, pipe.state) for pipe in graph.pipes] == [
         (0, "PRICES", 1, "ALL", "up"),
         (0, "PRICES", 3, "A", "lost"),
         (0, "PRICES", 3, "B", "lost"),
         (0, "PRICES", 0, "HERE", "up"),
+        (0, "PRICES", 4, "FAR", "up"),
     ]
     assert [(pipe.sent, pipe.dropped) for pipe in graph.pipes[:2]] == [(1200, 0), (7, 2)]
 
@@ -89,13 +101,15 @@ def test_text() -> None:
         "EXCHANGE  STYLE       OF             QUEUE  AT             STATE  SENT   DROPPED",
         "LOCAL     balance     10.0.0.1:4000  -      -              -      -      -",
         "PRICES    distribute  10.0.0.1:4000  ALL    10.0.0.2:4000  up     1,200  0",
-        "PRICES    distribute  10.0.0.1:4000  A      04040404       lost   7      2",
-        "PRICES    distribute  10.0.0.1:4000  B      04040404       lost   7      2",
+        "PRICES    distribute  10.0.0.1:4000  A      a phone        lost   7      2",
+        "PRICES    distribute  10.0.0.1:4000  B      a phone        lost   7      2",
         "PRICES    distribute  10.0.0.1:4000  HERE   10.0.0.1:4000  up     -      -",
+        "PRICES    distribute  10.0.0.1:4000  FAR    05050505       up     -      -",
         "-         -           -              IDLE   10.0.0.1:4000  -      -      -",
         "NEWS      balance     10.0.0.3:4000  -      -              -      -      -",
         "not reached: 10.0.0.3:4000: cannot connect",
-        "not reached: 04040404: the directory does not list it",
+        "not reached: a phone: the directory does not list it",
+        "not reached: 05050505: the directory does not list it",
     ]
 
 
@@ -119,6 +133,7 @@ def test_mermaid() -> None:
     lines = FORMATS["mermaid"](whole()).splitlines()
     assert lines[:3] == ["flowchart LR", '  subgraph p0["10.0.0.1:4000"]', '    n0_0(["LOCAL (balance)"])']
     assert '  n0_1 -->|"1,200 sent"| n1_0' in lines
+    assert "  n0_1 --> n0_2" in lines
     assert '  n0_1 -.->|"lost, 7 sent, 2 dropped"| n3_0' in lines
 
 
@@ -186,6 +201,39 @@ def test_what_is_said_at_great_length(monkeypatch: pytest.MonkeyPatch) -> None:
     said = {"exchanges": [{"name": "x" * 5000}, {"name": "b"}, {"name": "c"}]}
     (process,) = draw([Entry("queue", "Q", ONE)], {ONE: said}).processes
     assert [len(item.name) for item in process.items] == [1, 300, 1]
+
+
+@pytest.mark.asyncio
+async def test_wirings_are_drawn() -> None:
+    """What wirings say of themselves is what is drawn: names, pipes, and where these lead."""
+    async with Directory(port=free_port()) as directory:
+        async with Wiring(directory.address) as one, Wiring(directory.address) as two, Node(listen=False) as node:
+            prices = await one.create_exchange("PRICES", scope=GLOBAL)
+            await one.create_queue("OWN")
+            mine = await two.create_queue("MINE")
+            await two.create_queue("WORK", scope=GLOBAL)
+            await two.bind("PRICES", "MINE")
+            await two.bind("PRICES", "WORK")
+            await one.bind("PRICES", "OWN")
+            await prices.send(b"tick")
+            assert await mine.receive() == b"tick"
+            graph = await look(directory.entries, node, PATIENCE)
+            places = {each.identity: number for number, each in enumerate(graph.processes)}
+            first, second = (places[each.describe()["identity"].hex()] for each in (one, two))
+            assert [each.problem for each in graph.processes] == ["", ""]
+            assert sorted((pipe.source, pipe.exchange, pipe.target, pipe.queue) for pipe in graph.pipes) == sorted(
+                [(first, "PRICES", second, "MINE"), (first, "PRICES", second, "WORK"), (first, "PRICES", first, "OWN")]
+            )
+            assert {(pipe.state, pipe.sent, pipe.dropped) for pipe in graph.pipes} == {("up", 1, 0)}
+            listed = {
+                (item.name, item.scope, item.style, item.listed) for each in graph.processes for item in each.items
+            }
+            assert listed == {
+                ("PRICES", "global", "distribute", True),
+                ("OWN", "local", None, False),
+                ("MINE", "local", None, False),
+                ("WORK", "global", None, True),
+            }
 
 
 @pytest.mark.asyncio

@@ -161,6 +161,19 @@ async def test_before_the_directory() -> None:
             await until(lambda: told == [found], "the news")
 
 
+async def test_waiting_for_the_directory() -> None:
+    """Until it is met nothing is known of where it is; then it is."""
+    address = nowhere()
+    async with use(address) as one:
+        waiting = asyncio.ensure_future(one.ready())
+        with pytest.raises(DirectoryUnavailable):
+            await one.ready(timeout=0.01)
+        async with serve(address.port):
+            await within(waiting)
+            assert (one.state, one.near, one.local_host) == ("up", True, "127.0.0.1")
+            await one.ready(timeout=0)
+
+
 async def test_nobody_there() -> None:
     """Calls wait no longer than their timeouts, and say what is the matter."""
     address = nowhere()

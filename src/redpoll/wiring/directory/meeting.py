@@ -155,6 +155,16 @@ class Meeting:
             error = copy(self.trouble)
             raise error from self.trouble.__cause__
 
+    async def wait(self) -> None:
+        """Wait until the directory is met.
+
+        Raises:
+            RedpollError: As of `check`.
+        """
+        self.check()
+        await self._decided.wait()
+        self.check()
+
     async def ask(self, word: bytes, data: bytes) -> Any:
         """Say a word, and again over the next link if this one is lost: each may be said twice.
 
@@ -167,9 +177,7 @@ class Meeting:
             RedpollError: As of `check`.
         """
         while True:
-            self.check()
-            await self._decided.wait()
-            self.check()
+            await self.wait()
             try:
                 return await self._request(word, data, None)
             except (*_FINAL, ProtocolError, DecodeError):
