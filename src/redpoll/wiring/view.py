@@ -56,7 +56,7 @@ class Process:
     """Somebody who has exchanges and queues.
 
     Attributes:
-        address: Where it is reached; "" where nobody knows.
+        address: Where it is reached, or what an owner of an exchange knows of that; "" where nobody knows.
         identity: Its node identity in hexadecimal; "" where nobody knows.
         problem: Why it was not reached, or was not asked; "" where it answered.
         items: What it has, exchanges first.
@@ -198,7 +198,7 @@ class _Drawing:
     def _bind(self, source: int, answer: Mapping[str, Any]) -> None:
         for exchange in _records(answer.get("exchanges")):
             for pipe in _records(exchange.get("pipes")):
-                target = self._process(source, pipe.get("peer"))
+                target = self._process(source, pipe)
                 queues = pipe.get("queue", pipe.get("queues"))
                 for queue in queues[:_MAX_THINGS] if isinstance(queues, list | tuple) else [queues]:
                     name = _text(queue)
@@ -214,21 +214,15 @@ class _Drawing:
                     )
                     self.graph.pipes.append(bound)
 
-    def _process(self, source: int, peer: Any) -> int:
-        """The place of whom a pipe leads to; nobody named is the owner of the exchange itself."""
-        if isinstance(peer, Mapping):
-            peer = peer.get("identity") or peer.get("address")
-        text = _text(peer)
-        if not text:
+    def _process(self, source: int, pipe: Mapping[str, Any]) -> int:
+        """Where a pipe leads: to who has that identity; nobody named is the owner of the exchange itself."""
+        identity = _text(pipe.get("peer"))
+        if not identity:
             return source
-        place = self._by_identity.get(text, self._by_address.get(text))
+        place = self._by_identity.get(identity)
         if place is None:
-            place = len(self.graph.processes)
-            is_address = ":" in text
-            self.graph.processes.append(
-                Process(text if is_address else "", "" if is_address else text, "the directory does not list it")
-            )
-            (self._by_address if is_address else self._by_identity)[text] = place
+            place = self._by_identity[identity] = len(self.graph.processes)
+            self.graph.processes.append(Process(_text(pipe.get("place")), identity, "the directory does not list it"))
         return place
 
     def _has_queue(self, place: int, name: str) -> None:
@@ -322,7 +316,8 @@ def _as_mermaid(graph: Graph) -> str:
         lines.append("  end")
     for pipe, source, target in _ends(graph):
         arrow = "-->" if pipe.state == "up" else "-.->"
-        lines.append(f'  {source} {arrow}|"{_entities(_note(pipe))}"| {target}')
+        note = _entities(_note(pipe))
+        lines.append(f'  {source} {arrow}|"{note}"| {target}' if note else f"  {source} {arrow} {target}")
     return "\n".join(lines) + "\n"
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from typing import Any
 
 import pytest
@@ -162,6 +161,19 @@ async def test_before_the_directory() -> None:
             await until(lambda: told == [found], "the news")
 
 
+async def test_waiting_for_the_directory() -> None:
+    """Until it is met nothing is known of where it is; then it is."""
+    address = nowhere()
+    async with use(address) as one:
+        waiting = asyncio.ensure_future(one.ready())
+        with pytest.raises(DirectoryUnavailable):
+            await one.ready(timeout=0.01)
+        async with serve(address.port):
+            await within(waiting)
+            assert (one.state, one.near, one.local_host) == ("up", True, "127.0.0.1")
+            await one.ready(timeout=0)
+
+
 async def test_nobody_there() -> None:
     """Calls wait no longer than their timeouts, and say what is the matter."""
     address = nowhere()
@@ -316,12 +328,11 @@ async def test_watches() -> None:
 async def test_a_token() -> None:
     """Who has another token is told at once; when the directory is started with its own it is let in."""
     port = free_port()
-    async with serve(port, token="sesame"), use(Address("tcp", "127.0.0.1", port), token="simsim") as one:
+    async with serve(port, token="sesame"), use(Address("tcp", "127.0.0.1", port), token="simsim", timeout=None) as one:
         for call in (one.lookup("queue", "Q"), one.list(), one.register("queue", "Q", HERE)):
             with pytest.raises(NotAuthorized, match="token"):
-                await within(_after_refusal(one, call))
+                await within(call)
         assert one.state == "refused"
-        watch = one.watch("queue", "Q", lambda entry: None)
     async with use(Address("tcp", "127.0.0.1", port), token="simsim") as one:
         watch = one.watch("queue", "Q", lambda entry: None)
         async with serve(port, token="sesame"):
@@ -333,12 +344,6 @@ async def test_a_token() -> None:
             assert names(directory) == ["Q"]
 
 
-async def _after_refusal(client: DirectoryClient, call: Awaitable[Any]) -> Any:
-    """Make a call when the client was refused: before that it waits, as for any directory."""
-    await until(lambda: client.state == "refused", "the refusal")
-    return await call
-
-
 async def test_encryption(redpoll_pki: Certificates) -> None:
     """Over TLS all is as it is without; ends that do not agree are told so at once."""
     tls = TLS(certificate=redpoll_pki.issue())
@@ -346,10 +351,9 @@ async def test_encryption(redpoll_pki: Certificates) -> None:
         async with use(directory, tls=tls, encryption=True) as one:
             await one.register("queue", "Q", HERE)
             assert names(directory) == ["Q"]
-        async with use(directory) as one:
-            await until(lambda: one.state == "refused", "the refusal")
+        async with use(directory, timeout=None) as one:
             with pytest.raises(TLSError):
-                await one.list()
+                await within(one.list())
 
 
 async def test_loopback_addresses_at_a_directory_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

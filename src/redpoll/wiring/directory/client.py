@@ -146,6 +146,21 @@ class DirectoryClient:
         """The IP address of this machine that the link to the directory has; None before there was one over TCP."""
         return self._meeting.local_host
 
+    async def ready(self, *, timeout: float | Unset | None = UNSET) -> None:
+        """Wait until the directory is met: it knows all that is registered, and `near` and `local_host` are known.
+
+        Args:
+            timeout: Seconds; unset is that of the client, None is no limit.
+
+        Raises:
+            DirectoryUnavailable: The directory did not answer in time.
+            NotAuthorized: The directory wants another token.
+            TLSError: The ends do not agree on encryption, or on who is who.
+            Closed: The client is not running.
+        """
+        async with self._in_time(timeout):
+            await self._meeting.wait()
+
     # Names to have
 
     async def register(

@@ -98,17 +98,20 @@ class Meeting:
         self._tell = tell
         self._node = _Dialling(self, config)
         self._task: asyncio.Task[None] | None = None
-        #: Whether `lost` was told, and `back` was not.
+        #: Whether it was ever met; whether `lost` was told, and `back` was not.
+        self._known = False
         self._missed = False
-        #: Set while the directory is met; set when it has to be met anew.
-        self._met: asyncio.Event
+        self._is_met = False
+        #: Set while there is no use in waiting for the directory: it is met, refuses this client, or nobody wants it.
+        self._decided: asyncio.Event
+        #: Set when it has to be met anew.
         self._parted: asyncio.Event
 
     async def start(self) -> None:
         """Begin to dial."""
         if self.state != "new":
             raise UsageError(f"this client of a directory is {self.state}: it is started once")
-        self._met = asyncio.Event()
+        self._decided = asyncio.Event()
         self._parted = asyncio.Event()
         await self._node.start()
         self.state = "connecting"
@@ -124,11 +127,10 @@ class Meeting:
         if task is None or self.state == "closed":
             self.state = "closed"
             return
-        met = self._met.is_set()
         self.state = "closed"
-        self._met.set()  # those who wait for it see that it is closed
+        self._decided.set()
         try:
-            if met:
+            if self._is_met:
                 await self._request(words.BYE, words.NOTHING, _PARTING)
         except RedpollError:
             pass  # it will see that the link is gone
@@ -140,7 +142,7 @@ class Meeting:
     @property
     def met(self) -> bool:
         """Whether the directory is there and knows all that is wanted."""
-        return self.state == "up" and self._met.is_set()
+        return self.state == "up" and self._is_met
 
     def check(self) -> None:
         """Refuse a call that cannot be carried out.
@@ -158,6 +160,16 @@ class Meeting:
             error = copy(self.trouble)
             raise error from self.trouble.__cause__
 
+    async def wait(self) -> None:
+        """Wait until the directory is met.
+
+        Raises:
+            RedpollError: As of `check`.
+        """
+        self.check()
+        await self._decided.wait()
+        self.check()
+
     async def ask(self, word: bytes, data: bytes) -> Any:
         """Say a word, and again over the next link if this one is lost: each may be said twice.
 
@@ -170,9 +182,7 @@ class Meeting:
             RedpollError: As of `check`.
         """
         while True:
-            self.check()
-            await self._met.wait()
-            self.check()
+            await self.wait()
             try:
                 return await self._request(word, data, None)
             except (*_FINAL, ProtocolError, DecodeError):
@@ -219,7 +229,7 @@ class Meeting:
             except Closed:
                 return
             except RedpollError as error:
-                self._failed(error, "refused" if isinstance(error, _FINAL) else "lost")
+                self._failed(error)
                 await asyncio.sleep(pause * (0.5 + 0.5 * random.random()))  # noqa: S311  # no secret
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
@@ -228,7 +238,7 @@ class Meeting:
 
     async def _meet(self) -> None:
         """Say hello, and ask for all that is wanted."""
-        self._met.clear()
+        self._part()
         self._parted.clear()
         await self._node.ready(self.address, timeout=None)
         answer = await self._node.request(Message(self._hello, self.address, header=words.HELLO), timeout=_PATIENCE)
@@ -250,7 +260,8 @@ class Meeting:
             raise self.trouble or PeerLost(self.address, "its link was lost")
         self.state = "up"
         self.trouble = None
-        self._met.set()
+        self._known = self._is_met = True
+        self._decided.set()
         for keys in _batches(list(asked.difference(wishes.watched))):
             self.post(words.UNWATCH, keys)
         if self._missed:
@@ -296,22 +307,28 @@ class Meeting:
                     self.trouble = error
                     return
 
-    def _failed(self, error: RedpollError, state: State) -> None:
+    def _failed(self, error: RedpollError) -> None:
+        """It is not met, and why."""
         if self.state == "closed":
             return
         self.trouble = error
         was_up = self.state == "up"
-        if was_up or state == "refused" or self.state != "connecting":
-            self.state = state
+        if isinstance(error, _FINAL):
+            self.state = "refused"
+            self._decided.set()
+        else:
+            self.state = "lost" if self._known else "connecting"
+            self._part()
         if was_up and not self._missed:
             self._missed = True
             self._tell("lost", error)
 
     def _part(self) -> None:
         """The directory has to be met anew."""
-        if self.state != "closed":
-            self._met.clear()
-            self._parted.set()
+        self._is_met = False
+        self._parted.set()
+        if self.state not in {"closed", "refused"}:
+            self._decided.clear()
 
     # The node
 
@@ -319,7 +336,7 @@ class Meeting:
         """The link to the directory is lost."""
         self._part()
         if self.state == "up":
-            self._failed(error, "lost")
+            self._failed(error)
 
     def arrived(self, message: Received[Any]) -> None:
         """The directory has news."""
