@@ -48,7 +48,7 @@ def test_many_threads() -> None:
                 zmq.send(exchange, b"%d" % number)
 
         def receive() -> list[bytes]:
-            found = []
+            found: list[Any] = []
             while message := zmq.receive(timeout=PATIENCE):
                 found.append(message)
             return found
@@ -256,7 +256,7 @@ def test_gaps_with_their_count() -> None:
             other.create_queue("Q", hwm=5)
             other.bind("E", "Q")
             run(exchange.send_many, [b"%d" % number for number in range(100)])
-            found = []
+            found: list[Any] = []
             while not found or found[-1][1] != b"99":
                 found.append(zmq.receive(timeout=PATIENCE))
             gaps = [(place, message) for place, (_, message, kind) in enumerate(found) if kind == pyzmq.MESSAGE_GAP]
@@ -267,7 +267,7 @@ def test_gaps_with_their_count() -> None:
             data = [message for _, message, kind in found if kind == pyzmq.MESSAGE_DATA]
             assert gap.count == 100 - len(data) > 0
             assert data == [b"%d" % number for number in [*range(place), *range(place + gap.count, 100)]]
-            plain = []
+            plain: list[Any] = []
             while not plain or plain[-1] != b"99":
                 plain.append(other.receive(timeout=PATIENCE)[1])
             assert all(type(message) is bytes for message in plain)

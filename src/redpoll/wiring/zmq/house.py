@@ -179,6 +179,13 @@ class House:
         if mine:
             leave(thread, self)
 
+    def _move_out_elsewhere(self, thread: LoopThread) -> None:
+        """On the loop, which who moves out may have to wait for."""
+        try:
+            threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
+        except RuntimeError:  # the program ends, and `stop` moves out
+            pass
+
     def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # Lodger's
         """The program ends: what was sent has some time yet."""
         self.close(AT_EXIT)
@@ -199,9 +206,7 @@ class House:
             return
         self.closed = True
         closing = thread.handover.submit(self._close, AT_EXIT)
-        closing.add_done_callback(
-            lambda _: threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
-        )
+        closing.add_done_callback(lambda _: self._move_out_elsewhere(thread))
         # Last: where warnings are errors, this raises.
         warnings.warn(f"{name} was dropped without being closed", ResourceWarning, stacklevel=3)
 
