@@ -299,8 +299,8 @@ class Wiring:
         if advertised is not None or not _WILDCARDS.intersection(self._config.hosts):
             return advertised or own
         if directory.local_host is None:
-            # There is no link as yet: whatever is asked waits for it.
-            await directory.lookup("queue", "-", timeout=self._bind_timeout)
+            # There is no link as yet.
+            await directory.ready(timeout=self._bind_timeout)
         return own if directory.local_host is None else Address.of_host(directory.local_host, own.port)
 
     def _check_scope(self, scope: object) -> None:

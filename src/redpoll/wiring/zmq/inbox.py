@@ -60,6 +60,7 @@ class Inbox:
         try:
             while True:
                 try:
+                    # What is taken here is returned with nothing called in between, not even to clean up.
                     for item in self.pop:
                         return item
                 except IndexError:
@@ -75,9 +76,10 @@ class Inbox:
                     late = not woken and not self._ready
                 if late:
                     raise TimeoutError(f"no message came within {timeout:g} s")
-        finally:
+        except BaseException:
             if waiter is not None:
                 self._leave(waiter)
+            raise
 
     def _enter(self, waiter: threading.Lock) -> None:
         """Be one of those who are woken, and have the loop asked."""
