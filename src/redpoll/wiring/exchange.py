@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
-from redpoll.errors import Closed, Expired, QueueFull, UsageError
+from redpoll.errors import Closed, Expired, MessageTooLarge, QueueFull, UsageError
 from redpoll.node.sending import check_seconds
 from redpoll.serializers.flat import flatten
 from redpoll.wiring.limits import Limits
@@ -18,7 +18,7 @@ from redpoll.wiring.pipe import Pipe
 
 __all__ = ["IDLE", "SMALL", "Exchange", "ExchangeStats", "check_style"]
 
-#: Messages below this many bytes are counted, not measured, as they are sent.
+#: Messages of no more bytes are counted, not measured, as they are sent.
 SMALL = 1024
 
 #: A message that comes at least this many seconds after the last was handed out goes at once, not with those behind it.
@@ -55,6 +55,7 @@ class Exchange:
         style: Style,
         limits: Limits,
         at_limit: AtLimit,
+        max_size: int,
         delete: Callable[[Exchange], Any],
     ) -> None:
         self._name = name
@@ -62,6 +63,8 @@ class Exchange:
         self._style = style
         self.limits = limits
         self.at_limit = at_limit
+        #: Bytes that a message may have.
+        self._max_size = max_size
         self._delete = delete
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
@@ -127,8 +130,9 @@ class Exchange:
         Raises:
             Closed: The exchange was deleted, or its wiring closed.
             EncodeError: It is not bytes-like.
+            MessageTooLarge: It is above `Config.max_message_size`.
         """
-        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) < SMALL:
+        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) <= SMALL:
             staged.append(data)
             return True
         return self._stage(data)
@@ -145,11 +149,12 @@ class Exchange:
             QueueFull: There is no room, and the exchange was made with `AtLimit.REFUSE`.
             Closed: The exchange was deleted, or its wiring closed, maybe while it waited.
             EncodeError: It is not bytes-like.
+            MessageTooLarge: It is above `Config.max_message_size`.
             UsageError: The timeout is none.
 
         Cancelling it while it waits sends nothing.
         """
-        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) < SMALL:
+        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) <= SMALL:
             staged.append(data)
         elif not self._stage(data):
             await self._send_later(data, timeout)
@@ -180,7 +185,7 @@ class Exchange:
             if (
                 len(staged) + len(chunk) <= self._cap
                 and set(map(type, chunk)) == {bytes}
-                and max(map(len, chunk)) < SMALL
+                and max(map(len, chunk)) <= SMALL
             ):
                 staged += chunk
             else:
@@ -255,6 +260,8 @@ class Exchange:
         if type(data) is not bytes:
             data = bytes(flatten("wiring", data))
         size = len(data)
+        if size > self._max_size:
+            raise MessageTooLarge("message", size, self._max_size)
         staged = self._staged
         if staged:
             if size < ALONE and len(staged) < self._cap:
