@@ -11,7 +11,18 @@ from typing import Any
 
 import pytest
 
-from redpoll import Address, Closed, ConfigError, Message, MessageTooLarge, Node, Received, Refused, SendError
+from redpoll import (
+    Address,
+    Closed,
+    ConfigError,
+    Message,
+    MessageTooLarge,
+    Node,
+    Received,
+    Refused,
+    SendError,
+    UsageError,
+)
 from redpoll.serializers import msgpack
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory import server as module
@@ -372,6 +383,8 @@ async def test_its_life() -> None:
     await directory.stop()
     directory = serve()
     await directory.start()
+    with pytest.raises(UsageError):
+        await directory.start()
     waiting = asyncio.ensure_future(directory.serve_forever())
     await asyncio.sleep(0)
     assert directory.listening == (directory.address,)

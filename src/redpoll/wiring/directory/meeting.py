@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -41,8 +42,8 @@ T = TypeVar("T")
 State: TypeAlias = Literal["new", "connecting", "up", "lost", "refused", "closed"]
 """How a client stands with its directory."""
 
-#: Seconds that a directory has to answer while it is met.
-_PATIENCE: Final = 5.0
+#: Seconds that a directory has to answer what is not asked by a call: after its start all clients come at once.
+_PATIENCE: Final = 15.0
 
 #: Seconds between two attempts to meet one that does not answer as it should: at first, and at most.
 _FIRST_PAUSE: Final = 0.05
@@ -54,6 +55,8 @@ _SHARE: Final = 1 / 3
 
 #: Seconds that a directory has to hear of the end of a client.
 _PARTING: Final = 1.0
+
+_logger = logging.getLogger("redpoll.wiring")
 
 #: What no other attempt would mend, unless something is changed at one end.
 _FINAL = (TLSError, NotAuthorized, UsageError)
@@ -98,8 +101,10 @@ class Meeting:
         self._node = _Dialling(self, config)
         self._task: asyncio.Task[None] | None = None
         #: Whether it was ever met; whether `lost` was told, and `back` was not.
-        self._known = False
+        self._was_met = False
         self._missed = False
+        #: Whether it has answered a hello over this link, and whether it knows all that is wanted.
+        self._is_known = False
         self._is_met = False
         #: Set while there is no use in waiting for the directory: it is met, refuses this client, or nobody wants it.
         self._decided: asyncio.Event
@@ -125,13 +130,14 @@ class Meeting:
         self.state = "closed"
         self._decided.set()
         try:
-            if self._is_met:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if self._is_known:
                 await self._request(words.BYE, words.NOTHING, _PARTING)
         except RedpollError:
             pass  # it will see that the link is gone
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
             await self._node.stop(0)
 
     @property
@@ -238,6 +244,7 @@ class Meeting:
         await self._node.ready(self.address, timeout=None)
         answer = await self._node.request(Message(self._hello, self.address, header=words.HELLO), timeout=_PATIENCE)
         welcome = words.read_welcome(_value(answer, self.address))
+        self._is_known = True
         self.welcome = welcome
         self.local_host = _local_host(answer)
         wishes = self._wishes
@@ -255,7 +262,7 @@ class Meeting:
             raise self.trouble or PeerLost(self.address, "its link was lost")
         self.state = "up"
         self.trouble = None
-        self._known = self._is_met = True
+        self._was_met = self._is_met = True
         self._decided.set()
         for keys in _batches(list(asked.difference(wishes.watched))):
             self.post(words.UNWATCH, keys)
@@ -271,6 +278,7 @@ class Meeting:
         for registration, verdict in zip(registrations, verdicts, strict=True):
             if self._wishes.answered(registration, verdict):
                 error = refusal(registration.item, verdict, self.address)
+                _logger.warning("lost a name at the directory %s: %s", self.address, error)
                 self._tell("taken", *registration.item.key, error)
 
     def _saw(self, keys: Sequence[Key], value: Any) -> None:
@@ -312,7 +320,7 @@ class Meeting:
             self.state = "refused"
             self._decided.set()
         else:
-            self.state = "lost" if self._known else "connecting"
+            self.state = "lost" if self._was_met else "connecting"
             self._part()
         if was_up and not self._missed:
             self._missed = True
@@ -329,6 +337,7 @@ class Meeting:
 
     def ended(self, error: RedpollError) -> None:
         """The link to the directory is lost."""
+        self._is_known = False
         self._part()
         if self.state == "up":
             self._failed(error)

@@ -120,11 +120,12 @@ class Directory:
 
         Cancelling it leaves nothing open.
         """
+        await self._node.start()
+        # Nothing was read yet.
         loop = self._loop = asyncio.get_running_loop()
         self._strangers = OnceASecond(loop)
         lease = self._lease
         self._table = Table(loop.time(), lease=lease, grace=lease, static=self._static, bounds=self._bounds)
-        await self._node.start()
         self._arm()
 
     async def stop(self, drain: float | None = 1.0) -> None:
