@@ -147,6 +147,7 @@ async def test_who_comes_again_has_all_at_once() -> None:
             await one.hello()
             assert await one.register(ITEM, ITEM._replace(key=F)) == [Outcome.REGISTERED] * 2
             assert (await one.say(words.RENEW, words.say_count(2))).value is True
+            assert directory._table.holders == directory.clients == 2
         async with client(directory, OWNER) as one:
             assert await one.register(ITEM) == [Outcome.REGISTERED]
             await one.say(words.SETTLED)
