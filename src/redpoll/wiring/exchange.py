@@ -13,16 +13,19 @@ from redpoll.node.sending import check_seconds
 from redpoll.serializers.flat import flatten
 from redpoll.wiring.limits import Limits
 from redpoll.wiring.names import AtLimit, Scope, Style
-from redpoll.wiring.pack import ALONE, BATCH_BYTES, BATCH_MESSAGES, Batch
+from redpoll.wiring.pack import BATCH_BYTES, BATCH_MESSAGES, Batch
 from redpoll.wiring.pipe import Pipe
 
-__all__ = ["IDLE", "SMALL", "Exchange", "ExchangeStats", "check_style"]
+__all__ = ["IDLE", "SMALL", "STAGED_BYTES", "Exchange", "ExchangeStats", "check_style"]
 
 #: Messages of no more bytes are counted, not measured, as they are sent.
 SMALL = 1024
 
 #: A message that comes at least this many seconds after the last was handed out goes at once, not with those behind it.
 IDLE = 25e-6
+
+#: Bytes that are handed out together at most, where they come in one turn of the loop.
+STAGED_BYTES = 256 * 1024
 
 _UNLIMITED = 2**62
 
@@ -264,7 +267,7 @@ class Exchange:
             raise MessageTooLarge("message", size, self._max_size)
         staged = self._staged
         if staged:
-            if size < ALONE and len(staged) < self._cap:
+            if len(staged) < self._cap and size <= self._left:
                 staged.append(data)
                 self._left -= size
                 if self._left <= 0:
@@ -281,7 +284,7 @@ class Exchange:
         if messages <= 0:
             return False
         now = self._time()
-        if size >= ALONE or now - self._flushed > IDLE:
+        if size >= STAGED_BYTES or now - self._flushed > IDLE:
             self._flushed = now
             self._hand_out([data], size)
             if self.waiters:
@@ -293,7 +296,7 @@ class Exchange:
             self._cap = self._target
         if room < self._cap * SMALL:
             self._cap = max(1, min(self._cap, room // SMALL))
-        self._left = min(BATCH_BYTES, room) - size
+        self._left = min(STAGED_BYTES, room) - size
         # Not `staged`, which may have been handed out.
         self._staged.append(data)
         if self._left <= 0:

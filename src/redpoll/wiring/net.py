@@ -21,11 +21,12 @@ from redpoll.errors import (
 )
 from redpoll.message import Message
 from redpoll.node import Node
+from redpoll.serializers.parts import Encoded
 from redpoll.wire.capabilities import MESSAGE_UNIT
 from redpoll.wire.frames import Kind
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing
 from redpoll.wiring.outlet import Chunk
-from redpoll.wiring.pack import BATCH_BYTES, unpack
+from redpoll.wiring.pack import BATCH_BYTES, MIXED, unpack
 from redpoll.wiring.trunk import Answer, Trunk
 from redpoll.wiring.words import CREDIT, DATA, VERSION, WORD, decode, encode, field, refusal
 
@@ -48,6 +49,10 @@ _C = ord("C")
 #: Windows of the node: pipes have their own, and what arrives is taken at once.
 _WINDOW = 65_535
 _WINDOW_BYTES = 64 * 1024 * 1024
+
+#: What stands for the message of a piece; nobody looks at its identity.
+_NOTHING = Message(None)
+_IDENTITY = _NOTHING.identity
 
 _YEAR = 31_536_000.0
 _U32 = 2**32 - 1
@@ -204,10 +209,19 @@ class Net:
 
     # Out
 
-    def submit(self, peer: Peer, header: bytes, body: bytes) -> None:
+    def submit(self, peer: Peer, header: bytes, body: Encoded) -> None:
         """Send something to a peer, in order behind all that was sent to it before."""
         out = _Piece()
-        out.prepare(Message(None, header=header), body, self._kind, None, None, pinned=True)
+        out.message = _NOTHING
+        out.identity = _IDENTITY
+        out.header = header
+        out.body = body
+        out.size = len(header) + len(body)
+        out.kind = self._kind
+        out.timeout = out.deadline = out.link = None
+        out.retry = out.serial = out.stage = 0
+        out.pinned = True
+        out.once = out.hard = False
         peer.submit(out, self._time())
         link = peer.link
         if link is not None:
@@ -293,7 +307,7 @@ class Net:
                 elif not inlet.admits(count):
                     inlet.refuse(count)
                 else:
-                    size = len(body) - 4 * count if shape == 0xFFFFFFFF else len(body)
+                    size = len(body) - 4 * count if shape == MIXED else len(body)
                     inlet.arrived(first, said, unpack(shape, count, body), size)
             return None
         if trunk is not None and size == _CREDIT and header[0] == _C:
