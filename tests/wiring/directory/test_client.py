@@ -157,7 +157,7 @@ async def test_before_the_directory() -> None:
         one.watch("exchange", "E", told.append)
         registering = asyncio.ensure_future(one.register("exchange", "E", HERE))
         looking = asyncio.ensure_future(one.lookup("exchange", "E"))
-        await until(lambda: one.trouble is None and one.state == "connecting", "dialling")
+        await until(lambda: one.trouble is not None and one.state == "connecting", "dialling")
         async with serve(address.port):
             await within(registering)
             found = await within(looking)
@@ -186,6 +186,9 @@ async def test_nobody_there() -> None:
         for call in (one.lookup("queue", "Q"), one.register("queue", "Q", HERE), one.list(), one.list(timeout=0)):
             with pytest.raises(DirectoryUnavailable, match=f"{address}"):
                 await call
+        await until(lambda: one.trouble is not None, "the reason")
+        with pytest.raises(DirectoryUnavailable, match="Connection refused"):
+            await one.list()
         await one.unregister("queue", "Q")
         assert one.near is None
         assert one.local_host is None
