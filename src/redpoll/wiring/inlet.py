@@ -163,8 +163,7 @@ class Inlet:
             size -= sum(map(len, messages[:skip]))
             messages = messages[skip:]
             first = expected
-        if said > self.said:
-            self.said = said
+        self.said = max(self.said, said)
         count = len(messages)
         if not self.admits(count):
             self.refuse(count)
@@ -174,8 +173,7 @@ class Inlet:
         if not count:
             return
         end = self.expected = first + count
-        if end > self.said:
-            self.said = end
+        self.said = max(self.said, end)
         self._log.append((end, count, size))
         self._here += count
         for source in list(self.sources.values()) if len(self.sources) > 1 else self.sources.values():
@@ -205,8 +203,7 @@ class Inlet:
         if first <= expected:
             return
         self.expected = first
-        if first > self.said:
-            self.said = first
+        self.said = max(self.said, first)
         for source in list(self.sources.values()):
             stop = first if source.stop is None else min(first, source.stop)
             missing = stop - max(expected, source.start)
