@@ -124,15 +124,17 @@ async def look(entries: Iterable[Entry], node: Node[Any], timeout: float | None)
     """
     known = list(entries)
     places = sorted({entry.address for entry in known}, key=str)
-    free = asyncio.Semaphore(_AT_ONCE)
+    said: dict[Address, Mapping[str, Any] | str] = {}
+    left = iter(places)
 
-    async def ask(place: Address) -> Mapping[str, Any] | str:
-        async with free:
-            return await _described(node, place, timeout)
+    async def ask() -> None:
+        for place in left:
+            said[place] = await _described(node, place, timeout)
 
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(ask(place)) for place in places]
-    return draw(known, {place: task.result() for place, task in zip(places, asked, strict=True)})
+        for _ in range(_AT_ONCE):
+            group.create_task(ask())
+    return draw(known, said)
 
 
 async def _described(node: Node[Any], place: Address, timeout: float | None) -> Mapping[str, Any] | str:
@@ -170,9 +172,10 @@ class _Drawing:
             listed.setdefault(str(entry.address), {})[entry.key] = entry
         for address in sorted(listed):
             self._add(address, listed[address], said.get(Address.parse(address), "it was not asked"))
-        for place, answer in list(said.items()):
-            if isinstance(answer, Mapping) and str(place) in self._by_address:
-                self._bind(self._by_address[str(place)], answer)
+        for address, place in list(self._by_address.items()):
+            answer = said.get(Address.parse(address))
+            if isinstance(answer, Mapping):
+                self._bind(place, answer)
 
     def _add(self, address: str, listed: Mapping[tuple[str, str], Entry], answer: Mapping[str, Any] | str) -> None:
         place = self._by_address[address] = len(self.graph.processes)

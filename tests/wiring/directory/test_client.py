@@ -8,16 +8,17 @@ from typing import Any
 
 import pytest
 
-from redpoll import TLS, Address, Closed, ConfigError, RedpollError, TLSError, UsageError
+from redpoll import TLS, Address, Closed, ConfigError, Received, RedpollError, TLSError, UsageError
 from redpoll.errors import DirectoryUnavailable, NameTaken, NotAuthorized, WiringError
 from redpoll.testing import FaultProxy
 from redpoll.testing.certificates import Certificates
+from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.client import DirectoryClient
 from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.directory.server import Directory
 from redpoll.wiring.directory.table import Bounds
 from redpoll.wiring.names import Style
-from tests.node.support import PATIENCE, until, within
+from tests.node.support import PATIENCE, make, until, within
 from tests.ports import free_port
 from tests.wiring.directory.support import HERE, OWNER, THERE
 
@@ -122,8 +123,11 @@ async def test_a_name_whose_owner_is_gone() -> None:
         assert names(directory) == ["E"]
 
 
-async def test_an_owner_that_is_started_again() -> None:
+async def test_an_owner_that_is_started_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A later run of an owner has its names at once, and the former run is told that they are taken."""
+    monkeypatch.setattr("redpoll.wiring.directory.meeting._RENEW_EVERY", LONG)
     async with serve() as directory, use(directory, owner_identity=OWNER) as old:
         told = Told(old)
         await old.register("exchange", "E", HERE)
@@ -131,6 +135,7 @@ async def test_an_owner_that_is_started_again() -> None:
             await new.register("exchange", "E", THERE)
             await until(lambda: told.calls == ["taken exchange E"], "the hook")
             assert isinstance(told.errors[0], NameTaken)
+            assert "lost a name at the directory" in caplog.text
             assert [entry.address for entry in directory.entries] == [THERE]
 
 
@@ -152,7 +157,7 @@ async def test_before_the_directory() -> None:
         one.watch("exchange", "E", told.append)
         registering = asyncio.ensure_future(one.register("exchange", "E", HERE))
         looking = asyncio.ensure_future(one.lookup("exchange", "E"))
-        await until(lambda: one.trouble is None and one.state == "connecting", "dialling")
+        await until(lambda: one.trouble is not None and one.state == "connecting", "dialling")
         async with serve(address.port):
             await within(registering)
             found = await within(looking)
@@ -181,6 +186,9 @@ async def test_nobody_there() -> None:
         for call in (one.lookup("queue", "Q"), one.register("queue", "Q", HERE), one.list(), one.list(timeout=0)):
             with pytest.raises(DirectoryUnavailable, match=f"{address}"):
                 await call
+        await until(lambda: one.trouble is not None, "the reason")
+        with pytest.raises(DirectoryUnavailable, match="Connection refused"):
+            await one.list()
         await one.unregister("queue", "Q")
         assert one.near is None
         assert one.local_host is None
@@ -211,6 +219,21 @@ async def test_a_directory_that_is_started_again() -> None:
             await until(lambda: told[600:] == [None], "the one that was given up")
             await one.unregister("queue", "Q1")
             await until(lambda: told[600:] == [None, None], "news over the new link")
+
+
+async def test_news_of_a_directory_that_was_started_again() -> None:
+    """What a new directory says counts, though it has not looked as often as the former one."""
+    port = free_port()
+    async with use(Address("tcp", "127.0.0.1", port)) as one:
+        told: list[Entry | None] = []
+        one.watch("queue", "Q", told.append)
+        async with serve(port):
+            await one.register("queue", "Q", HERE)
+            for _ in range(50):
+                await one.lookup("queue", "Q")
+        async with serve(port):
+            await one.register("queue", "Q", THERE)
+            await until(lambda: told[-1] is not None and told[-1].address == THERE, "the news")
 
 
 @pytest.mark.parametrize("way", ["cut", "freeze"])
@@ -437,6 +460,29 @@ async def test_closing() -> None:
     with pytest.raises(Closed):
         await within(looking)
     assert two.state == "closed"
+
+
+async def test_closing_while_it_is_met() -> None:
+    """What was registered already is taken back, too, where the rest of it was not."""
+    heard: list[bytes] = []
+    register = asyncio.Event()
+
+    async def handler(message: Received[bytes]) -> bytes:
+        heard.append(message.header)
+        if message.header == words.REGISTER:
+            register.set()
+            await asyncio.Event().wait()
+        welcome = words.Welcome(words.VERSION, LONG, 0.0, True, "127.0.0.1")
+        return words.say_welcome(welcome) if message.header == words.HELLO else words.say(None)
+
+    async with make(handler, slots=4) as node:
+        one = use(node.address)
+        await one.start()
+        one._wishes.register(words.Item(("queue", "Q"), HERE, None, OWNER))
+        await within(register.wait())
+        await within(one.close())
+        await until(lambda: heard[-1] == words.BYE, "the goodbye")
+        await node.stop(0)
 
 
 async def test_one_that_was_never_started_is_closed() -> None:

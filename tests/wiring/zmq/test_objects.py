@@ -185,7 +185,7 @@ def test_a_storm_of_interruptions() -> None:
         sending = in_thread(send)
         before = signal.signal(signal.SIGALRM, interrupt)
         signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
-        found = []
+        found: list[bytes] = []
         try:
             while len(found) < 20_000:
                 try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -42,8 +43,8 @@ T = TypeVar("T")
 State: TypeAlias = Literal["new", "connecting", "up", "lost", "refused", "closed"]
 """How a client stands with its directory."""
 
-#: Seconds that a directory has to answer while it is met.
-_PATIENCE: Final = 5.0
+#: Seconds that a directory has to answer what is not asked by a call: after its start all clients come at once.
+_PATIENCE: Final = 15.0
 
 #: Seconds between two attempts to meet one that does not answer as it should: at first, and at most.
 _FIRST_PAUSE: Final = 0.05
@@ -55,6 +56,8 @@ _SHARE: Final = 1 / 3
 
 #: Seconds that a directory has to hear of the end of a client.
 _PARTING: Final = 1.0
+
+_logger = logging.getLogger("redpoll.wiring")
 
 #: What no other attempt would mend, unless something is changed at one end.
 _FINAL = (TLSError, NotAuthorized, UsageError)
@@ -99,8 +102,10 @@ class Meeting:
         self._node = _Dialling(self, config)
         self._task: asyncio.Task[None] | None = None
         #: Whether it was ever met; whether `lost` was told, and `back` was not.
-        self._known = False
+        self._was_met = False
         self._missed = False
+        #: Whether it has answered a hello over this link, and whether it knows all that is wanted.
+        self._is_known = False
         self._is_met = False
         #: Set while there is no use in waiting for the directory: it is met, refuses this client, or nobody wants it.
         self._decided: asyncio.Event
@@ -130,19 +135,28 @@ class Meeting:
         self.state = "closed"
         self._decided.set()
         try:
-            if self._is_met:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if self._is_known:
                 await self._request(words.BYE, words.NOTHING, _PARTING)
         except RedpollError:
             pass  # it will see that the link is gone
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
             await self._node.stop(0)
 
     @property
     def met(self) -> bool:
         """Whether the directory is there and knows all that is wanted."""
         return self.state == "up" and self._is_met
+
+    @property
+    def why(self) -> RedpollError | None:
+        """Why it is not met, as far as is known; None while it is."""
+        if self.state in {"new", "up"}:
+            return None
+        route = self._node._peers.routes.get(self.address)
+        return self.trouble or (None if route is None else route.trouble)
 
     def check(self) -> None:
         """Refuse a call that cannot be carried out.
@@ -243,6 +257,7 @@ class Meeting:
         await self._node.ready(self.address, timeout=None)
         answer = await self._node.request(Message(self._hello, self.address, header=words.HELLO), timeout=_PATIENCE)
         welcome = words.read_welcome(_value(answer, self.address))
+        self._is_known = True
         self.welcome = welcome
         self.local_host = _local_host(answer)
         wishes = self._wishes
@@ -257,10 +272,11 @@ class Meeting:
                 self._saw(keys, await self._request(words.WATCH, words.say_keys(keys), _PATIENCE))
             asked.update(missing)
         if self._parted.is_set():
-            raise self.trouble or PeerLost(self.address, "its link was lost")
+            # Its link was lost, or something was taken from us: all of it once more.
+            return
         self.state = "up"
         self.trouble = None
-        self._known = self._is_met = True
+        self._was_met = self._is_met = True
         self._decided.set()
         for keys in _batches(list(asked.difference(wishes.watched))):
             self.post(words.UNWATCH, keys)
@@ -276,6 +292,7 @@ class Meeting:
         for registration, verdict in zip(registrations, verdicts, strict=True):
             if self._wishes.answered(registration, verdict):
                 error = refusal(registration.item, verdict, self.address)
+                _logger.warning("lost a name at the directory %s: %s", self.address, error)
                 self._tell("taken", *registration.item.key, error)
 
     def _saw(self, keys: Sequence[Key], value: Any) -> None:
@@ -317,7 +334,7 @@ class Meeting:
             self.state = "refused"
             self._decided.set()
         else:
-            self.state = "lost" if self._known else "connecting"
+            self.state = "lost" if self._was_met else "connecting"
             self._part()
         if was_up and not self._missed:
             self._missed = True
@@ -334,6 +351,7 @@ class Meeting:
 
     def ended(self, error: RedpollError) -> None:
         """The link to the directory is lost."""
+        self._is_known = False
         self._part()
         if self.state == "up":
             self._failed(error)
