@@ -66,6 +66,22 @@ class Source:
         self.pending.append((end, messages))
         self._tell(self, None)
 
+    def take(self, share: list[Any], most: int) -> int:
+        """Add to a list what waits, up to so many in it; the number before which all is in it with that."""
+        pending = self.pending
+        end = self.done
+        while pending and len(share) < most:
+            last, messages = pending[0]
+            some = messages[self.offset : self.offset + most - len(share)]
+            share += some
+            self.offset += len(some)
+            left = len(messages) - self.offset
+            end = last - left
+            if not left:
+                pending.popleft()
+                self.offset = 0
+        return end
+
     def miss(self, count: int, *, restarted: bool = False) -> None:
         """So many are missing here."""
         gap = Gap(self.inlet.exchange, count, restarted)
@@ -176,7 +192,7 @@ class Inlet:
         self.said = max(self.said, end)
         self._log.append((end, count, size))
         self._here += count
-        for source in list(self.sources.values()) if len(self.sources) > 1 else self.sources.values():
+        for source in tuple(self.sources.values()):
             if source.start <= first and source.stop is None:
                 source.put(end, messages)
             else:

@@ -265,17 +265,12 @@ class Queue:
         shares = []
         for _ in range(len(ready)):
             source = ready.popleft()
-            end, messages = source.pending[0]
-            share = messages[source.offset : source.offset + _SHARE]
-            source.offset += len(share)
-            left = len(messages) - source.offset
-            if not left:
-                source.pending.popleft()
-                source.offset = 0
+            share: list[Any] = []
+            end = source.take(share, _SHARE)
             if source.pending:
                 ready.append(source)
             source.busy = True
-            self._open.append((source, end - left))
+            self._open.append((source, end))
             shares.append(share)
         return [each for each in chain.from_iterable(zip_longest(*shares, fillvalue=_NONE)) if each is not _NONE]
 
