@@ -242,6 +242,7 @@ def _exchange(exchange: Exchange) -> dict[str, Any]:
         {
             "queue": queue,
             "peer": None if pipe.trunk is None else pipe.trunk.place,
+            "identity": None if pipe.trunk is None else pipe.trunk.identity,
             "state": "up" if join.up else "lost",
             "sent": pipe.outlet.sent,
             "waiting": pipe.outlet.waiting,
