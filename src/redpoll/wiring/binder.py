@@ -169,7 +169,9 @@ class Binder:
     # Wiring one
 
     def _begin(self, binding: Binding) -> None:
-        binding.task = self._board.loop.create_task(self._wire_again(binding))
+        task = self._board.loop.create_task(self._wire_again(binding))
+        # Tasks may start at once, and end.
+        binding.task = None if task.done() else task
 
     async def _wire_again(self, binding: Binding) -> None:
         """Try until it is up."""
