@@ -61,7 +61,8 @@ async def test_strangers() -> None:
             with pytest.raises((WiringError, Refused)):
                 await ask(node, wiring, dict(word))
         await node.send(Message(b"x", where, header=DATA.pack(b"D", 9, 0, 1, 1, 0)))
-        await node.send(Message(b"", where, header=CREDIT.pack(b"C", 9, 1)))
+        await node.send(Message(DATA.pack(b"D", 9, 0, 1, 1, 0) + b"x", where))
+        await node.send(Message(CREDIT.pack(b"C", 9, 1), where))
 
 
 async def test_misbehaves() -> None:

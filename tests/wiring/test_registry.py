@@ -29,6 +29,7 @@ def make(**more: Any) -> Registry:
             register=AsyncMock(),
             unregister=AsyncMock(),
             lookup=AsyncMock(return_value=None),
+            ready=AsyncMock(return_value=None),
             local_host=None,
             state="up",
         ),
@@ -90,10 +91,10 @@ async def test_address() -> None:
     assert str(make(advertise=("example.org", 7)).address) == "example.org:7"
     everywhere = make(hosts=("0.0.0.0",))
 
-    async def looked_up(*_: object, **__: object) -> None:
+    async def met(*_: object, **__: object) -> None:
         parts(everywhere).directory.local_host = "192.0.2.9"
 
-    parts(everywhere).directory.lookup.side_effect = looked_up
+    parts(everywhere).directory.ready.side_effect = met
     await everywhere.claim("queue", "Q", GLOBAL, None)
     assert str(parts(everywhere).directory.register.await_args.args[2]) == "192.0.2.9:4000"
 

@@ -64,6 +64,11 @@ async def test_bind_again() -> None:
         queue = await wiring.create_queue("Q")
         first = await wiring.bind("E", "Q")
         assert await wiring.bind("E", queue) is first
+        watchers = len(wiring._board.local.watchers)
+        for _ in range(5):
+            await first.unbind()
+            first = await wiring.bind("E", "Q")
+        assert len(wiring._board.local.watchers) == watchers
         await wiring.send("E", b"once")
         assert await queue.receive(PATIENCE) == b"once"
         assert queue.receive_nowait() is None

@@ -153,7 +153,7 @@ class Binder:
         if task is not None and task is not asyncio.current_task():
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-        trunk, binding.trunk = binding.trunk, None
+        trunk = self._unwatch(binding)
         join, binding.join = binding.join, None
         binding.attempted()
         if join is not None:
@@ -169,7 +169,9 @@ class Binder:
     # Wiring one
 
     def _begin(self, binding: Binding) -> None:
-        binding.task = self._board.loop.create_task(self._wire_again(binding))
+        task = self._board.loop.create_task(self._wire_again(binding))
+        # Tasks may start at once, and end.
+        binding.task = None if task.done() else task
 
     async def _wire_again(self, binding: Binding) -> None:
         """Try until it is up."""
@@ -186,7 +188,8 @@ class Binder:
                 else:
                     if trunk.up:
                         binding.wired(trunk)
-                        trunk.watchers.append(partial(self._down, binding, trunk))
+                        binding.watcher = partial(self._down, binding, trunk)
+                        trunk.watchers.append(binding.watcher)
                         self._board.events.tell("pipe_up", binding)
                         return
                 finally:
@@ -234,11 +237,19 @@ class Binder:
         """What it depends on is gone."""
         if binding.trunk is not trunk or binding.ended:
             return
-        binding.trunk = None
+        self._unwatch(binding)
         binding.trouble = error
         self._board.events.tell("pipe_lost", binding, binding.trouble)
         if binding.task is None and not self._closed:
             self._begin(binding)
+
+    @staticmethod
+    def _unwatch(binding: Binding) -> Trunk | None:
+        """It depends on nothing any more; on what it did."""
+        trunk, binding.trunk = binding.trunk, None
+        if trunk is not None and binding.watcher in trunk.watchers:
+            trunk.watchers.remove(binding.watcher)
+        return trunk
 
     def _unwired(self, exchange: str, queue: str) -> None:
         binding = self.bindings.get((exchange, queue))
@@ -336,7 +347,7 @@ class Binder:
             if binding.task is not None:
                 binding.task.cancel()
                 tasks.append(binding.task)
-            binding.trunk = None
+            self._unwatch(binding)
             binding.attempted()
         self.bindings.clear()
         await asyncio.gather(*tasks, return_exceptions=True)

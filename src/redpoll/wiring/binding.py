@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 __all__ = ["Binding"]
 
 
+def _nobody(_: RedpollError) -> None:
+    pass
+
+
 class Binding:
     """One exchange wired to one queue. It lasts until it is unbound, or the wiring that made it is closed.
 
@@ -30,6 +34,8 @@ class Binding:
         self.trouble: RedpollError | None = None
         #: The other end that it depends on, while it is up.
         self.trunk: Trunk | None = None
+        #: What that is to call when it is lost.
+        self.watcher: Callable[[RedpollError], object] = _nobody
         #: At the exchange's end.
         self.join: Join | None = None
         self.ended = False

@@ -181,10 +181,17 @@ class ProcessTrunk(Trunk):
         def reply(answer: Answer | RedpollError) -> None:
             own.post(_settle, (answered, answer))
 
-        self.watchers.append(partial(_settle, answered))
-        self._post(self.twin.hear, word, reply)
-        async with asyncio.timeout(timeout):
-            return await answered
+        lost = partial(_settle, answered)
+        self.watchers.append(lost)
+        try:
+            self._post(self.twin.hear, word, reply)
+            async with asyncio.timeout(timeout):
+                return await answered
+        except TimeoutError:
+            raise PeerLost(self.place, f"no answer in {timeout:g} s") from None
+        finally:
+            if lost in self.watchers:
+                self.watchers.remove(lost)
 
     def hear(self, word: dict[str, Any], reply: Callable[[Answer | RedpollError], object]) -> None:
         """The other end asks something."""

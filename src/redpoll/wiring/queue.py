@@ -121,7 +121,8 @@ class Queue:
             Closed: The queue was deleted or its wiring closed, and nothing is left in it.
             UsageError: The timeout is none.
 
-        Cancelling it loses no message. It does not suspend while there are messages.
+        Cancelling it loses no message. It does not suspend while there are messages. A message counts as taken once the next
+        one is asked for: until then it has its place, and an owner that is started anew is told that it is missing.
         """
         for message in self._batch:
             return message
