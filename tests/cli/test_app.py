@@ -8,8 +8,8 @@ import redpoll
 from redpoll.cli import main
 from tests.cli.support import refuse
 
-COMMANDS = ["demo", "listen", "send", "request", "echo", "pki"]
-PKI = ["pki init", "pki issue", "pki show", "pki renew"]
+COMMANDS = ["demo", "listen", "send", "request", "echo", "directory", "pki", "wiring"]
+GROUPED = ["pki init", "pki issue", "pki show", "pki renew", "wiring show"]
 
 
 def shown(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
@@ -22,7 +22,7 @@ def shown(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *a
     return int(ended.value.code or 0), told.out + told.err
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *PKI])
+@pytest.mark.parametrize("command", [*COMMANDS, *GROUPED])
 def test_every_command_has_help_with_an_example(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

@@ -10,11 +10,13 @@ import typer
 import redpoll
 
 from .demo import demo
+from .directory import directory
 from .echo import echo
 from .listen import listen
 from .pki import init, issue, renew, show
 from .request import request
 from .send import send
+from .wiring import show as show_wiring
 
 __all__ = ["app"]
 
@@ -32,6 +34,7 @@ _EXAMPLES: dict[Callable[..., Any], list[str]] = {
     send: ["redpoll send 127.0.0.1:2998 hello", "redpoll send 127.0.0.1:2998 --lines < some.log"],
     request: ['redpoll request 127.0.0.1:2998 "are you there?" --timeout 2'],
     echo: ["redpoll echo 127.0.0.1:2998"],
+    directory: ["redpoll directory", "redpoll directory --config directory.toml --token-file token"],
 }
 
 _PKI_EXAMPLES: dict[Callable[..., Any], list[str]] = {
@@ -39,6 +42,13 @@ _PKI_EXAMPLES: dict[Callable[..., Any], list[str]] = {
     issue: ["redpoll pki issue worker --names worker.example.org,10.0.0.7"],
     show: ["redpoll pki show", "redpoll pki show worker --json"],
     renew: ["redpoll pki renew worker", "redpoll pki renew ca --days 3650"],
+}
+
+_WIRING_EXAMPLES: dict[Callable[..., Any], list[str]] = {
+    show_wiring: [
+        "redpoll wiring show 127.0.0.1:5682",
+        "redpoll wiring show 127.0.0.1 --format dot | dot -Tsvg > wiring.svg",
+    ],
 }
 
 app = typer.Typer(
@@ -59,6 +69,14 @@ pki = typer.Typer(
     no_args_is_help=True,
 )
 app.add_typer(pki)
+
+wiring = typer.Typer(
+    name="wiring",
+    help="Look at exchanges and queues, and at who is wired to whom.",
+    epilog="Example:\n  redpoll wiring show 127.0.0.1:5682",
+    no_args_is_help=True,
+)
+app.add_typer(wiring)
 
 
 def _show_version(wanted: bool) -> None:
@@ -81,7 +99,7 @@ def _flowing(text: str) -> str:
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
-for _group, _commands in ((app, _EXAMPLES), (pki, _PKI_EXAMPLES)):
+for _group, _commands in ((app, _EXAMPLES), (pki, _PKI_EXAMPLES), (wiring, _WIRING_EXAMPLES)):
     for _command, _examples in _commands.items():
         _heading = "Example:" if len(_examples) == 1 else "Examples:"
         _epilog = "\n  ".join([_heading, *_examples])

@@ -1,0 +1,475 @@
+"""Wiring: exchanges and queues of one process, by name, wired to those of others."""
+
+from __future__ import annotations
+
+import asyncio
+import warnings
+from collections.abc import Callable
+from functools import partial
+from types import MappingProxyType, TracebackType
+from typing import Any, Literal, Self
+
+from redpoll.address import Address
+from redpoll.config import Config
+from redpoll.errors import Closed, RedpollError, UnknownName, UsageError
+from redpoll.node.inherited import let_go
+from redpoll.node.sending import UNSET, Unset, check_seconds
+from redpoll.wiring.binder import Binder
+from redpoll.wiring.binding import Binding
+from redpoll.wiring.board import Board
+from redpoll.wiring.directory.client import DirectoryClient
+from redpoll.wiring.directory.entries import Kind
+from redpoll.wiring.events import WiringEvents
+from redpoll.wiring.exchange import Exchange, check_style
+from redpoll.wiring.gap import Gap
+from redpoll.wiring.limits import Limits
+from redpoll.wiring.names import LOCAL, AtLimit, Scope, Style, check_name
+from redpoll.wiring.net import Net, config_of
+from redpoll.wiring.process import Neighbour
+from redpoll.wiring.queue import Queue
+from redpoll.wiring.reach import advertised as _advertised
+from redpoll.wiring.reach import check_reach
+from redpoll.wiring.registry import Registry
+
+__all__ = ["Wiring"]
+
+_NO_LIMITS = Limits()
+
+_DEFAULTS = MappingProxyType({"host": "127.0.0.1", "port": 0, "tls": None, "encryption": "auto", "resume": None})
+
+#: Seconds that the node has for what it was given last.
+_GOODBYE = 1.0
+
+
+class Wiring:
+    """Exchanges and queues by name. Messages flow directly between those who have them; a directory only knows addresses.
+
+    Use it as an async context manager, or call `start` and `close`. All methods belong to the event loop it was started on.
+
+    Args:
+        directory: Where the directory is, "host:port" or an `Address`; None (default) is none, and nothing is GLOBAL.
+        host: Where to listen, as in `Config`.
+        port: The port for that; 0 (default) is any free one.
+        advertise: Where others can reach what is made here, "host" or "host:port", where that is not where it listens.
+        tls: As in `Config`, for all links, that to the directory too.
+        encryption: As in `Config`.
+        token: What the directory asks for; None is nothing.
+        bind_timeout: Seconds that `bind` waits for names and their owners unless told otherwise (default 5).
+        resume: Seconds that a lost link loses nothing, as in `Config`; None (default): what was on the way is missing.
+        config: Further options of the node under it; those above go before them.
+
+    Raises:
+        ConfigError: An option has a value that it cannot have.
+    """
+
+    def __init__(
+        self,
+        directory: str | Address | None = None,
+        *,
+        host: str = "127.0.0.1",
+        port: int = 0,
+        advertise: str | None = None,
+        tls: Any = None,
+        encryption: bool | Literal["auto"] = "auto",
+        token: str | None = None,
+        bind_timeout: float | None = 5.0,
+        resume: float | None = None,
+        config: Config | None = None,
+    ) -> None:
+        if bind_timeout is not None:
+            check_seconds(bind_timeout, "bind_timeout")
+        self._bind_timeout = bind_timeout
+        given = {"host": host, "port": port, "tls": tls, "encryption": encryption, "resume": resume}
+        base = Config(port=0) if config is None else config
+        # What was not given is the Config's.
+        options = {name: value for name, value in given.items() if value != _DEFAULTS[name] or config is None}
+        base = base.replace(port=base.port or 0)
+        self._max_size = base.max_message_size
+        self._config = config_of(base, options)
+        self._advertise = None if advertise is None else _advertised(advertise)
+        self._events = WiringEvents()
+        self._state: Literal["new", "running", "closing", "closed"] = "new"
+        self._net = Net(self._config)
+        self._directory: DirectoryClient | None = None
+        if directory is not None:
+            self._directory = DirectoryClient(
+                directory,
+                token=token,
+                tls=self._config.tls,
+                encryption=self._config.encryption,
+                owner_identity=self._net.node.identity,
+            )
+            self._directory.lost = partial(self._events.tell, "directory_lost")
+            self._directory.back = partial(self._events.tell, "directory_back")
+        self._board: Board
+        self._binder: Binder
+        self._neighbour: Neighbour
+        self._registry: Registry
+
+    # Life
+
+    async def start(self) -> None:
+        """Listen, and begin to dial the directory; does not wait for that.
+
+        Raises:
+            ConfigError: It cannot listen where it should; or only this machine could reach it there, and the directory is on
+                another one.
+            UsageError: It was started before.
+        """
+        if self._state != "new":
+            raise UsageError(f"this wiring is {self._state}: a wiring is started once")
+        self._state = "closed"
+        net = self._net
+        net.board = self._board = Board(net.node.identity, self._events, self._max_size)
+        await net.start()
+        try:
+            check_reach(
+                self._config.hosts, self._advertise, None if self._directory is None else self._directory.address
+            )
+            if self._directory is not None:
+                await self._directory.start()
+        except BaseException:
+            await net.stop(0)
+            raise
+        self._neighbour = Neighbour(self._board)
+        self._registry = registry = Registry(
+            self._board,
+            net,
+            self._neighbour,
+            self._directory,
+            self._advertise,
+            self._config.hosts,
+            self._bind_timeout,
+        )
+        self._board.address = str(registry.address)
+        self._binder = Binder(self._board, registry.find, registry.watch, registry.trouble)
+        self._state = "running"
+
+    async def close(self, linger: float | None = 5.0) -> None:
+        """Give the names up, send what was sent, and end all. Closing it again does nothing.
+
+        Args:
+            linger: Seconds that messages which were sent have to be handed to the network (default 5); None is no limit.
+
+        Who waits in `send`, `receive` or `bind` gets `Closed`. Messages that wait in a queue can still be taken with
+        `receive_nowait`. Cancelled, it does not wait any longer, and ends all.
+        """
+        if linger is not None:
+            check_seconds(linger, "linger")
+        if self._state != "running":
+            return
+        self._state = "closing"
+        self._neighbour.release_all()
+        try:
+            if self._directory is not None:
+                await self._directory.close()
+            async with asyncio.timeout(linger):
+                for exchange in list(self._board.exchanges.values()):
+                    await exchange.flush()
+        except (TimeoutError, RedpollError):
+            pass
+        finally:
+            await self._end(_GOODBYE if linger is None else min(linger, _GOODBYE))
+
+    def inherit(self) -> None:
+        """For the library: this is a child of the process, and lets go of what is the parent's."""
+        self._state = "closed"
+        let_go(self._net.node)
+        if self._directory is not None:
+            self._directory.inherit()
+
+    async def _end(self, drain: float) -> None:
+        self._net.say_bye()
+        self._board.close()
+        await self._binder.close()
+        self._neighbour.close()
+        try:
+            await self._net.stop(drain)
+        finally:
+            self._state = "closed"
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close(0 if error is not None else 5.0)
+
+    # Making
+
+    async def create_exchange(
+        self,
+        name: str,
+        *,
+        scope: Scope = LOCAL,
+        style: Style = Style.DISTRIBUTE,
+        limits: Limits = _NO_LIMITS,
+        at_limit: AtLimit = AtLimit.WAIT,
+    ) -> Exchange:
+        """Make an exchange.
+
+        Args:
+            name: Its name, 1 to 255 bytes in UTF-8; queues have names of their own.
+            scope: Who can see it by that name: `LOCAL` (default) only this wiring, `PROCESS` all of this process, `GLOBAL`
+                all who use the same directory.
+            style: How it hands messages out.
+            limits: What each pipe may hold here: what waits for room at the other end.
+            at_limit: What it does with a message for which there is no room.
+
+        Returns:
+            The exchange; the one that this wiring has by that name, if that was made alike.
+
+        Raises:
+            NameTaken: Somebody has that name, or it was made differently here.
+            ScopeError: The scope is GLOBAL and there is no directory.
+            DirectoryUnavailable: The directory did not answer within `bind_timeout`.
+            ConfigError: Others could not reach what is made here.
+            UsageError: An argument cannot be meant.
+            Closed: The wiring is not running.
+        """
+        self._check()
+        check_style(style, at_limit)
+        self._registry.check_scope(scope)
+        _check_limits(limits)
+        known = check_name("exchange", name) in self._board.exchanges
+        made = self._board.add_exchange(name, scope, style, limits, at_limit, self._delete_exchange)
+        if not known:
+            await self._claim("exchange", name, scope, style, partial(self._board.remove_exchange, made))
+        return made
+
+    async def create_queue(
+        self, name: str, *, scope: Scope = LOCAL, limits: Limits = _NO_LIMITS, gaps: bool = False
+    ) -> Queue:
+        """Make a queue.
+
+        Args:
+            name: Its name, 1 to 255 bytes in UTF-8; exchanges have names of their own.
+            scope: Who can see it by that name, as for `create_exchange`.
+            limits: What each pipe may hold here: what was not received.
+            gaps: Whether a `Gap` stands among the messages where some are missing; they are counted either way, and told to
+                the hook `gap`.
+
+        Returns:
+            The queue; the one that this wiring has by that name, if that was made alike.
+
+        Raises:
+            NameTaken: As for `create_exchange`, also the other errors.
+        """
+        self._check()
+        self._registry.check_scope(scope)
+        _check_limits(limits)
+        known = check_name("queue", name) in self._board.queues
+        made = self._board.add_queue(name, scope, limits, gaps, self._delete_queue)
+        if not known:
+            await self._claim("queue", name, scope, None, partial(self._board.remove_queue, made))
+        return made
+
+    async def _claim(
+        self, kind: Kind, name: str, scope: Scope, style: Style | None, undo: Callable[[], object]
+    ) -> None:
+        self._binder.kick(kind, name)
+        try:
+            await self._registry.claim(kind, name, scope, style)
+        except BaseException:
+            undo()
+            raise
+
+    async def _delete_exchange(self, exchange: Exchange) -> None:
+        if self._board.exchanges.get(exchange.name) is exchange:
+            await self._registry.give_up("exchange", exchange.name, exchange.scope)
+            self._board.remove_exchange(exchange)
+
+    async def _delete_queue(self, queue: Queue) -> None:
+        if self._board.queues.get(queue.name) is queue:
+            await self._registry.give_up("queue", queue.name, queue.scope)
+            self._board.remove_queue(queue)
+
+    # Wiring
+
+    async def bind(
+        self, exchange: str | Exchange, queue: str | Queue, *, wait: float | Unset | None = UNSET
+    ) -> Binding:
+        """Wire an exchange to a queue; done when the queue's owner has opened the pipe, so that what is sent then arrives.
+
+        Args:
+            exchange: The exchange, or its name: of this wiring, of another one, or of the directory.
+            queue: The queue, or its name.
+            wait: Seconds that names and owners have to appear; unset is `bind_timeout`, None is no limit, 0 looks once.
+
+        Returns:
+            The binding; the same one if they are bound already. It is wired again whenever an owner is back.
+
+        Raises:
+            UnknownName: Nobody has that name, as far as can be seen from here.
+            LinkError: Who has it cannot be reached.
+        """
+        self._check()
+        if not isinstance(wait, Unset) and wait is not None:
+            check_seconds(wait, "wait")
+        seconds = self._bind_timeout if isinstance(wait, Unset) else wait
+        names = self._name(exchange, "exchange"), self._name(queue, "queue")
+        return await self._binder.bind(*names, seconds, self._bind_timeout or 5.0)
+
+    async def unbind(self, exchange: str | Exchange, queue: str | Queue) -> None:
+        """End a binding that `bind` made: what was sent before still arrives, nothing after.
+
+        Raises:
+            UnknownName: They are not bound by this wiring.
+        """
+        self._check()
+        names = self._name(exchange, "exchange"), self._name(queue, "queue")
+        binding = self._binder.bindings.get(names)
+        if binding is None:
+            raise UnknownName("binding", " -> ".join(names))
+        await binding.unbind()
+
+    @staticmethod
+    def _name(given: object, kind: str) -> str:
+        if isinstance(given, Exchange if kind == "exchange" else Queue):
+            return given.name
+        return check_name(kind, given)
+
+    # Sending and receiving
+
+    async def send(self, exchange: str | Exchange, data: Any, *, timeout: float | None = None) -> None:
+        """Send a message by an exchange of this wiring: `exchange.send`.
+
+        Raises:
+            UnknownName: It is none of this wiring's; also what `Exchange.send` raises.
+        """
+        if not isinstance(exchange, Exchange):
+            found = self._board.exchanges.get(exchange)
+            if found is None:
+                self._check()
+                raise UnknownName("exchange", exchange, hint="only who made it sends by it")
+            exchange = found
+        await exchange.send(data, timeout=timeout)
+
+    async def receive(self, timeout: float | None = None) -> bytes:
+        """Take the next message of any queue of this wiring; those that have any take turns. A `Gap` is passed over.
+
+        Args:
+            timeout: Seconds to wait for it; None (default) is no limit, 0 only looks.
+
+        Raises:
+            TimeoutError: None came in time.
+            Closed: The wiring is closed.
+
+        Cancelling it loses no message.
+        """
+        message = self._next()
+        if message is not None:
+            return message
+        if timeout is not None:
+            check_seconds(timeout)
+        try:
+            async with asyncio.timeout(timeout):
+                while (message := self._next()) is None:
+                    self._check()
+                    waiter: asyncio.Future[None] = self._board.loop.create_future()
+                    self._board.waiters.append(waiter)
+                    try:
+                        await waiter
+                    except asyncio.CancelledError:
+                        if waiter in self._board.waiters:
+                            self._board.waiters.remove(waiter)
+                        elif not waiter.cancelled():
+                            self._board.wake()
+                        raise
+        except TimeoutError:
+            raise TimeoutError(f"no message came within {timeout:g} s") from None
+        return message
+
+    def receive_nowait(self) -> bytes | None:
+        """Take the next message of any queue, as `receive`, if one is there; else None."""
+        message = self._next()
+        if message is None:
+            self._check()
+        return message
+
+    def _next(self) -> bytes | None:
+        ready = self._board.ready
+        while ready:
+            queue = next(iter(ready))
+            for message in queue._batch:
+                if len(ready) > 1:
+                    del ready[queue]
+                    ready[queue] = None
+                if type(message) is Gap:
+                    break
+                return message  # type: ignore[no-any-return]  # bytes, then
+            else:
+                if not queue._refill():
+                    del ready[queue]
+        return None
+
+    # Looking
+
+    @property
+    def exchanges(self) -> tuple[Exchange, ...]:
+        """The exchanges that were made here."""
+        return tuple(self._board.exchanges.values()) if self._state != "new" else ()
+
+    @property
+    def queues(self) -> tuple[Queue, ...]:
+        """The queues that were made here."""
+        return tuple(self._board.queues.values()) if self._state != "new" else ()
+
+    @property
+    def bindings(self) -> tuple[Binding, ...]:
+        """The bindings that were made here."""
+        return tuple(self._binder.bindings.values()) if self._state != "new" else ()
+
+    @property
+    def address(self) -> Address:
+        """Where others can reach this wiring.
+
+        Raises:
+            Closed: It is not running.
+        """
+        if self._state not in {"running", "closing"}:
+            raise Closed("wiring")
+        return self._registry.address
+
+    @property
+    def identity(self) -> bytes:
+        """Its 16 bytes: those of its node."""
+        return self._net.node.identity
+
+    @property
+    def directory_state(self) -> str:
+        """How it stands with the directory: "up", "lost", … as `DirectoryClient.state`; "none" without one."""
+        return "none" if self._directory is None else self._directory.state
+
+    def describe(self) -> dict[str, Any]:
+        """What there is, as plain data: exchanges with their pipes, queues, and what they counted.
+
+        Raises:
+            Closed: It was not started.
+        """
+        if self._state == "new":
+            raise Closed("wiring")
+        return self._board.describe()
+
+    @property
+    def events(self) -> WiringEvents:
+        """Its hooks."""
+        return self._events
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", "new") == "running":
+            warnings.warn(f"{self!r} was dropped without being closed", ResourceWarning, stacklevel=2)
+
+    def _check(self) -> None:
+        if self._state != "running":
+            raise Closed("wiring")
+
+    def __repr__(self) -> str:
+        return f"<Wiring {self._state}>"
+
+
+def _check_limits(limits: object) -> None:
+    if not isinstance(limits, Limits):
+        raise UsageError(f"limits is a Limits, not {type(limits).__name__}")
