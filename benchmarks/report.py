@@ -123,8 +123,8 @@ def value_text(value: float, *, difference: bool) -> str:
 
 
 def bar_text(bar: float) -> str:
-    """Return a bar without zeros that say nothing."""
-    return f"{bar:,.10g}"
+    """Return a bar: whole, and readable, where it is in the millions."""
+    return f"{bar:,.0f}" if bar >= 1_000_000 else f"{bar:g}"
 
 
 def table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:

@@ -18,7 +18,7 @@ from .output import Output, reason
 from .runtime import DRAIN, Stop
 from .worker import Worker
 
-__all__ = ["announce", "serving"]
+__all__ = ["announce", "serving", "stop_at_eof"]
 
 
 @contextlib.asynccontextmanager
@@ -49,7 +49,7 @@ async def serving(node: Node[bytes], address: Address, stop: Stop, *, until_eof:
             raise CannotListenError(address, reason(error.__cause__)) from error.__cause__
         raise
     draining = asyncio.create_task(_drain(node, stop))
-    watching = [asyncio.create_task(_stop_at_eof(stop))] if until_eof else []
+    watching = [asyncio.create_task(stop_at_eof(stop))] if until_eof else []
     try:
         yield
     finally:
@@ -75,7 +75,8 @@ def announce(node: Node[bytes], slots: int, output: Output) -> None:
     output.event("listening", {"address": str(node.address), "slots": slots})
 
 
-async def _stop_at_eof(stop: Stop) -> None:
+async def stop_at_eof(stop: Stop) -> None:
+    """Ask the command to end when its standard input ends. Cancelling it leaves it at that."""
     worker = Worker("redpoll-until-eof")
     read = partial(os.read, sys.stdin.fileno(), 1 << 16)
     try:
