@@ -19,7 +19,7 @@ LAYERS = (
     ("transport",),
     ("node",),
     ("blocking",),
-    ("nq",),
+    ("nq", "wiring"),
     ("",),  # the package root, which hands names on
     ("testing", "cli"),
     ("__main__", "_redpoll_pytest"),

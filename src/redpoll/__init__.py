@@ -36,10 +36,14 @@ from redpoll.node import Node, NodeEvents, PeerInfo, Received
 from redpoll.runner import run
 from redpoll.stats import NodeStats, PeerStats
 from redpoll.tls import TLS
+from redpoll.wiring import GLOBAL, LOCAL, PROCESS, Wiring
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "GLOBAL",
+    "LOCAL",
+    "PROCESS",
     "TLS",
     "Abandoned",
     "Address",
@@ -77,6 +81,7 @@ __all__ = [
     "TLSError",
     "Undecodable",
     "UsageError",
+    "Wiring",
     "__version__",
     "run",
 ]

@@ -34,6 +34,11 @@
       RemoteError                          the bus: what the remote function raised
       NoRoute                              the bus: nobody serves that name
       TaskRejected                         the bus: a worker gave the task up
+      WiringError                          exchanges and queues, and their names
+        UnknownName (LookupError)          nobody has that name, or nobody said so in time
+        NameTaken                          somebody else has it, or it is made differently
+        ScopeError (UsageError)            that name cannot be had, or seen, from here
+        DirectoryUnavailable (LinkError)   the directory does not answer
 
 Fields come first and the text is built from them. A ``hint`` names the remedy where there is one and stands in brackets
 behind the text. All of them can be pickled and copied; the cause, as always in Python, does not travel along.
@@ -63,12 +68,14 @@ __all__ = [
     "ConfirmTimeout",
     "DecodeError",
     "DialFailed",
+    "DirectoryUnavailable",
     "EncodeError",
     "Expired",
     "Fenced",
     "HandlerFailed",
     "LinkError",
     "MessageTooLarge",
+    "NameTaken",
     "NoAnswer",
     "NoHandler",
     "NoRoute",
@@ -81,12 +88,15 @@ __all__ = [
     "RedpollError",
     "Refused",
     "RemoteError",
+    "ScopeError",
     "SendError",
     "ShuttingDown",
     "TLSError",
     "TaskRejected",
     "Undecodable",
+    "UnknownName",
     "UsageError",
+    "WiringError",
     "Withdrawn",
 ]
 
@@ -655,3 +665,68 @@ class TaskRejected(RedpollError):
 
     def _text(self) -> str:
         return f"task {self.task} was rejected: {_shown(self.reason)}"
+
+
+class WiringError(RedpollError):
+    """Exchanges and queues could not be made or wired as was asked."""
+
+
+class UnknownName(WiringError, LookupError):
+    """Nobody has an exchange or a queue of that name, as far as can be seen from here.
+
+    Attributes:
+        kind: "exchange" or "queue".
+        name: Its name.
+        waited: Seconds that were waited for it to appear.
+    """
+
+    def __init__(self, kind: str, name: str, waited: float = 0.0, hint: str | None = None) -> None:
+        super().__init__(kind, name, waited, hint=hint)
+        self.kind = kind
+        self.name = name
+        self.waited = waited
+
+    def _text(self) -> str:
+        return f"there is no {self.kind} {self.name!r}" + (f" after {self.waited:g} s" if self.waited else "")
+
+
+class NameTaken(WiringError):
+    """That name is somebody else's, or was given to something that is made differently.
+
+    Attributes:
+        kind: "exchange" or "queue".
+        name: Its name.
+        owner: Who has it, as far as is known.
+    """
+
+    def __init__(self, kind: str, name: str, owner: str, hint: str | None = None) -> None:
+        super().__init__(kind, name, owner, hint=hint)
+        self.kind = kind
+        self.name = name
+        self.owner = owner
+
+    def _text(self) -> str:
+        return f"the {self.kind} name {self.name!r} is taken: {_shown(self.owner)}"
+
+
+class ScopeError(WiringError, UsageError):
+    """A name with that scope cannot be had, or cannot be seen, from here."""
+
+
+class DirectoryUnavailable(WiringError, LinkError):
+    """The directory does not answer.
+
+    Attributes:
+        address: Where it should be.
+        reason: Why, as far as it can be told from here.
+    """
+
+    hint = "start one with: redpoll directory"
+
+    def __init__(self, address: Address | str | None, reason: str) -> None:
+        super().__init__(address, reason)
+        self.address = address
+        self.reason = reason
+
+    def _text(self) -> str:
+        return f"the directory{'' if self.address is None else f' {self.address}'} does not answer: {self.reason}"

@@ -1,0 +1,319 @@
+"""The binder: finds who has a name, wires exchanges to queues, and wires them again when an owner is back."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+from redpoll.errors import Closed, PeerLost, RedpollError, UnknownName, WiringError
+from redpoll.wiring.binding import Binding
+from redpoll.wiring.board import KEPT, Board
+from redpoll.wiring.names import Scope, check_name
+from redpoll.wiring.pipe import Join
+from redpoll.wiring.trunk import Answer, Trunk
+from redpoll.wiring.words import field
+
+__all__ = ["FIRST_PAUSE", "LAST_PAUSE", "Binder"]
+
+#: Seconds between two attempts to wire a binding: the first pause, and the longest.
+FIRST_PAUSE = 0.1
+LAST_PAUSE = 5.0
+
+#: Seconds that the other end has to answer.
+_PATIENCE = 10.0
+
+
+class _Kept(NamedTuple):
+    join: Join | None
+    identity: bytes
+    timer: asyncio.TimerHandle
+
+
+class Binder:
+    """Keeps the bindings of one wiring.
+
+    Args:
+        board: The wiring's.
+        find: Finds the trunk to who has a name, given "exchange" or "queue" and the name; raises `UnknownName`.
+        watch: Has a function called when the owner of a name changes, and returns what ends that; None: it cannot be told.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        find: Callable[[str, str], Awaitable[Trunk]],
+        watch: Callable[[str, str, Callable[[], object]], Callable[[], object]],
+    ) -> None:
+        self._board = board
+        self._find = find
+        self._watch = watch
+        self.bindings: dict[tuple[str, str], Binding] = {}
+        #: What others asked for who are gone, and that is kept for a time.
+        self._kept: list[_Kept] = []
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._closed = False
+        board.lost = self._trunk_lost
+        board.unwired = self._unwired
+        board.more_words.update({"bind": self._asked, "unbind": self._asked_to_end})
+
+    # For the wiring
+
+    async def bind(
+        self, exchange: str, queue: str, wait: float | None, patience: float, holder: Trunk | None = None
+    ) -> Binding:
+        """Wire an exchange to a queue; done when messages flow.
+
+        Args:
+            exchange: Its name.
+            queue: Its name.
+            wait: Seconds that the names, and their owners, have to appear; None is no limit, 0 looks once.
+            patience: Seconds that looking once may take.
+            holder: The other wiring that asked for it; None is this one.
+        """
+        if self._closed:
+            raise Closed("wiring")
+        key = exchange, queue
+        binding = self.bindings.get(key)
+        if binding is None:
+            binding = self.bindings[key] = Binding(exchange, queue, self.unbind)
+            for kind, name in (("exchange", exchange), ("queue", queue)):
+                binding.watches.append(self._watch(kind, name, binding.kicked.set))
+        binding.holders.add(holder)
+        try:
+            await self._first(binding, wait, patience)
+        except BaseException:
+            if binding.state == "connecting":
+                await self._release(binding, holder)
+            raise
+        return binding
+
+    async def _first(self, binding: Binding, wait: float | None, patience: float) -> None:
+        try:
+            async with asyncio.timeout(patience if wait == 0 else wait):
+                while binding.trunk is None:
+                    if binding.ended:
+                        raise Closed("binding")
+                    attempt: asyncio.Future[None] = self._board.loop.create_future()
+                    binding.attempts.append(attempt)
+                    if binding.task is None:
+                        self._begin(binding)
+                    await attempt
+                    if wait == 0 and binding.trunk is None and binding.trouble is not None:
+                        raise binding.trouble
+        except TimeoutError:
+            trouble = binding.trouble
+            if trouble is None:
+                raise WiringError(
+                    f"{binding.exchange!r} was not wired to {binding.queue!r} within {wait or patience:g} s"
+                ) from None
+            if isinstance(trouble, UnknownName):
+                raise UnknownName(trouble.kind, trouble.name, wait or 0.0) from None
+            raise trouble from None
+
+    async def unbind(self, binding: Binding) -> None:
+        """End a binding of this wiring."""
+        await self._release(binding, None)
+
+    async def _release(self, binding: Binding, holder: Trunk | None) -> None:
+        binding.holders.discard(holder)
+        if binding.holders or binding.ended:
+            return
+        binding.ended = True
+        if self.bindings.get((binding.exchange, binding.queue)) is binding:
+            del self.bindings[binding.exchange, binding.queue]
+        for end in binding.watches:
+            end()
+        task, binding.task = binding.task, None
+        if task is not None and task is not asyncio.current_task():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        trunk, binding.trunk = binding.trunk, None
+        join, binding.join = binding.join, None
+        binding.attempted()
+        if join is not None:
+            self._board.leave(join)
+        elif trunk is not None and trunk.up:
+            word = {"word": "unbind", "exchange": binding.exchange, "queue": binding.queue}
+            try:
+                await trunk.request(word, _PATIENCE)
+            except RedpollError:
+                # Whoever has it ends it as soon as this wiring is gone.
+                pass
+
+    # Wiring one
+
+    def _begin(self, binding: Binding) -> None:
+        binding.task = self._board.loop.create_task(self._wire_again(binding))
+
+    async def _wire_again(self, binding: Binding) -> None:
+        """Try until it is up."""
+        pause = FIRST_PAUSE
+        try:
+            while not binding.ended:
+                binding.kicked.clear()
+                try:
+                    trunk = await self._wire(binding)
+                except RedpollError as error:
+                    binding.trouble = error
+                    if binding.state == "lost":
+                        self._board.events.tell("pipe_lost", binding, error)
+                else:
+                    if trunk.up:
+                        binding.wired(trunk)
+                        trunk.watchers.append(lambda: self._down(binding, trunk, None))
+                        self._board.events.tell("pipe_up", binding)
+                        return
+                finally:
+                    binding.attempted()
+                try:
+                    async with asyncio.timeout(pause * random.uniform(0.5, 1.0)):  # noqa: S311
+                        await binding.kicked.wait()
+                except TimeoutError:
+                    pause = min(2 * pause, LAST_PAUSE)
+        finally:
+            binding.task = None
+            binding.attempted()
+
+    async def _wire(self, binding: Binding) -> Trunk:
+        board = self._board
+        exchange = board.exchanges.get(binding.exchange)
+        if exchange is not None:
+            trunk = await self._find("queue", binding.queue)
+            join = binding.join
+            if join is None or join.exchange is not exchange:
+                join = binding.join = Join(exchange, binding.queue)
+            await board.attach(join, trunk, _PATIENCE)
+            return trunk
+        binding.join = None
+        trunk = await self._find("exchange", binding.exchange)
+        queue = board.queues.get(binding.queue)
+        key = binding.exchange, binding.queue
+        word = {
+            "word": "bind",
+            "exchange": binding.exchange,
+            "queue": binding.queue,
+            "here": queue is not None,
+            "everywhere": queue is not None and queue.scope is Scope.GLOBAL,
+        }
+        board.expected[key] = board.expected.get(key, 0) + 1
+        try:
+            await trunk.request(word, _PATIENCE)
+        finally:
+            board.expected[key] -= 1
+            if not board.expected[key]:
+                del board.expected[key]
+        return trunk
+
+    def _down(self, binding: Binding, trunk: Trunk, error: RedpollError | None) -> None:
+        """What it depends on is gone."""
+        if binding.trunk is not trunk or binding.ended:
+            return
+        binding.trunk = None
+        binding.trouble = error or PeerLost(trunk.place, "it is gone")
+        self._board.events.tell("pipe_lost", binding, binding.trouble)
+        if binding.task is None and not self._closed:
+            self._begin(binding)
+
+    def _unwired(self, exchange: str, queue: str) -> None:
+        binding = self.bindings.get((exchange, queue))
+        if binding is not None and binding.trunk is not None:
+            self._down(
+                binding,
+                binding.trunk,
+                UnknownName("queue" if binding.join else "exchange", queue if binding.join else exchange),
+            )
+
+    # For others
+
+    async def _asked(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
+        """Another wiring wants an exchange of this one bound."""
+        board = self._board
+        name = check_name("exchange", word.get("exchange"))
+        queue = check_name("queue", word.get("queue"))
+        exchange = board.visible_exchange(trunk, name)
+        if not field(word, "here", bool):
+            await self.bind(name, queue, 0, _PATIENCE, trunk)
+            return {}
+        key = name, queue
+        join = trunk.joins.get(key) or self._take_back(trunk, name, queue)
+        if join is None or join.exchange is not exchange:
+            join = Join(exchange, queue)
+        join.everywhere = field(word, "everywhere", bool)
+        trunk.joins[key] = join
+        try:
+            await board.attach(join, trunk, _PATIENCE)
+        except BaseException:
+            if join.pipe is None:
+                trunk.joins.pop(key, None)
+            raise
+        return {}
+
+    def _take_back(self, trunk: Trunk, exchange: str, queue: str) -> Join | None:
+        """What somebody who was gone had asked for, if this is the same one: by its identity, or by the queue's name."""
+        for kept in self._kept:
+            join = kept.join
+            if join is None or (join.exchange.name, join.queue) != (exchange, queue) or join.up:
+                continue
+            if join.everywhere or kept.identity == trunk.identity:
+                kept.timer.cancel()
+                self._kept.remove(kept)
+                return join
+        return None
+
+    async def _asked_to_end(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
+        key = field(word, "exchange", str), field(word, "queue", str)
+        join = trunk.joins.pop(key, None)
+        if join is not None:
+            self._board.leave(join)
+        binding = self.bindings.get(key)
+        if binding is not None:
+            await self._release(binding, trunk)
+        return {}
+
+    def _trunk_lost(self, trunk: Trunk, error: RedpollError, final: bool) -> None:
+        """What the other end of a trunk had asked for is kept for a time, unless it said that it will not be back."""
+        for join in trunk.joins.values():
+            self._keep(trunk, final, join, partial(self._board.leave, join))
+        trunk.joins.clear()
+        for binding in list(self.bindings.values()):
+            if trunk in binding.holders:
+                self._keep(trunk, final, None, partial(self._let_go, binding, trunk))
+
+    def _keep(self, trunk: Trunk, final: bool, join: Join | None, end: Callable[[], object]) -> None:
+        if final:
+            end()
+            return
+
+        def over() -> None:
+            self._kept.remove(kept)
+            end()
+
+        kept = _Kept(join, trunk.identity, self._board.loop.call_later(KEPT, over))
+        self._kept.append(kept)
+
+    def _let_go(self, binding: Binding, holder: Trunk) -> None:
+        task = self._board.loop.create_task(self._release(binding, holder))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """End all."""
+        self._closed = True
+        for kept in self._kept:
+            kept.timer.cancel()
+        self._kept.clear()
+        tasks = list(self._tasks)
+        for binding in self.bindings.values():
+            binding.ended = True
+            for end in binding.watches:
+                end()
+            if binding.task is not None:
+                binding.task.cancel()
+                tasks.append(binding.task)
+            binding.trunk = None
+            binding.attempted()
+        self.bindings.clear()
+        await asyncio.gather(*tasks, return_exceptions=True)

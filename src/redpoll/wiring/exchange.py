@@ -1,0 +1,457 @@
+"""Exchange: where messages are sent; it hands them out to the queues that are bound to it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import islice
+from typing import Any, NamedTuple
+
+from redpoll.errors import Closed, Expired, QueueFull, UsageError
+from redpoll.node.sending import check_seconds
+from redpoll.serializers.flat import flatten
+from redpoll.wiring.limits import Limits
+from redpoll.wiring.names import AtLimit, Scope, Style
+from redpoll.wiring.pack import ALONE, BATCH_BYTES, BATCH_MESSAGES, Batch
+from redpoll.wiring.pipe import Pipe
+
+__all__ = ["IDLE", "SMALL", "Exchange", "ExchangeStats", "check_style"]
+
+#: Messages below this many bytes are counted, not measured, as they are sent.
+SMALL = 1024
+
+#: A message that comes at least this many seconds after the last was handed out goes at once, not with those behind it.
+IDLE = 25e-6
+
+_UNLIMITED = 2**62
+
+
+class ExchangeStats(NamedTuple):
+    """What an exchange counted.
+
+    Attributes:
+        sent: Messages that it took.
+        dropped: How many it dropped because there was no room, for each pipe where that was so.
+        unbound: How many it dropped because no queue was bound.
+        waiting: How many wait for room at the other end, in all pipes.
+        pipes: Its pipes.
+    """
+
+    sent: int
+    dropped: int
+    unbound: int
+    waiting: int
+    pipes: int
+
+
+class Exchange:
+    """Where messages are sent. Made by `Wiring.create_exchange`; its methods belong to that one's event loop."""
+
+    def __init__(
+        self,
+        name: str,
+        scope: Scope,
+        style: Style,
+        limits: Limits,
+        at_limit: AtLimit,
+        delete: Callable[[Exchange], Any],
+    ) -> None:
+        self._name = name
+        self._scope = scope
+        self._style = style
+        self.limits = limits
+        self.at_limit = at_limit
+        self._delete = delete
+        self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
+        #: What was sent in this turn of the loop and not handed out yet; and how many messages may join it unmeasured.
+        self._staged: list[bytes] = []
+        self._cap = 0
+        #: Bytes that may still join it.
+        self._left = 0
+        self._scheduled = False
+        self._flushed = 0.0
+        #: How many messages make a piece of about `BATCH_BYTES`, as they were of late.
+        self._target = BATCH_MESSAGES
+        self._waits = at_limit is AtLimit.WAIT or at_limit is AtLimit.REFUSE
+        #: Its pipes, those that are lost and kept among them.
+        self.pipes: list[Pipe] = []
+        self._next = 0
+        self.waiters: deque[asyncio.Future[None]] = deque()
+        self.drainers: list[asyncio.Future[None]] = []
+        self._closed = False
+        self._sent = 0
+        self._dropped = 0
+        self._unbound = 0
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    @property
+    def scope(self) -> Scope:
+        """Who can see it by that name."""
+        return self._scope
+
+    @property
+    def style(self) -> Style:
+        """How it hands messages out."""
+        return self._style
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was deleted, or its wiring closed."""
+        return self._closed
+
+    @property
+    def stats(self) -> ExchangeStats:
+        """What it counted so far."""
+        staged = len(self._staged)
+        waiting = staged + sum(pipe.outlet.waiting for pipe in self.pipes)
+        return ExchangeStats(self._sent + staged, self._dropped, self._unbound, waiting, len(self.pipes))
+
+    # Sending
+
+    def send_nowait(self, data: Any) -> bool:
+        """Send a message if there is room for it.
+
+        Args:
+            data: Anything bytes-like; what is not `bytes` is copied.
+
+        Returns:
+            False if there was no room, or, with `Style.BALANCE`, no queue: nothing was sent. With `AtLimit.DROP_NEW` and
+            `DROP_OLD` it is always True.
+
+        Raises:
+            Closed: The exchange was deleted, or its wiring closed.
+            EncodeError: It is not bytes-like.
+        """
+        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) < SMALL:
+            staged.append(data)
+            return True
+        return self._stage(data)
+
+    async def send(self, data: Any, *, timeout: float | None = None) -> None:
+        """Send a message; done when it was taken to be sent. It does not suspend while there is room.
+
+        Args:
+            data: As for `send_nowait`.
+            timeout: Seconds to wait for room; None (default) is no limit.
+
+        Raises:
+            Expired: There was no room in time: nothing was sent.
+            QueueFull: There is no room, and the exchange was made with `AtLimit.REFUSE`.
+            Closed: The exchange was deleted, or its wiring closed, maybe while it waited.
+            EncodeError: It is not bytes-like.
+            UsageError: The timeout is none.
+
+        Cancelling it while it waits sends nothing.
+        """
+        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) < SMALL:
+            staged.append(data)
+        elif not self._stage(data):
+            await self._send_later(data, timeout)
+
+    async def send_many(self, messages: Iterable[Any], *, timeout: float | None = None) -> int:
+        """Send messages in order, as fast as there is room.
+
+        Args:
+            messages: Any iterable of what `send_nowait` takes.
+            timeout: Seconds that each may wait for room; None (default) is no limit.
+
+        Returns:
+            How many were sent: all of them.
+
+        Raises:
+            Expired: As for `send`, also the other errors; those before it were sent.
+
+        Cancelling it sends no more.
+        """
+        source = iter(messages)
+        count = 0
+        while True:
+            staged = self._staged
+            # What is small goes in one step; the rest one by one.
+            chunk = list(islice(source, max(1, self._cap - len(staged))))
+            if not chunk:
+                return count
+            if (
+                len(staged) + len(chunk) <= self._cap
+                and set(map(type, chunk)) == {bytes}
+                and max(map(len, chunk)) < SMALL
+            ):
+                staged += chunk
+            else:
+                for data in chunk:
+                    await self.send(data, timeout=timeout)
+            count += len(chunk)
+
+    async def flush(self) -> None:
+        """Wait until everything that was sent so far was handed to the network, or to the queues of this process.
+
+        What waits for an owner that is gone, or for room at the other end, is waited for.
+
+        Raises:
+            Closed: The exchange was deleted, or its wiring closed.
+        """
+        while True:
+            if self._staged:
+                self._flush()
+            if self._closed:
+                raise Closed(f"exchange {self._name!r}")
+            if self.is_drained:
+                return
+            drainer: asyncio.Future[None] = self._loop.create_future()
+            self.drainers.append(drainer)
+            try:
+                await drainer
+            finally:
+                if drainer in self.drainers:
+                    self.drainers.remove(drainer)
+
+    async def delete(self) -> None:
+        """Take the exchange away: its pipes end behind what was sent, and its name is free."""
+        await self._delete(self)
+
+    async def _send_later(self, data: Any, timeout: float | None) -> None:
+        if timeout is not None:
+            check_seconds(timeout)
+        if self.at_limit is AtLimit.REFUSE and self.pipes:
+            raise self._full(data)
+        try:
+            async with asyncio.timeout(timeout):
+                while not self._stage(data):
+                    await self._wait()
+        except TimeoutError:
+            raise Expired(data, timeout, "waiting for room") from None
+
+    def _full(self, data: Any) -> QueueFull:
+        full = any(pipe.outlet.waiting >= pipe.outlet.limits.most_messages for pipe in self.pipes)
+        limits = self.limits
+        error = QueueFull(data, limits.most_messages if full else limits.most_bytes, "messages" if full else "bytes")
+        error.hint = "send later, or make the exchange with AtLimit.WAIT"
+        return error
+
+    async def _wait(self) -> None:
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self.waiters.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter in self.waiters:
+                self.waiters.remove(waiter)
+            elif not waiter.cancelled():
+                self.room_changed()
+            raise
+
+    # Staging
+
+    def _stage(self, data: Any) -> bool:
+        """Take a message for which there is no short way; False if there is no room."""
+        if self._closed:
+            raise Closed(f"exchange {self._name!r}")
+        if type(data) is not bytes:
+            data = bytes(flatten("wiring", data))
+        size = len(data)
+        staged = self._staged
+        if staged:
+            if size < ALONE and len(staged) < self._cap:
+                staged.append(data)
+                self._left -= size
+                if self._left <= 0:
+                    self._flush()
+                return True
+            self._flush()
+            if self._staged:
+                return False
+        if not self.pipes and self._style is Style.DISTRIBUTE:
+            self._sent += 1
+            self._unbound += 1
+            return True
+        messages, room = self._room()
+        if messages <= 0:
+            return False
+        now = self._time()
+        if size >= ALONE or now - self._flushed > IDLE:
+            self._flushed = now
+            self._hand_out([data], size)
+            if self.waiters:
+                self.room_changed()
+            return True
+        if messages < self._target:
+            self._cap = messages
+        else:
+            self._cap = self._target
+        if room < self._cap * SMALL:
+            self._cap = max(1, min(self._cap, room // SMALL))
+        self._left = min(BATCH_BYTES, room) - size
+        # Not `staged`, which may have been handed out.
+        self._staged.append(data)
+        if self._left <= 0:
+            self._flush()
+        elif not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._turn)
+        if self.waiters:
+            self.room_changed()
+        return True
+
+    def _room(self) -> tuple[int, int]:
+        """How many messages, and bytes before the last, may be staged without asking again."""
+        if self._style is Style.BALANCE:
+            rooms = [room for pipe in self.pipes if pipe.outlet.up and (room := pipe.outlet.room())[0]]
+            if not rooms:
+                return 0, 0
+            return len(rooms) * min(room[0] for room in rooms), min(room[1] for room in rooms)
+        messages = size = _UNLIMITED
+        if self._waits:
+            for pipe in self.pipes:
+                room = pipe.outlet.room()
+                messages = min(messages, room[0])
+                size = min(size, room[1])
+        return messages, size
+
+    def _turn(self) -> None:
+        self._scheduled = False
+        if self._staged:
+            self._flush()
+
+    def _flush(self) -> None:
+        staged, self._staged = self._staged, []
+        self._cap = 0
+        self._flushed = self._time()
+        size = sum(map(len, staged))
+        count = len(staged)
+        if count >= 16:
+            # So that a piece has about the size that travels best.
+            self._target = min(max(BATCH_BYTES * count // (size or 1), 16), BATCH_MESSAGES)
+        self._hand_out(staged, size)
+
+    def _hand_out(self, messages: list[bytes], size: int) -> None:
+        if self._style is Style.BALANCE:
+            self._balance(messages)
+            return
+        self._sent += len(messages)
+        pipes = self.pipes
+        if not pipes:
+            self._unbound += len(messages)
+            return
+        batch = Batch(messages, size)
+        for pipe in pipes if len(pipes) == 1 else list(pipes):
+            dropped = pipe.outlet.accept(batch)
+            if dropped:
+                self._dropped += dropped
+            pipe.pump()
+
+    def _balance(self, messages: list[bytes]) -> None:
+        """Give each message to one pipe, in turn."""
+        pipes = [pipe for pipe in self.pipes if pipe.outlet.up and pipe.outlet.room()[0]]
+        if not pipes:
+            pipes = [pipe for pipe in self.pipes if pipe.outlet.up]
+        if not pipes:
+            # Those that there were went away meanwhile: they wait for the next.
+            self._staged = messages + self._staged
+            self._cap = 0
+            return
+        self._sent += len(messages)
+        count = len(pipes)
+        begin = self._next % count
+        self._next = begin + len(messages)
+        for number in range(min(count, len(messages))):
+            pipe = pipes[(begin + number) % count]
+            self._dropped += pipe.outlet.accept(Batch(messages[number::count]))
+            pipe.pump()
+
+    # Pipes
+
+    @property
+    def is_drained(self) -> bool:
+        """Whether nothing waits here."""
+        return not self._staged and all(pipe.outlet.empty for pipe in self.pipes)
+
+    def stage_out(self) -> None:
+        """Hand out what is staged."""
+        if self._staged:
+            self._flush()
+
+    def drained(self) -> None:
+        """A pipe has sent what waited in it."""
+        if self.is_drained:
+            for drainer in self.drainers:
+                if not drainer.done():
+                    drainer.set_result(None)
+
+    def room_changed(self) -> None:
+        """There may be room: who has waited for longest looks."""
+        waiters = self.waiters
+        if self._style is Style.BALANCE and self._staged and not self._cap:
+            self._flush()
+        if self._closed or (waiters and ((not self.pipes and self._style is Style.DISTRIBUTE) or self._room()[0] > 0)):
+            while waiters:
+                waiter = waiters.popleft()
+                if not waiter.done():
+                    waiter.set_result(None)
+                    if not self._closed:
+                        return
+
+    def pipe_changed(self) -> None:
+        """A pipe came, went, was lost or is back."""
+        self.stage_again()
+        self._cap = min(self._cap, len(self._staged))
+        self.room_changed()
+        if self.drainers:
+            self.drained()
+
+    def stage_again(self) -> None:
+        """What waits in a pipe that is lost goes to another one, where one message goes to one queue."""
+        if self._style is not Style.BALANCE or not any(pipe.outlet.up for pipe in self.pipes):
+            return
+        for pipe in self.pipes:
+            if not pipe.outlet.up and not pipe.outlet.empty:
+                messages = pipe.outlet.withdraw()
+                self._sent -= len(messages)
+                self._balance(messages)
+
+    def ended(self, pipe: Pipe) -> None:
+        """A pipe that was to end has sent everything."""
+        trunk, pipe.trunk = pipe.trunk, None
+        if trunk is not None:
+            trunk.end(pipe)
+
+    def remove(self, pipe: Pipe) -> None:
+        """Send nothing more by a pipe but what waits in it."""
+        self.stage_out()
+        if pipe in self.pipes:
+            self.pipes.remove(pipe)
+        pipe.ending = True
+        if pipe.trunk is None or pipe.outlet.empty:
+            pipe.outlet.discard()
+            self.ended(pipe)
+        self.pipe_changed()
+
+    def close(self) -> None:
+        """Take no more messages; who waits is told."""
+        self.stage_out()
+        self._closed = True
+        self._cap = 0
+        self.room_changed()
+        for drainer in self.drainers:
+            if not drainer.done():
+                drainer.set_result(None)
+
+    def __repr__(self) -> str:
+        return f"<Exchange {self._name!r} {self._scope.value} {self._style.value}>"
+
+
+def check_style(style: object, at_limit: object) -> None:
+    """Refuse what is no style, or no way to act at the limit.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if not isinstance(style, Style):
+        raise UsageError(f"style is a Style, not {style!r}")
+    if not isinstance(at_limit, AtLimit):
+        raise UsageError(f"at_limit is an AtLimit, not {at_limit!r}")

@@ -1,0 +1,252 @@
+"""The receiving half of a pipe: sees by the numbers what is missing, and says what was taken.
+
+No I/O happens here. A pipe has one inlet, whose messages go to one or more sources, one for each bound queue.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from redpoll.wiring.gap import Gap
+from redpoll.wiring.limits import Limits
+
+__all__ = ["Inlet", "Source"]
+
+
+class Source:
+    """What one queue has of one pipe.
+
+    Attributes:
+        inlet: The pipe's.
+        queue: The queue's name.
+        pending: Messages that wait, oldest first: the number behind the last, and the messages. A gap stands alone.
+        offset: How many of the first of these were taken already.
+        done: All before this number were taken, or are missing.
+        start: The number from which on messages are for this queue.
+        stop: The number from which on they are not; None is no end.
+        gaps: Whether gaps stand among the messages.
+    """
+
+    __slots__ = ("_tell", "busy", "done", "gaps", "inlet", "offset", "pending", "queue", "start", "stop")
+
+    def __init__(
+        self,
+        inlet: Inlet,
+        queue: str,
+        start: int,
+        gaps: bool,
+        tell: Callable[[Source, Gap | None], None],
+    ) -> None:
+        self.inlet = inlet
+        self.queue = queue
+        self.start = self.done = start
+        self.stop: int | None = None
+        self.gaps = gaps
+        self.pending: deque[tuple[int, list[Any]]] = deque()
+        self.offset = 0
+        #: Whether the queue hands out messages of it that were pending.
+        self.busy = False
+        #: Tells the queue that something came, or that something is missing.
+        self._tell = tell
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing of it waits."""
+        return not self.pending and not self.busy
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait."""
+        return sum(len(messages) for _, messages in self.pending) - self.offset
+
+    def put(self, end: int, messages: list[Any]) -> None:
+        """Messages came, of which the last has the number before `end`."""
+        self.pending.append((end, messages))
+        self._tell(self, None)
+
+    def miss(self, count: int, *, restarted: bool = False) -> None:
+        """So many are missing here."""
+        gap = Gap(self.inlet.exchange, count, restarted)
+        if self.gaps:
+            self.pending.append((self.inlet.expected, [gap]))
+        self._tell(self, gap)
+
+    def finish(self, end: int) -> None:
+        """The application has taken all before a number."""
+        before = self.done
+        self.done = self.inlet.expected if self.idle else end
+        if before <= self.inlet.taken:
+            self.inlet.advance()
+
+
+class Inlet:
+    """The receiving half of one pipe.
+
+    Attributes:
+        exchange: The name of the exchange at the other end.
+        key: What tells that exchange from all others, over restarts of its owner.
+        expected: The number of the message that comes next.
+        said: Up to where the other end has said that it accepted messages.
+        taken: All before this number were taken by every queue, or are missing.
+        told: What of `taken` the other end was told.
+        sources: By the name of the queue.
+        limits: What it has room for.
+        overrun: Messages that came though there was no room, and were dropped.
+    """
+
+    __slots__ = (
+        "_freed_bytes",
+        "_here",
+        "_log",
+        "_resume",
+        "_resume_bytes",
+        "exchange",
+        "expected",
+        "freed",
+        "key",
+        "limits",
+        "overrun",
+        "said",
+        "sources",
+        "taken",
+        "told",
+    )
+
+    def __init__(
+        self, exchange: str, key: tuple[str, ...], first: int, limits: Limits, freed: Callable[[], None]
+    ) -> None:
+        self.exchange = exchange
+        self.key = key
+        self.expected = self.said = self.taken = self.told = first
+        self.sources: dict[str, Source] = {}
+        self.limits = limits
+        #: Called when `taken` grows: see `due`.
+        self.freed = freed
+        self.overrun = 0
+        #: What is here: of each piece the number behind its last message, how many they are, and bytes.
+        self._log: deque[tuple[int, int, int]] = deque()
+        self._here = 0
+        self._freed_bytes = 0
+        self.grant(limits)
+
+    def grant(self, limits: Limits) -> None:
+        """Have room for so much."""
+        self.limits = limits
+        self._resume = limits.free_again(limits.most_messages)
+        self._resume_bytes = limits.free_again(limits.most_bytes)
+
+    def admits(self, count: int) -> bool:
+        """Whether the other end may send so many messages more."""
+        return self._here + count <= self.limits.most_messages
+
+    def arrived(self, first: int, said: int, messages: list[bytes], size: int) -> None:
+        """Messages came, or none: then it is only said that nothing before `first` comes any more.
+
+        Args:
+            first: The number of the first.
+            said: Up to where the other end has accepted messages.
+            messages: The messages, which all queues share.
+            size: Their bytes.
+        """
+        expected = self.expected
+        if first < expected:
+            # They were here before.
+            skip = expected - first
+            if skip >= len(messages):
+                return
+            size -= sum(map(len, messages[:skip]))
+            messages = messages[skip:]
+            first = expected
+        if said > self.said:
+            self.said = said
+        count = len(messages)
+        if not self.admits(count):
+            self.overrun += count
+            return
+        if first > expected:
+            self.miss(first)
+        if not count:
+            return
+        end = self.expected = first + count
+        if end > self.said:
+            self.said = end
+        self._log.append((end, count, size))
+        self._here += count
+        for source in list(self.sources.values()) if len(self.sources) > 1 else self.sources.values():
+            if source.start <= first and source.stop is None:
+                source.put(end, messages)
+            else:
+                self._put_some(source, first, end, messages)
+        if not self.sources:
+            self.advance()
+
+    def _put_some(self, source: Source, first: int, end: int, messages: list[bytes]) -> None:
+        """Give a queue those that are for it; the pipe does without it once none will be."""
+        start = max(first, source.start)
+        stop = end if source.stop is None else min(end, source.stop)
+        if start < stop:
+            source.put(stop, messages[start - first : stop - first])
+        elif source.idle:
+            source.done = max(source.done, end)
+        if source.stop is not None and source.stop <= end:
+            self.leave(source)
+        else:
+            self.advance()
+
+    def miss(self, first: int) -> None:
+        """Nothing before a number comes any more."""
+        expected = self.expected
+        if first <= expected:
+            return
+        self.expected = first
+        if first > self.said:
+            self.said = first
+        for source in list(self.sources.values()):
+            stop = first if source.stop is None else min(first, source.stop)
+            missing = stop - max(expected, source.start)
+            if missing > 0:
+                source.miss(missing)
+            if source.idle:
+                source.done = max(source.done, first)
+            if source.stop is not None and source.stop <= first:
+                self.leave(source)
+        self.advance()
+
+    def leave(self, source: Source) -> None:
+        """A queue has all that is for it: what waits there holds this pipe no longer."""
+        if self.sources.get(source.queue) is source:
+            del self.sources[source.queue]
+            source.done = self.expected
+            self.advance()
+
+    def advance(self) -> None:
+        """Look at what all queues have taken."""
+        sources = self.sources
+        if len(sources) == 1:
+            (only,) = sources.values()
+            taken = min(only.done, self.expected)
+        else:
+            taken = min((source.done for source in sources.values()), default=self.expected)
+            taken = min(taken, self.expected)
+        if taken <= self.taken:
+            return
+        self.taken = taken
+        log = self._log
+        while log and log[0][0] <= taken:
+            _, count, size = log.popleft()
+            self._here -= count
+            self._freed_bytes += size
+        self.freed()
+
+    @property
+    def due(self) -> bool:
+        """Whether so much is free again that the other end is to be told at once."""
+        return self.taken - self.told >= self._resume or self._freed_bytes >= self._resume_bytes
+
+    def tell(self) -> int:
+        """What to tell the other end now: all before this number were taken."""
+        self.told = self.taken
+        self._freed_bytes = 0
+        return self.taken

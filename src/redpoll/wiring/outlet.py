@@ -1,0 +1,315 @@
+"""The sending half of a pipe: numbers messages, keeps those that wait, and knows what the other end has room for.
+
+No I/O happens here. Messages are numbered from 0 as they are accepted, dropped ones too, so that the other end sees by
+the numbers how many are missing.
+
+    taken ............ sent ............ next
+      |  at the other end |  waits here   |
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import NamedTuple
+
+from redpoll.wiring.limits import Limits
+from redpoll.wiring.names import AtLimit
+from redpoll.wiring.pack import ALONE, BATCH_BYTES, BATCH_MESSAGES, Batch
+
+__all__ = ["Chunk", "Outlet"]
+
+
+class Chunk(NamedTuple):
+    """Messages to be sent in one piece.
+
+    Attributes:
+        first: The number of the first.
+        batch: The messages.
+    """
+
+    first: int
+    batch: Batch
+
+
+class Outlet:
+    """The sending half of one pipe.
+
+    Attributes:
+        next: The number of the next message that is accepted.
+        sent: The number of the next message that is sent; those before were sent, or dropped.
+        taken: All before this number were taken by the application at the other end, or are missing there.
+        dropped: Messages that were dropped because there was no room.
+        held: Whether it is at its limit, and `resume` of that is not free again.
+        up: Whether there is another end.
+        window: Messages that the other end has room for, in all.
+        window_bytes: Bytes that it has room for.
+    """
+
+    __slots__ = (
+        "_at_limit",
+        "_flying",
+        "_flying_bytes",
+        "_flying_messages",
+        "_most",
+        "_most_bytes",
+        "_resume",
+        "_resume_bytes",
+        "_waiting",
+        "dropped",
+        "held",
+        "limits",
+        "next",
+        "sent",
+        "taken",
+        "up",
+        "waiting",
+        "waiting_bytes",
+        "window",
+        "window_bytes",
+    )
+
+    def __init__(self, limits: Limits, at_limit: AtLimit, first: int = 0) -> None:
+        self.limits = limits
+        self._at_limit = at_limit
+        self._most = limits.most_messages
+        self._most_bytes = limits.most_bytes
+        self._resume = limits.free_again(self._most)
+        self._resume_bytes = limits.free_again(self._most_bytes)
+        self.next = self.sent = self.taken = first
+        self.dropped = 0
+        self.held = False
+        self.up = False
+        self.window = self.window_bytes = 0
+        self._waiting: deque[Chunk] = deque()
+        self.waiting = 0
+        self.waiting_bytes = 0
+        #: What was sent and not taken: of each piece the number behind its last message, how many they are, and bytes.
+        #: Its place comes back when all of it is taken.
+        self._flying: deque[tuple[int, int, int]] = deque()
+        self._flying_messages = self._flying_bytes = 0
+
+    # Accepting
+
+    def room(self) -> tuple[int, int]:
+        """How many messages, and bytes before the last of them, may be accepted now; without any there is none."""
+        messages = self._most - self.waiting
+        size = self._most_bytes - self.waiting_bytes
+        if self.up:
+            messages += max(0, self.window - self._flying_messages)
+            size += max(0, self.window_bytes - self._flying_bytes)
+        if messages <= 0 or size <= 0:
+            self.held = True
+            return 0, 0
+        if self.held:
+            if messages < self._resume or size < self._resume_bytes:
+                return 0, 0
+            self.held = False
+        return messages, size
+
+    def accept(self, batch: Batch) -> int:
+        """Take messages; where there is no room for all, `at_limit` says which are dropped. `WAIT` and `REFUSE` drop none.
+
+        Returns:
+            How many were dropped.
+        """
+        count = len(batch)
+        before = self.dropped
+        at_limit = self._at_limit
+        if at_limit is AtLimit.DROP_NEW or at_limit is AtLimit.DROP_OLD:
+            # What is dropped is the exact excess: hysteresis is for those who wait.
+            messages, size = self._exact_room()
+            if count > messages or batch.size >= size:
+                self._accept_some(batch, messages, size)
+                return self.dropped - before
+        self._append(batch)
+        return 0
+
+    def _exact_room(self) -> tuple[int, int]:
+        self.held = False
+        room = self.room()
+        self.held = False
+        return room
+
+    def _append(self, batch: Batch) -> None:
+        self._waiting.append(Chunk(self.next, batch))
+        self.next += len(batch)
+        self.waiting += len(batch)
+        self.waiting_bytes += batch.size
+
+    def _accept_some(self, batch: Batch, messages: int, size: int) -> None:
+        if self._at_limit is AtLimit.DROP_NEW:
+            fits = 0
+            for message in batch.messages[:messages]:
+                if size <= 0:
+                    break
+                size -= len(message)
+                fits += 1
+            if fits:
+                self._append(batch.cut(0, fits))
+            self.next += len(batch) - fits
+            self.dropped += len(batch) - fits
+            return
+        self._append(batch)
+        room = max(0, self.window - self._flying_messages) if self.up else 0
+        room_bytes = max(0, self.window_bytes - self._flying_bytes) if self.up else 0
+        while self.waiting > self._most + room or self._over(room_bytes):
+            self._drop_oldest()
+
+    def _over(self, room_bytes: int) -> bool:
+        """Whether the last message that waits would have had no room behind those before it."""
+        if not self._waiting or self.waiting < 2:
+            return False
+        return self.waiting_bytes - len(self._waiting[-1].batch.messages[-1]) >= self._most_bytes + room_bytes
+
+    def _drop_oldest(self) -> None:
+        first, batch = self._waiting.popleft()
+        size = len(batch.messages[0])
+        self.waiting -= 1
+        self.waiting_bytes -= size
+        self.dropped += 1
+        if len(batch) > 1:
+            self._waiting.appendleft(Chunk(first + 1, Batch(batch.messages[1:], batch.size - size)))
+
+    # Sending
+
+    def take(self) -> Chunk | None:
+        """Take the next messages to send; None if none waits, or the other end has no room.
+
+        A piece of few is joined with those behind it; it is cut where the room of the other end ends.
+        """
+        waiting = self._waiting
+        if not waiting or not self.up:
+            return None
+        first, batch = waiting[0]
+        room = self.window - self._flying_messages
+        if room <= 0 or self._flying_bytes >= self.window_bytes:
+            return None
+        waiting.popleft()
+        count = len(batch)
+        if waiting and count < BATCH_MESSAGES and batch.size < BATCH_BYTES:
+            batch = self._joined(first, batch)
+            count = len(batch)
+        most = min(room, max(1, self.window // 4), BATCH_MESSAGES)
+        if count > most or (batch.size > BATCH_BYTES and count > 1):
+            fits = _fitting(batch, most)
+            if fits < count:
+                waiting.appendleft(Chunk(first + fits, batch.cut(fits)))
+                batch = batch.cut(0, fits)
+                count = fits
+        self.waiting -= count
+        self.waiting_bytes -= batch.size
+        self.sent = first + count
+        self._flying.append((self.sent, count, batch.size))
+        self._flying_messages += count
+        self._flying_bytes += batch.size
+        return Chunk(first, batch)
+
+    def _joined(self, first: int, batch: Batch) -> Batch:
+        """A piece with those behind it that go well with it."""
+        waiting = self._waiting
+        count, size = len(batch), batch.size
+        messages: list[bytes] | None = None
+        while waiting:
+            start, other = waiting[0]
+            count += len(other)
+            size += other.size
+            gap = start != first + count - len(other)
+            if gap or count > BATCH_MESSAGES or size > BATCH_BYTES or other.size > ALONE:
+                break
+            waiting.popleft()
+            if messages is None:
+                messages = list(batch.messages)
+            messages += other.messages
+        return batch if messages is None else Batch(messages)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits to be sent."""
+        return not self._waiting
+
+    @property
+    def tail(self) -> bool:
+        """Whether the last messages of all were dropped, and the other end was not told."""
+        return self.up and not self._waiting and self.sent < self.next
+
+    def mark(self) -> int:
+        """Pass over what was dropped at the end: the number to tell the other end, before which nothing comes."""
+        if not self._waiting:
+            self.sent = self.next
+        elif self._waiting[0].first > self.sent:
+            self.sent = self._waiting[0].first
+        return self.sent
+
+    def credit(self, taken: int) -> bool:
+        """The application at the other end has taken all before a number; False if that cannot be."""
+        if taken > self.sent:
+            return False
+        if taken > self.taken:
+            self.taken = taken
+            flying = self._flying
+            while flying and flying[0][0] <= taken:
+                _, count, size = flying.popleft()
+                self._flying_messages -= count
+                self._flying_bytes -= size
+        return True
+
+    # The other end comes and goes
+
+    def open(self, window: Limits, expected: int | None, taken: int | None) -> None:
+        """There is another end.
+
+        Args:
+            window: What it has room for.
+            expected: The number that it waits for, if it is the same as before: what was sent behind that is lost.
+            taken: What it has taken, in that case.
+        """
+        self.grant(window)
+        self.up = True
+        self.mark()
+        if expected is None or taken is None:
+            self.taken = self.sent
+            self._flying.clear()
+            self._flying_messages = self._flying_bytes = 0
+            return
+        self.credit(min(taken, self.sent))
+        while self._flying and self._flying[-1][0] > expected:
+            _, count, size = self._flying.pop()
+            self._flying_messages -= count
+            self._flying_bytes -= size
+
+    def grant(self, window: Limits) -> None:
+        """The other end has room for so much."""
+        self.window = window.most_messages
+        self.window_bytes = window.most_bytes
+
+    def lost(self) -> None:
+        """The other end is gone; what waits goes on waiting."""
+        self.up = False
+
+    def withdraw(self) -> list[bytes]:
+        """Take back what waits: as if it had not been accepted."""
+        messages = [message for _, batch in self._waiting for message in batch.messages]
+        first = self._waiting[0].first if self._waiting else self.next
+        self._waiting.clear()
+        self.waiting = self.waiting_bytes = 0
+        self.next = first
+        return messages
+
+    def discard(self) -> int:
+        """Give up what waits; how many messages that were."""
+        count = self.waiting
+        self._waiting.clear()
+        self.waiting = self.waiting_bytes = 0
+        self.sent = self.next
+        self.dropped += count
+        return count
+
+
+def _fitting(batch: Batch, most: int) -> int:
+    """How many of the first messages go in one piece."""
+    size = 0
+    for number, message in enumerate(batch.messages[:most]):
+        size += len(message)
+        if size > BATCH_BYTES and number:
+            return number
+    return min(most, len(batch))

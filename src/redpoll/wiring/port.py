@@ -1,0 +1,82 @@
+"""A pipe at the queues' end: an inlet, and the trunk that carries it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from redpoll.wiring.inlet import Inlet
+from redpoll.wiring.limits import Limits
+
+if TYPE_CHECKING:
+    from redpoll.wiring.trunk import Trunk
+
+__all__ = ["TELL_AFTER", "Port"]
+
+#: Seconds after which the other end is told what was taken, where that is too little to be told at once.
+TELL_AFTER = 0.05
+
+
+class Port:
+    """One pipe that ends here.
+
+    Attributes:
+        inlet: Its state.
+        number: What both ends call the pipe, in one run of its owner.
+        run: That run.
+        handle: What this end calls it.
+        trunk: What brings it now; None where that is lost.
+        lost_at: When it was lost, on the loop's clock.
+    """
+
+    __slots__ = ("_loop", "_timer", "handle", "inlet", "lost_at", "number", "run", "trunk")
+
+    def __init__(
+        self,
+        exchange: str,
+        key: tuple[str, ...],
+        first: int,
+        limits: Limits,
+        trunk: Trunk,
+        number: int,
+        handle: int,
+    ) -> None:
+        self.inlet = Inlet(exchange, key, first, limits, self._freed)
+        self.number = number
+        self.run = trunk.run
+        self.handle = handle
+        self.trunk: Trunk | None = trunk
+        self.lost_at = 0.0
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def _freed(self) -> None:
+        """More was taken: tell it now if that is much, else soon."""
+        if self.trunk is None:
+            return
+        if self.inlet.due:
+            self.tell()
+        elif self._timer is None:
+            self._timer = self._loop.call_later(TELL_AFTER, self._tell_late)
+
+    def _tell_late(self) -> None:
+        self._timer = None
+        if self.inlet.taken > self.inlet.told:
+            self.tell()
+
+    def tell(self) -> None:
+        """Tell the other end what was taken."""
+        if self.trunk is not None:
+            self.trunk.send_credit(self.number, self.inlet.tell())
+
+    def lose(self) -> None:
+        """What brought it is gone."""
+        self.trunk = None
+        self.lost_at = self._loop.time()
+        self.stop()
+
+    def stop(self) -> None:
+        """Tell nothing any more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None

@@ -1,0 +1,357 @@
+"""Queue: where messages of the exchanges that are bound to it are received, fairly over its pipes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import chain, islice, zip_longest
+from operator import length_hint
+from typing import Any, NamedTuple
+
+from redpoll.errors import Closed, UsageError
+from redpoll.node.sending import check_seconds
+from redpoll.wiring.gap import Gap
+from redpoll.wiring.inlet import Source
+from redpoll.wiring.limits import Limits
+from redpoll.wiring.names import Scope
+
+__all__ = ["Queue", "QueueStats"]
+
+#: Messages of one pipe that are taken up where others wait as well: these then alternate one by one.
+_SHARE = 32
+
+_NONE: Any = object()
+_EMPTY: tuple[Any, ...] = ()
+
+
+class QueueStats(NamedTuple):
+    """What a queue counted.
+
+    Attributes:
+        received: Messages that were taken from it.
+        waiting: Messages that wait in it.
+        gaps: How often messages were missing.
+        missing: How many in all.
+        pipes: Exchanges, counted once for each process, that are bound to it.
+    """
+
+    received: int
+    waiting: int
+    gaps: int
+    missing: int
+    pipes: int
+
+
+class Queue:
+    """Where messages come together. Made by `Wiring.create_queue`; its methods belong to that one's event loop.
+
+    Messages of one exchange come in the order in which they were sent; exchanges take turns. Several tasks may receive
+    at the same time: each message goes to one of them.
+
+    As an asynchronous iterator it gives message after message, and ends when the queue is deleted or the wiring closed.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        scope: Scope,
+        limits: Limits,
+        gaps: bool,
+        arrived: Callable[[Queue], None],
+        told: Callable[[Queue, Gap], None],
+        delete: Callable[[Queue], Any],
+    ) -> None:
+        self._name = name
+        self._scope = scope
+        self.limits = limits
+        self.gaps = gaps
+        #: What is handed out now.
+        self._batch: Iterator[Any] = iter(_EMPTY)
+        #: What that is made of: each source, and the number before which all of it is taken with that.
+        self._open: list[tuple[Source, int]] = []
+        #: Sources that have messages, in turn.
+        self._ready: deque[Source] = deque()
+        #: All that have not been taken to the end.
+        self.sources: set[Source] = set()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._loop = asyncio.get_running_loop()
+        self._closed = False
+        self._arrived = arrived
+        self._told = told
+        self._delete = delete
+        self._received = 0
+        self._gap_count = 0
+        self._missing = 0
+
+    @property
+    def name(self) -> str:
+        """Its name."""
+        return self._name
+
+    @property
+    def scope(self) -> Scope:
+        """Who can see it by that name."""
+        return self._scope
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was deleted, or its wiring closed."""
+        return self._closed
+
+    @property
+    def stats(self) -> QueueStats:
+        """What it counted so far."""
+        left = length_hint(self._batch)
+        waiting = left + sum(source.waiting for source in self.sources)
+        pipes = len({source.inlet for source in self.sources if source.queue in source.inlet.sources})
+        return QueueStats(self._received - left, waiting, self._gap_count, self._missing, pipes)
+
+    # Receiving
+
+    async def receive(self, timeout: float | None = None) -> Any:
+        """Take the next message: bytes; or a `Gap`, of a queue that was made with ``gaps=True``.
+
+        Args:
+            timeout: Seconds to wait for it; None (default) is no limit, 0 only looks.
+
+        Raises:
+            TimeoutError: None came in time.
+            Closed: The queue was deleted or its wiring closed, and nothing is left in it.
+            UsageError: The timeout is none.
+
+        Cancelling it loses no message. It does not suspend while there are messages.
+        """
+        for message in self._batch:
+            return message
+        return await self._next(timeout)
+
+    def receive_nowait(self) -> Any:
+        """Take the next message, as `receive`, if one is there; else None.
+
+        Raises:
+            Closed: As for `receive`.
+        """
+        for message in self._batch:
+            return message
+        if self._refill():
+            return next(self._batch)
+        self._check_open()
+        return None
+
+    async def receive_many(self, max: int = 1024, timeout: float | None = None) -> list[Any]:
+        """Take as many messages as are there, at least one: waits for that.
+
+        Args:
+            max: How many at most, from 1.
+            timeout: Seconds to wait for the first, as for `receive`.
+
+        Raises:
+            TimeoutError: As for `receive`; also `Closed` and `UsageError`.
+        """
+        if isinstance(max, bool) or not isinstance(max, int) or max < 1:
+            raise UsageError(f"max is a number of messages from 1, not {max!r}")
+        found = list(islice(self._batch, max))
+        if not found:
+            found = [await self._next(timeout)]
+        while len(found) < max:
+            more = list(islice(self._batch, max - len(found)))
+            found += more
+            if not more and not self._refill():
+                break
+        return found
+
+    def __aiter__(self) -> Messages:
+        """Message after message, until the queue is deleted or its wiring closed. Cancelling a step loses none."""
+        return Messages(self)
+
+    async def delete(self) -> None:
+        """Take the queue away: its pipes end, its name is free, and what waits in it is dropped."""
+        await self._delete(self)
+
+    async def _next(self, timeout: float | None) -> Any:
+        if timeout is not None:
+            check_seconds(timeout)
+        if not self._refill():
+            if timeout is None:
+                await self._wait()
+            else:
+                await self._wait_for(timeout)
+        message = next(self._batch)
+        if self._waiters:
+            self._wake()
+        return message
+
+    async def _wait_for(self, timeout: float) -> None:
+        self._check_open()
+        if not timeout:
+            raise TimeoutError(f"no message waits in queue {self._name!r}")
+        try:
+            async with asyncio.timeout(timeout):
+                await self._wait()
+        except TimeoutError:
+            if not self._refill():
+                raise TimeoutError(f"no message came to queue {self._name!r} within {timeout:g} s") from None
+
+    async def _wait(self) -> None:
+        """Wait until there is something in `_batch`."""
+        while not self._refill():
+            self._check_open()
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._waiters.append(waiter)
+            try:
+                await waiter
+            except asyncio.CancelledError:
+                if waiter.done() and not waiter.cancelled():
+                    # It was this one's turn.
+                    self._wake()
+                elif waiter in self._waiters:
+                    self._waiters.remove(waiter)
+                raise
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Closed(f"queue {self._name!r}")
+
+    def _wake(self) -> None:
+        if length_hint(self._batch) or self._ready or self._closed:
+            waiters = self._waiters
+            while waiters:
+                waiter = waiters.popleft()
+                if not waiter.done():
+                    waiter.set_result(None)
+                    return
+
+    # Filling
+
+    def _refill(self) -> bool:
+        """Hand out what comes next; False if nothing waits. What was handed out before counts as taken."""
+        if length_hint(self._batch):
+            return True
+        if self._open:
+            self._finish()
+        ready = self._ready
+        if not ready:
+            return False
+        if len(ready) == 1:
+            source = ready[0]
+            end, messages = source.pending.popleft()
+            if source.offset:
+                messages = messages[source.offset :]
+                source.offset = 0
+            if not source.pending:
+                ready.popleft()
+            source.busy = True
+            self._open.append((source, end))
+        else:
+            messages = self._alternate()
+        self._received += len(messages)
+        self._batch = iter(messages)
+        return True
+
+    def _finish(self) -> None:
+        finished, self._open = self._open, []
+        for source, _ in finished:
+            source.busy = False
+        for source, end in finished:
+            source.finish(end)
+            if source.idle and source.inlet.sources.get(source.queue) is not source:
+                self.sources.discard(source)
+
+    def _alternate(self) -> list[Any]:
+        """A few of each pipe that has any, one by one."""
+        ready = self._ready
+        shares = []
+        for _ in range(len(ready)):
+            source = ready.popleft()
+            end, messages = source.pending[0]
+            share = messages[source.offset : source.offset + _SHARE]
+            source.offset += len(share)
+            left = len(messages) - source.offset
+            if not left:
+                source.pending.popleft()
+                source.offset = 0
+            if source.pending:
+                ready.append(source)
+            source.busy = True
+            self._open.append((source, end - left))
+            shares.append(share)
+        return [each for each in chain.from_iterable(zip_longest(*shares, fillvalue=_NONE)) if each is not _NONE]
+
+    def _put_back(self) -> None:
+        """Somebody else has messages too: what one pipe has to itself waits again."""
+        left = list(self._batch)
+        source, end = self._open[0]
+        self._received -= len(left)
+        self._open = [(source, end - len(left))]
+        if source.offset:
+            # Nothing is taken out of the middle while a whole piece is handed out.
+            _, messages = source.pending[0]
+            source.pending[0] = (source.pending[0][0], messages[source.offset :])
+            source.offset = 0
+        if not source.pending:
+            self._ready.append(source)
+        source.pending.appendleft((end, left))
+        self._batch = iter(_EMPTY)
+
+    def put(self, source: Source, gap: Gap | None) -> None:
+        """A source has something that was not there before, or misses something."""
+        if gap is not None:
+            self._gap_count += 1
+            self._missing += gap.count
+            self._told(self, gap)
+            if not source.gaps:
+                return
+            self._received -= 1
+        pending = source.pending
+        ready = self._ready
+        if len(pending) == 1 and not source.offset:
+            self.sources.add(source)
+            opened = self._open
+            if len(opened) == 1 and opened[0][0] is not source and length_hint(self._batch) > _SHARE:
+                self._put_back()
+            ready.append(source)
+        if self._waiters:
+            self._wake()
+        self._arrived(self)
+
+    def close(self) -> None:
+        """Nothing comes any more: who waits is told; what is here can still be taken."""
+        self._closed = True
+        for waiter in self._waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._waiters.clear()
+        self._arrived(self)
+
+    def clear(self) -> None:
+        """Drop what waits."""
+        self._batch = iter(_EMPTY)
+        self._open.clear()
+        self._ready.clear()
+        self.sources.clear()
+
+    def __repr__(self) -> str:
+        return f"<Queue {self._name!r} {self._scope.value}>"
+
+
+class Messages:
+    """One iteration over a queue: `async for message in queue`."""
+
+    __slots__ = ("_queue",)
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+
+    def __aiter__(self) -> Messages:
+        return self
+
+    async def __anext__(self) -> Any:
+        """The next message."""
+        queue = self._queue
+        for message in queue._batch:
+            return message
+        try:
+            return await queue._next(None)
+        except Closed:
+            raise StopAsyncIteration from None

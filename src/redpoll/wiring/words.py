@@ -1,0 +1,111 @@
+"""What wirings tell one another: the headers of their messages, and records in MessagePack.
+
+Every message of a wiring's node has a header, whose first byte says what it is:
+
+    D  data    handle, number of the first, number behind the last that was accepted, count, shape; the body is packed
+    C  credit  number of the pipe, number before which all was taken
+    W  word    the body is a record, {"word": …}; where an answer is wanted, that is one as well
+
+A data message with no messages says that nothing before its number comes any more. Numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from struct import Struct
+from typing import Any
+
+from redpoll import errors
+from redpoll.errors import DecodeError, ProtocolError, RedpollError, WiringError
+from redpoll.serializers import get
+
+__all__ = ["CREDIT", "DATA", "MAX_WORD", "VERSION", "WORD", "check_answer", "decode", "encode", "field", "refusal"]
+
+#: A word of another version is not understood.
+VERSION = 1
+
+WORD = b"W"
+DATA = Struct("!cIQQII")
+CREDIT = Struct("!cIQ")
+
+#: Bytes that a word has at most.
+MAX_WORD = 1024 * 1024
+
+_msgpack = get("msgpack")
+
+#: What an answer may say went wrong, by its name.
+_ERRORS: Mapping[str, type[RedpollError]] = {
+    name: getattr(errors, name)
+    for name in (
+        "WiringError",
+        "UnknownName",
+        "NameTaken",
+        "ScopeError",
+        "DirectoryUnavailable",
+        "UsageError",
+        "Closed",
+    )
+}
+
+
+def encode(word: Mapping[str, Any]) -> bytes:
+    """The body of a word, or of its answer."""
+    return bytes(_msgpack.encode(dict(word)))
+
+
+def decode(body: bytes) -> dict[str, Any]:
+    """Read a word, or its answer.
+
+    Raises:
+        ProtocolError: It is none.
+    """
+    if len(body) > MAX_WORD:
+        raise ProtocolError(f"a word of {len(body)} bytes")
+    try:
+        word = _msgpack.decode(body)
+    except DecodeError as error:
+        raise ProtocolError(f"no word: {error}") from error
+    if not isinstance(word, dict) or not all(isinstance(key, str) for key in word):
+        raise ProtocolError("no word: it is no record")
+    return word
+
+
+def field(word: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
+    """One field of a word.
+
+    Raises:
+        ProtocolError: It is not there, or of another type.
+    """
+    value = word.get(name)
+    if type(value) is not kind:
+        raise ProtocolError(f"a word without {name}, or with one that is no {kind.__name__}")
+    return value
+
+
+def refusal(error: RedpollError) -> dict[str, Any]:
+    """The answer that says what went wrong."""
+    name = next((each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS), "WiringError")
+    arguments = [value if isinstance(value, str | int | float) else str(value) for value in error.args]
+    if name in {"WiringError", "UsageError", "ScopeError"}:
+        arguments = [error._text()]
+    return {"error": name, "arguments": arguments, "hint": error.hint}
+
+
+def check_answer(answer: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer, unless it says that something went wrong.
+
+    Raises:
+        WiringError: It does; also what else it names.
+    """
+    name = answer.get("error")
+    if name is None:
+        return answer
+    kind = _ERRORS.get(name, WiringError) if isinstance(name, str) else WiringError
+    arguments, hint = answer.get("arguments"), answer.get("hint")
+    try:
+        error = kind(*(arguments if isinstance(arguments, list) else ()))
+    except TypeError:
+        error = WiringError(str(arguments))
+    if isinstance(hint, str):
+        error.hint = hint
+    raise error
