@@ -1,0 +1,169 @@
+"""What a directory is started with, in a file of TOML: options, and names that are there from the start."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from redpoll.address import Address
+from redpoll.errors import UsageError
+from redpoll.wiring.directory.entries import Entry, Kind, key_of, place_problem
+from redpoll.wiring.names import Style
+
+__all__ = ["Settings", "read_settings"]
+
+#: Bytes that a file of settings may have.
+_MAX_FILE = 16 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What a file says; None and () where it does not.
+
+    Attributes:
+        host: Where to listen.
+        port: The port.
+        lease: Seconds.
+        token_file: The file of the token.
+        tls: The file of a certificate and its key.
+        ca: The file of the CAs that are trusted.
+        plain: Whether it may listen off loopback without encryption.
+        entries: The names.
+    """
+
+    host: str | None = None
+    port: int | None = None
+    lease: float | None = None
+    token_file: str | None = None
+    tls: str | None = None
+    ca: str | None = None
+    plain: bool | None = None
+    entries: tuple[Entry, ...] = ()
+
+
+def read_settings(path: str) -> Settings:
+    """Read a file of settings. The files that it names are beside it, unless their paths begin at the root.
+
+    Raises:
+        UsageError: It cannot be read, is no TOML, or says something that cannot be meant: the text has the file and the key.
+    """
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(_MAX_FILE + 1)
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    if len(data) > _MAX_FILE:
+        raise UsageError(f"{path}: it has more than {_MAX_FILE // 1024**2} MiB")
+    try:
+        said = tomllib.loads(data.decode())
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise UsageError(f"{path}: this is no TOML: {error}") from error
+    try:
+        return _settings(said, Path(path).parent)
+    except _WrongError as error:
+        raise UsageError(f"{path}: {error}", error.hint) from error.__cause__
+
+
+class _WrongError(Exception):
+    """What is wrong, with its key before it."""
+
+    def __init__(self, key: str, problem: str, hint: str | None = None) -> None:
+        super().__init__(f"{key}: {problem}")
+        self.hint = hint
+
+
+def _settings(said: Mapping[str, Any], folder: Path) -> Settings:
+    options: dict[str, Any] = {}
+    entries: dict[tuple[str, str], Entry] = {}
+    for key, value in said.items():
+        if key in _OPTIONS:
+            options[key] = _OPTIONS[key](key, value)
+        elif key in {"exchange", "queue"}:
+            for place, table in enumerate(_tables(key, value)):
+                entry = _entry(key, f"{key}[{place}]", table)  # type: ignore[arg-type]  # it is one of them
+                if entry.key in entries:
+                    raise _WrongError(f"{key}[{place}].name", f"{entry.name!r} is there twice")
+                entries[entry.key] = entry
+        else:
+            raise _WrongError(
+                key, "there is no such option", f"there are {', '.join((*_OPTIONS, 'exchange', 'queue'))}"
+            )
+    for key in _FILES & options.keys():
+        if not (key == "ca" and options[key] == "system"):
+            options[key] = str(folder / options[key])
+    return Settings(**options, entries=tuple(entries.values()))
+
+
+def _tables(key: str, value: Any) -> list[dict[str, Any]]:
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise _WrongError(key, "is no list of tables", f"write [[{key}]] above each")
+    return value
+
+
+def _entry(kind: Kind, where: str, table: Mapping[str, Any]) -> Entry:
+    known = ("name", "address", "style") if kind == "exchange" else ("name", "address")
+    for key in table:
+        if key not in known:
+            raise _WrongError(f"{where}.{key}", "there is no such key", f"there are {', '.join(known)}")
+    for key in ("name", "address"):
+        if key not in table:
+            raise _WrongError(f"{where}.{key}", "it is missing")
+    try:
+        key_of(kind, table["name"])
+    except UsageError as error:
+        raise _WrongError(f"{where}.name", error.text, error.hint) from error
+    try:
+        address = Address.parse(table["address"])
+    except UsageError as error:
+        raise _WrongError(f"{where}.address", error.text, error.hint) from error
+    problem = place_problem(address)
+    if problem is not None:
+        raise _WrongError(f"{where}.address", f"{address}: {problem}")
+    style = table.get("style")
+    styles = [each.value for each in Style]
+    if style is not None and style not in styles:
+        raise _WrongError(f"{where}.style", f"{style!r} is no style", f"there are {', '.join(styles)}")
+    return Entry(kind, table["name"], address, style, static=True)
+
+
+def _text(key: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise _WrongError(key, "must be text")
+    return value
+
+
+def _port(key: str, value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= 65_535:
+        raise _WrongError(key, "must be 0 to 65535")
+    return value
+
+
+def _seconds(key: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0.1 <= value <= 3600:
+        raise _WrongError(key, "must be 0.1 to 3600 seconds")
+    return float(value)
+
+
+def _flag(key: str, value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise _WrongError(key, "must be true or false")
+    return value
+
+
+_FILES = frozenset(("token_file", "tls", "ca"))
+
+_OPTIONS: Mapping[str, Callable[[str, Any], Any]] = MappingProxyType(
+    {
+        "host": _text,
+        "port": _port,
+        "lease": _seconds,
+        "token_file": _text,
+        "tls": _text,
+        "ca": _text,
+        "plain": _flag,
+    }
+)

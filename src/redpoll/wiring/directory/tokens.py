@@ -1,0 +1,49 @@
+"""The token that lets clients in: what it may be, how it is compared, and the file that it is kept in."""
+
+from __future__ import annotations
+
+import hmac
+from pathlib import Path
+
+from redpoll.errors import ConfigError
+
+__all__ = ["MAX_TOKEN", "is_token", "read_token", "token_bytes"]
+
+#: Bytes that a token may have.
+MAX_TOKEN = 1024
+
+
+def token_bytes(token: str | bytes | None) -> bytes | None:
+    """A token as it goes over a link; None is none.
+
+    Raises:
+        ConfigError: It is neither text nor bytes, is empty, or has more than 1,024 bytes.
+    """
+    if token is None:
+        return None
+    if not isinstance(token, str | bytes):
+        raise ConfigError("token", "hidden", f"must be text or bytes, not {type(token).__name__}")
+    told = token.encode() if isinstance(token, str) else token
+    if not 1 <= len(told) <= MAX_TOKEN:
+        raise ConfigError("token", "hidden", f"must have 1 to {MAX_TOKEN} bytes")
+    return told
+
+
+def is_token(shown: bytes, token: bytes | None) -> bool:
+    """Whether what was shown is the token, in a time that tells nothing of where it differs; any is, where there is none."""
+    return token is None or hmac.compare_digest(shown, token)
+
+
+def read_token(path: str) -> bytes:
+    """The token in a file, without white space around it.
+
+    Raises:
+        ConfigError: The file cannot be read, or holds none.
+    """
+    try:
+        data = Path(path).read_bytes().strip()
+    except OSError as error:
+        raise ConfigError("token_file", path, "cannot be read") from error
+    if not 1 <= len(data) <= MAX_TOKEN:
+        raise ConfigError("token_file", path, f"must hold 1 to {MAX_TOKEN} bytes")
+    return data

@@ -1,0 +1,473 @@
+"""Clients of a directory that comes, goes, and is started again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable
+from typing import Any
+
+import pytest
+
+from redpoll import TLS, Address, Closed, ConfigError, RedpollError, TLSError, UsageError
+from redpoll.errors import DirectoryUnavailable, NameTaken, NotAuthorized, WiringError
+from redpoll.testing import FaultProxy
+from redpoll.testing.certificates import Certificates
+from redpoll.wiring.directory.client import DirectoryClient
+from redpoll.wiring.directory.entries import Entry
+from redpoll.wiring.directory.server import Directory
+from redpoll.wiring.directory.table import Bounds
+from redpoll.wiring.names import Style
+from tests.node.support import PATIENCE, until, within
+from tests.ports import free_port
+from tests.wiring.directory.support import HERE, OWNER, THERE
+
+pytestmark = pytest.mark.asyncio
+
+#: Seconds: short where a test waits for its end, long where it must not come.
+SHORT = 0.5
+LONG = 60.0
+
+
+def serve(port: int | None = None, **options: Any) -> Directory:
+    """A directory, on a free port."""
+    return Directory(port=port or free_port(), **{"lease": LONG, **options})
+
+
+def use(directory: Directory | FaultProxy | Address, **options: Any) -> DirectoryClient:
+    """A client whose calls wait as long as a test does."""
+    address = directory if isinstance(directory, Address) else directory.address
+    return DirectoryClient(address, **{"timeout": PATIENCE, **options})
+
+
+def nowhere() -> Address:
+    """Where nobody listens yet."""
+    return Address("tcp", "127.0.0.1", free_port())
+
+
+def names(directory: Directory) -> list[str]:
+    """What a directory knows and is not suspect."""
+    return [entry.name for entry in directory.entries if not entry.suspect]
+
+
+class Told:
+    """What the hooks of a client were called with."""
+
+    def __init__(self, client: DirectoryClient) -> None:
+        self.calls: list[str] = []
+        self.errors: list[RedpollError] = []
+        client.lost = lambda error: self._note("lost", error)
+        client.back = lambda: self.calls.append("back")
+        client.taken = lambda kind, name, error: self._note(f"taken {kind} {name}", error)
+
+    def _note(self, call: str, error: RedpollError) -> None:
+        self.calls.append(call)
+        self.errors.append(error)
+
+
+async def test_names() -> None:
+    """What one registers others find, see in the list, and are told of."""
+    async with serve() as directory, use(directory, owner_identity=OWNER) as one, use(directory) as two:
+        told: list[Entry | None] = []
+        two.watch("exchange", "E", told.append)
+        await one.register("exchange", "E", HERE, Style.BALANCE)
+        await one.register("queue", "E", str(THERE), identity=b"i" * 16)
+        found = await two.lookup("exchange", "E")
+        assert found is not None
+        assert (found.key, found.address, found.style, found.identity) == (("exchange", "E"), HERE, "balance", OWNER)
+        listed = await two.list()
+        assert listed == directory.entries
+        assert [(entry.kind, entry.identity) for entry in listed] == [("exchange", OWNER), ("queue", b"i" * 16)]
+        await until(lambda: told == [found], "the news")
+        await one.register("exchange", "E", THERE)
+        await one.unregister("exchange", "E")
+        await one.unregister("exchange", "E")
+        await until(lambda: told[-1] is None, "the end")
+        assert (one.state, one.near, one.local_host, one.trouble) == ("up", True, "127.0.0.1", None)
+
+
+async def test_a_list_of_many() -> None:
+    """A list has all names, however many pages they take."""
+    static = [Entry("queue", f"Q{number:05}", HERE) for number in range(2500)]
+    async with serve(entries=static) as directory, use(directory) as one:
+        assert [entry.name for entry in await one.list()] == [entry.name for entry in static]
+
+
+async def test_a_clash() -> None:
+    """A name that another has, who is there, is taken; the other keeps it, and the loser does not try again."""
+    async with serve() as directory, use(directory) as one, use(directory) as two:
+        await one.register("exchange", "E", HERE)
+        with pytest.raises(NameTaken, match="'E' is taken: another owner has it"):
+            await two.register("exchange", "E", THERE)
+        await one.unregister("exchange", "E")
+        await two.register("exchange", "F", THERE)
+        assert names(directory) == ["F"]
+
+
+async def test_a_name_whose_owner_is_gone() -> None:
+    """A name of an owner that was killed is waited for, and had when the lease of that one is over."""
+    async with (
+        serve(lease=SHORT) as directory,
+        FaultProxy(directory) as proxy,
+        use(proxy) as one,
+        use(directory) as two,
+    ):
+        await one.register("exchange", "E", HERE)
+        proxy.refuse()
+        proxy.cut()
+        await until(lambda: not names(directory), "the loss")
+        with pytest.raises(NameTaken, match="its owner is gone") as caught:
+            await two.register("exchange", "E", THERE, timeout=0.01)
+        assert "same identity" in (caught.value.hint or "")
+        await two.register("exchange", "E", THERE)
+        assert names(directory) == ["E"]
+
+
+async def test_an_owner_that_is_started_again() -> None:
+    """A later run of an owner has its names at once, and the former run is told that they are taken."""
+    async with serve() as directory, use(directory, owner_identity=OWNER) as old:
+        told = Told(old)
+        await old.register("exchange", "E", HERE)
+        async with use(directory, owner_identity=OWNER) as new:
+            await new.register("exchange", "E", THERE)
+            await until(lambda: told.calls == ["taken exchange E"], "the hook")
+            assert isinstance(told.errors[0], NameTaken)
+            assert [entry.address for entry in directory.entries] == [THERE]
+
+
+async def test_a_taken_name_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that was taken from us is ours again when who took it is gone."""
+    monkeypatch.setattr("redpoll.wiring.directory.meeting._RENEW_EVERY", 0.05)
+    async with serve() as directory, use(directory, owner_identity=OWNER) as old:
+        await old.register("exchange", "E", HERE)
+        async with use(directory, owner_identity=OWNER) as new:
+            await new.register("exchange", "E", THERE)
+        await until(lambda: [entry.address for entry in directory.entries] == [HERE], "the name")
+
+
+async def test_before_the_directory() -> None:
+    """A client may be there first: what it asks for waits for the directory."""
+    address = nowhere()
+    async with use(address) as one:
+        told: list[Entry | None] = []
+        one.watch("exchange", "E", told.append)
+        registering = asyncio.ensure_future(one.register("exchange", "E", HERE))
+        looking = asyncio.ensure_future(one.lookup("exchange", "E"))
+        await until(lambda: one.trouble is None and one.state == "connecting", "dialling")
+        async with serve(address.port):
+            await within(registering)
+            found = await within(looking)
+            assert found is not None
+            assert found.address == HERE
+            await until(lambda: told == [found], "the news")
+
+
+async def test_nobody_there() -> None:
+    """Calls wait no longer than their timeouts, and say what is the matter."""
+    address = nowhere()
+    async with use(address, timeout=0.01) as one:
+        for call in (one.lookup("queue", "Q"), one.register("queue", "Q", HERE), one.list(), one.list(timeout=0)):
+            with pytest.raises(DirectoryUnavailable, match=f"{address}"):
+                await call
+        await one.unregister("queue", "Q")
+        assert one.near is None
+        assert one.local_host is None
+
+
+async def test_a_directory_that_is_started_again() -> None:
+    """All that was registered and watched is there again, by itself, and the hooks say so; nobody is told that names went."""
+    port = free_port()
+    first = serve(port)
+    await first.start()
+    async with use(first) as one, use(first) as two:
+        hooks = Told(one)
+        told: list[Entry | None] = []
+        for number in range(600):  # several batches
+            await one.register("queue", f"Q{number}", HERE)
+            two.watch("queue", f"Q{number}", told.append)
+        await until(lambda: len(told) == 600, "the news")
+        await first.stop()
+        await until(lambda: one.state == two.state == "lost", "the loss")
+        assert isinstance(one.trouble, RedpollError)
+        looking = asyncio.ensure_future(two.lookup("queue", "Q599"))
+        await one.unregister("queue", "Q0")
+        async with serve(port, lease=SHORT) as second:
+            found = await within(looking)
+            assert found is not None
+            await until(lambda: len(names(second)) == 599, "the names")
+            await until(lambda: hooks.calls == ["lost", "back"], "the hooks")
+            await until(lambda: told[600:] == [None], "the one that was given up")
+            await one.unregister("queue", "Q1")
+            await until(lambda: told[600:] == [None, None], "news over the new link")
+
+
+@pytest.mark.parametrize("way", ["cut", "freeze"])
+async def test_a_lost_link(way: str) -> None:
+    """A link that is cut, at any moment, changes nothing but who is suspect for a while."""
+    async with serve() as directory, FaultProxy(directory) as proxy, use(proxy) as one, use(directory) as two:
+        told: list[Entry | None] = []
+        await one.register("exchange", "E", HERE)
+        two.watch("exchange", "E", told.append)
+        await until(lambda: told, "the first news")
+        for _ in range(3):
+            count = len(told)
+            if way == "freeze":
+                proxy.freeze()
+                registering = asyncio.ensure_future(one.register("exchange", "F", HERE))
+                await asyncio.sleep(0)
+                proxy.thaw()
+                proxy.cut()
+                await within(registering)
+            else:
+                proxy.cut()
+            await until(lambda n=count: len(told) >= n + 2, "suspect, and there again")  # type: ignore[misc]
+            assert [entry and entry.suspect for entry in told[-2:]] == [True, False]
+
+
+async def test_a_name_that_another_took_meanwhile() -> None:
+    """Who comes back to find its name taken is told, once, and again after it had it again."""
+    port = free_port()
+    async with serve(port) as directory, FaultProxy(directory) as proxy, use(proxy) as one:
+        hooks = Told(one)
+        await one.register("exchange", "E", HERE)
+        proxy.refuse()
+        proxy.cut()
+        await directory.stop()
+        async with serve(port) as second, use(second) as two:
+            await two.register("exchange", "E", THERE)
+            proxy.admit()
+            await until(lambda: hooks.calls == ["lost", "taken exchange E", "back"], "the hooks")
+            assert [entry.address for entry in second.entries] == [THERE]
+
+
+async def test_what_a_directory_forgot_is_registered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that is still linked, and whose lease is over, has its names again with its next renewal."""
+    monkeypatch.setattr("redpoll.wiring.directory.meeting._RENEW_EVERY", 0.05)
+    async with serve() as directory, use(directory) as one:
+        await one.register("exchange", "E", HERE)
+        directory._table.expire(1e12)
+        assert names(directory) == []
+        await until(lambda: names(directory) == ["E"], "the name")
+
+
+async def test_a_lease_is_renewed() -> None:
+    """An owner that does nothing keeps its names for many leases."""
+    async with serve(lease=0.3) as directory, use(directory) as one:
+        await one.register("exchange", "E", HERE)
+        end = asyncio.get_running_loop().time() + 1.2
+        while asyncio.get_running_loop().time() < end:
+            assert names(directory) == ["E"]
+            await asyncio.sleep(0.02)
+
+
+async def test_a_cancelled_registration() -> None:
+    """A name whose registration was cancelled is not registered when the directory comes."""
+    address = nowhere()
+    async with use(address) as one:
+        registering = asyncio.ensure_future(one.register("exchange", "E", HERE))
+        await asyncio.sleep(0)
+        registering.cancel()
+        await asyncio.gather(registering, return_exceptions=True)
+        async with serve(address.port) as directory:
+            await one.register("exchange", "F", HERE)
+            assert names(directory) == ["F"]
+
+
+async def test_unknown_names() -> None:
+    """That nobody has a name is known at once after the first lease, and until then when the time is over."""
+    async with serve(lease=SHORT) as directory, use(directory) as one:
+        assert await one.lookup("queue", "Q", timeout=0.01) is None
+        assert await one.lookup("queue", "Q") is None
+        assert directory._table.settles_at is None
+        told: list[Entry | None] = []
+        one.watch("queue", "Q", told.append)
+        await until(lambda: told == [None], "the news that there is nobody")
+        assert one._wishes.watched == [("queue", "Q")]
+
+
+async def test_a_name_that_comes_in_the_first_lease() -> None:
+    """Who looks a name up while owners come back gets it when its own is there."""
+    async with serve() as directory, use(directory) as one, use(directory) as two:
+        looking = asyncio.ensure_future(two.lookup("exchange", "E"))
+        await until(lambda: directory._table._watchers, "the lookup")
+        await one.register("exchange", "E", HERE)
+        found = await within(looking)
+        assert found is not None
+        await until(lambda: not directory._table._watchers, "the end of its watch")
+
+
+async def test_watches() -> None:
+    """Several may watch a name; one that is cancelled hears nothing, and the directory of none any more."""
+    async with serve() as directory, use(directory) as one, use(directory) as two:
+        first: list[Entry | None] = []
+        second: list[Entry | None] = []
+        watch = two.watch("exchange", "E", first.append)
+        await one.register("exchange", "E", HERE)
+        await until(lambda: first, "the news")
+        another = two.watch("exchange", "E", second.append)
+        await until(lambda: second == first, "what is known already")
+        watch.cancel()
+        another.cancel()
+        await until(lambda: not directory._table._watchers, "the end of the watch")
+        await one.unregister("exchange", "E")
+        assert len(first) == len(second) == 1
+
+
+async def test_a_token() -> None:
+    """Who has another token is told at once; when the directory is started with its own it is let in."""
+    port = free_port()
+    async with serve(port, token="sesame"), use(Address("tcp", "127.0.0.1", port), token="simsim") as one:
+        for call in (one.lookup("queue", "Q"), one.list(), one.register("queue", "Q", HERE)):
+            with pytest.raises(NotAuthorized, match="token"):
+                await within(_after_refusal(one, call))
+        assert one.state == "refused"
+        watch = one.watch("queue", "Q", lambda entry: None)
+    async with use(Address("tcp", "127.0.0.1", port), token="simsim") as one:
+        watch = one.watch("queue", "Q", lambda entry: None)
+        async with serve(port, token="sesame"):
+            await until(lambda: one.state == "refused", "the refusal")
+        async with serve(port, token="simsim") as directory:
+            await until(lambda: one.state == "up", "the welcome")
+            await one.register("queue", "Q", HERE)
+            await until(lambda: watch.known, "the news")
+            assert names(directory) == ["Q"]
+
+
+async def _after_refusal(client: DirectoryClient, call: Awaitable[Any]) -> Any:
+    """Make a call when the client was refused: before that it waits, as for any directory."""
+    await until(lambda: client.state == "refused", "the refusal")
+    return await call
+
+
+async def test_encryption(redpoll_pki: Certificates) -> None:
+    """Over TLS all is as it is without; ends that do not agree are told so at once."""
+    tls = TLS(certificate=redpoll_pki.issue())
+    async with serve(tls=tls, encryption=True) as directory:
+        async with use(directory, tls=tls, encryption=True) as one:
+            await one.register("queue", "Q", HERE)
+            assert names(directory) == ["Q"]
+        async with use(directory) as one:
+            await until(lambda: one.state == "refused", "the refusal")
+            with pytest.raises(TLSError):
+                await one.list()
+
+
+async def test_loopback_addresses_at_a_directory_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A loopback address is refused with what to do, where the directory is not on this machine."""
+    # As if its link came from elsewhere.
+    monkeypatch.setattr("redpoll.wiring.directory.server.stays_here", lambda address: address == HERE)
+    async with serve() as directory, use(directory) as one:
+        with pytest.raises(ConfigError, match="is on another") as caught:
+            await one.register("queue", "Q", HERE)
+        assert (caught.value.field, "advertise=" in (caught.value.hint or "")) == ("advertise", True)
+        assert one.near is False
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:5", "[::]:5", "10.0.0.1:0"])
+async def test_addresses_that_nobody_can_dial(address: str) -> None:
+    """They are refused before the directory is asked."""
+    async with use(nowhere()) as one:
+        with pytest.raises(ConfigError, match="advertise"):
+            await one.register("queue", "Q", address)
+
+
+async def test_bounds() -> None:
+    """A directory that takes no more names says so; one that takes no more watches goes on, and takes them when it can."""
+    async with serve(bounds=Bounds(entries=1, watches=1)) as directory, use(directory) as one:
+        await one.register("queue", "Q", HERE)
+        with pytest.raises(WiringError, match="its limit is 1"):
+            await one.register("queue", "R", HERE)
+        watch = one.watch("queue", "Q", lambda entry: None)
+        other = one.watch("queue", "R", lambda entry: None)
+        await until(lambda: watch.known, "the news")
+        assert not other.known
+
+
+async def test_a_watch_for_which_there_was_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is asked for again with each renewal."""
+    monkeypatch.setattr("redpoll.wiring.directory.meeting._RENEW_EVERY", 0.05)
+    async with serve(bounds=Bounds(watches=1), entries=[Entry("queue", "R", HERE)]) as directory, use(directory) as one:
+        first = one.watch("queue", "Q", lambda entry: None)
+        second = one.watch("queue", "R", lambda entry: None)
+        await one.list()
+        first.cancel()
+        await until(lambda: second.known, "the news")
+
+
+async def test_hooks_that_raise(caplog: pytest.LogCaptureFixture) -> None:
+    """They are logged, and all goes on."""
+    port = free_port()
+
+    def fail(*_: object) -> None:
+        raise KeyError("hook")
+
+    async with use(Address("tcp", "127.0.0.1", port)) as one:
+        one.lost = one.back = fail
+        with caplog.at_level(logging.ERROR, "redpoll.wiring"):
+            for _ in range(2):
+                async with serve(port):
+                    await one.register("queue", "Q", HERE)
+        await until(lambda: "hook lost" in caplog.text and "hook back" in caplog.text, "the log")
+
+
+async def test_closing() -> None:
+    """Names go at once; calls that wait fail; it can be closed twice, and is not started again."""
+    async with serve() as directory:
+        one = use(directory)
+        with pytest.raises(Closed):
+            await one.list()
+        async with one:
+            await one.register("queue", "Q", HERE)
+        assert names(directory) == []
+        assert directory.clients == 0
+        await one.close()
+        with pytest.raises(UsageError):
+            await one.start()
+        with pytest.raises(Closed):
+            one.watch("queue", "Q", lambda entry: None)
+    two = use(nowhere())
+    await two.start()
+    looking = asyncio.ensure_future(two.lookup("queue", "Q"))
+    await asyncio.sleep(0)
+    await two.close()
+    with pytest.raises(Closed):
+        await within(looking)
+    assert two.state == "closed"
+
+
+async def test_one_that_was_never_started_is_closed() -> None:
+    """There is nothing to do then."""
+    one = use(nowhere())
+    await one.close()
+    assert one.state == "closed"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"token": ""}, {"owner_identity": b"short"}, {"timeout": -1}, {"timeout": "x"}, {"encryption": "maybe"}],
+)
+async def test_options(options: dict[str, Any]) -> None:
+    """An option with a value that it cannot have is refused."""
+    with pytest.raises(UsageError):
+        use(nowhere(), **options)
+
+
+async def test_arguments() -> None:
+    """An argument that cannot be meant is refused at once, and nothing is wanted because of it."""
+    async with use(nowhere()) as one:
+        for call in (
+            one.register("topic", "Q", HERE),  # type: ignore[arg-type]
+            one.register("queue", "", HERE),
+            one.register("queue", "Q", "nowhere"),
+            one.register("queue", "Q", HERE, style=5),
+            one.register("queue", "Q", HERE, identity=b"short"),
+            one.register("queue", "Q", HERE, timeout=-1),
+            one.unregister("topic", "Q"),  # type: ignore[arg-type]
+            one.lookup("queue", "x" * 256),
+            one.list(timeout=float("nan")),
+        ):
+            with pytest.raises(UsageError):
+                await call
+        with pytest.raises(UsageError):
+            one.watch("queue", "a\nb", lambda entry: None)
+        assert (one._wishes.registrations, one._wishes.watched) == ({}, [])

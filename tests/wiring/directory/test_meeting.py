@@ -1,0 +1,157 @@
+"""A client and who is at the address of its directory: what goes wrong there, and that it is tried again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from redpoll import Address, ConfigError, Node, ProtocolError, Received
+from redpoll.errors import DirectoryUnavailable, NameTaken, WiringError
+from redpoll.wiring.directory import protocol as words
+from redpoll.wiring.directory.client import DirectoryClient
+from redpoll.wiring.directory.meeting import refusal
+from redpoll.wiring.directory.table import Outcome, Seen, Verdict
+from tests.node.support import PATIENCE, make, until
+from tests.wiring.directory.support import HERE, OWNER
+
+KEY = ("exchange", "E")
+WELCOME = words.say_welcome(words.Welcome(words.VERSION, 60.0, 0.0, True, "127.0.0.1"))
+NOBODY = words.say_sights([Seen(1, None, True)])
+
+
+class Impostor:
+    """What answers in place of a directory: word by word what it is told to.
+
+    Attributes:
+        answers: By word: the answer, or the reason of a refusal.
+        heard: The words that came.
+    """
+
+    def __init__(self, **answers: bytes | str) -> None:
+        self.answers = answers
+        self.heard: list[str] = []
+
+    def __call__(self, message: Received[bytes]) -> bytes | None:
+        word = message.header.decode().removeprefix("directory ")
+        self.heard.append(word)
+        answer = self.answers.get(word, words.say(None))
+        if isinstance(answer, bytes):
+            return answer
+        message.refuse(answer)
+        return None
+
+
+def use(node: Node[Any], **options: Any) -> DirectoryClient:
+    """A client of who is there."""
+    return DirectoryClient(node.address, **{"timeout": PATIENCE, **options})
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        ("what?", "what?"),
+        (b"", "cannot decode"),
+        (b"hello", "cannot decode"),
+        (words.say([1]), "cannot decode"),
+        (words.say_problem("version", "this directory speaks version 9"), "version 9"),
+    ],
+)
+async def test_who_is_no_directory(answer: Any, reason: str) -> None:
+    """Whoever answers a hello with something else is tried again and again, and calls say why they got nothing."""
+    impostor = Impostor(hello=answer)
+    async with make(impostor) as node, use(node) as client:
+        await until(lambda: len(impostor.heard) > 2, "several attempts")
+        states = [client.state]
+        with pytest.raises(DirectoryUnavailable, match=reason):
+            await client.lookup("queue", "Q", timeout=0)
+        impostor.answers = {"hello": WELCOME, "lookup": NOBODY}
+        assert await client.lookup("queue", "Q") is None
+        assert [*states, client.state] == ["connecting", "up"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [("no", ProtocolError), (words.say([]), ProtocolError), (words.say_problem("what", "ever"), ProtocolError)],
+)
+async def test_answers_that_are_none(answer: Any, error: type[Exception]) -> None:
+    """A directory that does not answer as one is an error of the call, and no reason to ask it for ever."""
+    async with make(Impostor(hello=WELCOME, lookup=answer, register=answer)) as node, use(node) as client:
+        for call in (client.lookup("queue", "Q"), client.register("queue", "Q", HERE)):
+            with pytest.raises(error):
+                await call
+
+
+@pytest.mark.asyncio
+async def test_a_directory_that_has_forgotten() -> None:
+    """One that wants a hello first gets it, and the call is made again."""
+    impostor = Impostor(hello=WELCOME, lookup=words.say_problem("hello", "say hello first"))
+    async with make(impostor) as node, use(node) as client:
+        await until(lambda: client.state == "up", "the welcome")
+        looking = client.lookup("queue", "Q", timeout=0.3)
+        with pytest.raises(DirectoryUnavailable, match="does not answer"):
+            await looking
+        assert impostor.heard.count("hello") > 2
+        impostor.answers["lookup"] = NOBODY
+        assert await client.lookup("queue", "Q") is None
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "prepare",
+    [
+        lambda client: client.watch("queue", "Q", lambda entry: None),
+        lambda client: client._wishes.register(words.Item(("queue", "Q"), HERE, None, OWNER)),
+    ],
+)
+async def test_answers_to_all_it_wants(prepare: Callable[[DirectoryClient], object]) -> None:
+    """What it wants is asked for before it is up, and an answer about other things is none."""
+    impostor = Impostor(hello=WELCOME, watch=words.say([]), register=words.say([]))
+    async with make(impostor) as node:
+        client = use(node)
+        await client.start()
+        prepare(client)
+        await until(lambda: impostor.heard.count("hello") > 2, "several attempts")
+        assert client.state == "connecting"
+        assert isinstance(client.trouble, ProtocolError)
+        await client.close()
+
+
+@pytest.mark.asyncio
+async def test_words_that_are_not_for_it() -> None:
+    """A client refuses what is no news, and news that cannot be read, and goes on."""
+    refused: list[str] = []
+
+    async def handler(message: Received[bytes]) -> bytes:
+        if message.header == words.LOOKUP:
+            for header in (words.NEWS, b"other"):
+                try:
+                    await message.node.send(message.reply(b"\x05", header=header))
+                except Exception as error:  # noqa: BLE001  # it is looked at below
+                    refused.append(type(error).__name__)
+            return NOBODY
+        return WELCOME if message.header == words.HELLO else words.say(None)
+
+    async with make(handler, slots=4) as node, use(node) as client:
+        assert await client.lookup("queue", "Q") is None
+    assert refused == ["Refused", "Refused"]
+
+
+@pytest.mark.parametrize(
+    ("verdict", "kind", "text"),
+    [
+        (Verdict(Outcome.TAKEN), NameTaken, "another owner has it"),
+        (Verdict(Outcome.TAKEN, 4.25), NameTaken, "for another 4.2 s"),
+        (Verdict(Outcome.FULL, limit=10_000), WiringError, "its limit is 10,000"),
+        (Verdict(Outcome.LOOPBACK), ConfigError, "the directory at 10.0.0.1:5682 is on another"),
+        (Verdict(Outcome.NOWHERE), ConfigError, "nobody can dial that"),
+    ],
+)
+def test_what_a_registration_fails_with(verdict: Verdict, kind: type[Exception], text: str) -> None:
+    """Each verdict is an error that says what is the matter."""
+    error = refusal(words.Item(("exchange", "E"), HERE, None, OWNER), verdict, Address.parse("10.0.0.1:5682"))
+    assert type(error) is kind
+    assert text in str(error)
