@@ -8,8 +8,10 @@ import redpoll
 from redpoll.cli import main
 from tests.cli.support import refuse
 
-COMMANDS = ["demo", "listen", "send", "request", "echo", "pki"]
+COMMANDS = ["demo", "listen", "send", "request", "echo", "bench", "pki"]
 PKI = ["pki init", "pki issue", "pki show", "pki renew"]
+LAT = ["bench lat", "bench lat local", "bench lat remote"]
+THR = ["bench thr", "bench thr local", "bench thr remote"]
 
 
 def shown(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
@@ -22,7 +24,7 @@ def shown(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *a
     return int(ended.value.code or 0), told.out + told.err
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *PKI])
+@pytest.mark.parametrize("command", [*COMMANDS, *PKI, *LAT, *THR])
 def test_every_command_has_help_with_an_example(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from time import perf_counter_ns
-from typing import NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 from rich.console import Console
@@ -22,7 +22,6 @@ from .pairs import raw_latency, wired_latency
 from .roles import (
     CountArgument,
     DirectoryArgument,
-    InterfaceArgument,
     OtherSizeError,
     Progress,
     Role,
@@ -57,8 +56,12 @@ def lat(
 
 def lat_remote(
     host: DirectoryArgument,
-    in_interface: InterfaceArgument,
-    out_interface: InterfaceArgument,
+    in_interface: Annotated[
+        str, typer.Argument(metavar="IN", help='Where the queue is reached: an address or network card, "*" is all.')
+    ],
+    out_interface: Annotated[
+        str, typer.Argument(metavar="OUT", help="Where the exchange is reached; the same as IN, or another.")
+    ],
     size: SizeArgument,
     roundtrips: CountArgument,
     wait: WaitOption = 60.0,

@@ -42,7 +42,7 @@ InterfaceArgument = Annotated[
     str,
     typer.Argument(
         metavar="INTERFACE",
-        help='Where the other program reaches this one: an address or network card, with ":PORT" or without; "*" is all.',
+        help='Where the queue is reached: an address or network card, with ":PORT" or without; "*" is all.',
     ),
 ]
 SizeArgument = Annotated[int, typer.Argument(metavar="SIZE", min=1, max=_LARGEST, help="Bytes of a message.")]

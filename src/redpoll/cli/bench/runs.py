@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Annotated, Generic, NoReturn, TypeVar
 
 import typer
-from click.core import ParameterSource
 
 from redpoll.cli import runtime
 from redpoll.cli.codes import ExitCode
@@ -113,7 +112,8 @@ def alone(context: typer.Context) -> bool:
     """
     if context.invoked_subcommand is None:
         return True
-    given = [name for name in context.params if context.get_parameter_source(name) is ParameterSource.COMMANDLINE]
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if given:
         raise UsageError(f"--{given[0]} has no meaning before {context.invoked_subcommand}", "options stand behind it")
     return False
