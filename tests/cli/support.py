@@ -146,14 +146,14 @@ def started(folder: Path, *arguments: str, stdout: int = subprocess.PIPE) -> Ite
 
 @contextmanager
 def serving(folder: Path, command: str, *arguments: str, stdout: int = subprocess.PIPE) -> Iterator[Running]:
-    """Start `listen` or `echo` on a free port, unless an address is given, and wait until it says where it listens."""
-    where = () if arguments and not arguments[0].startswith("-") else ("0",)
+    """Start a command that listens, on a free port unless an address is given, and wait until it says where."""
+    where = () if command == "directory" or (arguments and not arguments[0].startswith("-")) else ("0",)
     with started(folder, command, *where, *arguments, stdout=stdout) as running:
         if "--json" in arguments:
             running.address = running.event()["address"]
         else:
             until(lambda: "listening on" in running.errors or running.process.poll() is not None, "the address")
-            found = re.search(r"listening on (\S+)\n", running.errors)
+            found = re.search(r"listening on ([^\s,]+),?.*\n", running.errors)
             assert found, running.errors
             running.address = found[1]
         yield running

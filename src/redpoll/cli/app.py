@@ -11,12 +11,14 @@ import redpoll
 
 from .bench.group import bench
 from .demo import demo
+from .directory import directory
 from .echo import echo
 from .listen import listen
 from .pki import init, issue, renew, show
 from .request import request
 from .send import send
 from .texts import epilog, flowing
+from .wiring import show as show_wiring
 
 __all__ = ["app"]
 
@@ -34,6 +36,7 @@ _EXAMPLES: dict[Callable[..., Any], list[str]] = {
     send: ["redpoll send 127.0.0.1:2998 hello", "redpoll send 127.0.0.1:2998 --lines < some.log"],
     request: ['redpoll request 127.0.0.1:2998 "are you there?" --timeout 2'],
     echo: ["redpoll echo 127.0.0.1:2998"],
+    directory: ["redpoll directory", "redpoll directory --config directory.toml --token-file token"],
 }
 
 _PKI_EXAMPLES: dict[Callable[..., Any], list[str]] = {
@@ -41,6 +44,13 @@ _PKI_EXAMPLES: dict[Callable[..., Any], list[str]] = {
     issue: ["redpoll pki issue worker --names worker.example.org,10.0.0.7"],
     show: ["redpoll pki show", "redpoll pki show worker --json"],
     renew: ["redpoll pki renew worker", "redpoll pki renew ca --days 3650"],
+}
+
+_WIRING_EXAMPLES: dict[Callable[..., Any], list[str]] = {
+    show_wiring: [
+        "redpoll wiring show 127.0.0.1:5682",
+        "redpoll wiring show 127.0.0.1 --format dot | dot -Tsvg > wiring.svg",
+    ],
 }
 
 app = typer.Typer(
@@ -63,6 +73,14 @@ pki = typer.Typer(
 app.add_typer(pki)
 app.add_typer(bench)
 
+wiring = typer.Typer(
+    name="wiring",
+    help="Look at exchanges and queues, and at who is wired to whom.",
+    epilog=epilog("redpoll wiring show 127.0.0.1:5682"),
+    no_args_is_help=True,
+)
+app.add_typer(wiring)
+
 
 def _show_version(wanted: bool) -> None:
     if wanted:
@@ -79,6 +97,6 @@ def _options(
     """Messages between processes: acknowledged, throttled, bounded."""
 
 
-for _group, _commands in ((app, _EXAMPLES), (pki, _PKI_EXAMPLES)):
+for _group, _commands in ((app, _EXAMPLES), (pki, _PKI_EXAMPLES), (wiring, _WIRING_EXAMPLES)):
     for _command, _examples in _commands.items():
         _group.command(help=flowing(_command), epilog=epilog(*_examples))(_command)

@@ -21,6 +21,7 @@ __all__ = [
     "SlotsOption",
     "TimeoutOption",
     "TlsOption",
+    "TokenFileOption",
     "UntilEofOption",
     "encryption_options",
     "listen_address",
@@ -63,6 +64,10 @@ TimeoutOption = Annotated[
 ]
 SlotsOption = Annotated[
     int, typer.Option("--slots", min=1, max=65_535, help="Messages of one sender in hand at the same time.")
+]
+TokenFileOption = Annotated[
+    str | None,
+    typer.Option("--token-file", metavar="FILE", help="The token of the directory is in FILE."),
 ]
 UntilEofOption = Annotated[bool, typer.Option("--until-eof", help="End when standard input ends, as after Ctrl-C.")]
 

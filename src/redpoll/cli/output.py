@@ -12,7 +12,15 @@ from rich.console import Console
 from rich.filesize import decimal
 from rich.text import Text
 
-from redpoll.errors import ConfigError, RedpollError, SendError, TLSError, UsageError
+from redpoll.errors import (
+    ConfigError,
+    DirectoryUnavailable,
+    NotAuthorized,
+    RedpollError,
+    SendError,
+    TLSError,
+    UsageError,
+)
 
 __all__ = ["Output", "beginning", "counted", "payload", "printable", "reason", "remedy", "size"]
 
@@ -105,7 +113,9 @@ def remedy(error: BaseException | str) -> str | None:
             return "give --tls FILE, or add --plain if everybody on the way may read and change the messages"
         if isinstance(each, TLSError):
             return "give --tls on both ends or on neither; `redpoll pki show` says what is wrong with a FILE"
-    return error.hint if isinstance(error, UsageError) else None
+    if isinstance(error, NotAuthorized) and error.hint is not None and "token" in error.hint:
+        return "give --token-file FILE, with the token that the directory was started with"
+    return error.hint if isinstance(error, UsageError | DirectoryUnavailable) else None
 
 
 def _without_hint(text: str, error: BaseException | None) -> str:

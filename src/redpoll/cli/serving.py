@@ -1,4 +1,4 @@
-"""What `listen` and `echo` share: a node that says where it listens, and ends when it is asked to."""
+"""What the commands that listen share: a node that says where it listens, and ends when it is asked to."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import AsyncIterator
 from functools import partial
+from typing import Protocol
 
 from redpoll.address import Address
 from redpoll.errors import ConfigError, UsageError
@@ -18,12 +19,22 @@ from .output import Output, reason
 from .runtime import DRAIN, Stop
 from .worker import Worker
 
-__all__ = ["announce", "serving", "stop_at_eof"]
+__all__ = ["Served", "announce", "serving", "stop_at_eof"]
+
+
+class Served(Protocol):
+    """What a command runs until it is asked to end: a node, or what is built on one."""
+
+    async def start(self) -> None:
+        """Listen."""
+
+    async def stop(self, drain: float | None = ...) -> None:
+        """Finish what was begun, in so many seconds, and close."""
 
 
 @contextlib.asynccontextmanager
-async def serving(node: Node[bytes], address: Address, stop: Stop, *, until_eof: bool) -> AsyncIterator[None]:
-    """Run a node that listens, from entering to leaving.
+async def serving(node: Served, address: Address, stop: Stop, *, until_eof: bool) -> AsyncIterator[None]:
+    """Run a node, or something like it, that listens, from entering to leaving.
 
     A stop drains it meanwhile: it takes no more messages and ends when those that it has are done, or after `DRAIN`
     seconds. Left before a stop it drains too, and refuses what nobody pulls any more.
@@ -61,7 +72,7 @@ async def serving(node: Node[bytes], address: Address, stop: Stop, *, until_eof:
         await node.stop(drain=DRAIN)
 
 
-async def _drain(node: Node[bytes], stop: Stop) -> None:
+async def _drain(node: Served, stop: Stop) -> None:
     await stop.wait()
     await node.stop(drain=DRAIN)
 

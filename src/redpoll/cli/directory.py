@@ -1,0 +1,114 @@
+"""`redpoll directory`: know who has which exchange and queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, NoReturn, TypeVar
+
+import typer
+
+from redpoll.address import Address
+from redpoll.wiring.directory import DEFAULT_LEASE, DEFAULT_PORT, Directory
+from redpoll.wiring.directory.settings import Settings, read_settings
+from redpoll.wiring.directory.tokens import read_token
+
+from . import runtime
+from .codes import ExitCode
+from .options import (
+    CaOption,
+    JsonOption,
+    PlainOption,
+    QuietOption,
+    TlsOption,
+    TokenFileOption,
+    UntilEofOption,
+    encryption_options,
+)
+from .output import Output, counted
+from .runtime import Stop
+from .serving import serving
+
+__all__ = ["directory"]
+
+ValueT = TypeVar("ValueT")
+
+#: Where it listens unless told otherwise.
+_HOST = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """What one run of the command has to do."""
+
+    directory: Directory
+    address: Address
+    lease: float
+    output: Output
+    until_eof: bool
+
+
+def directory(
+    host: Annotated[
+        str | None, typer.Option("--host", metavar="HOST", help=f"Where to listen; {_HOST} unless told otherwise.")
+    ] = None,
+    port: Annotated[
+        int | None,
+        typer.Option("--port", min=0, max=65_535, help=f"The port, 0 for any free one; {DEFAULT_PORT} otherwise."),
+    ] = None,
+    config: Annotated[
+        str | None, typer.Option("--config", metavar="FILE", help="Options and names that stay, in TOML.")
+    ] = None,
+    token_file: TokenFileOption = None,
+    lease: Annotated[
+        float | None,
+        typer.Option(
+            "--lease", metavar="SECONDS", help=f"How long who is gone keeps its names; {DEFAULT_LEASE:g} otherwise."
+        ),
+    ] = None,
+    until_eof: UntilEofOption = False,
+    tls: TlsOption = None,
+    ca: CaOption = None,
+    plain: PlainOption = False,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> NoReturn:
+    """Know who has which exchange and which queue, and where: messages themselves never come here.
+
+    It keeps nothing on disk: killed and started again it learns all from those who use it, which go on meanwhile.
+    What an option says goes before what the file says. Ctrl-C ends it with exit code 0.
+    """
+    output = Output(json=json, quiet=quiet)
+    said = Settings() if config is None else read_settings(config)
+    if tls is None and ca is None and not plain:
+        tls, ca, plain = said.tls, said.ca, bool(said.plain)
+    file = said.token_file if token_file is None else token_file
+    where = Address.of_host(_first(host, said.host, _HOST), _first(port, said.port, DEFAULT_PORT))
+    seconds = _first(lease, said.lease, DEFAULT_LEASE)
+    made = Directory(
+        str(where) if where.kind == "unix" else where.host,
+        where.port,
+        entries=said.entries,
+        token=None if file is None else read_token(file),
+        lease=seconds,
+        **encryption_options(plain=plain, tls=tls, ca=ca),
+    )
+    runtime.run(lambda stop: _serve(_Job(made, where, seconds, output, until_eof), stop), output)
+
+
+async def _serve(job: _Job, stop: Stop) -> ExitCode:
+    served = job.directory
+    async with serving(served, job.address, stop, until_eof=job.until_eof):
+        names = len(served.entries)
+        there = f", with {counted(names, 'name')} that {'stays' if names == 1 else 'stay'}" if names else ""
+        job.output.notice(f"listening on {served.address}{there}")
+        job.output.event("listening", {"address": str(served.address), "lease": job.lease, "names": names})
+        await served.serve_forever()
+        names = len(served.entries)
+    job.output.notice(f"{counted(names, 'name')} known at the end")
+    job.output.event("done", {"names": names})
+    return ExitCode.DONE
+
+
+def _first(*values: ValueT | None) -> ValueT:
+    """The first that is given; the last one always is."""
+    return next(value for value in values if value is not None)

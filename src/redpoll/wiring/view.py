@@ -1,0 +1,375 @@
+"""Who is wired to whom: a graph of what a directory lists and of what the owners of names say of themselves.
+
+What others say is taken for what it is: text of strangers, which is cut, and escaped wherever it is shown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from types import MappingProxyType
+from typing import Any, Final
+
+from redpoll.address import Address
+from redpoll.errors import ProtocolError, RedpollError
+from redpoll.message import Message
+from redpoll.node import Node
+from redpoll.wiring import words
+from redpoll.wiring.directory.entries import Entry
+
+__all__ = ["FORMATS", "Graph", "Item", "Pipe", "Process", "draw", "look"]
+
+#: What asks a wiring what it has.
+_DESCRIBE: Final = words.encode({"word": "describe"})
+
+#: Owners that are asked at a time.
+_AT_ONCE: Final = 16
+
+#: Characters of a text that somebody else wrote, and things of one kind that one owner is believed to have.
+_MAX_TEXT: Final = 300
+_MAX_THINGS: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """An exchange or a queue.
+
+    Attributes:
+        kind: "exchange" or "queue".
+        name: Its name.
+        scope: Who sees the name, as its owner says; "global" of one that only the directory knows of.
+        style: Of an exchange, how it hands messages out; None where that is not known.
+        listed: Whether the directory has it.
+    """
+
+    kind: str
+    name: str
+    scope: str
+    style: str | None
+    listed: bool
+
+
+@dataclass(slots=True)
+class Process:
+    """Somebody who has exchanges and queues.
+
+    Attributes:
+        address: Where it is reached; "" where nobody knows.
+        identity: Its node identity in hexadecimal; "" where nobody knows.
+        problem: Why it was not reached, or was not asked; "" where it answered.
+        items: What it has, exchanges first.
+    """
+
+    address: str
+    identity: str = ""
+    problem: str = ""
+    items: list[Item] = field(default_factory=list)
+
+    @property
+    def label(self) -> str:
+        """What it is called."""
+        return self.address or self.identity[:8] or "somebody"
+
+
+@dataclass(frozen=True, slots=True)
+class Pipe:
+    """A binding: from an exchange to a queue.
+
+    Attributes:
+        source: Which process has the exchange: its place in the graph.
+        exchange: The exchange's name.
+        target: Which process has the queue.
+        queue: The queue's name.
+        state: "up", "connecting" or "lost", as the exchange's owner says.
+        sent: Messages that went through it; None where that is not known.
+        dropped: Messages that were dropped for it; None where that is not known.
+    """
+
+    source: int
+    exchange: str
+    target: int
+    queue: str
+    state: str
+    sent: int | None
+    dropped: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Graph:
+    """Who is wired to whom.
+
+    Attributes:
+        processes: Who has exchanges and queues, those that the directory lists first, in the order of their addresses.
+        pipes: What binds these.
+    """
+
+    processes: list[Process]
+    pipes: list[Pipe]
+
+
+async def look(entries: Iterable[Entry], node: Node[Any], timeout: float | None) -> Graph:
+    """Ask every owner in a list what it has.
+
+    Args:
+        entries: What a directory lists.
+        node: What asks; it is running.
+        timeout: Seconds that each owner has to answer; None is no limit.
+
+    Returns:
+        The graph; an owner that does not answer is in it, with the reason.
+
+    Cancelling it asks nobody any more.
+    """
+    known = list(entries)
+    places = sorted({entry.address for entry in known}, key=str)
+    free = asyncio.Semaphore(_AT_ONCE)
+
+    async def ask(place: Address) -> Mapping[str, Any] | str:
+        async with free:
+            return await _described(node, place, timeout)
+
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(ask(place)) for place in places]
+    return draw(known, {place: task.result() for place, task in zip(places, asked, strict=True)})
+
+
+async def _described(node: Node[Any], place: Address, timeout: float | None) -> Mapping[str, Any] | str:
+    """What an owner says it has, or why it says nothing."""
+    try:
+        answer = await node.request(Message(_DESCRIBE, place, header=words.WORD), timeout=timeout, dial="once")
+        said = words.decode(answer.data)
+    except ProtocolError:
+        return "what it said cannot be read"
+    except RedpollError as error:
+        return str(error.__cause__ if isinstance(error.__cause__, RedpollError) else error)
+    return "it does not say what it has" if "error" in said else said
+
+
+def draw(entries: Iterable[Entry], said: Mapping[Address, Mapping[str, Any] | str]) -> Graph:
+    """Make the graph.
+
+    Args:
+        entries: What a directory lists.
+        said: By address: what is there, as a wiring describes itself, or why that is not known.
+    """
+    return _Drawing(entries, said).graph
+
+
+class _Drawing:
+    """A graph in the making."""
+
+    def __init__(self, entries: Iterable[Entry], said: Mapping[Address, Mapping[str, Any] | str]) -> None:
+        self.graph = Graph([], [])
+        self._by_address: dict[str, int] = {}
+        self._by_identity: dict[str, int] = {}
+        self._queues: dict[int, set[str]] = {}
+        listed: dict[str, dict[tuple[str, str], Entry]] = {}
+        for entry in sorted(entries, key=lambda each: each.key):
+            listed.setdefault(str(entry.address), {})[entry.key] = entry
+        for address in sorted(listed):
+            self._add(address, listed[address], said.get(Address.parse(address), "it was not asked"))
+        for place, answer in list(said.items()):
+            if isinstance(answer, Mapping) and str(place) in self._by_address:
+                self._bind(self._by_address[str(place)], answer)
+
+    def _add(self, address: str, listed: Mapping[tuple[str, str], Entry], answer: Mapping[str, Any] | str) -> None:
+        place = self._by_address[address] = len(self.graph.processes)
+        process = Process(address)
+        self.graph.processes.append(process)
+        described: dict[tuple[str, str], Item] = {}
+        if isinstance(answer, str):
+            process.problem = answer[:_MAX_TEXT]
+            process.identity = next((each.identity.hex() for each in listed.values() if each.identity is not None), "")
+        else:
+            process.identity = _text(answer.get("identity"))
+            for kind in ("exchange", "queue"):
+                for each in _records(answer.get(f"{kind}s")):
+                    key = kind, _text(each.get("name"))
+                    style = _text(each.get("style")) or None if kind == "exchange" else None
+                    described[key] = Item(*key, _text(each.get("scope")), style, key in listed)
+        for key, entry in listed.items():
+            described.setdefault(key, Item(*key, "global", entry.style, True))
+        process.items = sorted(described.values(), key=lambda each: (each.kind, each.name))
+        if process.identity:
+            self._by_identity.setdefault(process.identity, place)
+
+    def _bind(self, source: int, answer: Mapping[str, Any]) -> None:
+        for exchange in _records(answer.get("exchanges")):
+            for pipe in _records(exchange.get("pipes")):
+                target = self._process(source, pipe.get("peer"))
+                queues = pipe.get("queue", pipe.get("queues"))
+                for queue in queues[:_MAX_THINGS] if isinstance(queues, list | tuple) else [queues]:
+                    name = _text(queue)
+                    self._has_queue(target, name)
+                    bound = Pipe(
+                        source,
+                        _text(exchange.get("name")),
+                        target,
+                        name,
+                        _text(pipe.get("state")),
+                        _count(pipe.get("sent")),
+                        _count(pipe.get("dropped")),
+                    )
+                    self.graph.pipes.append(bound)
+
+    def _process(self, source: int, peer: Any) -> int:
+        """The place of whom a pipe leads to; nobody named is the owner of the exchange itself."""
+        if isinstance(peer, Mapping):
+            peer = peer.get("identity") or peer.get("address")
+        text = _text(peer)
+        if not text:
+            return source
+        place = self._by_identity.get(text, self._by_address.get(text))
+        if place is None:
+            place = len(self.graph.processes)
+            is_address = ":" in text
+            self.graph.processes.append(
+                Process(text if is_address else "", "" if is_address else text, "the directory does not list it")
+            )
+            (self._by_address if is_address else self._by_identity)[text] = place
+        return place
+
+    def _has_queue(self, place: int, name: str) -> None:
+        queues = self._queues.get(place)
+        process = self.graph.processes[place]
+        if queues is None:
+            queues = self._queues[place] = {each.name for each in process.items if each.kind == "queue"}
+        if name not in queues:
+            queues.add(name)
+            process.items.append(Item("queue", name, "", None, False))
+
+
+# What strangers wrote
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bytes):
+        return value.hex()[:_MAX_TEXT]
+    return value[:_MAX_TEXT] if isinstance(value, str) else ""
+
+
+def _count(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def _records(value: Any) -> list[Mapping[str, Any]]:
+    things = value[:_MAX_THINGS] if isinstance(value, list | tuple) else []
+    return [each for each in things if isinstance(each, Mapping)]
+
+
+# Ways to show it
+
+
+def _as_text(graph: Graph) -> str:
+    """A table: a line for each pipe, and for what has none."""
+    processes = graph.processes
+    leading: dict[tuple[int, str], list[Pipe]] = {}
+    for pipe in graph.pipes:
+        leading.setdefault((pipe.source, pipe.exchange), []).append(pipe)
+    bound = {(pipe.target, pipe.queue) for pipe in graph.pipes}
+    rows: list[tuple[str, ...]] = [("EXCHANGE", "STYLE", "OF", "QUEUE", "AT", "STATE", "SENT", "DROPPED")]
+    for place, process in enumerate(processes):
+        for item in process.items:
+            if item.kind == "exchange":
+                before = (item.name, item.style or "-", process.label)
+                pipes = leading.get((place, item.name), ())
+                rows += [(*before, *_row(pipe, processes[pipe.target])) for pipe in pipes]
+                if not pipes:
+                    rows.append((*before, *"-----"))
+            elif (place, item.name) not in bound:
+                rows.append((*"---", item.name, process.label, *"---"))
+    shown = [[_printable(cell) for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(*shown, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in shown]
+    lines += [
+        f"not reached: {_printable(process.label)}: {_printable(process.problem)}"
+        for process in processes
+        if process.problem
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _row(pipe: Pipe, target: Process) -> tuple[str, ...]:
+    return pipe.queue, target.label, pipe.state or "-", _number(pipe.sent), _number(pipe.dropped)
+
+
+def _as_dot(graph: Graph) -> str:
+    lines = ["digraph wiring {", "  rankdir=LR;"]
+    for place, process in enumerate(graph.processes):
+        dashed = ' style="dashed";' if process.problem else ""
+        lines.append(f"  subgraph cluster_{place} {{ label={_quoted(_title(process))};{dashed}")
+        for number, item in enumerate(process.items):
+            shape = "cds" if item.kind == "exchange" else "box"
+            style = f" ({item.style})" if item.style else ""
+            lines.append(f"    n{place}_{number} [shape={shape}, label={_quoted(item.name + style)}];")
+        lines.append("  }")
+    for pipe, source, target in _ends(graph):
+        line = "" if pipe.state == "up" else ", style=dashed"
+        lines.append(f"  {source} -> {target} [label={_quoted(_note(pipe))}{line}];")
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def _as_mermaid(graph: Graph) -> str:
+    lines = ["flowchart LR"]
+    for place, process in enumerate(graph.processes):
+        lines.append(f'  subgraph p{place}["{_entities(_title(process))}"]')
+        for number, item in enumerate(process.items):
+            style = f" ({item.style})" if item.style else ""
+            opened, closed = ("([", "])") if item.kind == "exchange" else ("[", "]")
+            lines.append(f'    n{place}_{number}{opened}"{_entities(item.name + style)}"{closed}')
+        lines.append("  end")
+    for pipe, source, target in _ends(graph):
+        arrow = "-->" if pipe.state == "up" else "-.->"
+        lines.append(f'  {source} {arrow}|"{_entities(_note(pipe))}"| {target}')
+    return "\n".join(lines) + "\n"
+
+
+def _as_json(graph: Graph) -> str:
+    return json.dumps(asdict(graph), indent=2) + "\n"
+
+
+FORMATS: Mapping[str, Callable[[Graph], str]] = MappingProxyType(
+    {"text": _as_text, "dot": _as_dot, "mermaid": _as_mermaid, "json": _as_json}
+)
+"""What turns a graph into text, by the name of the format."""
+
+
+def _ends(graph: Graph) -> Iterable[tuple[Pipe, str, str]]:
+    names = {
+        (place, item.kind, item.name): f"n{place}_{number}"
+        for place, process in enumerate(graph.processes)
+        for number, item in enumerate(process.items)
+    }
+    for pipe in graph.pipes:
+        source = names.get((pipe.source, "exchange", pipe.exchange))
+        target = names.get((pipe.target, "queue", pipe.queue))
+        if source is not None and target is not None:
+            yield pipe, source, target
+
+
+def _title(process: Process) -> str:
+    return f"{process.label} (not reached)" if process.problem else process.label
+
+
+def _note(pipe: Pipe) -> str:
+    counts: Sequence[tuple[int | None, str]] = ((pipe.sent, "sent"), (pipe.dropped, "dropped"))
+    told = [f"{number:,} {what}" for number, what in counts if number]
+    return ", ".join(([] if pipe.state == "up" else [pipe.state or "?"]) + told)
+
+
+def _number(value: int | None) -> str:
+    return "-" if value is None else f"{value:,}"
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else char.encode("unicode_escape").decode() for char in text)
+
+
+def _quoted(text: str) -> str:
+    return '"' + _printable(text).replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def _entities(text: str) -> str:
+    return "".join(f"#{ord(char)};" if char in '"#<>&;`\\|' else char for char in _printable(text))
