@@ -258,6 +258,12 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "answers over MQTT to strangers, while the broker takes none": [
             "nq/mqtt/test_mux.py::test_strangers_are_not_answered_without_end"
         ],
+        "messages of one exchange on their way from threads to the loop": [
+            "wiring/zmq/test_outbox.py::test_no_more_than_there_is_room_for",
+            "wiring/zmq/test_outbox.py::test_a_burst_is_bounded",
+        ],
+        "large ones among them": ["wiring/zmq/test_outbox.py::test_large_messages_are_bounded_by_their_bytes"],
+        "messages on their way from queues to threads": ["wiring/zmq/test_feeder.py::test_a_burst_at_a_time"],
     }
 )
 

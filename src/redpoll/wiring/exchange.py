@@ -188,6 +188,41 @@ class Exchange:
                     await self.send(data, timeout=timeout)
             count += len(chunk)
 
+    def send_some(self, messages: list[Any]) -> int:
+        """Send messages in order, as long as there is room: `send_nowait` for each, at the cost of a few.
+
+        Returns:
+            How many were sent; the others are for later.
+
+        Raises:
+            Closed: The exchange was deleted, or its wiring closed.
+            EncodeError: One is not bytes-like; those before it were sent.
+        """
+        done = 0
+        while done < len(messages):
+            staged = self._staged
+            chunk = messages[done : done + max(1, self._cap - len(staged))]
+            if (
+                len(staged) + len(chunk) <= self._cap
+                and set(map(type, chunk)) == {bytes}
+                and max(map(len, chunk)) < SMALL
+            ):
+                staged += chunk
+                done += len(chunk)
+                continue
+            for data in chunk:
+                if not self.send_nowait(data):
+                    return done
+                done += 1
+        return done
+
+    @property
+    def room(self) -> int:
+        """How many messages of no size can be sent before one has to wait, or is dropped; without an end of that, 2**62."""
+        if self._closed or (not self.pipes and self._style is Style.BALANCE):
+            return 0
+        return max(0, self._room()[0] - len(self._staged))
+
     async def flush(self) -> None:
         """Wait until everything that was sent so far was handed to the network, or to the queues of this process.
 

@@ -80,6 +80,7 @@ class Queue:
         self._arrived = arrived
         self._told = told
         self._delete = delete
+        self._watcher: Callable[[], object] | None = None
         self._received = 0
         self._gap_count = 0
         self._missing = 0
@@ -160,6 +161,28 @@ class Queue:
             if not more and not self._refill():
                 break
         return found
+
+    def receive_many_nowait(self, max: int = 1024) -> list[Any]:
+        """Take as many messages as are there, none if none is.
+
+        Args:
+            max: How many at most, from 1.
+
+        Raises:
+            Closed: As for `receive`.
+        """
+        found = list(islice(self._batch, max))
+        while len(found) < max:
+            if not length_hint(self._batch) and not self._refill():
+                break
+            found += islice(self._batch, max - len(found))
+        if not found:
+            self._check_open()
+        return found
+
+    def watch(self, arrived: Callable[[], object]) -> None:
+        """Have a function called, on the loop, when something has come, or the queue is closed; it must return soon."""
+        self._watcher = arrived
 
     def __aiter__(self) -> Messages:
         """Message after message, until the queue is deleted or its wiring closed. Cancelling a step loses none."""
@@ -314,6 +337,8 @@ class Queue:
         if self._waiters:
             self._wake()
         self._arrived(self)
+        if self._watcher is not None:
+            self._watcher()
 
     def close(self) -> None:
         """Nothing comes any more: who waits is told; what is here can still be taken."""
@@ -323,6 +348,8 @@ class Queue:
                 waiter.set_result(None)
         self._waiters.clear()
         self._arrived(self)
+        if self._watcher is not None:
+            self._watcher()
 
     def clear(self) -> None:
         """Drop what waits."""

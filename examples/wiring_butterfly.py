@@ -1,0 +1,67 @@
+"""A butterfly: work fans out to workers, who take it in turn, and their results come together again.
+
+The exchange WORK balances: each piece goes to one worker, and one who has enough is passed over. The workers' own exchanges
+lead to the queue RESULTS. A worker more is a process more, at any time; nobody else has to know.
+
+Prints:
+
+    the words have 79 letters, counted by 3 workers
+"""
+
+import asyncio
+import multiprocessing
+
+from redpoll import GLOBAL, LOCAL, Wiring
+from redpoll.wiring import Directory, Limits, Style
+
+WORKERS = 3
+TEXT = "name an exchange here and a queue there bind them and messages flow directly between processes".split()
+
+
+async def count(directory: str) -> None:
+    """Be a worker: count letters, until there is nothing more to count."""
+    async with Wiring(directory) as wiring:
+        # Few at a time, so that a slow worker does not hold what another could do.
+        words = await wiring.create_queue("MINE", scope=LOCAL, limits=Limits(messages=2))
+        found = await wiring.create_exchange("FOUND", scope=LOCAL)
+        await wiring.bind("FOUND", "RESULTS")
+        await wiring.bind("END", "MINE")
+        await wiring.bind("WORK", "MINE")
+        while word := await words.receive():
+            await found.send(len(word).to_bytes(4, "big") + wiring.identity)
+
+
+def work(directory: str) -> None:
+    """Run a worker in a process of its own."""
+    asyncio.run(count(directory))
+
+
+async def main() -> None:
+    """Hand the words out, and add up what comes back."""
+    async with Directory(port=0) as directory, Wiring(str(directory.address)) as wiring:
+        words = await wiring.create_exchange("WORK", scope=GLOBAL, style=Style.BALANCE)
+        end = await wiring.create_exchange("END", scope=GLOBAL)
+        results = await wiring.create_queue("RESULTS", scope=GLOBAL)
+
+        spawn = multiprocessing.get_context("spawn")
+        workers = [spawn.Process(target=work, args=(str(directory.address),)) for _ in range(WORKERS)]
+        for worker in workers:
+            worker.start()
+        while words.stats.pipes < WORKERS:
+            await asyncio.sleep(0.01)
+
+        for word in TEXT:
+            await words.send(word.encode())  # waits for a worker, and while all have enough
+        letters, identities = 0, set()
+        for _ in TEXT:
+            result = await results.receive()
+            letters += int.from_bytes(result[:4], "big")
+            identities.add(result[4:])
+        await end.send(b"")  # to all of them
+        for worker in workers:
+            await asyncio.to_thread(worker.join)
+        print(f"the words have {letters} letters, counted by {len(identities)} workers")
+
+
+if __name__ == "__main__":
+    asyncio.run(main())

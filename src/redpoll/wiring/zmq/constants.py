@@ -1,0 +1,121 @@
+"""The numbers that programs of the first ØMQ extension name, and what they are here."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from redpoll.errors import UsageError
+from redpoll.wiring.limits import NO_LIMIT as ENDLESS
+from redpoll.wiring.limits import Limits
+from redpoll.wiring.names import Scope, Style
+
+__all__ = [
+    "MESSAGE_DATA",
+    "MESSAGE_GAP",
+    "NO_LIMIT",
+    "NO_SWAP",
+    "SCOPE_GLOBAL",
+    "SCOPE_LOCAL",
+    "SCOPE_PROCESS",
+    "STYLE_DATA_DISTRIBUTION",
+    "STYLE_LOAD_BALANCING",
+    "check_swap",
+    "limits_of",
+    "scope_of",
+    "style_of",
+]
+
+SCOPE_LOCAL: Final = 1
+"""The name is known to the object that made it."""
+
+SCOPE_PROCESS: Final = 2
+"""The name is known to all objects of this process."""
+
+SCOPE_GLOBAL: Final = 3
+"""The name is known to all processes that use the same directory."""
+
+STYLE_DATA_DISTRIBUTION: Final = 1
+"""Every queue that is bound gets each message."""
+
+STYLE_LOAD_BALANCING: Final = 2
+"""One of the queues that are bound gets each message, in turn."""
+
+MESSAGE_DATA: Final = 1
+"""What `Zmq.receive` returned is a message."""
+
+MESSAGE_GAP: Final = 2
+"""What `Zmq.receive` returned stands in the place of messages that were lost."""
+
+NO_LIMIT: Final = -1
+"""For `hwm`: as many messages, and bytes, as there is memory for."""
+
+NO_SWAP: Final = 0
+"""For `swap`: nothing is written to disk; there is no other choice."""
+
+_SCOPES: Final = {SCOPE_LOCAL: Scope.LOCAL, SCOPE_PROCESS: Scope.PROCESS, SCOPE_GLOBAL: Scope.GLOBAL}
+_STYLES: Final = {STYLE_DATA_DISTRIBUTION: Style.DISTRIBUTE, STYLE_LOAD_BALANCING: Style.BALANCE}
+
+
+def scope_of(value: object) -> Scope:
+    """The scope that a constant means.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if isinstance(value, Scope):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value in _SCOPES:
+        return _SCOPES[value]
+    raise UsageError(f"there is no scope {value!r}", "SCOPE_LOCAL, SCOPE_PROCESS or SCOPE_GLOBAL")
+
+
+def style_of(value: object) -> Style:
+    """The style that a constant means.
+
+    Raises:
+        UsageError: It is none.
+    """
+    if isinstance(value, Style):
+        return value
+    if isinstance(value, int) and not isinstance(value, bool) and value in _STYLES:
+        return _STYLES[value]
+    raise UsageError(f"there is no style {value!r}", "STYLE_DATA_DISTRIBUTION or STYLE_LOAD_BALANCING")
+
+
+def limits_of(hwm: object, lwm: object) -> Limits:
+    """The limits of a queue by its marks.
+
+    Args:
+        hwm: Messages at which its senders stop; None is the default of `Limits`, `NO_LIMIT` none.
+        lwm: Messages at which they go on; None or `NO_LIMIT` leaves that to `Limits`.
+
+    Raises:
+        UsageError: They are no numbers of messages, or the lower mark is not below the higher one.
+    """
+    for name, mark in (("hwm", hwm), ("lwm", lwm)):
+        if mark is not None and (isinstance(mark, bool) or not isinstance(mark, int) or mark < NO_LIMIT):
+            raise UsageError(f"{name} is a number of messages, not {mark!r}", "NO_LIMIT is none")
+    default = Limits()
+    if hwm == NO_LIMIT:
+        return ENDLESS
+    high = default.most_messages if hwm is None else int(hwm)  # type: ignore[call-overload]  # checked
+    if lwm is None or lwm == NO_LIMIT:
+        return Limits(messages=high)
+    low = int(lwm)  # type: ignore[call-overload]  # as above
+    if not low < high:
+        raise UsageError(f"lwm={low} is not below hwm={high}", "senders stop at hwm and go on at lwm")
+    # A half more, so that it is the same number of messages when it is multiplied out.
+    return Limits(messages=high, resume=min(1.0, (high - low + 0.5) / high))
+
+
+def check_swap(value: object) -> None:
+    """Refuse to write to disk.
+
+    Raises:
+        UsageError: It is not `NO_SWAP`.
+    """
+    if value != NO_SWAP:
+        raise UsageError(
+            f"there is no swap, so {value!r} bytes of it cannot be had",
+            "NO_SWAP; a higher hwm keeps more in memory, and a sender that waits loses nothing",
+        )

@@ -1,0 +1,327 @@
+"""Where an object of the old module lives on the loop thread, apart from it, so that one that is dropped is noticed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from redpoll.blocking.loop_thread import LoopThread, enter, leave
+from redpoll.errors import Closed, NameTaken, UsageError
+from redpoll.wiring.names import Scope, check_name
+from redpoll.wiring.zmq.feeder import Feeder
+from redpoll.wiring.zmq.inbox import Inbox
+from redpoll.wiring.zmq.interfaces import NOWHERE, Place
+from redpoll.wiring.zmq.outbox import Outbox, as_bytes
+
+if TYPE_CHECKING:
+    from redpoll.blocking.handover import Handover
+    from redpoll.wiring.wiring import Wiring
+
+__all__ = ["AT_EXIT", "House", "Kind"]
+
+Kind = Literal["exchange", "queue"]
+
+#: Seconds that what was sent has to leave when a program ends, or drops an object, without closing it.
+AT_EXIT: Final = 2.0
+
+#: Ids of queues begin behind this: 0 is "nothing came".
+_FIRST: Final = {"exchange": 0, "queue": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """An exchange or a queue.
+
+    Attributes:
+        kind: Which.
+        name: Its name.
+        number: What programs know it by.
+        options: What it was made with.
+    """
+
+    kind: Kind
+    name: str
+    number: int
+    options: dict[str, Any]
+
+
+class House:
+    """The `Wiring` of one object, on the loop thread.
+
+    It is made when something needs it: the first name that others can see says where it listens, and names that are the
+    object's own may come before that.
+
+    Args:
+        make: Makes the `Wiring`, called on the loop.
+        label: Whose, for errors.
+        gaps: Whether messages have numbers of queues with them, and gaps between them.
+
+    Attributes:
+        inbox: What came for threads.
+        outboxes: What threads send, by the number of the exchange.
+        closed: Whether it is.
+    """
+
+    def __init__(self, make: Callable[[Place], Wiring], label: str, gaps: bool) -> None:
+        self._make = make
+        self._label = label
+        self.inbox = Inbox(self._want, self.check_blocking, label)
+        self.outboxes: dict[int, Outbox] = {}
+        self.closed = False
+        self._gaps = gaps
+        self._feeder = Feeder(self.inbox, gaps)
+        # Reentrant: a signal's handler may run while its thread is in here.
+        self._life = threading.RLock()
+        self._made: dict[tuple[Kind, str], _Made] = {}
+        #: Made before there was a `Wiring`.
+        self._planned: list[_Made] = []
+        self._thread: LoopThread | None = None
+        self._wiring: Wiring | None = None
+        self._place = NOWHERE
+        self._closing: asyncio.Event | None = None
+
+    # Life
+
+    def _started(self, place: Place = NOWHERE) -> Handover:
+        """Start the `Wiring`, if it has not been, at a place if one is given."""
+        if place == NOWHERE and self._wiring is not None and self._thread is not None:
+            # Without the lock: somebody may wait for a directory with it.
+            self.check_blocking()
+            return self._thread.handover
+        with self._life:
+            self.check_blocking()
+            if self._thread is None:
+                thread = enter(self)
+                self._thread = thread
+                try:
+                    thread.handover.run(self._start, place)
+                except BaseException:
+                    self._thread = None
+                    leave(thread, self)
+                    raise
+                self._place = place
+            elif place not in {self._place, NOWHERE, Place(self._place.host, 0)}:
+                raise UsageError(
+                    f"one object listens at one place: it does {_at(self._place)}, and not {_at(place)}",
+                    "give the interface to the object, or make the names that have one first",
+                )
+            return self._thread.handover
+
+    async def _start(self, place: Place) -> None:
+        wiring = self._make(place)
+        await wiring.start()
+        self._wiring = wiring
+        try:
+            for made in self._planned:
+                await self._create(made)
+            self._planned.clear()
+        except BaseException:
+            self._wiring = None
+            await wiring.close(linger=0)
+            raise
+
+    def close(self, linger: float) -> None:
+        """Take no more messages, give what was sent a time to leave, and close.
+
+        Args:
+            linger: Seconds for that.
+        """
+        thread = self._thread
+        if thread is None:
+            self.closed = True
+            self.inbox.close()
+            return
+        if thread.handover.forked:
+            return
+        thread.handover.check_blocking()
+        self.closed = True
+        try:
+            thread.handover.run(self._close, linger)
+        except Closed:  # by another thread, and its loop has ended
+            pass
+        finally:
+            self._move_out(thread)
+
+    async def _close(self, linger: float) -> None:
+        if self._closing is not None:
+            # By another thread: this one waits with it.
+            await self._closing.wait()
+            return
+        self._closing = asyncio.Event()
+        end = asyncio.get_running_loop().time() + linger
+        outboxes = list(self.outboxes.values())
+        try:
+            async with asyncio.timeout_at(end):
+                for outbox in outboxes:
+                    await outbox.sent()
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:  # Ctrl-C
+            end = 0
+            raise
+        finally:
+            for outbox in outboxes:
+                await outbox.close()
+            if self._wiring is not None:
+                await self._wiring.close(linger=max(0.0, end - asyncio.get_running_loop().time()))
+            self.inbox.close()
+            self._closing.set()
+
+    def _move_out(self, thread: LoopThread) -> None:
+        with self._life:
+            mine, self._thread = self._thread is not None, None
+        if mine:
+            leave(thread, self)
+
+    def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # Lodger's
+        """The program ends: what was sent has some time yet."""
+        self.close(AT_EXIT)
+
+    def inherit(self) -> None:
+        """This is a child of the process."""
+        self._life = threading.RLock()
+        self.inbox.inherit()
+        for outbox in self.outboxes.values():
+            outbox.inherit()
+        if self._wiring is not None:
+            self._wiring.inherit()
+
+    def abandon(self, name: str) -> None:
+        """Nobody refers to the object any more."""
+        thread = self._thread
+        if thread is None or self.closed or thread.handover.forked:
+            return
+        self.closed = True
+        closing = thread.handover.submit(self._close, AT_EXIT)
+        closing.add_done_callback(
+            lambda _: threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
+        )
+        # Last: where warnings are errors, this raises.
+        warnings.warn(f"{name} was dropped without being closed", ResourceWarning, stacklevel=3)
+
+    def check(self) -> None:
+        """Refuse use of what is closed, or belongs to another process.
+
+        Raises:
+            Closed: It is closed.
+            UsageError: This is a child of the process that it was made in.
+        """
+        thread = self._thread
+        if thread is not None and thread.handover.forked:
+            raise UsageError(
+                f"this {self._label} belongs to the process that forked this one", "make one of its own in the child"
+            )
+        if self.closed:
+            raise Closed(self._label)
+
+    def check_blocking(self) -> None:
+        """As `check`, and refuse to block the loop."""
+        self.check()
+        if self._thread is not None:
+            self._thread.handover.check_blocking()
+
+    def __repr__(self) -> str:
+        return f"<{self._label}>"
+
+    # Names
+
+    def create(self, kind: Kind, name: str, place: Place, options: dict[str, Any]) -> int:
+        """Make an exchange or a queue, or find the one that is there.
+
+        Returns:
+            Its number.
+
+        Raises:
+            NameTaken: One of that name is there, made otherwise; or another process has it.
+        """
+        with self._life:
+            self.check()
+            known = self._made.get((kind, name))
+            if known is not None:
+                if known.options != options:
+                    raise NameTaken(kind, name, f"this {self._label} has it, made differently")
+                return known.number
+            check_name(kind, name)
+            number = _FIRST[kind] + sum(each.kind == kind for each in self._made.values())
+            made = _Made(kind, name, number, options)
+            if self._thread is None and options["scope"] is Scope.LOCAL and place == NOWHERE:
+                self._planned.append(made)
+            else:
+                self._started(place).run(self._create, made)
+            self._made[kind, name] = made
+            return number
+
+    async def _create(self, made: _Made) -> None:
+        wiring, thread = self._wiring, self._thread
+        if wiring is None or thread is None:
+            raise Closed(self._label)
+        if made.kind == "exchange":
+            exchange = await wiring.create_exchange(made.name, **made.options)
+            self.outboxes[made.number] = Outbox(exchange, thread.handover)
+        else:
+            queue = await wiring.create_queue(made.name, gaps=self._gaps, **made.options)
+            self._feeder.add(made.number, queue)
+
+    def bind(self, exchange: str, queue: str, options: dict[str, Any]) -> None:
+        """See `Wires.bind`."""
+        self._started().run(self._bind, exchange, queue, options)
+
+    async def _bind(self, exchange: str, queue: str, options: dict[str, Any]) -> None:
+        if self._wiring is None:
+            raise Closed(self._label)
+        await self._wiring.bind(exchange, queue, **options)
+        # The exchange may have less room now, or more.
+        for outbox in self.outboxes.values():
+            outbox.forget_room()
+
+    # Messages
+
+    def send(self, number: object, data: Any, wait: bool = True) -> bool:
+        """Send a message that does not go by the shortest way; False if there is no room and it is not to wait."""
+        message = as_bytes(data)
+        self.check_blocking()
+        if self._planned:
+            self._started()
+        outbox = self.outboxes.get(number) if isinstance(number, int) else None
+        if outbox is None:
+            raise UsageError(f"there is no exchange {number!r}", "create_exchange returns its number")
+        if outbox.put(message):
+            return True
+        if wait:
+            outbox.send(message)
+            return True
+        return outbox.try_send(message)
+
+    def receive(self, timeout: float | None) -> Any:
+        """Wait for what is not there yet."""
+        self._started()
+        return self.inbox.wait(timeout)
+
+    def look(self) -> Any:
+        """What the loop has, and threads were not given yet; None if that is nothing."""
+        self._started().run(self._feeder.feed)
+        try:
+            for found in self.inbox.pop:
+                return found
+        except IndexError:
+            pass
+        return None
+
+    def mask(self, gaps: bool) -> None:
+        """Whether to give gaps as well."""
+        self.check()
+        self._feeder.gaps = gaps
+
+    def _want(self) -> None:
+        """A thread waits."""
+        if self._thread is None:
+            raise Closed(self._label)
+        self._thread.handover.post(self._feeder.want)
+
+
+def _at(place: Place) -> str:
+    return f"at {place.host or 'the default'}, port {place.port or 'any'}"

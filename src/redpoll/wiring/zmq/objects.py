@@ -1,0 +1,189 @@
+"""The two classes of the old module: `ZMQ` of its first versions, `Zmq` of its last ones."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final, TypedDict, Unpack
+
+from redpoll.errors import UsageError
+from redpoll.wiring.zmq.constants import MESSAGE_DATA, MESSAGE_GAP, STYLE_LOAD_BALANCING
+from redpoll.wiring.zmq.keywords import UNSET, Names
+from redpoll.wiring.zmq.outbox import LARGE, Data
+from redpoll.wiring.zmq.wires import Wires
+
+if TYPE_CHECKING:
+    from redpoll.wiring.gap import Gap
+
+__all__ = ["ZMQ", "Zmq"]
+
+#: What `Zmq.receive` returns when nothing came.
+_NOTHING: Final = (0, b"", 0)
+
+_NOTIFICATIONS: Final = (MESSAGE_DATA, MESSAGE_GAP, MESSAGE_DATA | MESSAGE_GAP)
+
+_SEND: Final = Names("send", "exchange_id", "msg", exchange="exchange_id", py_message="msg")
+_LATER_SEND: Final = Names("send", "exchange", "py_message", "block", exchange_id="exchange", msg="py_message")
+
+
+class _EarlierNames(TypedDict, total=False):
+    exchange_id: int
+    msg: Data
+
+
+class _LaterNames(TypedDict, total=False):
+    exchange: int
+    py_message: Data
+
+
+class ZMQ(Wires):
+    """The class of the first versions, with `send` and `receive` of bytes; exchanges distribute.
+
+    For its arguments, and for `create_exchange`, `create_queue`, `bind` and `close`, see `Wires`.
+    """
+
+    def send(
+        self,
+        exchange_id: int = UNSET,
+        msg: Data = UNSET,
+        **other: Unpack[_LaterNames],
+    ) -> None:
+        """Send a message to an exchange; waits while a queue that is bound to it has no room.
+
+        Args:
+            exchange_id: What `create_exchange` returned.
+            msg: The message, which is copied unless it is `bytes`.
+            **other: `exchange` for `exchange_id`, `py_message` for `msg`.
+
+        It is handed over when this returns, and leaves with others; with no queue bound it is dropped, unless the exchange
+        balances: then it waits for one. Ctrl-C ends the waiting, and the message was not sent.
+
+        Raises:
+            Closed: It is closed.
+            UsageError: There is no such exchange, or it is no message.
+        """
+        outbox = self._outboxes.get(exchange_id)
+        if outbox is None or type(msg) is not bytes or len(msg) > LARGE or other or len(outbox.waiting) >= outbox.room:
+            exchange_id, msg = _SEND.read(other, exchange_id=exchange_id, msg=msg)
+            self._house.send(exchange_id, msg)
+            return
+        try:
+            outbox.waiting.append(msg)
+            if not outbox.woken:
+                outbox.wake()
+        except BaseException:  # Ctrl-C, maybe before it was woken
+            outbox.wake()
+            raise
+
+    def receive(self, *, timeout: float | None = None) -> bytes:
+        """Wait for the next message: of all queues of this object, in turn.
+
+        Args:
+            timeout: Seconds; None (default) is no limit.
+
+        Any number of threads may wait; each message goes to one of them. Ctrl-C ends the waiting, and loses no message.
+
+        Raises:
+            TimeoutError: None came in time.
+            Closed: It is closed.
+        """
+        try:
+            for message in self._pop:
+                return message  # type: ignore[no-any-return]  # what the loop gave
+        except IndexError:
+            pass
+        return self._house.receive(timeout)  # type: ignore[no-any-return]  # as above
+
+
+class Zmq(Wires):
+    """The class of the last versions: exchanges balance, and messages say of which queue they are.
+
+    For its arguments, and for `create_exchange`, `create_queue`, `bind` and `close`, see `Wires`.
+    """
+
+    _style = STYLE_LOAD_BALANCING
+    _gaps = True
+
+    def send(
+        self,
+        exchange: int = UNSET,
+        py_message: Data = UNSET,
+        block: bool | int = True,
+        **other: Unpack[_EarlierNames],
+    ) -> int:
+        """Send a message to an exchange.
+
+        Args:
+            exchange: What `create_exchange` returned.
+            py_message: The message, which is copied unless it is `bytes`.
+            block: Whether to wait for room (default), and for a queue if the exchange balances.
+            **other: `exchange_id` for `exchange`, `msg` for `py_message`.
+
+        Returns:
+            1; or 0 if there was no room, without `block`: it was not sent.
+
+        Otherwise as `ZMQ.send`.
+
+        Raises:
+            Closed: It is closed.
+            UsageError: There is no such exchange, or it is no message.
+        """
+        outbox = self._outboxes.get(exchange)
+        if (
+            outbox is None
+            or type(py_message) is not bytes
+            or len(py_message) > LARGE
+            or other
+            or len(outbox.waiting) >= outbox.room
+        ):
+            exchange, py_message = _LATER_SEND.read(other, exchange=exchange, py_message=py_message)
+            return 1 if self._house.send(exchange, py_message, wait=bool(block)) else 0
+        try:
+            outbox.waiting.append(py_message)
+            if not outbox.woken:
+                outbox.wake()
+        except BaseException:  # Ctrl-C, maybe before it was woken
+            outbox.wake()
+            raise
+        return 1
+
+    def receive(self, block: bool | int = True, *, timeout: float | None = None) -> tuple[int, bytes | Gap, int]:
+        """Take the next message: of all queues of this object, in turn.
+
+        Args:
+            block: Whether to wait for one (default).
+            timeout: Seconds to wait; None (default) is no limit.
+
+        Returns:
+            The number of the queue, the message, and `MESSAGE_DATA`. Where messages are missing, if `mask` asked for it: the
+            number of the queue, a `redpoll.wiring.Gap`, which says of which exchange and how many, and `MESSAGE_GAP`. If
+            nothing is there, without `block`: 0, b"" and 0.
+
+        Otherwise as `ZMQ.receive`.
+
+        Raises:
+            TimeoutError: None came in time.
+            Closed: It is closed.
+        """
+        try:
+            for found in self._pop:
+                return found  # type: ignore[no-any-return]  # what the loop gave
+        except IndexError:
+            pass
+        if block:
+            return self._house.receive(timeout)  # type: ignore[no-any-return]  # as above
+        found = self._house.look()
+        return _NOTHING if found is None else found
+
+    def mask(self, notifications: int) -> None:
+        """Say what `receive` is to return.
+
+        Args:
+            notifications: `MESSAGE_DATA`, which it always does, or that and `MESSAGE_GAP` (``MESSAGE_DATA | MESSAGE_GAP``).
+
+        Raises:
+            UsageError: It is neither.
+        """
+        if notifications not in _NOTIFICATIONS or isinstance(notifications, bool):
+            raise UsageError(
+                f"there are no notifications {notifications!r}", "MESSAGE_DATA, or MESSAGE_DATA | MESSAGE_GAP"
+            )
+        self._house.mask(bool(notifications & MESSAGE_GAP))

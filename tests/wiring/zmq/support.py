@@ -1,0 +1,55 @@
+"""What the tests of the old module share: a directory on the loop thread, and objects that are closed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+from redpoll.blocking.loop_thread import enter, leave
+from redpoll.wiring.directory import Directory
+from redpoll.wiring import zmq as pyzmq
+from redpoll.wiring.zmq import Wires
+
+__all__ = ["Lodger", "bound", "directory", "pair", "waits"]
+
+
+class Lodger:
+    """Keeps the loop thread running."""
+
+    def stop(self, drain: float | None = 0) -> None:
+        """Nothing runs."""
+
+    def inherit(self) -> None:
+        """Nothing is open."""
+
+
+@contextlib.contextmanager
+def directory(**options: Any) -> Iterator[str]:
+    """Run a directory, for as long as a block; its address."""
+    lodger = Lodger()
+    thread = enter(lodger)
+    try:
+        running: Directory = thread.handover.run(lambda: Directory(**{"port": 0, **options}))
+        thread.handover.run(running.start)
+        try:
+            yield str(running.address)
+        finally:
+            thread.handover.run(running.stop)
+    finally:
+        leave(thread, lodger)
+
+
+@contextlib.contextmanager
+def pair(**options: Any) -> Iterator[tuple[pyzmq.ZMQ, int]]:
+    """An object whose exchange is bound to its queue, and the exchange's number."""
+    with pyzmq.ZMQ() as zmq:
+        number = zmq.create_exchange("E", **options)
+        zmq.create_queue("Q")
+        zmq.bind("E", "Q")
+        yield zmq, number
+
+
+def waits(zmq: Wires, count: int = 1) -> bool:
+    """Whether so many threads wait for a message."""
+    return len(zmq._house.inbox._waiting) == count

@@ -1,0 +1,99 @@
+"""Where an object lives: started when it is needed, what was planned before, closing by several threads."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from redpoll import Closed
+from redpoll.blocking import loop_thread
+from redpoll.wiring import zmq as pyzmq
+from redpoll.wiring.zmq.house import House
+from redpoll.wiring.zmq.interfaces import NOWHERE, Place
+from tests.blocking.support import PATIENCE, in_thread, interrupting, until
+from tests.wiring.zmq.support import pair, waits
+
+
+def test_nothing_is_opened_before_it_is_needed() -> None:
+    """Names of its own need no loop; binding them does."""
+    with pyzmq.ZMQ() as zmq:
+        zmq.create_exchange("E")
+        zmq.create_queue("Q")
+        assert loop_thread._shared is None
+        zmq.bind("E", "Q")
+        assert loop_thread._shared is not None
+
+
+def test_sending_needs_it() -> None:
+    """An exchange that was made before is there when something is sent to it, or received."""
+    with pyzmq.ZMQ() as zmq:
+        zmq.send(zmq.create_exchange("E"), b"dropped")
+        assert loop_thread._shared is not None
+    with pyzmq.ZMQ() as zmq:
+        zmq.create_queue("Q")
+        with pytest.raises(TimeoutError):
+            zmq.receive(timeout=0)
+
+
+def test_where_it_is_made() -> None:
+    """The place that the first name gives reaches whoever makes the wiring, once."""
+    places: list[Place] = []
+
+    class Stop(Exception):
+        """Goes no further."""
+
+    def make(place: Place) -> None:
+        places.append(place)
+        raise Stop
+
+    house = House(make, "object", gaps=False)  # type: ignore[arg-type]
+    options = {"scope": pyzmq.constants.scope_of(pyzmq.SCOPE_PROCESS)}  # type: ignore[attr-defined]
+    for place in (Place("127.0.0.1", 99), NOWHERE):
+        with pytest.raises(Stop):
+            house.create("queue", "Q", place, options)
+    assert places == [Place("127.0.0.1", 99), NOWHERE]
+    house.close(0)
+
+
+def test_closing_by_two() -> None:
+    """Who closes what another thread is closing waits until it is closed."""
+    zmq = pyzmq.Zmq()
+    exchange = zmq.create_exchange("E")
+    sending = in_thread(zmq.send, exchange, b"waits for a queue")
+    until(lambda: zmq._house.outboxes, "the exchange")
+    start = threading.Barrier(2)
+
+    def close() -> None:
+        start.wait(PATIENCE)
+        zmq.close(0.1)
+
+    for each in [in_thread(close), in_thread(close)]:
+        each.result(PATIENCE)
+    assert loop_thread._shared is None
+    with pytest.raises(Closed):
+        sending.result(PATIENCE)
+
+
+def test_interrupted_closing() -> None:
+    """Ctrl-C ends the waiting for what was sent; it is closed when that comes out."""
+    zmq = pyzmq.Zmq()
+    exchange = zmq.create_exchange("E")
+    sending = in_thread(zmq.send, exchange, b"waits for a queue")
+    until(lambda: zmq._house.outboxes, "the exchange")
+    with pytest.raises(KeyboardInterrupt), interrupting(lambda: zmq._house._closing is not None):
+        zmq.close(3600)
+    assert loop_thread._shared is None
+    with pytest.raises(Closed):
+        sending.result(PATIENCE)
+
+
+def test_others_go_on() -> None:
+    """Closing one object leaves the others as they are."""
+    with pair() as (zmq, exchange):
+        receiving = in_thread(zmq.receive)
+        until(lambda: waits(zmq), "a thread that waits")
+        with pair():
+            pass
+        zmq.send(exchange, b"x")
+        assert receiving.result(PATIENCE) == b"x"
