@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,8 +15,9 @@ from redpoll.errors import UsageError
 
 def make(directory: str = "127.0.0.1", **options: Any) -> Role:
     """A role with all options at rest."""
-    given = {"wait": 60.0, "json": False, "quiet": False, "until_eof": False, "tls": None, "ca": None, "plain": False}
-    return Role.of(directory, **{**given, **options})
+    nothing = dict.fromkeys(("token_file", "tls", "ca"))
+    off = dict.fromkeys(("json", "quiet", "until_eof", "plain"), False)
+    return Role.of(directory, **{"wait": 60.0, **nothing, **off, **options})
 
 
 @pytest.mark.parametrize(
@@ -35,6 +37,14 @@ def test_what_is_no_address_is_usage() -> None:
         make().wiring("http://127.0.0.1")
     with pytest.raises(UsageError, match="--plain"):
         make(plain=True, tls="node.pem")
+
+
+def test_a_directory_may_ask_for_a_token(tmp_path: Path) -> None:
+    """The token is read from a file, which has to be there."""
+    (tmp_path / "token").write_text("secret")
+    assert make(token_file=str(tmp_path / "token")).options["token"] in {"secret", b"secret"}
+    with pytest.raises(UsageError, match="nowhere"):
+        make(token_file=str(tmp_path / "nowhere"))
 
 
 def test_work_that_ends_is_done() -> None:

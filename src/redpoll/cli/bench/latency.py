@@ -11,7 +11,15 @@ import typer
 from rich.console import Console
 
 from redpoll import GLOBAL
-from redpoll.cli.options import CaOption, JsonOption, PlainOption, QuietOption, TlsOption, UntilEofOption
+from redpoll.cli.options import (
+    CaOption,
+    JsonOption,
+    PlainOption,
+    QuietOption,
+    TlsOption,
+    TokenFileOption,
+    UntilEofOption,
+)
 from redpoll.cli.report import title
 
 from . import seed
@@ -65,6 +73,7 @@ def lat_remote(
     size: SizeArgument,
     roundtrips: CountArgument,
     wait: WaitOption = 60.0,
+    token_file: TokenFileOption = None,
     until_eof: UntilEofOption = False,
     tls: TlsOption = None,
     ca: CaOption = None,
@@ -73,7 +82,9 @@ def lat_remote(
     json: JsonOption = False,
 ) -> NoReturn:
     """Send back what comes: own a global exchange and a global queue."""
-    role = Role.of(host, wait=wait, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain)
+    role = Role.of(
+        host, wait=wait, token_file=token_file, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain
+    )
     play(role, lambda progress: _send_back(role, (in_interface, out_interface), size, roundtrips, progress))
 
 
@@ -100,6 +111,7 @@ def lat_local(
     size: SizeArgument,
     roundtrips: CountArgument,
     wait: WaitOption = 60.0,
+    token_file: TokenFileOption = None,
     until_eof: UntilEofOption = False,
     tls: TlsOption = None,
     ca: CaOption = None,
@@ -108,7 +120,9 @@ def lat_local(
     json: JsonOption = False,
 ) -> NoReturn:
     """Send, wait until it comes back, and print how long that took: one way and there and back."""
-    role = Role.of(host, wait=wait, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain)
+    role = Role.of(
+        host, wait=wait, token_file=token_file, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain
+    )
     play(role, lambda progress: _measure(role, size, roundtrips, progress))
 
 

@@ -18,6 +18,7 @@ from redpoll.cli.runtime import Stop
 from redpoll.cli.serving import stop_at_eof
 from redpoll.errors import RedpollError
 from redpoll.wiring import Wiring
+from redpoll.wiring.directory.tokens import read_token
 from redpoll.wiring.zmq.interfaces import ANYWHERE, directory_at, place_of
 
 __all__ = [
@@ -109,14 +110,14 @@ class Role:
         wait: Seconds that the other program's names may take to appear, and that it may be still.
         output: Where results go.
         until_eof: Whether the end of standard input ends it.
-        encryption: Options of encryption, as a node has them.
+        options: Of its wirings: encryption, and the directory's token.
     """
 
     directory: Address
     wait: float
     output: Output
     until_eof: bool
-    encryption: dict[str, Any]
+    options: dict[str, Any]
 
     @classmethod
     def of(
@@ -124,6 +125,7 @@ class Role:
         directory: str,
         *,
         wait: float,
+        token_file: str | None,
         json: bool,
         quiet: bool,
         until_eof: bool,
@@ -139,8 +141,9 @@ class Role:
         found = directory_at(directory)
         if found is None:  # it is text, so it says where
             raise TypeError(directory)
-        encryption = encryption_options(plain=plain, tls=tls, ca=ca)
-        return cls(found, wait, Output(json=json, quiet=quiet), until_eof, encryption)
+        token = None if token_file is None else read_token(token_file)
+        options = {"token": token, **encryption_options(plain=plain, tls=tls, ca=ca)}
+        return cls(found, wait, Output(json=json, quiet=quiet), until_eof, options)
 
     def wiring(self, interface: str | None = None) -> Wiring:
         """Return a wiring that is not started: it listens at an interface, or where the directory leaves it to.
@@ -150,7 +153,7 @@ class Role:
         """
         place = place_of(interface)
         host = place.host or ("127.0.0.1" if self.directory.is_loopback else ANYWHERE)
-        return Wiring(self.directory, host=host, port=place.port, **self.encryption)
+        return Wiring(self.directory, host=host, port=place.port, **self.options)
 
     def ready(self, **objects: tuple[str, Wiring]) -> None:
         """Tell what the other program will find: each object's name, and the wiring that has it, by its kind."""

@@ -10,7 +10,15 @@ import typer
 from rich.console import Console
 
 from redpoll import GLOBAL
-from redpoll.cli.options import CaOption, JsonOption, PlainOption, QuietOption, TlsOption, UntilEofOption
+from redpoll.cli.options import (
+    CaOption,
+    JsonOption,
+    PlainOption,
+    QuietOption,
+    TlsOption,
+    TokenFileOption,
+    UntilEofOption,
+)
 from redpoll.cli.report import title
 
 from . import seed
@@ -60,6 +68,7 @@ def thr_local(
     size: SizeArgument,
     count: CountArgument,
     wait: WaitOption = 60.0,
+    token_file: TokenFileOption = None,
     until_eof: UntilEofOption = False,
     tls: TlsOption = None,
     ca: CaOption = None,
@@ -68,7 +77,9 @@ def thr_local(
     json: JsonOption = False,
 ) -> NoReturn:
     """Receive in a global queue, and print how fast: time begins with the first message."""
-    role = Role.of(host, wait=wait, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain)
+    role = Role.of(
+        host, wait=wait, token_file=token_file, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain
+    )
     play(role, lambda progress: _receive(role, interface, size, count, progress))
 
 
@@ -99,6 +110,7 @@ def thr_remote(
     size: SizeArgument,
     count: CountArgument,
     wait: WaitOption = 60.0,
+    token_file: TokenFileOption = None,
     until_eof: UntilEofOption = False,
     tls: TlsOption = None,
     ca: CaOption = None,
@@ -107,7 +119,9 @@ def thr_remote(
     json: JsonOption = False,
 ) -> NoReturn:
     """Send as fast as it goes."""
-    role = Role.of(host, wait=wait, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain)
+    role = Role.of(
+        host, wait=wait, token_file=token_file, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain
+    )
     play(role, lambda progress: _send(role, size, count, progress))
 
 
