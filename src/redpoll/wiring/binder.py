@@ -6,7 +6,7 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from redpoll.errors import Closed, PeerLost, RedpollError, UnknownName, WiringError
 from redpoll.wiring.binding import Binding
@@ -25,6 +25,8 @@ LAST_PAUSE = 5.0
 #: Seconds that the other end has to answer.
 _PATIENCE = 10.0
 
+Kind = Literal["exchange", "queue"]
+
 
 class _Kept(NamedTuple):
     join: Join | None
@@ -38,14 +40,14 @@ class Binder:
     Args:
         board: The wiring's.
         find: Finds the trunk to who has a name, given "exchange" or "queue" and the name; raises `UnknownName`.
-        watch: Has a function called when the owner of a name changes, and returns what ends that; None: it cannot be told.
+        watch: Has a function called when somebody else has a name, with its identity if that is known; returns what ends that.
     """
 
     def __init__(
         self,
         board: Board,
-        find: Callable[[str, str], Awaitable[Trunk]],
-        watch: Callable[[str, str, Callable[[], object]], Callable[[], object]],
+        find: Callable[[Kind, str], Awaitable[Trunk]],
+        watch: Callable[[Kind, str, Callable[[bytes | None], object]], Callable[[], object]],
     ) -> None:
         self._board = board
         self._find = find
@@ -79,8 +81,8 @@ class Binder:
         binding = self.bindings.get(key)
         if binding is None:
             binding = self.bindings[key] = Binding(exchange, queue, self.unbind)
-            for kind, name in (("exchange", exchange), ("queue", queue)):
-                binding.watches.append(self._watch(kind, name, binding.kicked.set))
+            binding.watches.append(self._watch("exchange", exchange, partial(self._moved, binding, "exchange")))
+            binding.watches.append(self._watch("queue", queue, partial(self._moved, binding, "queue")))
         binding.holders.add(holder)
         try:
             await self._first(binding, wait, patience)
@@ -112,6 +114,22 @@ class Binder:
             if isinstance(trouble, UnknownName):
                 raise UnknownName(trouble.kind, trouble.name, wait or 0.0) from None
             raise trouble from None
+
+    def _moved(self, binding: Binding, kind: Kind, identity: bytes | None) -> None:
+        """Somebody has a name that a binding is about."""
+        binding.kicked.set()
+        trunk = binding.trunk
+        about = "queue" if binding.join is not None else "exchange"
+        if trunk is not None and identity is not None and kind == about and trunk is not self._board.local:
+            if trunk.identity != identity and not trunk.sees_process:
+                # Whoever had it may still be there, and has it no more.
+                self._down(binding, trunk, UnknownName(kind, getattr(binding, kind)))
+
+    def kick(self, kind: Kind, name: str) -> None:
+        """This wiring has a name now."""
+        for binding in self.bindings.values():
+            if getattr(binding, kind) == name:
+                binding.kicked.set()
 
     async def unbind(self, binding: Binding) -> None:
         """End a binding of this wiring."""

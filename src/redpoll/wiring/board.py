@@ -66,6 +66,10 @@ class Board:
         #: Pipes that end here, by run and number; those that are lost and kept among them.
         self._ports: dict[tuple[bytes, int], Port] = {}
         self.closed = False
+        #: What works for others.
+        self.tasks: set[asyncio.Task[None]] = set()
+        #: Where others can reach this wiring, as text; None: nobody can.
+        self.address: str | None = None
         #: Called when the other end of a trunk is gone, and whether that is for good.
         self.lost: Callable[[Trunk, RedpollError, bool], object] = _nothing
         #: Called when the other end of a pipe took an exchange, or a queue, away.
@@ -440,6 +444,15 @@ class Board:
                 del self._ports[key]
                 self._forget(port)
 
+    def describe(self) -> dict[str, Any]:
+        """What there is, as plain data."""
+        return {
+            "identity": self.identity,
+            "address": self.address,
+            "exchanges": [_exchange(each) for each in self.exchanges.values()],
+            "queues": [_queue(each) for each in self.queues.values()],
+        }
+
     def close(self) -> None:
         """Have nothing any more."""
         self.closed = True
@@ -463,6 +476,36 @@ def _window(answer: Answer) -> Limits:
             raise ProtocolError(f"no room for {value!r} {name}")
         found.append(value)
     return Limits(*found)
+
+
+def _exchange(exchange: Exchange) -> dict[str, Any]:
+    stats = exchange.stats
+    pipes = [
+        {
+            "queue": queue,
+            "peer": None if pipe.trunk is None else pipe.trunk.place,
+            "state": "up" if join.up else "lost",
+            "sent": pipe.outlet.sent,
+            "waiting": pipe.outlet.waiting,
+            "dropped": pipe.outlet.dropped,
+        }
+        for pipe in exchange.pipes
+        for queue, join in pipe.joins.items()
+    ]
+    return {
+        "name": exchange.name,
+        "scope": exchange.scope.value,
+        "style": exchange.style.value,
+        "sent": stats.sent,
+        "dropped": stats.dropped,
+        "unbound": stats.unbound,
+        "waiting": stats.waiting,
+        "pipes": pipes,
+    }
+
+
+def _queue(queue: Queue) -> dict[str, Any]:
+    return {"name": queue.name, "scope": queue.scope.value, **queue.stats._asdict()}
 
 
 def _nothing(*_: object) -> None:

@@ -141,6 +141,10 @@ class Inlet:
         """Whether the other end may send so many messages more."""
         return self._here + count <= self.limits.most_messages
 
+    def refuse(self, count: int) -> None:
+        """So many came though there was no room: they are missing once more comes."""
+        self.overrun += count
+
     def arrived(self, first: int, said: int, messages: list[bytes], size: int) -> None:
         """Messages came, or none: then it is only said that nothing before `first` comes any more.
 
@@ -163,7 +167,7 @@ class Inlet:
             self.said = said
         count = len(messages)
         if not self.admits(count):
-            self.overrun += count
+            self.refuse(count)
             return
         if first > expected:
             self.miss(first)

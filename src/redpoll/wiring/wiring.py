@@ -3,27 +3,46 @@
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self
 
 from redpoll.address import Address
 from redpoll.config import Config
-from redpoll.errors import Closed, RedpollError, ScopeError, UnknownName, UsageError
+from redpoll.errors import Closed, DirectoryUnavailable, RedpollError, ScopeError, UnknownName, UsageError
 from redpoll.node.sending import UNSET, Unset, check_seconds
 from redpoll.wiring.binder import Binder
 from redpoll.wiring.binding import Binding
 from redpoll.wiring.board import Board
+from redpoll.wiring.directory.client import DirectoryClient
 from redpoll.wiring.events import WiringEvents
 from redpoll.wiring.exchange import Exchange, check_style
 from redpoll.wiring.gap import Gap
 from redpoll.wiring.limits import Limits
 from redpoll.wiring.names import LOCAL, AtLimit, Scope, Style, check_name
+from redpoll.wiring.net import Net, config_of
+from redpoll.wiring.process import Neighbour
 from redpoll.wiring.queue import Queue
+from redpoll.wiring.reach import WILDCARDS as _WILDCARDS
+from redpoll.wiring.reach import advertised as _advertised
+from redpoll.wiring.reach import check_reach
 from redpoll.wiring.trunk import Trunk
 
 __all__ = ["Wiring"]
 
 _NO_LIMITS = Limits()
+
+_DEFAULTS = MappingProxyType({"host": "127.0.0.1", "port": 0, "tls": None, "encryption": "auto", "resume": None})
+
+#: Seconds that one question to the directory has, and the making of one link.
+_LOOKUP = 5.0
+_CONNECT = 5.0
+
+#: Seconds that the node has for what it was given last.
+_GOODBYE = 1.0
 
 
 class Wiring:
@@ -63,42 +82,95 @@ class Wiring:
     ) -> None:
         if bind_timeout is not None:
             check_seconds(bind_timeout, "bind_timeout")
-        self._directory_address = None if directory is None else Address.parse(directory)
         self._bind_timeout = bind_timeout
+        given = {"host": host, "port": port, "tls": tls, "encryption": encryption, "resume": resume}
+        base = Config(port=0) if config is None else config
+        # What was not given is the Config's.
+        options = {name: value for name, value in given.items() if value != _DEFAULTS[name] or config is None}
+        self._config = config_of(base.replace(port=base.port or 0), options)
+        self._advertise = None if advertise is None else _advertised(advertise)
         self._events = WiringEvents()
         self._state: Literal["new", "running", "closing", "closed"] = "new"
+        self._net = Net(self._config)
+        self._directory: DirectoryClient | None = None
+        if directory is not None:
+            self._directory = DirectoryClient(
+                directory,
+                token=token,
+                tls=self._config.tls,
+                encryption=self._config.encryption,
+                owner_identity=self._net.node.identity,
+            )
+            self._directory.lost = partial(self._events.tell, "directory_lost")
+            self._directory.back = partial(self._events.tell, "directory_back")
         self._board: Board
         self._binder: Binder
+        self._neighbour: Neighbour
 
     # Life
 
     async def start(self) -> None:
-        """Be there."""
+        """Listen, and begin to dial the directory; does not wait for that.
+
+        Raises:
+            ConfigError: It cannot listen where it should; or only this machine could reach it there, and the directory is on
+                another one.
+            UsageError: It was started before.
+        """
         if self._state != "new":
             raise UsageError(f"this wiring is {self._state}: a wiring is started once")
-        self._board = Board(b"\0" * 16, self._events)
+        self._state = "closed"
+        net = self._net
+        net.board = self._board = Board(net.node.identity, self._events)
+        await net.start()
+        try:
+            check_reach(
+                self._config.hosts, self._advertise, None if self._directory is None else self._directory.address
+            )
+            if self._directory is not None:
+                await self._directory.start()
+        except BaseException:
+            await net.stop(0)
+            raise
+        self._board.address = str(self._advertised_address() or net.node.address)
+        self._neighbour = Neighbour(self._board)
         self._binder = Binder(self._board, self._find, self._watch)
         self._state = "running"
 
     async def close(self, linger: float | None = 5.0) -> None:
-        """End all.
+        """Give the names up, send what was sent, and end all. Closing it again does nothing.
 
         Args:
-            linger: Seconds that messages which were sent have to be handed to the network; None is no limit.
+            linger: Seconds that messages which were sent have to be handed to the network (default 5); None is no limit.
+
+        Who waits in `send`, `receive` or `bind` gets `Closed`. Messages that wait in a queue can still be taken with
+        `receive_nowait`. Cancelled, it does not wait any longer, and ends all.
         """
+        if linger is not None:
+            check_seconds(linger, "linger")
         if self._state != "running":
-            self._state = "closed"
             return
         self._state = "closing"
+        self._neighbour.release_all()
         try:
+            if self._directory is not None:
+                await self._directory.close()
             async with asyncio.timeout(linger):
                 for exchange in list(self._board.exchanges.values()):
                     await exchange.flush()
         except (TimeoutError, RedpollError):
             pass
         finally:
-            await self._binder.close()
-            self._board.close()
+            await self._end(_GOODBYE if linger is None else min(linger, _GOODBYE))
+
+    async def _end(self, drain: float) -> None:
+        self._net.say_bye()
+        self._board.close()
+        await self._binder.close()
+        self._neighbour.close()
+        try:
+            await self._net.stop(drain)
+        finally:
             self._state = "closed"
 
     async def __aenter__(self) -> Self:
@@ -121,33 +193,130 @@ class Wiring:
         limits: Limits = _NO_LIMITS,
         at_limit: AtLimit = AtLimit.WAIT,
     ) -> Exchange:
-        """Make an exchange, or return the one that was made alike."""
+        """Make an exchange.
+
+        Args:
+            name: Its name, 1 to 255 bytes in UTF-8; queues have names of their own.
+            scope: Who can see it by that name: `LOCAL` (default) only this wiring, `PROCESS` all of this process, `GLOBAL` all
+                who use the same directory.
+            style: How it hands messages out.
+            limits: What each pipe may hold here: what waits for room at the other end.
+            at_limit: What it does with a message for which there is no room.
+
+        Returns:
+            The exchange; the one that this wiring has by that name, if that was made alike.
+
+        Raises:
+            NameTaken: Somebody has that name, or it was made differently here.
+            ScopeError: The scope is GLOBAL and there is no directory.
+            DirectoryUnavailable: The directory did not answer within `bind_timeout`.
+            ConfigError: Others could not reach what is made here.
+            UsageError: An argument cannot be meant.
+            Closed: The wiring is not running.
+        """
         self._check()
         check_style(style, at_limit)
         self._check_scope(scope)
-        return self._board.add_exchange(
-            check_name("exchange", name), scope, style, limits, at_limit, self._delete_exchange
-        )
+        _check_limits(limits)
+        known = check_name("exchange", name) in self._board.exchanges
+        made = self._board.add_exchange(name, scope, style, limits, at_limit, self._delete_exchange)
+        if not known:
+            await self._claim("exchange", name, scope, style, partial(self._board.remove_exchange, made))
+        return made
 
     async def create_queue(
         self, name: str, *, scope: Scope = LOCAL, limits: Limits = _NO_LIMITS, gaps: bool = False
     ) -> Queue:
-        """Make a queue, or return the one that was made alike."""
+        """Make a queue.
+
+        Args:
+            name: Its name, 1 to 255 bytes in UTF-8; exchanges have names of their own.
+            scope: Who can see it by that name, as for `create_exchange`.
+            limits: What each pipe may hold here: what was not received.
+            gaps: Whether a `Gap` stands among the messages where some are missing; they are counted either way, and told to
+                the hook `gap`.
+
+        Returns:
+            The queue; the one that this wiring has by that name, if that was made alike.
+
+        Raises:
+            NameTaken: As for `create_exchange`, also the other errors.
+        """
         self._check()
         self._check_scope(scope)
-        return self._board.add_queue(check_name("queue", name), scope, limits, gaps, self._delete_queue)
+        _check_limits(limits)
+        known = check_name("queue", name) in self._board.queues
+        made = self._board.add_queue(name, scope, limits, gaps, self._delete_queue)
+        if not known:
+            await self._claim("queue", name, scope, None, partial(self._board.remove_queue, made))
+        return made
+
+    async def _claim(
+        self,
+        kind: Literal["exchange", "queue"],
+        name: str,
+        scope: Scope,
+        style: Style | None,
+        undo: Callable[[], object],
+    ) -> None:
+        """Have a name where others see it."""
+        self._binder.kick(kind, name)
+        if scope is Scope.LOCAL:
+            return
+        try:
+            self._neighbour.claim(kind, name)
+            if scope is Scope.GLOBAL and self._directory is not None:
+                address = await self._public_address(self._directory)
+                await self._directory.register(
+                    kind, name, address, style, self._net.node.identity, timeout=self._bind_timeout
+                )
+        except BaseException:
+            self._neighbour.release(kind, name)
+            undo()
+            raise
+
+    def _advertised_address(self) -> Address | None:
+        """What `advertise` says, with the port of the node if it says none."""
+        if self._advertise is None:
+            return None
+        host, port = self._advertise
+        return Address.of_host(host, port or self._net.node.address.port)
+
+    async def _public_address(self, directory: DirectoryClient) -> Address:
+        """Where others can reach this wiring."""
+        advertised = self._advertised_address()
+        own = self._net.node.address
+        if advertised is not None or not _WILDCARDS.intersection(self._config.hosts):
+            return advertised or own
+        if directory.local_host is None:
+            # There is no link as yet: whatever is asked waits for it.
+            await directory.lookup("queue", "-", timeout=self._bind_timeout)
+        return own if directory.local_host is None else Address.of_host(directory.local_host, own.port)
 
     def _check_scope(self, scope: object) -> None:
         if not isinstance(scope, Scope):
             raise UsageError(f"scope is a Scope, not {scope!r}")
-        if scope is Scope.GLOBAL and self._directory_address is None:
-            raise ScopeError("GLOBAL names need a directory", 'Wiring(directory="host:5682")')
+        if scope is Scope.GLOBAL and self._directory is None:
+            raise ScopeError("a GLOBAL name needs a directory", 'Wiring(directory="host:5682"), or scope=PROCESS')
 
     async def _delete_exchange(self, exchange: Exchange) -> None:
-        self._board.remove_exchange(exchange)
+        if self._board.exchanges.get(exchange.name) is exchange:
+            await self._give_up("exchange", exchange.name, exchange.scope)
+            self._board.remove_exchange(exchange)
 
     async def _delete_queue(self, queue: Queue) -> None:
-        self._board.remove_queue(queue)
+        if self._board.queues.get(queue.name) is queue:
+            await self._give_up("queue", queue.name, queue.scope)
+            self._board.remove_queue(queue)
+
+    async def _give_up(self, kind: Literal["exchange", "queue"], name: str, scope: Scope) -> None:
+        if scope is Scope.LOCAL or self._state != "running":
+            return
+        self._neighbour.release(kind, name)
+        if scope is Scope.GLOBAL and self._directory is not None:
+            with suppress(DirectoryUnavailable):
+                # It learns it when it is back.
+                await self._directory.unregister(kind, name)
 
     # Wiring
 
@@ -194,13 +363,38 @@ class Wiring:
             return given.name
         return check_name(kind, given)
 
-    async def _find(self, kind: str, name: str) -> Trunk:
+    async def _find(self, kind: Literal["exchange", "queue"], name: str) -> Trunk:
+        """The trunk to who has a name: this wiring, one of this process, or who the directory says.
+
+        Raises:
+            UnknownName: Nobody has it; also what the directory raises, or `Net.connect`.
+        """
         if name in (self._board.exchanges if kind == "exchange" else self._board.queues):
             return self._board.local
-        raise UnknownName(kind, name)
+        trunk = self._neighbour.find(kind, name)
+        if trunk is not None:
+            return trunk
+        entry = None
+        if self._directory is not None:
+            entry = await self._directory.lookup(kind, name, timeout=_LOOKUP)
+        if entry is None or entry.identity == self._net.node.identity:
+            raise UnknownName(kind, name)
+        return await self._net.connect(entry.address, _CONNECT)
 
-    def _watch(self, kind: str, name: str, changed: Any) -> Any:
-        return lambda: None
+    def _watch(
+        self, kind: Literal["exchange", "queue"], name: str, changed: Callable[[bytes | None], object]
+    ) -> Callable[[], object]:
+        """Have a function called when somebody else has a name, with that one's identity if it is known."""
+        ends = [self._neighbour.watch(kind, name, partial(changed, None))]
+        if self._directory is not None:
+            watch = self._directory.watch(kind, name, lambda entry: None if entry is None else changed(entry.identity))
+            ends.append(watch.cancel)
+
+        def end() -> None:
+            for each in ends:
+                each()
+
+        return end
 
     # Sending and receiving
 
@@ -294,9 +488,42 @@ class Wiring:
         return tuple(self._binder.bindings.values()) if self._state != "new" else ()
 
     @property
+    def address(self) -> Address:
+        """Where others can reach this wiring.
+
+        Raises:
+            Closed: It is not running.
+        """
+        return self._advertised_address() or self._net.node.address
+
+    @property
+    def identity(self) -> bytes:
+        """Its 16 bytes: those of its node."""
+        return self._net.node.identity
+
+    @property
+    def directory_state(self) -> str:
+        """How it stands with the directory: "up", "lost", … as `DirectoryClient.state`; "none" without one."""
+        return "none" if self._directory is None else self._directory.state
+
+    def describe(self) -> dict[str, Any]:
+        """What there is, as plain data: exchanges with their pipes, queues, and what they counted.
+
+        Raises:
+            Closed: It was not started.
+        """
+        if self._state == "new":
+            raise Closed("wiring")
+        return self._board.describe()
+
+    @property
     def events(self) -> WiringEvents:
         """Its hooks."""
         return self._events
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", "new") == "running":
+            warnings.warn(f"{self!r} was dropped without being closed", ResourceWarning, stacklevel=2)
 
     def _check(self) -> None:
         if self._state != "running":
@@ -304,3 +531,8 @@ class Wiring:
 
     def __repr__(self) -> str:
         return f"<Wiring {self._state}>"
+
+
+def _check_limits(limits: object) -> None:
+    if not isinstance(limits, Limits):
+        raise UsageError(f"limits is a Limits, not {type(limits).__name__}")

@@ -1,0 +1,237 @@
+"""Names that all wirings of a process see, and trunks between those, whatever loops and threads they are on."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from redpoll.blocking.handover import Handover
+from redpoll.errors import Closed, NameTaken, PeerLost, RedpollError
+from redpoll.wiring.outlet import Chunk
+from redpoll.wiring.trunk import Answer, Trunk
+from redpoll.wiring.words import refusal
+
+if TYPE_CHECKING:
+    from redpoll.wiring.board import Board
+    from redpoll.wiring.pipe import Pipe
+
+__all__ = ["Neighbour", "ProcessTrunk"]
+
+_lock = threading.Lock()
+_names: dict[tuple[str, str], Neighbour] = {}
+#: Those that want to be told when a name comes.
+_watchers: dict[Callable[[], object], tuple[tuple[str, str], Neighbour]] = {}
+
+
+def _forget() -> None:
+    """In a child of the process: what was there belongs to the parent."""
+    global _lock  # noqa: PLW0603  # it may be held by a thread that is not here
+    _lock = threading.Lock()
+    _names.clear()
+    _watchers.clear()
+
+
+os.register_at_fork(after_in_child=_forget)
+
+
+class Neighbour:
+    """One wiring as others of its process see it.
+
+    Args:
+        board: The wiring's; made on its loop.
+    """
+
+    def __init__(self, board: Board) -> None:
+        self.board = board
+        self.handover = Handover(board.loop)
+        self.closed = False
+        self._trunks: dict[Neighbour, ProcessTrunk] = {}
+
+    # Names, for every thread
+
+    def claim(self, kind: str, name: str) -> None:
+        """Have a name in this process.
+
+        Raises:
+            NameTaken: Another wiring has it.
+        """
+        with _lock:
+            owner = _names.setdefault((kind, name), self)
+            found = [(watcher, place) for watcher, (key, place) in _watchers.items() if key == (kind, name)]
+        if owner is not self:
+            raise NameTaken(kind, name, "another wiring of this process has it")
+        for watcher, place in found:
+            place.handover.post(watcher)
+
+    def release(self, kind: str, name: str) -> None:
+        """Have it no more."""
+        with _lock:
+            if _names.get((kind, name)) is self:
+                del _names[kind, name]
+
+    def release_all(self) -> None:
+        """Have no name any more."""
+        with _lock:
+            for key in [key for key, owner in _names.items() if owner is self]:
+                del _names[key]
+
+    def watch(self, kind: str, name: str, changed: Callable[[], object]) -> Callable[[], object]:
+        """Have a function called on this wiring's loop when a name comes; what ends that."""
+
+        def watcher() -> None:
+            changed()
+
+        with _lock:
+            _watchers[watcher] = (kind, name), self
+
+        def end() -> None:
+            with _lock:
+                _watchers.pop(watcher, None)
+
+        return end
+
+    # Trunks
+
+    def find(self, kind: str, name: str) -> ProcessTrunk | None:
+        """The trunk to who has a name in this process; None if nobody has it, or this one."""
+        with _lock:
+            owner = _names.get((kind, name))
+            if owner is None or owner is self or owner.closed or self.closed:
+                return None
+            trunk = self._trunks.get(owner)
+            if trunk is None or not trunk.up or not trunk.twin.up:
+                trunk, twin = ProcessTrunk(self, owner), ProcessTrunk(owner, self)
+                trunk.twin, twin.twin = twin, trunk
+                self._trunks[owner], owner._trunks[self] = trunk, twin
+        return trunk
+
+    def forget(self, trunk: ProcessTrunk) -> None:
+        """A trunk is lost."""
+        with _lock:
+            for other, known in list(self._trunks.items()):
+                if known is trunk:
+                    del self._trunks[other]
+
+    def close(self) -> None:
+        """Be seen no more."""
+        with _lock:
+            self.closed = True
+            for key in [key for key, owner in _names.items() if owner is self]:
+                del _names[key]
+            for watcher in [watcher for watcher, (_, place) in _watchers.items() if place is self]:
+                del _watchers[watcher]
+            trunks = list(self._trunks.values())
+            self._trunks.clear()
+        for trunk in trunks:
+            trunk.up = False
+            trunk.twin.lose_soon(PeerLost("this process", "it was closed"))
+        self.handover.close()
+
+
+class ProcessTrunk(Trunk):
+    """To another wiring of this process: nothing is packed, and a burst wakes the other loop once."""
+
+    sees_process = True
+    twin: ProcessTrunk
+
+    def __init__(self, own: Neighbour, other: Neighbour) -> None:
+        super().__init__(own.board, other.board.identity, other.board.run)
+        self._own = own
+        self._other = other
+
+    @property
+    def place(self) -> str:
+        """In this process."""
+        return "this process"
+
+    @property
+    def writable(self) -> bool:
+        """Always: what it holds is bounded by what the other end has room for."""
+        return True
+
+    def call_writable(self) -> None:
+        """It always is."""
+
+    def send_data(self, pipe: Pipe, chunk: Chunk) -> None:
+        """Hand the messages over."""
+        batch = chunk.batch
+        self._post(self.twin.data, pipe.handle, chunk.first, pipe.outlet.next, batch.messages, batch.size)
+
+    def send_mark(self, pipe: Pipe, first: int) -> None:
+        """Hand the number over."""
+        self._post(self.twin.data, pipe.handle, first, pipe.outlet.next, [], 0)
+
+    def send_credit(self, number: int, taken: int) -> None:
+        """Hand the credit over."""
+        self._post(self.twin.credit, number, taken)
+
+    def tell(self, word: dict[str, Any]) -> None:
+        """Say it there."""
+        self._post(self.twin.said, word)
+
+    async def ask(self, word: dict[str, Any], timeout: float | None) -> Answer:
+        """Say it there, and wait for the answer."""
+        answered: asyncio.Future[Answer] = self.board.loop.create_future()
+        own = self._own.handover
+
+        def reply(answer: Answer | RedpollError) -> None:
+            own.post(_settle, (answered, answer))
+
+        self.watchers.append(lambda: _settle(answered, PeerLost(self.place, "it is gone")))
+        self._post(self.twin.hear, word, reply)
+        async with asyncio.timeout(timeout):
+            return await answered
+
+    def hear(self, word: dict[str, Any], reply: Callable[[Answer | RedpollError], object]) -> None:
+        """The other end asks something."""
+        if not self.up:
+            reply(Closed("wiring"))
+            return
+        try:
+            answer = self.said(word)
+        except RedpollError as error:
+            reply(refusal(error))
+            return
+        if isinstance(answer, dict):
+            reply(answer)
+            return
+        task = self.board.loop.create_task(_answer(answer, reply))
+        self._own.board.tasks.add(task)
+        task.add_done_callback(self._own.board.tasks.discard)
+
+    def lose(self, error: RedpollError, *, final: bool) -> None:
+        """The other end is closed."""
+        self._own.forget(self)
+        super().lose(error, final=final)
+
+    def lose_soon(self, error: RedpollError) -> None:
+        """For the other end's thread: it is closed."""
+        self._own.handover.post(self._lose_finally, (error,))
+
+    def _lose_finally(self, error: RedpollError) -> None:
+        self.lose(error, final=True)
+
+    def _post(self, call: Callable[..., object], *arguments: Any) -> None:
+        self._other.handover.post(call, arguments)
+
+
+def _settle(answered: asyncio.Future[Answer], answer: Answer | RedpollError) -> None:
+    if answered.done():
+        return
+    if isinstance(answer, dict):
+        answered.set_result(answer)
+    else:
+        answered.set_exception(answer)
+
+
+async def _answer(answer: Any, reply: Callable[[Answer | RedpollError], object]) -> None:
+    try:
+        reply(await answer)
+    except RedpollError as error:
+        reply(refusal(error))
+    except asyncio.CancelledError:
+        reply(Closed("wiring"))
+        raise
