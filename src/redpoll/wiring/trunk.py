@@ -50,6 +50,8 @@ class Trunk(ABC):
         #: Called when it is lost.
         self.watchers: list[Callable[[], object]] = []
         self._starved: deque[Pipe] = deque()
+        #: Whether `resume` will be called.
+        self._called = False
 
     # What differs
 
@@ -110,12 +112,15 @@ class Trunk(ABC):
         if not pipe.starved:
             pipe.starved = True
             self._starved.append(pipe)
-            if len(self._starved) == 1:
+            if not self._called:
+                self._called = True
                 self.call_writable()
 
     def resume(self) -> None:
         """It takes more: pipes that wait have their turns."""
         starved = self._starved
+        # What does not get all of it away now waits again below.
+        self._called = True
         while starved and self.writable:
             pipe = starved.popleft()
             pipe.starved = False
@@ -131,6 +136,7 @@ class Trunk(ABC):
                 starved.append(pipe)
             else:
                 pipe.pump()
+        self._called = bool(starved)
         if starved:
             self.call_writable()
 
