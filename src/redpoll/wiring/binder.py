@@ -40,6 +40,7 @@ class Binder:
     Args:
         board: The wiring's.
         find: Finds the trunk to who has a name, given "exchange" or "queue" and the name; raises `UnknownName`.
+        trouble: Why a name that exists may not be found; None if nothing is known that would be in the way.
         watch: Has a function called when somebody else has a name, with its identity if that is known; returns what ends that.
     """
 
@@ -48,10 +49,12 @@ class Binder:
         board: Board,
         find: Callable[[Kind, str], Awaitable[Trunk]],
         watch: Callable[[Kind, str, Callable[[bytes | None], object]], Callable[[], object]],
+        trouble: Callable[[], RedpollError | None],
     ) -> None:
         self._board = board
         self._find = find
         self._watch = watch
+        self._trouble = trouble
         self.bindings: dict[tuple[str, str], Binding] = {}
         #: What others asked for who are gone, and that is kept for a time.
         self._kept: list[_Kept] = []
@@ -106,7 +109,7 @@ class Binder:
                     if wait == 0 and binding.trunk is None and binding.trouble is not None:
                         raise binding.trouble
         except TimeoutError:
-            trouble = binding.trouble
+            trouble = binding.trouble or self._trouble()
             if trouble is None:
                 raise WiringError(
                     f"{binding.exchange!r} was not wired to {binding.queue!r} within {wait or patience:g} s"

@@ -40,6 +40,7 @@ class Board:
     Args:
         identity: The wiring's, 16 bytes.
         events: Its hooks.
+        max_size: Bytes that a message may have.
 
     Attributes:
         run: What it is in one run and never in another.
@@ -49,11 +50,12 @@ class Board:
         expected: Exchange and queue of bindings that this wiring asked others for: their pipes may lead to local names.
     """
 
-    def __init__(self, identity: bytes, events: WiringEvents) -> None:
+    def __init__(self, identity: bytes, events: WiringEvents, max_size: int) -> None:
         self.loop = asyncio.get_running_loop()
         self.identity = identity
         self.run = os.urandom(8)
         self.events = events
+        self._max_size = max_size
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
         self.local = LocalTrunk(self, identity, self.run)
@@ -98,7 +100,7 @@ class Board:
             if (known.scope, known.style, known.limits, known.at_limit) == (scope, style, limits, at_limit):
                 return known
             raise NameTaken("exchange", name, "this wiring has it, made differently")
-        made = self.exchanges[name] = Exchange(name, scope, style, limits, at_limit, delete)
+        made = self.exchanges[name] = Exchange(name, scope, style, limits, at_limit, self._max_size, delete)
         return made
 
     def add_queue(self, name: str, scope: Scope, limits: Limits, gaps: bool, delete: Callable[[Queue], Any]) -> Queue:

@@ -8,21 +8,24 @@ from collections.abc import Callable, Iterable
 from itertools import islice
 from typing import Any, NamedTuple
 
-from redpoll.errors import Closed, Expired, QueueFull, UsageError
+from redpoll.errors import Closed, Expired, MessageTooLarge, QueueFull, UsageError
 from redpoll.node.sending import check_seconds
 from redpoll.serializers.flat import flatten
 from redpoll.wiring.limits import Limits
 from redpoll.wiring.names import AtLimit, Scope, Style
-from redpoll.wiring.pack import ALONE, BATCH_BYTES, BATCH_MESSAGES, Batch
+from redpoll.wiring.pack import BATCH_BYTES, BATCH_MESSAGES, Batch
 from redpoll.wiring.pipe import Pipe
 
-__all__ = ["IDLE", "SMALL", "Exchange", "ExchangeStats", "check_style"]
+__all__ = ["IDLE", "SMALL", "STAGED_BYTES", "Exchange", "ExchangeStats", "check_style"]
 
-#: Messages below this many bytes are counted, not measured, as they are sent.
+#: Messages of no more bytes are counted, not measured, as they are sent.
 SMALL = 1024
 
 #: A message that comes at least this many seconds after the last was handed out goes at once, not with those behind it.
 IDLE = 25e-6
+
+#: Bytes that are handed out together at most, where they come in one turn of the loop.
+STAGED_BYTES = 256 * 1024
 
 _UNLIMITED = 2**62
 
@@ -55,6 +58,7 @@ class Exchange:
         style: Style,
         limits: Limits,
         at_limit: AtLimit,
+        max_size: int,
         delete: Callable[[Exchange], Any],
     ) -> None:
         self._name = name
@@ -62,6 +66,8 @@ class Exchange:
         self._style = style
         self.limits = limits
         self.at_limit = at_limit
+        #: Bytes that a message may have.
+        self._max_size = max_size
         self._delete = delete
         self._loop = asyncio.get_running_loop()
         self._time = self._loop.time
@@ -127,8 +133,9 @@ class Exchange:
         Raises:
             Closed: The exchange was deleted, or its wiring closed.
             EncodeError: It is not bytes-like.
+            MessageTooLarge: It is above `Config.max_message_size`.
         """
-        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) < SMALL:
+        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) <= SMALL:
             staged.append(data)
             return True
         return self._stage(data)
@@ -145,11 +152,12 @@ class Exchange:
             QueueFull: There is no room, and the exchange was made with `AtLimit.REFUSE`.
             Closed: The exchange was deleted, or its wiring closed, maybe while it waited.
             EncodeError: It is not bytes-like.
+            MessageTooLarge: It is above `Config.max_message_size`.
             UsageError: The timeout is none.
 
         Cancelling it while it waits sends nothing.
         """
-        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) < SMALL:
+        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) <= SMALL:
             staged.append(data)
         elif not self._stage(data):
             await self._send_later(data, timeout)
@@ -180,7 +188,7 @@ class Exchange:
             if (
                 len(staged) + len(chunk) <= self._cap
                 and set(map(type, chunk)) == {bytes}
-                and max(map(len, chunk)) < SMALL
+                and max(map(len, chunk)) <= SMALL
             ):
                 staged += chunk
             else:
@@ -290,9 +298,11 @@ class Exchange:
         if type(data) is not bytes:
             data = bytes(flatten("wiring", data))
         size = len(data)
+        if size > self._max_size:
+            raise MessageTooLarge("message", size, self._max_size)
         staged = self._staged
         if staged:
-            if size < ALONE and len(staged) < self._cap:
+            if len(staged) < self._cap and size <= self._left:
                 staged.append(data)
                 self._left -= size
                 if self._left <= 0:
@@ -309,7 +319,7 @@ class Exchange:
         if messages <= 0:
             return False
         now = self._time()
-        if size >= ALONE or now - self._flushed > IDLE:
+        if size >= STAGED_BYTES or now - self._flushed > IDLE:
             self._flushed = now
             self._hand_out([data], size)
             if self.waiters:
@@ -321,7 +331,7 @@ class Exchange:
             self._cap = self._target
         if room < self._cap * SMALL:
             self._cap = max(1, min(self._cap, room // SMALL))
-        self._left = min(BATCH_BYTES, room) - size
+        self._left = min(STAGED_BYTES, room) - size
         # Not `staged`, which may have been handed out.
         self._staged.append(data)
         if self._left <= 0:

@@ -4,16 +4,29 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
-from redpoll.errors import Closed, LinkError, PeerLost, ProtocolError, RedpollError
+from redpoll.errors import (
+    Closed,
+    ConfigError,
+    LinkError,
+    PeerLost,
+    ProtocolError,
+    RedpollError,
+    Refused,
+    SendError,
+    WiringError,
+)
 from redpoll.message import Message
 from redpoll.node import Node
+from redpoll.serializers.parts import Encoded
+from redpoll.wire.capabilities import MESSAGE_UNIT
 from redpoll.wire.frames import Kind
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing
 from redpoll.wiring.outlet import Chunk
-from redpoll.wiring.pack import unpack
+from redpoll.wiring.pack import BATCH_BYTES, MIXED, unpack
 from redpoll.wiring.trunk import Answer, Trunk
 from redpoll.wiring.words import CREDIT, DATA, VERSION, WORD, decode, encode, field, refusal
 
@@ -36,6 +49,10 @@ _C = ord("C")
 #: Windows of the node: pipes have their own, and what arrives is taken at once.
 _WINDOW = 65_535
 _WINDOW_BYTES = 64 * 1024 * 1024
+
+#: What stands for the message of a piece; nobody looks at its identity.
+_NOTHING = Message(None)
+_IDENTITY = _NOTHING.identity
 
 _YEAR = 31_536_000.0
 _U32 = 2**32 - 1
@@ -62,6 +79,8 @@ def config_of(config: Config, options: dict[str, Any]) -> Config:
         serializer="raw",
         send_queue_limit=_U32,
         send_queue_bytes=2**63 - 1,
+        # Small messages travel together, whatever one may have; and what the other end is told is rounded down.
+        max_message_size=min(max(config.max_message_size, 2 * BATCH_BYTES) + MESSAGE_UNIT + DATA.size, 2**63 - 1),
     )
 
 
@@ -190,10 +209,19 @@ class Net:
 
     # Out
 
-    def submit(self, peer: Peer, header: bytes, body: bytes) -> None:
+    def submit(self, peer: Peer, header: bytes, body: Encoded) -> None:
         """Send something to a peer, in order behind all that was sent to it before."""
         out = _Piece()
-        out.prepare(Message(None, header=header), body, self._kind, None, None, pinned=True)
+        out.message = _NOTHING
+        out.identity = _IDENTITY
+        out.header = header
+        out.body = body
+        out.size = len(header) + len(body)
+        out.kind = self._kind
+        out.timeout = out.deadline = out.link = None
+        out.retry = out.serial = out.stage = 0
+        out.pinned = True
+        out.once = out.hard = False
         peer.submit(out, self._time())
         link = peer.link
         if link is not None:
@@ -203,31 +231,43 @@ class Net:
         """Send a word and wait for the answer.
 
         Raises:
-            SendError: It did not come; also `LinkError`.
+            LinkError: It did not come.
+            WiringError: The other end does not understand it.
         """
-        answer = await self.node.request(_ToPeer(peer, encode(word)), timeout=timeout)
+        try:
+            answer = await self.node.request(_ToPeer(peer, encode(word)), timeout=timeout)
+        except SendError as error:
+            raise _lost(peer.address, error) from error
         return decode(answer.data)
 
     async def connect(self, address: Address, timeout: float) -> NetTrunk:
         """The trunk to the wiring at an address.
 
         Raises:
-            LinkError: Nobody can be reached there.
-            ProtocolError: It is no wiring.
-            SendError: It did not answer in time.
+            LinkError: Nobody can be reached there, or nobody answers.
+            WiringError: It is no wiring.
         """
         task = self._dialling.get(address)
         if task is None:
             task = self._dialling[address] = self.board.loop.create_task(self._connect(address, timeout))
-            task.add_done_callback(lambda _: self._dialling.pop(address, None))
+            task.add_done_callback(partial(self._dialled, address))
         return await asyncio.shield(task)
+
+    def _dialled(self, address: Address, task: asyncio.Task[NetTrunk]) -> None:
+        self._dialling.pop(address, None)
+        if not task.cancelled():
+            # Whoever waited for it may have gone.
+            task.exception()
 
     async def _connect(self, address: Address, timeout: float) -> NetTrunk:
         message = Message(encode(self._hello()), address, header=WORD)
-        answer = await self.node.request(message, timeout=timeout, dial="once")
+        try:
+            answer = await self.node.request(message, timeout=timeout, dial="once")
+        except SendError as error:
+            raise _lost(address, error) from error
         trunk = self._met(answer.link.peer, decode(answer.data))
         if trunk is None:
-            raise LinkError(f"the wiring at {address} is gone")
+            raise PeerLost(address, "it is gone")
         return trunk
 
     def _hello(self) -> dict[str, Any]:
@@ -267,7 +307,7 @@ class Net:
                 elif not inlet.admits(count):
                     inlet.refuse(count)
                 else:
-                    size = len(body) - 4 * count if shape == 0xFFFFFFFF else len(body)
+                    size = len(body) - 4 * count if shape == MIXED else len(body)
                     inlet.arrived(first, said, unpack(shape, count, body), size)
             return None
         if trunk is not None and size == _CREDIT and header[0] == _C:
@@ -315,6 +355,16 @@ class Net:
         """Tell all that this wiring will not be back."""
         for trunk in list(self.trunks.values()):
             trunk.tell({"word": "bye"})
+
+
+def _lost(address: Address | None, error: SendError) -> RedpollError:
+    """What a question that got no answer says of who was asked."""
+    cause = error.__cause__
+    if isinstance(cause, LinkError | ConfigError):
+        return cause
+    if isinstance(error, Refused):
+        return WiringError(f"no wiring at {address} answers: {error}")
+    return PeerLost(address, str(error))
 
 
 def _answer(trunk: Trunk, word: dict[str, Any]) -> Any:

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from redpoll.wiring.limits import Limits
 from redpoll.wiring.names import AtLimit
-from redpoll.wiring.pack import ALONE, BATCH_BYTES, BATCH_MESSAGES, Batch
+from redpoll.wiring.pack import BATCH_BYTES, BATCH_MESSAGES, Batch
 
 __all__ = ["Chunk", "Outlet"]
 
@@ -214,7 +214,7 @@ class Outlet:
             count += len(other)
             size += other.size
             gap = start != first + count - len(other)
-            if gap or count > BATCH_MESSAGES or size > BATCH_BYTES or other.size > ALONE:
+            if gap or count > BATCH_MESSAGES or size > BATCH_BYTES:
                 break
             waiting.popleft()
             if messages is None:

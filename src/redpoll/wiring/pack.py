@@ -10,13 +10,12 @@ from struct import Struct
 from sys import byteorder
 
 from redpoll.errors import ProtocolError
+from redpoll.serializers.base import Buffer
+from redpoll.serializers.parts import APART, Encoded, gather
 
-__all__ = ["ALONE", "BATCH_BYTES", "BATCH_MESSAGES", "Batch", "unpack"]
+__all__ = ["BATCH_BYTES", "BATCH_MESSAGES", "MIXED", "Batch", "unpack"]
 
-#: A message of more bytes is not packed with others.
-ALONE = 16 * 1024
-
-#: Bytes, and messages, that are packed together at most.
+#: Bytes, and messages, that are packed together at most; a message of more bytes goes alone.
 BATCH_BYTES = 64 * 1024
 BATCH_MESSAGES = 1024
 
@@ -39,7 +38,7 @@ class Batch:
     def __init__(self, messages: list[bytes], size: int | None = None) -> None:
         self.messages = messages
         self.size = sum(map(len, messages)) if size is None else size
-        self._packed: tuple[int, bytes] | None = None
+        self._packed: tuple[int, Encoded] | None = None
 
     def __len__(self) -> int:
         return len(self.messages)
@@ -48,25 +47,25 @@ class Batch:
         """Some of them."""
         return Batch(self.messages[start:stop])
 
-    def packed(self) -> tuple[int, bytes]:
-        """What says their sizes, and the body; made once."""
+    def packed(self) -> tuple[int, Encoded]:
+        """What says their sizes, and the body, in which large messages are not copied; made once."""
         packed = self._packed
         if packed is None:
             packed = self._packed = _pack(self.messages)
         return packed
 
 
-def _pack(messages: list[bytes]) -> tuple[int, bytes]:
+def _pack(messages: list[bytes]) -> tuple[int, Encoded]:
     if len(messages) == 1:
         # It has a size of its own, whatever that is, and is not copied.
         return 0, messages[0]
     sizes = set(map(len, messages))
     if len(sizes) == 1 and (size := sizes.pop()):
-        return size, b"".join(messages)
+        return size, b"".join(messages) if size <= APART else gather(messages)
     each = array("I", map(len, messages))
     if byteorder == "big":
         each.byteswap()
-    return MIXED, b"".join((each.tobytes(), *messages))
+    return MIXED, gather((each.tobytes(), *messages))
 
 
 @lru_cache(maxsize=256)
@@ -74,7 +73,12 @@ def _block(size: int) -> Struct:
     return Struct(f"{size}s" * _BLOCK)
 
 
-def unpack(shape: int, count: int, body: bytes) -> list[bytes]:
+@lru_cache(maxsize=256)
+def _few(size: int, count: int) -> Struct:
+    return Struct(f"{size}s" * count)
+
+
+def unpack(shape: int, count: int, body: Buffer) -> list[bytes]:
     """The messages of a batch.
 
     Args:
@@ -88,24 +92,23 @@ def unpack(shape: int, count: int, body: bytes) -> list[bytes]:
     if not shape:
         if count != 1:
             raise ProtocolError(f"{count} messages without sizes")
-        return [body]
+        return [body if type(body) is bytes else bytes(body)]
     if shape == MIXED:
         return _unpack_mixed(count, body)
     if len(body) != shape * count:
         raise ProtocolError(f"{count} messages of {shape} bytes in {len(body)}")
-    if shape > 1024:
-        return [body[at : at + shape] for at in range(0, len(body), shape)]
-    whole = count // _BLOCK * _BLOCK * shape
-    if not whole:
-        return [body[at : at + shape] for at in range(0, len(body), shape)]
-    if whole == len(body):
+    whole = count // _BLOCK * _BLOCK
+    if whole == count:
         return list(chain.from_iterable(_block(shape).iter_unpack(body)))
-    found = list(chain.from_iterable(_block(shape).iter_unpack(memoryview(body)[:whole])))
-    found += [body[at : at + shape] for at in range(whole, len(body), shape)]
+    if not whole:
+        return list(_few(shape, count).unpack(body))
+    view = memoryview(body)
+    found = list(chain.from_iterable(_block(shape).iter_unpack(view[: whole * shape])))
+    found += _few(shape, count - whole).unpack(view[whole * shape :])
     return found
 
 
-def _unpack_mixed(count: int, body: bytes) -> list[bytes]:
+def _unpack_mixed(count: int, body: Buffer) -> list[bytes]:
     if len(body) < 4 * count:
         raise ProtocolError(f"sizes of {count} messages in {len(body)} bytes")
     sizes: array[int] = array("I", body[: 4 * count])
@@ -114,4 +117,7 @@ def _unpack_mixed(count: int, body: bytes) -> list[bytes]:
     ends: Sequence[int] = list(accumulate(sizes, initial=4 * count))
     if ends[-1] != len(body):
         raise ProtocolError(f"{count} messages that end at {ends[-1]} of {len(body)} bytes")
-    return [body[start:stop] for start, stop in pairwise(ends)]
+    if type(body) is bytes:
+        return [body[start:stop] for start, stop in pairwise(ends)]
+    view = memoryview(body)
+    return [bytes(view[start:stop]) for start, stop in pairwise(ends)]

@@ -98,8 +98,7 @@ class Trunk(ABC):
 
         Raises:
             WiringError: What it says went wrong.
-            LinkError: It cannot be reached, or is gone.
-            SendError: It did not answer.
+            LinkError: It cannot be reached, or is gone, or did not answer in time.
         """
         if not self.up:
             raise PeerLost(self.place, "it is gone")

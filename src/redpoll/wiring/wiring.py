@@ -87,7 +87,9 @@ class Wiring:
         base = Config(port=0) if config is None else config
         # What was not given is the Config's.
         options = {name: value for name, value in given.items() if value != _DEFAULTS[name] or config is None}
-        self._config = config_of(base.replace(port=base.port or 0), options)
+        base = base.replace(port=base.port or 0)
+        self._max_size = base.max_message_size
+        self._config = config_of(base, options)
         self._advertise = None if advertise is None else _advertised(advertise)
         self._events = WiringEvents()
         self._state: Literal["new", "running", "closing", "closed"] = "new"
@@ -121,7 +123,7 @@ class Wiring:
             raise UsageError(f"this wiring is {self._state}: a wiring is started once")
         self._state = "closed"
         net = self._net
-        net.board = self._board = Board(net.node.identity, self._events)
+        net.board = self._board = Board(net.node.identity, self._events, self._max_size)
         await net.start()
         try:
             check_reach(
@@ -134,7 +136,7 @@ class Wiring:
             raise
         self._board.address = str(self._advertised_address() or net.node.address)
         self._neighbour = Neighbour(self._board)
-        self._binder = Binder(self._board, self._find, self._watch)
+        self._binder = Binder(self._board, self._find, self._watch, self._trouble)
         self._state = "running"
 
     async def close(self, linger: float | None = 5.0) -> None:
@@ -380,6 +382,13 @@ class Wiring:
         if entry is None or entry.identity == self._net.node.identity:
             raise UnknownName(kind, name)
         return await self._net.connect(entry.address, _CONNECT)
+
+    def _trouble(self) -> RedpollError | None:
+        """Why a name that exists may not be found; None if nothing is known that would be in the way."""
+        directory = self._directory
+        if directory is None or directory.state == "up":
+            return None
+        return DirectoryUnavailable(directory.address, str(directory.trouble or "there is no link as yet"))
 
     def _watch(
         self, kind: Literal["exchange", "queue"], name: str, changed: Callable[[bytes | None], object]

@@ -18,6 +18,7 @@ from typing import Any
 from redpoll import errors
 from redpoll.errors import DecodeError, ProtocolError, RedpollError, WiringError
 from redpoll.serializers import get
+from redpoll.serializers.base import Buffer
 
 __all__ = ["CREDIT", "DATA", "MAX_WORD", "VERSION", "WORD", "check_answer", "decode", "encode", "field", "refusal"]
 
@@ -53,7 +54,7 @@ def encode(word: Mapping[str, Any]) -> bytes:
     return bytes(_msgpack.encode(dict(word)))
 
 
-def decode(body: bytes) -> dict[str, Any]:
+def decode(body: Buffer) -> dict[str, Any]:
     """Read a word, or its answer.
 
     Raises:

@@ -1,0 +1,443 @@
+"""Exchanges and queues of one wiring, and of several, in all scopes."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+import redpoll
+from redpoll import GLOBAL, LOCAL, PROCESS, Config, Wiring
+from redpoll.errors import (
+    Closed,
+    ConfigError,
+    DirectoryUnavailable,
+    LinkError,
+    NameTaken,
+    ScopeError,
+    UnknownName,
+    UsageError,
+)
+from redpoll.wiring import AtLimit, Binding, Gap, Limits, Style
+from tests.ports import free_port
+from tests.wiring.support import PATIENCE, directory, get, until
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_one_wiring() -> None:
+    """What is sent by an exchange comes to each queue that is bound to it, in order, and to all of a wiring in turn."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        one, two = await wiring.create_queue("1"), await wiring.create_queue("2")
+        binding = await wiring.bind("E", "1")
+        await wiring.bind(exchange, two)
+        assert (binding.state, binding.exchange, binding.queue, binding.peer) == ("up", "E", "1", "here")
+        for number in range(3):
+            await wiring.send("E", b"%d" % number)
+        assert await get(one, 3) == [b"0", b"1", b"2"]
+        await exchange.send(b"3")
+        assert sorted(await get(wiring, 5)) == [b"0", b"1", b"2", b"3", b"3"]
+        assert wiring.exchanges == (exchange,)
+        assert wiring.queues == (one, two)
+        assert len(wiring.bindings) == 2
+
+
+async def test_same_name() -> None:
+    """A name given again means the same object if that is made alike, else it is taken; the kinds have their own names."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("N", style=Style.BALANCE)
+        queue = await wiring.create_queue("N", gaps=True)
+        assert await wiring.create_exchange("N", style=Style.BALANCE) is exchange
+        assert await wiring.create_queue("N", gaps=True) is queue
+        with pytest.raises(NameTaken, match="exchange name 'N' is taken"):
+            await wiring.create_exchange("N")
+        with pytest.raises(NameTaken):
+            await wiring.create_queue("N", limits=Limits(messages=3))
+
+
+async def test_bind_again() -> None:
+    """Binding what is bound gives the same binding."""
+    async with Wiring() as wiring:
+        await wiring.create_exchange("E")
+        queue = await wiring.create_queue("Q")
+        first = await wiring.bind("E", "Q")
+        assert await wiring.bind("E", queue) is first
+        await wiring.send("E", b"once")
+        assert await queue.receive(PATIENCE) == b"once"
+        assert queue.receive_nowait() is None
+
+
+async def test_bad_arguments() -> None:
+    """What cannot be meant is refused, by an error that says what it should be."""
+    with pytest.raises(UsageError):
+        Wiring("no address")
+    with pytest.raises(ConfigError, match="advertise"):
+        Wiring(advertise="0.0.0.0")  # noqa: S104
+    async with Wiring() as wiring:
+        for name in ("", "x" * 256, "a\nb", 7):
+            with pytest.raises(UsageError, match="name"):
+                await wiring.create_exchange(name)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="scope"):
+            await wiring.create_queue("Q", scope="local")  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="limits"):
+            await wiring.create_queue("Q", limits=5)  # type: ignore[arg-type]
+        with pytest.raises(UsageError, match="style"):
+            await wiring.create_exchange("E", style="balance")  # type: ignore[arg-type]
+        with pytest.raises(ScopeError, match="needs a directory"):
+            await wiring.create_exchange("E", scope=GLOBAL)
+        with pytest.raises(UnknownName):
+            await wiring.send("E", b"")
+        with pytest.raises(UnknownName, match="no queue 'Q'"):
+            await wiring.create_exchange("E")
+            await wiring.bind("E", "Q", wait=0)
+        with pytest.raises(UnknownName):
+            await wiring.unbind("E", "Q")
+        assert not wiring.bindings
+
+
+async def test_not_running() -> None:
+    """Before its start and after its end a wiring says that it does not run."""
+    wiring = Wiring()
+    with pytest.raises(Closed):
+        await wiring.create_queue("Q")
+    await wiring.close()
+    async with wiring:
+        queue = await wiring.create_queue("Q")
+        exchange = await wiring.create_exchange("E")
+        binding = await wiring.bind("E", "Q")
+        waiting = asyncio.ensure_future(wiring.receive())
+        also = asyncio.ensure_future(queue.receive())
+        with pytest.raises(UsageError, match="started once"):
+            await wiring.start()
+        await asyncio.sleep(0)
+    for each in (waiting, also):
+        with pytest.raises(Closed):
+            await each
+    with pytest.raises(Closed):
+        await exchange.send(b"")
+    with pytest.raises(Closed):
+        await wiring.bind("E", "Q")
+    await binding.unbind()
+    await wiring.close()
+
+
+async def test_dropped() -> None:
+    """One that is dropped unclosed warns."""
+    wiring = Wiring()
+    await wiring.start()
+    node = wiring._net.node
+    board = wiring._board
+    with pytest.warns(ResourceWarning, match="without being closed"):
+        wiring.__del__()
+    await wiring.close()
+    assert board.closed
+    assert not node.listening
+    gc.collect()
+
+
+async def test_late_binding() -> None:
+    """`bind` waits for a name to appear, as long as it was told to; then it fails and nothing is left."""
+    async with Wiring() as wiring:
+        await wiring.create_exchange("E")
+        waiting = asyncio.ensure_future(wiring.bind("E", "Q", wait=None))
+        await asyncio.sleep(0)
+        queue = await wiring.create_queue("Q")
+        assert (await asyncio.wait_for(waiting, PATIENCE)).state == "up"
+        await wiring.send("E", b"late")
+        assert await queue.receive(PATIENCE) == b"late"
+        with pytest.raises(UnknownName, match="no queue 'R' after 0.01 s"):
+            await wiring.bind("E", "R", wait=0.01)
+        assert len(wiring.bindings) == 1
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("binder", ["exchange", "queue", "third"])
+async def test_between_processes(binder: str) -> None:
+    """Whoever binds, messages flow from the exchange's owner to the queue's, and none that is sent after it is lost."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b, Wiring(names.address) as c:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        wiring = {"exchange": a, "queue": b, "third": c}[binder]
+        binding = await wiring.bind("E", "Q")
+        for number in range(3000):
+            await exchange.send(b"%d" % number)
+        assert await get(queue, 3000) == [b"%d" % number for number in range(3000)]
+        assert c._board.exchanges == c._board.queues == {}
+        assert [pipe["peer"] for pipe in a.describe()["exchanges"][0]["pipes"]] == [str(b.address)]
+        await binding.unbind()
+        await until(lambda: not exchange.pipes)
+        await exchange.send(b"nobody hears it")
+        assert exchange.stats.unbound == 1
+        assert queue.receive_nowait() is None
+
+
+@pytest.mark.usefixtures("apart")
+async def test_local_names_of_a_binder() -> None:
+    """A queue that others do not see can be bound by its own wiring to an exchange elsewhere; by nobody else."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q", scope=LOCAL)
+        with pytest.raises(UnknownName):
+            await a.bind("E", "Q", wait=0)
+        await b.bind("E", queue)
+        await exchange.send(b"x")
+        assert await queue.receive(PATIENCE) == b"x"
+
+
+@pytest.mark.usefixtures("apart")
+async def test_one_copy() -> None:
+    """A process gets one copy of a distributed message, however many of its queues are bound; each of them gets it."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E")
+        queues = [await b.create_queue(f"Q{number}", scope=GLOBAL) for number in range(5)]
+        await asyncio.gather(*(a.bind("E", queue.name) for queue in queues))
+        assert len(exchange.pipes) == 1
+        message = b"x" * 100
+        await exchange.send(message)
+        found = [await queue.receive(PATIENCE) for queue in queues]
+        assert found == [message] * 5
+        assert len({id(each) for each in found}) == 1
+
+
+@pytest.mark.usefixtures("apart")
+async def test_queue_joins_and_leaves() -> None:
+    """A queue gets exactly what is sent between being bound and unbound, though its pipe carries more."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E")
+        one, two = await b.create_queue("1", scope=GLOBAL), await b.create_queue("2", scope=GLOBAL)
+        await a.bind("E", "1")
+        for number in range(100):
+            exchange.send_nowait(b"%d" % number)
+        binding = await a.bind("E", "2")
+        for number in range(100, 200):
+            exchange.send_nowait(b"%d" % number)
+        await binding.unbind()
+        for number in range(200, 300):
+            exchange.send_nowait(b"%d" % number)
+        assert await get(one, 300) == [b"%d" % number for number in range(300)]
+        assert await get(two, 100) == [b"%d" % number for number in range(100, 200)]
+        assert two.receive_nowait() is None
+        assert one.stats.missing == two.stats.missing == 0
+
+
+async def test_balance() -> None:
+    """A balancing exchange gives each message to one queue, in turn; without any, `send` waits and `send_nowait` is False."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E", style=Style.BALANCE)
+        assert not exchange.send_nowait(b"")
+        waiting = asyncio.ensure_future(exchange.send(b"0"))
+        await asyncio.sleep(0)
+        queues = [await wiring.create_queue(f"{number}") for number in range(3)]
+        await wiring.bind("E", "0")
+        await asyncio.wait_for(waiting, PATIENCE)
+        assert await queues[0].receive(PATIENCE) == b"0"
+        for queue in queues[1:]:
+            await wiring.bind(exchange, queue)
+        for number in range(30):
+            await exchange.send(b"%d" % number)
+        found = [await get(queue, 10) for queue in queues]
+        assert sorted(int(each) for some in found for each in some) == list(range(30))
+        assert all(some == sorted(some, key=int) for some in found)
+
+
+async def test_balance_passes_over_full() -> None:
+    """A balancing exchange passes over a queue that has no room."""
+    async with Wiring() as wiring:
+        few = Limits(messages=1)
+        exchange = await wiring.create_exchange("E", style=Style.BALANCE, limits=few)
+        slow, fast = await wiring.create_queue("slow", limits=few), await wiring.create_queue("fast")
+        await wiring.bind("E", "slow")
+        await wiring.bind("E", "fast")
+        for number in range(100):
+            await exchange.send(b"%d" % number)
+        taken = await get(fast, 97)
+        assert len(set(taken)) == 97
+        assert slow.stats.waiting == 1
+
+
+async def test_process_scope() -> None:
+    """A PROCESS name is seen by other wirings of the process, on other threads too, and by no directory; it is one's own."""
+    async with Wiring() as a:
+        exchange = await a.create_exchange("E", scope=PROCESS)
+        got: list[bytes] = []
+
+        async def other() -> None:
+            async with Wiring() as b:
+                queue = await b.create_queue("Q")
+                with pytest.raises(NameTaken, match="another wiring of this process"):
+                    await b.create_exchange("E", scope=PROCESS)
+                binding = await b.bind("E", "Q")
+                assert binding.peer == "this process"
+                while len(got) < 20_000:
+                    got.append(await queue.receive(PATIENCE))
+                await binding.unbind()
+
+        thread = asyncio.create_task(asyncio.to_thread(asyncio.run, other()))
+        await until(lambda: exchange.stats.pipes or thread.done())
+        for number in range(20_000):
+            await exchange.send(b"%d" % number)
+        await thread
+        assert got == [b"%d" % number for number in range(20_000)]
+        await until(lambda: not exchange.pipes)
+        async with Wiring() as c:
+            with pytest.raises(UnknownName):
+                await c.bind("E", "nobody's", wait=0)
+            await c.create_queue("R", scope=PROCESS)
+            await a.bind("E", "R")
+            await exchange.send(b"back")
+            assert await c.receive(PATIENCE) == b"back"
+        await until(lambda: a.bindings[0].state == "lost")
+
+
+async def test_unseen() -> None:
+    """A LOCAL name is seen by no other wiring, and one that was deleted or closed by nobody."""
+    async with Wiring() as a, Wiring() as b:
+        await a.create_exchange("E")
+        await b.create_queue("Q")
+        with pytest.raises(UnknownName):
+            await b.bind("E", "Q", wait=0)
+        seen = await a.create_exchange("F", scope=PROCESS)
+        await b.bind("F", "Q", wait=0)
+        await seen.delete()
+        with pytest.raises(UnknownName):
+            await b.bind("F", "R", wait=0)
+        await b.create_exchange("F", scope=PROCESS)
+
+
+async def test_describe() -> None:
+    """`describe` says what there is, how it is wired, and what it counted."""
+    async with Wiring() as wiring:
+        await wiring.create_exchange("E", style=Style.BALANCE)
+        await wiring.create_queue("Q")
+        await wiring.bind("E", "Q")
+        await wiring.send("E", b"x")
+        await wiring.receive(PATIENCE)
+        told = wiring.describe()
+        assert told["identity"] == wiring.identity
+        assert told["address"] == str(wiring.address)
+        (exchange,) = told["exchanges"]
+        assert (exchange["name"], exchange["scope"], exchange["style"], exchange["sent"]) == (
+            "E",
+            "local",
+            "balance",
+            1,
+        )
+        (pipe,) = exchange["pipes"]
+        assert (pipe["queue"], pipe["peer"], pipe["state"], pipe["sent"]) == ("Q", "here", "up", 1)
+        (queue,) = told["queues"]
+        assert (queue["name"], queue["received"], queue["waiting"], queue["pipes"]) == ("Q", 1, 0, 1)
+
+
+async def test_directory_away() -> None:
+    """Without its directory a GLOBAL name cannot be had, nor one be found; what needs none works."""
+    async with Wiring(f"127.0.0.1:{free_port()}", bind_timeout=0.1) as wiring:
+        with pytest.raises(DirectoryUnavailable):
+            await wiring.create_exchange("E", scope=GLOBAL)
+        await wiring.create_exchange("E")
+        with pytest.raises(DirectoryUnavailable):
+            await wiring.bind("E", "Q")
+        await wiring.create_queue("Q")
+        await wiring.bind("E", "Q")
+        assert wiring.directory_state == "connecting"
+
+
+async def test_taken_in_the_directory() -> None:
+    """A GLOBAL name that another process has is taken, and nothing is left of the attempt."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        await a.create_queue("Q", scope=GLOBAL)
+        with pytest.raises(NameTaken):
+            await b.create_queue("Q", scope=GLOBAL)
+        assert not b.queues
+        await a.queues[0].delete()
+        await b.create_queue("Q", scope=GLOBAL)
+
+
+@pytest.mark.usefixtures("apart")
+async def test_owner_unreachable() -> None:
+    """An owner that is registered and not there is an error of the link, not an unknown name."""
+    async with directory() as names:
+        gone = Wiring(names.address)
+        await gone.start()
+        await gone.create_queue("Q", scope=GLOBAL)
+        async with Wiring(names.address) as wiring:
+            await wiring.create_exchange("E")
+            await gone._net.stop(0)
+            with pytest.raises(LinkError):
+                await wiring.bind("E", "Q", wait=0.3)
+        await gone.close()
+
+
+async def test_far_directory() -> None:
+    """With a directory on another machine a wiring that only this one can reach is refused before anybody dials."""
+    wiring = Wiring("203.0.113.1:5682", encryption=False)
+    with pytest.raises(ConfigError, match="only this machine can reach that"):
+        await wiring.start()
+    with pytest.raises(ConfigError, match="advertise"):
+        async with Wiring("203.0.113.1:5682", encryption=False, advertise="localhost"):
+            pass
+
+
+async def test_options() -> None:
+    """Options of a Config reach the node; those of the wiring go before them; some are the wiring's alone."""
+    wiring = Wiring(config=Config(memory_limit=5000, host="::1", slots=3), port=0)
+    assert wiring._config.memory_limit == 5000
+    assert wiring._config.host == "::1"
+    assert wiring._config.slots != 3
+    async with Wiring(advertise="example.org", config=Config(host="127.0.0.1")) as wiring:
+        assert wiring.address.host == "example.org"
+        assert wiring.address.port == wiring._net.node.address.port
+
+
+async def test_close_lingers() -> None:
+    """Closing sends what was sent first; a queue gives what it has after it was closed, too."""
+    async with directory() as names, Wiring(names.address) as b:
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        async with Wiring(names.address) as a:
+            exchange = await a.create_exchange("E")
+            await a.bind("E", "Q")
+            for number in range(5000):
+                await exchange.send(b"%d" % number)
+        assert await get(queue, 5000) == [b"%d" % number for number in range(5000)]
+        await until(lambda: not queue.stats.pipes)
+    assert queue.stats.missing == 0
+
+
+async def test_too_large() -> None:
+    """A message above the node's limit is refused as it is sent."""
+    async with Wiring(config=Config(max_message_size=100_000)) as wiring:
+        await wiring.create_exchange("E")
+        with pytest.raises(redpoll.MessageTooLarge):
+            await wiring.send("E", bytes(100_001))
+
+
+async def test_gap_hook() -> None:
+    """Where messages were dropped a gap stands in the queue that asked for it, and the hook is told either way."""
+    async with Wiring() as wiring:
+        told: list[tuple[str, Gap]] = []
+        ups: list[Binding] = []
+        wiring.events.gap = lambda queue, gap: told.append((queue.name, gap))
+        wiring.events.pipe_up = ups.append
+        few = Limits(messages=2)
+        exchange = await wiring.create_exchange("E", limits=few, at_limit=AtLimit.DROP_OLD)
+        plain = await wiring.create_queue("plain", limits=few)
+        with_gaps = await wiring.create_queue("gaps", limits=few, gaps=True)
+        for name in ("plain", "gaps"):
+            await wiring.bind("E", name)
+        for number in range(10):
+            await exchange.send(b"%d" % number)
+        got: dict[str, list[bytes | Gap]] = {"plain": [], "gaps": []}
+        while b"9" not in got["plain"] or b"9" not in got["gaps"]:
+            for queue in (plain, with_gaps):
+                got[queue.name] += [each for each in [queue.receive_nowait()] if each is not None]
+            await asyncio.sleep(0)
+        gaps = [each for each in got["gaps"] if isinstance(each, Gap)]
+        messages = [each for each in got["gaps"] if not isinstance(each, Gap)]
+        dropped = 10 - len(messages)
+        assert dropped >= 6
+        assert messages == sorted(messages) == got["plain"]
+        assert sum(gap.count for gap in gaps) == dropped == exchange.stats.dropped == plain.stats.missing
+        assert [gap for name, gap in told if name == "gaps"] == gaps == [gap for name, gap in told if name == "plain"]
+        assert plain.stats.gaps == len(gaps)
+        assert [each.queue for each in ups] == ["plain", "gaps"]
