@@ -35,7 +35,7 @@ ROOT = Path(__file__).parent.parent
 PLUGINS = [] if importlib.metadata.entry_points(group="pytest11", name="redpoll") else ["_redpoll_pytest"]
 
 # The ports that the pages name. Each run puts free ones in their place, so that pages can be run side by side.
-PORTS = ("2998", "2999")
+PORTS = ("2998", "2999", "5682")
 
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
@@ -92,7 +92,7 @@ def run(page: Path) -> list[str]:
         session = _Session(Path(folder), Path(commands), runner)
         found = blocks(page)
         for block, following in zip(found, [*found[1:], None], strict=True):
-            if block.language not in {"python", "sh"} or installs(block):
+            if (block.language not in {"python", "sh"} and block.file is None) or installs(block):
                 continue
             where = f"{page.relative_to(ROOT)}:{block.line}"
             try:

@@ -249,6 +249,46 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         ],
         "size of one put": ["nq/test_limits.py::test_a_message_that_is_too_large"],
         "puts that were taken back, behind one that was not": ["nq/test_limits.py::test_puts_that_were_taken_back"],
+        "names that one client of a directory has": [
+            "wiring/directory/test_table.py::test_entries_are_bounded",
+            "wiring/directory/test_wishes.py::test_wishes_are_bounded",
+            "wiring/directory/test_client.py::test_bounds",
+        ],
+        "names that one client of a directory watches": [
+            "wiring/directory/test_table.py::test_watches_are_bounded",
+            "wiring/directory/test_wishes.py::test_wishes_are_bounded",
+            "wiring/directory/test_client.py::test_a_watch_for_which_there_was_no_room",
+        ],
+        "names that all clients of a directory have, and names that they watch": [
+            "wiring/directory/test_table.py::test_entries_are_bounded",
+            "wiring/directory/test_table.py::test_watches_are_bounded",
+        ],
+        "how long a directory keeps the names of an owner that is gone": [
+            "wiring/directory/test_table.py::test_a_lost_link_makes_suspect",
+            "wiring/directory/test_server.py::test_a_lost_link_is_seen_at_once",
+            "wiring/directory/test_server.py::test_silence_is_found",
+        ],
+        "names that were given up in a directory's first lease": [
+            "wiring/directory/test_table.py::test_a_name_that_is_given_up_in_the_first_lease"
+        ],
+        "what a client of a directory is told and does not take": [
+            "wiring/directory/test_table.py::test_news_are_bounded",
+            "wiring/directory/test_server.py::test_who_does_not_listen_is_told_the_latest",
+        ],
+        "names that one message to a directory is about": [
+            "wiring/directory/test_protocol.py::test_what_is_none_of_it",
+            "wiring/directory/test_server.py::test_too_many_names_at_once",
+        ],
+        "size of a message to a directory": ["wiring/directory/test_server.py::test_a_message_that_is_too_large"],
+        "messages that a directory holds for all clients": [
+            "wiring/directory/test_server.py::test_strangers_fill_no_memory"
+        ],
+        "what is believed of an owner that describes itself": [
+            "wiring/test_view.py::test_what_is_said_at_great_length"
+        ],
+        "lines of the log about clients that showed a directory no token": [
+            "wiring/directory/test_server.py::test_who_shows_no_token_does_not_fill_the_log"
+        ],
         "what is under way to one end of a link over MQTT": [
             "nq/mqtt/test_survival.py::test_who_does_not_read_holds_up_its_writer_alone",
             "nq/mqtt/test_mux.py::test_no_more_goes_out_than_is_allowed",

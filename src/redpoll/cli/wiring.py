@@ -74,8 +74,9 @@ def show(
 
 
 def _directory(text: str) -> Address:
-    has_port = text.startswith(("unix:", "inproc:")) or (text.rpartition(":")[2].isdecimal() and text.count(":") == 1)
-    return peer_address(text if has_port or (text.startswith("[") and "]:" in text) else f"{text}:{DEFAULT_PORT}")
+    """The address of a directory; a host alone means the port that they have unless told otherwise."""
+    is_host = bool(text) and (":" not in text or (text.startswith("[") and text.endswith("]")))
+    return peer_address(f"{text}:{DEFAULT_PORT}" if is_host else text)
 
 
 async def _until_stopped(job: _Job, stop: Stop) -> ExitCode:

@@ -56,7 +56,7 @@ class Process:
     """Somebody who has exchanges and queues.
 
     Attributes:
-        address: Where it is reached; "" where nobody knows.
+        address: Where it is reached, or what an owner of an exchange knows of that; "" where nobody knows.
         identity: Its node identity in hexadecimal; "" where nobody knows.
         problem: Why it was not reached, or was not asked; "" where it answered.
         items: What it has, exchanges first.
@@ -124,15 +124,17 @@ async def look(entries: Iterable[Entry], node: Node[Any], timeout: float | None)
     """
     known = list(entries)
     places = sorted({entry.address for entry in known}, key=str)
-    free = asyncio.Semaphore(_AT_ONCE)
+    said: dict[Address, Mapping[str, Any] | str] = {}
+    left = iter(places)
 
-    async def ask(place: Address) -> Mapping[str, Any] | str:
-        async with free:
-            return await _described(node, place, timeout)
+    async def ask() -> None:
+        for place in left:
+            said[place] = await _described(node, place, timeout)
 
     async with asyncio.TaskGroup() as group:
-        asked = [group.create_task(ask(place)) for place in places]
-    return draw(known, {place: task.result() for place, task in zip(places, asked, strict=True)})
+        for _ in range(_AT_ONCE):
+            group.create_task(ask())
+    return draw(known, said)
 
 
 async def _described(node: Node[Any], place: Address, timeout: float | None) -> Mapping[str, Any] | str:
@@ -170,9 +172,10 @@ class _Drawing:
             listed.setdefault(str(entry.address), {})[entry.key] = entry
         for address in sorted(listed):
             self._add(address, listed[address], said.get(Address.parse(address), "it was not asked"))
-        for place, answer in list(said.items()):
-            if isinstance(answer, Mapping) and str(place) in self._by_address:
-                self._bind(self._by_address[str(place)], answer)
+        for address, place in list(self._by_address.items()):
+            answer = said.get(Address.parse(address))
+            if isinstance(answer, Mapping):
+                self._bind(place, answer)
 
     def _add(self, address: str, listed: Mapping[tuple[str, str], Entry], answer: Mapping[str, Any] | str) -> None:
         place = self._by_address[address] = len(self.graph.processes)
@@ -198,7 +201,7 @@ class _Drawing:
     def _bind(self, source: int, answer: Mapping[str, Any]) -> None:
         for exchange in _records(answer.get("exchanges")):
             for pipe in _records(exchange.get("pipes")):
-                target = self._process(source, pipe.get("peer"))
+                target = self._process(source, pipe)
                 queues = pipe.get("queue", pipe.get("queues"))
                 for queue in queues[:_MAX_THINGS] if isinstance(queues, list | tuple) else [queues]:
                     name = _text(queue)
@@ -214,21 +217,15 @@ class _Drawing:
                     )
                     self.graph.pipes.append(bound)
 
-    def _process(self, source: int, peer: Any) -> int:
-        """The place of whom a pipe leads to; nobody named is the owner of the exchange itself."""
-        if isinstance(peer, Mapping):
-            peer = peer.get("identity") or peer.get("address")
-        text = _text(peer)
-        if not text:
+    def _process(self, source: int, pipe: Mapping[str, Any]) -> int:
+        """Where a pipe leads: to who has that identity; nobody named is the owner of the exchange itself."""
+        identity = _text(pipe.get("peer"))
+        if not identity:
             return source
-        place = self._by_identity.get(text, self._by_address.get(text))
+        place = self._by_identity.get(identity)
         if place is None:
-            place = len(self.graph.processes)
-            is_address = ":" in text
-            self.graph.processes.append(
-                Process(text if is_address else "", "" if is_address else text, "the directory does not list it")
-            )
-            (self._by_address if is_address else self._by_identity)[text] = place
+            place = self._by_identity[identity] = len(self.graph.processes)
+            self.graph.processes.append(Process(_text(pipe.get("place")), identity, "the directory does not list it"))
         return place
 
     def _has_queue(self, place: int, name: str) -> None:
@@ -322,7 +319,8 @@ def _as_mermaid(graph: Graph) -> str:
         lines.append("  end")
     for pipe, source, target in _ends(graph):
         arrow = "-->" if pipe.state == "up" else "-.->"
-        lines.append(f'  {source} {arrow}|"{_entities(_note(pipe))}"| {target}')
+        note = _entities(_note(pipe))
+        lines.append(f'  {source} {arrow}|"{note}"| {target}' if note else f"  {source} {arrow} {target}")
     return "\n".join(lines) + "\n"
 
 

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable
 from typing import Any
 
 import pytest
 
-from redpoll import TLS, Address, Closed, ConfigError, RedpollError, TLSError, UsageError
+from redpoll import TLS, Address, Closed, ConfigError, Received, RedpollError, TLSError, UsageError
 from redpoll.errors import DirectoryUnavailable, NameTaken, NotAuthorized, WiringError
 from redpoll.testing import FaultProxy
 from redpoll.testing.certificates import Certificates
+from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.client import DirectoryClient
 from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.directory.server import Directory
 from redpoll.wiring.directory.table import Bounds
 from redpoll.wiring.names import Style
-from tests.node.support import PATIENCE, until, within
+from tests.node.support import PATIENCE, make, until, within
 from tests.ports import free_port
 from tests.wiring.directory.support import HERE, OWNER, THERE
 
@@ -123,7 +123,7 @@ async def test_a_name_whose_owner_is_gone() -> None:
         assert names(directory) == ["E"]
 
 
-async def test_an_owner_that_is_started_again() -> None:
+async def test_an_owner_that_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
     """A later run of an owner has its names at once, and the former run is told that they are taken."""
     async with serve() as directory, use(directory, owner_identity=OWNER) as old:
         told = Told(old)
@@ -132,6 +132,7 @@ async def test_an_owner_that_is_started_again() -> None:
             await new.register("exchange", "E", THERE)
             await until(lambda: told.calls == ["taken exchange E"], "the hook")
             assert isinstance(told.errors[0], NameTaken)
+            assert "lost a name at the directory" in caplog.text
             assert [entry.address for entry in directory.entries] == [THERE]
 
 
@@ -160,6 +161,19 @@ async def test_before_the_directory() -> None:
             assert found is not None
             assert found.address == HERE
             await until(lambda: told == [found], "the news")
+
+
+async def test_waiting_for_the_directory() -> None:
+    """Until it is met nothing is known of where it is; then it is."""
+    address = nowhere()
+    async with use(address) as one:
+        waiting = asyncio.ensure_future(one.ready())
+        with pytest.raises(DirectoryUnavailable):
+            await one.ready(timeout=0.01)
+        async with serve(address.port):
+            await within(waiting)
+            assert (one.state, one.near, one.local_host) == ("up", True, "127.0.0.1")
+            await one.ready(timeout=0)
 
 
 async def test_nobody_there() -> None:
@@ -316,12 +330,11 @@ async def test_watches() -> None:
 async def test_a_token() -> None:
     """Who has another token is told at once; when the directory is started with its own it is let in."""
     port = free_port()
-    async with serve(port, token="sesame"), use(Address("tcp", "127.0.0.1", port), token="simsim") as one:
+    async with serve(port, token="sesame"), use(Address("tcp", "127.0.0.1", port), token="simsim", timeout=None) as one:
         for call in (one.lookup("queue", "Q"), one.list(), one.register("queue", "Q", HERE)):
             with pytest.raises(NotAuthorized, match="token"):
-                await within(_after_refusal(one, call))
+                await within(call)
         assert one.state == "refused"
-        watch = one.watch("queue", "Q", lambda entry: None)
     async with use(Address("tcp", "127.0.0.1", port), token="simsim") as one:
         watch = one.watch("queue", "Q", lambda entry: None)
         async with serve(port, token="sesame"):
@@ -333,12 +346,6 @@ async def test_a_token() -> None:
             assert names(directory) == ["Q"]
 
 
-async def _after_refusal(client: DirectoryClient, call: Awaitable[Any]) -> Any:
-    """Make a call when the client was refused: before that it waits, as for any directory."""
-    await until(lambda: client.state == "refused", "the refusal")
-    return await call
-
-
 async def test_encryption(redpoll_pki: Certificates) -> None:
     """Over TLS all is as it is without; ends that do not agree are told so at once."""
     tls = TLS(certificate=redpoll_pki.issue())
@@ -346,10 +353,9 @@ async def test_encryption(redpoll_pki: Certificates) -> None:
         async with use(directory, tls=tls, encryption=True) as one:
             await one.register("queue", "Q", HERE)
             assert names(directory) == ["Q"]
-        async with use(directory) as one:
-            await until(lambda: one.state == "refused", "the refusal")
+        async with use(directory, timeout=None) as one:
             with pytest.raises(TLSError):
-                await one.list()
+                await within(one.list())
 
 
 async def test_loopback_addresses_at_a_directory_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -433,6 +439,29 @@ async def test_closing() -> None:
     with pytest.raises(Closed):
         await within(looking)
     assert two.state == "closed"
+
+
+async def test_closing_while_it_is_met() -> None:
+    """What was registered already is taken back, too, where the rest of it was not."""
+    heard: list[bytes] = []
+    register = asyncio.Event()
+
+    async def handler(message: Received[bytes]) -> bytes:
+        heard.append(message.header)
+        if message.header == words.REGISTER:
+            register.set()
+            await asyncio.Event().wait()
+        welcome = words.Welcome(words.VERSION, LONG, 0.0, True, "127.0.0.1")
+        return words.say_welcome(welcome) if message.header == words.HELLO else words.say(None)
+
+    async with make(handler, slots=4) as node:
+        one = use(node.address)
+        await one.start()
+        one._wishes.register(words.Item(("queue", "Q"), HERE, None, OWNER))
+        await within(register.wait())
+        await within(one.close())
+        await until(lambda: heard[-1] == words.BYE, "the goodbye")
+        await node.stop(0)
 
 
 async def test_one_that_was_never_started_is_closed() -> None:

@@ -11,7 +11,18 @@ from typing import Any
 
 import pytest
 
-from redpoll import Address, Closed, ConfigError, Message, Node, Received, Refused
+from redpoll import (
+    Address,
+    Closed,
+    ConfigError,
+    Message,
+    MessageTooLarge,
+    Node,
+    Received,
+    Refused,
+    SendError,
+    UsageError,
+)
 from redpoll.serializers import msgpack
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory import server as module
@@ -252,6 +263,36 @@ async def test_what_is_no_word() -> None:
         assert await one.register(ITEM) == [Outcome.REGISTERED]
 
 
+async def test_too_many_names_at_once() -> None:
+    """A message about more names than one may be about is refused, and nothing of it done."""
+    async with serve() as directory, client(directory) as one:
+        with pytest.raises(Refused, match="at most 256 names"):
+            await one.register(*[ITEM._replace(key=("queue", f"Q{number}")) for number in range(257)])
+        assert directory.entries == ()
+
+
+async def test_a_message_that_is_too_large() -> None:
+    """Nothing above a MiB is taken, and the others do not notice."""
+    async with serve() as directory, client(directory) as one, client(directory) as two:
+        with pytest.raises((MessageTooLarge, SendError)):
+            await one.say(words.LOOKUP, bytes(2 * 1024 * 1024))
+        assert await two.register(ITEM) == [Outcome.REGISTERED]
+
+
+async def test_strangers_fill_no_memory() -> None:
+    """Of who has not said hello nothing is kept, however much it sends; what is under way is bounded as at any node."""
+    async with serve() as directory, client(directory, hello=False) as one, client(directory) as two:
+        assert directory._node.config.memory_limit == 256 * 1024 * 1024
+        body = words.say_items([ITEM._replace(key=("queue", f"{number:03}" + "x" * 250)) for number in range(256)])
+        answers = [one.node.request(Message(body, directory.address, header=words.REGISTER)) for _ in range(200)]
+        for answer in answers:
+            assert words.read_answer((await within(answer)).data).problem == "hello"
+        assert directory.entries == ()
+        assert (directory.clients, directory._table.holders) == (1, 1)
+        assert directory._node.stats().memory_held == 0
+        assert await two.register(ITEM) == [Outcome.REGISTERED]
+
+
 async def test_addresses_that_nobody_can_dial() -> None:
     """A wildcard and port 0 are refused, each by itself."""
     async with serve() as directory, client(directory) as one:
@@ -342,6 +383,8 @@ async def test_its_life() -> None:
     await directory.stop()
     directory = serve()
     await directory.start()
+    with pytest.raises(UsageError):
+        await directory.start()
     waiting = asyncio.ensure_future(directory.serve_forever())
     await asyncio.sleep(0)
     assert directory.listening == (directory.address,)

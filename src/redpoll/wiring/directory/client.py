@@ -31,6 +31,10 @@ T = TypeVar("T")
 #: Seconds between two attempts to have a name whose owner is gone.
 _TRY_EVERY: Final = 0.25
 
+#: Seconds for one attempt to dial, and without a word after which a link is closed: leases are renewed more often.
+_DIALLING: Final = 5.0
+_REUSE: Final = 60.0
+
 _logger = logging.getLogger("redpoll.wiring")
 
 
@@ -85,7 +89,9 @@ class DirectoryClient:
         self.taken: Callable[[str, str, RedpollError], object] | None = None
         self._wishes = Wishes(self._unwatched)
         hello = words.Hello(words.VERSION, os.urandom(16), time.time_ns(), token_bytes(token) or b"")
-        config = Config(listen=False, tls=tls, encryption=encryption, timeout=None, reuse_time=60.0)
+        config = Config(
+            listen=False, tls=tls, encryption=encryption, timeout=None, connect_timeout=_DIALLING, reuse_time=_REUSE
+        )
         self._meeting = Meeting(self.address, config, hello, self._wishes, self._tell)
 
     # Life
@@ -141,6 +147,21 @@ class DirectoryClient:
     def local_host(self) -> str | None:
         """The IP address of this machine that the link to the directory has; None before there was one over TCP."""
         return self._meeting.local_host
+
+    async def ready(self, *, timeout: float | Unset | None = UNSET) -> None:
+        """Wait until the directory is met: it knows all that is registered, and `near` and `local_host` are known.
+
+        Args:
+            timeout: Seconds; unset is that of the client, None is no limit.
+
+        Raises:
+            DirectoryUnavailable: The directory did not answer in time.
+            NotAuthorized: The directory wants another token.
+            TLSError: The ends do not agree on encryption, or on who is who.
+            Closed: The client is not running.
+        """
+        async with self._in_time(timeout):
+            await self._meeting.wait()
 
     # Names to have
 

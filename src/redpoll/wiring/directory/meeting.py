@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
@@ -41,8 +42,8 @@ T = TypeVar("T")
 State: TypeAlias = Literal["new", "connecting", "up", "lost", "refused", "closed"]
 """How a client stands with its directory."""
 
-#: Seconds that a directory has to answer while it is met.
-_PATIENCE: Final = 5.0
+#: Seconds that a directory has to answer what is not asked by a call: after its start all clients come at once.
+_PATIENCE: Final = 15.0
 
 #: Seconds between two attempts to meet one that does not answer as it should: at first, and at most.
 _FIRST_PAUSE: Final = 0.05
@@ -54,6 +55,8 @@ _SHARE: Final = 1 / 3
 
 #: Seconds that a directory has to hear of the end of a client.
 _PARTING: Final = 1.0
+
+_logger = logging.getLogger("redpoll.wiring")
 
 #: What no other attempt would mend, unless something is changed at one end.
 _FINAL = (TLSError, NotAuthorized, UsageError)
@@ -97,17 +100,22 @@ class Meeting:
         self._tell = tell
         self._node = _Dialling(self, config)
         self._task: asyncio.Task[None] | None = None
-        #: Whether `lost` was told, and `back` was not.
+        #: Whether it was ever met; whether `lost` was told, and `back` was not.
+        self._was_met = False
         self._missed = False
-        #: Set while the directory is met; set when it has to be met anew.
-        self._met: asyncio.Event
+        #: Whether it has answered a hello over this link, and whether it knows all that is wanted.
+        self._is_known = False
+        self._is_met = False
+        #: Set while there is no use in waiting for the directory: it is met, refuses this client, or nobody wants it.
+        self._decided: asyncio.Event
+        #: Set when it has to be met anew.
         self._parted: asyncio.Event
 
     async def start(self) -> None:
         """Begin to dial."""
         if self.state != "new":
             raise UsageError(f"this client of a directory is {self.state}: it is started once")
-        self._met = asyncio.Event()
+        self._decided = asyncio.Event()
         self._parted = asyncio.Event()
         await self._node.start()
         self.state = "connecting"
@@ -119,23 +127,23 @@ class Meeting:
         if task is None or self.state == "closed":
             self.state = "closed"
             return
-        met = self._met.is_set()
         self.state = "closed"
-        self._met.set()  # those who wait for it see that it is closed
+        self._decided.set()
         try:
-            if met:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            if self._is_known:
                 await self._request(words.BYE, words.NOTHING, _PARTING)
         except RedpollError:
             pass  # it will see that the link is gone
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
             await self._node.stop(0)
 
     @property
     def met(self) -> bool:
         """Whether the directory is there and knows all that is wanted."""
-        return self.state == "up" and self._met.is_set()
+        return self.state == "up" and self._is_met
 
     def check(self) -> None:
         """Refuse a call that cannot be carried out.
@@ -153,6 +161,16 @@ class Meeting:
             error = copy(self.trouble)
             raise error from self.trouble.__cause__
 
+    async def wait(self) -> None:
+        """Wait until the directory is met.
+
+        Raises:
+            RedpollError: As of `check`.
+        """
+        self.check()
+        await self._decided.wait()
+        self.check()
+
     async def ask(self, word: bytes, data: bytes) -> Any:
         """Say a word, and again over the next link if this one is lost: each may be said twice.
 
@@ -165,9 +183,7 @@ class Meeting:
             RedpollError: As of `check`.
         """
         while True:
-            self.check()
-            await self._met.wait()
-            self.check()
+            await self.wait()
             try:
                 return await self._request(word, data, None)
             except (*_FINAL, ProtocolError, DecodeError):
@@ -214,7 +230,7 @@ class Meeting:
             except Closed:
                 return
             except RedpollError as error:
-                self._failed(error, "refused" if isinstance(error, _FINAL) else "lost")
+                self._failed(error)
                 await asyncio.sleep(pause * (0.5 + 0.5 * random.random()))  # noqa: S311  # no secret
                 pause = min(2 * pause, _LONGEST_PAUSE)
             else:
@@ -223,11 +239,12 @@ class Meeting:
 
     async def _meet(self) -> None:
         """Say hello, and ask for all that is wanted."""
-        self._met.clear()
+        self._part()
         self._parted.clear()
         await self._node.ready(self.address, timeout=None)
         answer = await self._node.request(Message(self._hello, self.address, header=words.HELLO), timeout=_PATIENCE)
         welcome = words.read_welcome(_value(answer, self.address))
+        self._is_known = True
         self.welcome = welcome
         self.local_host = _local_host(answer)
         wishes = self._wishes
@@ -245,7 +262,8 @@ class Meeting:
             raise self.trouble or PeerLost(self.address, "its link was lost")
         self.state = "up"
         self.trouble = None
-        self._met.set()
+        self._was_met = self._is_met = True
+        self._decided.set()
         for keys in _batches(list(asked.difference(wishes.watched))):
             self.post(words.UNWATCH, keys)
         if self._missed:
@@ -260,6 +278,7 @@ class Meeting:
         for registration, verdict in zip(registrations, verdicts, strict=True):
             if self._wishes.answered(registration, verdict):
                 error = refusal(registration.item, verdict, self.address)
+                _logger.warning("lost a name at the directory %s: %s", self.address, error)
                 self._tell("taken", *registration.item.key, error)
 
     def _saw(self, keys: Sequence[Key], value: Any) -> None:
@@ -291,30 +310,37 @@ class Meeting:
                     self.trouble = error
                     return
 
-    def _failed(self, error: RedpollError, state: State) -> None:
+    def _failed(self, error: RedpollError) -> None:
+        """It is not met, and why."""
         if self.state == "closed":
             return
         self.trouble = error
         was_up = self.state == "up"
-        if was_up or state == "refused" or self.state != "connecting":
-            self.state = state
+        if isinstance(error, _FINAL):
+            self.state = "refused"
+            self._decided.set()
+        else:
+            self.state = "lost" if self._was_met else "connecting"
+            self._part()
         if was_up and not self._missed:
             self._missed = True
             self._tell("lost", error)
 
     def _part(self) -> None:
         """The directory has to be met anew."""
-        if self.state != "closed":
-            self._met.clear()
-            self._parted.set()
+        self._is_met = False
+        self._parted.set()
+        if self.state not in {"closed", "refused"}:
+            self._decided.clear()
 
     # The node
 
     def ended(self, error: RedpollError) -> None:
         """The link to the directory is lost."""
+        self._is_known = False
         self._part()
         if self.state == "up":
-            self._failed(error, "lost")
+            self._failed(error)
 
     def arrived(self, message: Received[Any]) -> None:
         """The directory has news."""

@@ -39,6 +39,9 @@ _MESSAGE_SIZE = 1024 * 1024
 #: Bytes that a directory holds of messages, of all its clients.
 _MEMORY = 256 * 1024 * 1024
 
+#: The share of a lease in which leases end together.
+_PATIENCE = 0.01
+
 _logger = logging.getLogger("redpoll.wiring")
 
 
@@ -117,11 +120,12 @@ class Directory:
 
         Cancelling it leaves nothing open.
         """
+        await self._node.start()
+        # Nothing was read yet.
         loop = self._loop = asyncio.get_running_loop()
         self._strangers = OnceASecond(loop)
         lease = self._lease
         self._table = Table(loop.time(), lease=lease, grace=lease, static=self._static, bounds=self._bounds)
-        await self._node.start()
         self._arm()
 
     async def stop(self, drain: float | None = 1.0) -> None:
@@ -329,7 +333,8 @@ class Directory:
     def _arm(self) -> None:
         deadline = self._table.deadline
         if deadline is not None and self._node.listening:
-            self._timer = self._loop.call_at(deadline, self._expire)
+            # Many that are gone one after another are looked at together.
+            self._timer = self._loop.call_at(max(deadline, self._loop.time() + self._lease * _PATIENCE), self._expire)
 
     def _expire(self) -> None:
         self._timer = None
