@@ -10,12 +10,31 @@ Prints:
 
 import asyncio
 import multiprocessing
+import os
 
 from redpoll import GLOBAL, LOCAL, Wiring
-from redpoll.wiring import Directory, Limits, Style
+from redpoll.wiring import Limits, Style
+from redpoll.wiring.directory import Directory
 
 WORKERS = 3
-TEXT = "name an exchange here and a queue there bind them and messages flow directly between processes".split()
+TEXT = [
+    "name",
+    "an",
+    "exchange",
+    "here",
+    "and",
+    "a",
+    "queue",
+    "there",
+    "bind",
+    "them",
+    "and",
+    "messages",
+    "flow",
+    "directly",
+    "between",
+    "processes",
+]
 
 
 async def count(directory: str) -> None:
@@ -27,8 +46,9 @@ async def count(directory: str) -> None:
         await wiring.bind("FOUND", "RESULTS")
         await wiring.bind("END", "MINE")
         await wiring.bind("WORK", "MINE")
+        await found.send(b"ready")
         while word := await words.receive():
-            await found.send(len(word).to_bytes(4, "big") + wiring.identity)
+            await found.send(f"{len(word)} letters counted by {os.getpid()}".encode())
 
 
 def work(directory: str) -> None:
@@ -47,20 +67,19 @@ async def main() -> None:
         workers = [spawn.Process(target=work, args=(str(directory.address),)) for _ in range(WORKERS)]
         for worker in workers:
             worker.start()
-        while words.stats.pipes < WORKERS:
-            await asyncio.sleep(0.01)
-
+        for _ in workers:
+            await results.receive()  # each says that it is there
         for word in TEXT:
             await words.send(word.encode())  # waits for a worker, and while all have enough
-        letters, identities = 0, set()
+        letters, counters = 0, set()
         for _ in TEXT:
-            result = await results.receive()
-            letters += int.from_bytes(result[:4], "big")
-            identities.add(result[4:])
+            number, *_, counter = (await results.receive()).split()
+            letters += int(number)
+            counters.add(counter)
         await end.send(b"")  # to all of them
         for worker in workers:
             await asyncio.to_thread(worker.join)
-        print(f"the words have {letters} letters, counted by {len(identities)} workers")
+        print(f"the words have {letters} letters, counted by {len(counters)} workers")
 
 
 if __name__ == "__main__":

@@ -17,8 +17,8 @@ import asyncio
 import multiprocessing
 from multiprocessing.connection import Connection
 
-from redpoll.wiring import Directory
 from redpoll.wiring import zmq as pyzmq
+from redpoll.wiring.directory import Directory
 
 LAST = b"the room is closed"
 

@@ -13,6 +13,7 @@ from typing import Any, Literal, Self
 from redpoll.address import Address
 from redpoll.config import Config
 from redpoll.errors import Closed, DirectoryUnavailable, RedpollError, ScopeError, UnknownName, UsageError
+from redpoll.node.inherited import let_go
 from redpoll.node.sending import UNSET, Unset, check_seconds
 from redpoll.wiring.binder import Binder
 from redpoll.wiring.binding import Binding
@@ -164,6 +165,13 @@ class Wiring:
             pass
         finally:
             await self._end(_GOODBYE if linger is None else min(linger, _GOODBYE))
+
+    def inherit(self) -> None:
+        """For the library: this is a child of the process, and lets go of what is the parent's."""
+        self._state = "closed"
+        let_go(self._net.node)
+        if self._directory is not None:
+            self._directory.inherit()
 
     async def _end(self, drain: float) -> None:
         self._net.say_bye()

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
+from redpoll import Address
 from redpoll.blocking.loop_thread import enter, leave
-from redpoll.wiring.directory import Directory
 from redpoll.wiring import zmq as pyzmq
+from redpoll.wiring.directory import Directory
 from redpoll.wiring.zmq import Wires
 
-__all__ = ["Lodger", "bound", "directory", "pair", "waits"]
+__all__ = ["Lodger", "address", "directory", "loop", "pair", "waits"]
 
 
 class Lodger:
@@ -25,19 +26,26 @@ class Lodger:
 
 
 @contextlib.contextmanager
-def directory(**options: Any) -> Iterator[str]:
-    """Run a directory, for as long as a block; its address."""
+def loop() -> Iterator[Callable[..., Any]]:
+    """Keep the loop thread, for as long as a block; what calls a function there, and awaits what it returns."""
     lodger = Lodger()
     thread = enter(lodger)
     try:
-        running: Directory = thread.handover.run(lambda: Directory(**{"port": 0, **options}))
-        thread.handover.run(running.start)
+        yield thread.handover.run
+    finally:
+        leave(thread, lodger)
+
+
+@contextlib.contextmanager
+def directory(**options: Any) -> Iterator[str]:
+    """Run a directory, for as long as a block; its address."""
+    with loop() as run:
+        running: Directory = run(lambda: Directory(**{"port": 0, **options}))
+        run(running.start)
         try:
             yield str(running.address)
         finally:
-            thread.handover.run(running.stop)
-    finally:
-        leave(thread, lodger)
+            run(running.stop)
 
 
 @contextlib.contextmanager
@@ -48,6 +56,13 @@ def pair(**options: Any) -> Iterator[tuple[pyzmq.ZMQ, int]]:
         zmq.create_queue("Q")
         zmq.bind("E", "Q")
         yield zmq, number
+
+
+def address(zmq: Wires) -> Address:
+    """Where an object listens."""
+    wiring = zmq._house._wiring
+    assert wiring is not None
+    return Address.parse(wiring.address)
 
 
 def waits(zmq: Wires, count: int = 1) -> bool:

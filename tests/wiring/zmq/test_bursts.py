@@ -64,7 +64,7 @@ async def test_send_some_of_what_cannot_be_sent() -> None:
 
 
 async def test_room() -> None:
-    """It is what can be sent before one has to wait, without an end where nothing waits, and none without a queue to balance to."""
+    """It is what can be sent before one has to wait; without an end where none has to, none without a queue to balance to."""
     async with Wiring() as wiring:
         exchange, queue = await bound(wiring, 10)
         room = exchange.room

@@ -28,8 +28,8 @@ class Queue:
     def watch(self, arrived: Callable[[], object]) -> None:
         self.arrived = arrived
 
-    def receive_many_nowait(self, max: int) -> list[Any]:
-        found, self.messages = self.messages[:max], self.messages[max:]
+    def receive_many_nowait(self, count: int) -> list[Any]:
+        found, self.messages = self.messages[:count], self.messages[count:]
         if found:
             self.taken.append(len(found))
         elif self.closed:
@@ -85,14 +85,13 @@ def test_only_those_who_wait_are_fed() -> None:
 async def test_what_comes_is_given_with_what_comes_with_it() -> None:
     """A thread that waits is given what comes, in one burst if it comes in one turn of the loop."""
     feeder, inbox, (queue,) = make()
-    waiting = asyncio.create_task(asyncio.to_thread(inbox.wait, None))
-    while not inbox._waiting:
-        await asyncio.sleep(0.001)
+    waiting = in_thread(inbox.wait, None)
+    await asyncio.to_thread(until, lambda: inbox._waiting, "a thread that waits")
     feeder.want()
     for message in (b"1", b"2"):
         queue.messages.append(message)
         queue.arrived()
-    assert await waiting == b"1"
+    assert await asyncio.wrap_future(waiting) == b"1"
     assert queue.taken == [2]
     assert taken(inbox) == [b"2"]
     queue.messages.append(b"3")

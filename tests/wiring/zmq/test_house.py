@@ -8,6 +8,7 @@ import pytest
 
 from redpoll import Closed
 from redpoll.blocking import loop_thread
+from redpoll.wiring import PROCESS
 from redpoll.wiring import zmq as pyzmq
 from redpoll.wiring.zmq.house import House
 from redpoll.wiring.zmq.interfaces import NOWHERE, Place
@@ -40,17 +41,17 @@ def test_where_it_is_made() -> None:
     """The place that the first name gives reaches whoever makes the wiring, once."""
     places: list[Place] = []
 
-    class Stop(Exception):
+    class StopError(Exception):
         """Goes no further."""
 
     def make(place: Place) -> None:
         places.append(place)
-        raise Stop
+        raise StopError
 
     house = House(make, "object", gaps=False)  # type: ignore[arg-type]
-    options = {"scope": pyzmq.constants.scope_of(pyzmq.SCOPE_PROCESS)}  # type: ignore[attr-defined]
+    options = {"scope": PROCESS}
     for place in (Place("127.0.0.1", 99), NOWHERE):
-        with pytest.raises(Stop):
+        with pytest.raises(StopError):
             house.create("queue", "Q", place, options)
     assert places == [Place("127.0.0.1", 99), NOWHERE]
     house.close(0)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from redpoll import Address, UsageError
-from redpoll.wiring.zmq import interfaces
 from redpoll.wiring.zmq.interfaces import PORT, Place, directory_at, place_of
 
 
@@ -52,7 +51,7 @@ def test_other_transports(scheme: str) -> None:
 
 def test_a_card_without_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     """A network card that has none is an error that names it, and no host is looked up."""
-    monkeypatch.setattr(interfaces.socket, "if_nameindex", lambda: [(7, "down0")])
+    monkeypatch.setattr("socket.if_nameindex", lambda: [(7, "down0")])
     with pytest.raises(UsageError, match=r"the network card 'down0' has no IPv4 address"):
         place_of("down0")
 

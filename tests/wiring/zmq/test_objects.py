@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from redpoll import Closed, UsageError
-from redpoll.wiring import Gap
+from redpoll import GLOBAL, Closed, UsageError, Wiring
+from redpoll.wiring import AtLimit, Exchange, Gap, Limits
 from redpoll.wiring import zmq as pyzmq
 from tests.blocking.support import PATIENCE, in_thread, interrupting, until
-from tests.wiring.zmq.support import pair, waits
+from tests.wiring.zmq.support import directory, loop, pair, waits
 
 
 def test_a_message() -> None:
@@ -25,7 +25,12 @@ def test_order_and_count() -> None:
     """Every message of a thread arrives once and in order, whatever its size and its type."""
     with pair() as (zmq, exchange):
         messages = [bytes([number % 251]) * (number % 7 * 1000) for number in range(20_000)]
-        sending = in_thread(lambda: [zmq.send(exchange, message) for message in messages])
+
+        def send() -> None:
+            for message in messages:
+                zmq.send(exchange, message)
+
+        sending = in_thread(send)
         assert all(zmq.receive(timeout=PATIENCE) == message for message in messages)
         sending.result(PATIENCE)
         zmq.send(exchange, bytearray(b"copied"))
@@ -43,7 +48,7 @@ def test_many_threads() -> None:
                 zmq.send(exchange, b"%d" % number)
 
         def receive() -> list[bytes]:
-            found = []
+            found: list[Any] = []
             while message := zmq.receive(timeout=PATIENCE):
                 found.append(message)
             return found
@@ -231,3 +236,40 @@ def test_masks() -> None:
         for wrong in (0, 4, True, "GAP"):
             with pytest.raises(UsageError, match="there are no notifications"):
                 zmq.mask(wrong)  # type: ignore[arg-type]
+
+
+def test_gaps_with_their_count() -> None:
+    """Who asked for gaps gets one where messages are missing: of which exchange, and how many; who did not gets none."""
+    with loop() as run, directory() as hostname, pyzmq.Zmq(hostname) as zmq, pyzmq.Zmq(hostname) as other:
+
+        async def make() -> tuple[Wiring, Exchange]:
+            wiring = Wiring(hostname)
+            await wiring.start()
+            limits = Limits(messages=5)
+            return wiring, await wiring.create_exchange("E", scope=GLOBAL, limits=limits, at_limit=AtLimit.DROP_OLD)
+
+        wiring, exchange = run(make)
+        try:
+            queue = zmq.create_queue("Q", hwm=5)
+            zmq.mask(pyzmq.MESSAGE_DATA | pyzmq.MESSAGE_GAP)
+            zmq.bind("E", "Q")
+            other.create_queue("Q", hwm=5)
+            other.bind("E", "Q")
+            run(exchange.send_many, [b"%d" % number for number in range(100)])
+            found: list[Any] = []
+            while not found or found[-1][1] != b"99":
+                found.append(zmq.receive(timeout=PATIENCE))
+            gaps = [(place, message) for place, (_, message, kind) in enumerate(found) if kind == pyzmq.MESSAGE_GAP]
+            assert {number for number, _, _ in found} == {queue}
+            ((place, gap),) = gaps
+            assert isinstance(gap, Gap)
+            assert (gap.exchange, gap.restarted) == ("E", False)
+            data = [message for _, message, kind in found if kind == pyzmq.MESSAGE_DATA]
+            assert gap.count == 100 - len(data) > 0
+            assert data == [b"%d" % number for number in [*range(place), *range(place + gap.count, 100)]]
+            plain: list[Any] = []
+            while not plain or plain[-1] != b"99":
+                plain.append(other.receive(timeout=PATIENCE)[1])
+            assert all(type(message) is bytes for message in plain)
+        finally:
+            run(wiring.close)

@@ -74,6 +74,19 @@ def handover(thread: LoopThread) -> Handover:
     return thread.handover
 
 
+def hold(handover: Handover) -> threading.Event:
+    """Keep the loop busy until an event is set."""
+    gate, held = threading.Event(), threading.Event()
+
+    def wait() -> None:
+        held.set()
+        gate.wait(PATIENCE)
+
+    handover.post(wait)
+    assert held.wait(PATIENCE)
+    return gate
+
+
 def outbox_of(exchange: Exchange, handover: Handover) -> Outbox:
     outbox = Outbox(exchange, handover)  # type: ignore[arg-type]
     handover.run(outbox.sent)
@@ -85,9 +98,7 @@ def test_a_burst_is_one_call(handover: Handover) -> None:
     exchange = Exchange(10**6)
     outbox = outbox_of(exchange, handover)
     assert outbox.room == BURST
-    gate, held = threading.Event(), threading.Event()
-    handover.post(lambda: (held.set(), gate.wait(PATIENCE)))
-    assert held.wait(PATIENCE)
+    gate = hold(handover)
     messages = [b"%d" % number for number in range(1000)]
     assert all(outbox.put(message) for message in messages)
     gate.set()
@@ -117,9 +128,7 @@ def test_no_more_than_there_is_room_for(handover: Handover) -> None:
 def test_a_burst_is_bounded(handover: Handover) -> None:
     """However much room there is, so many messages are on their way and no more."""
     outbox = outbox_of(Exchange(10**6), handover)
-    gate, held = threading.Event(), threading.Event()
-    handover.post(lambda: (held.set(), gate.wait(PATIENCE)))
-    assert held.wait(PATIENCE)
+    gate = hold(handover)
     assert [outbox.put(b"x") for _ in range(BURST + 1)] == [True] * BURST + [False]
     gate.set()
 
@@ -160,9 +169,7 @@ def test_large_messages_are_bounded_by_their_bytes(handover: Handover) -> None:
     exchange = Exchange(10**6)
     outbox = outbox_of(exchange, handover)
     large = bytes(LARGE_BYTES // 2)
-    gate, held = threading.Event(), threading.Event()
-    handover.post(lambda: (held.set(), gate.wait(PATIENCE)))
-    assert held.wait(PATIENCE)
+    gate = hold(handover)
     assert outbox.put(large)
     assert outbox.put(large)
     assert not outbox.put(bytes(LARGE + 1))
@@ -223,6 +230,7 @@ def test_a_closed_exchange_drops_what_waits(handover: Handover) -> None:
     with pytest.raises(Closed):
         outbox.send(b"2")
     assert not outbox.waiting
+    assert outbox.room == 0
 
 
 def test_what_is_bytes() -> None:

@@ -105,6 +105,10 @@ class DirectoryClient:
         """
         await self._meeting.start()
 
+    def inherit(self) -> None:
+        """For the library: this is a child of the process, and lets go of what is the parent's."""
+        self._meeting.inherit()
+
     async def close(self) -> None:
         """Take back what was registered, if the directory answers within a second, and stop.
 

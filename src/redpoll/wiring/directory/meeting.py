@@ -27,6 +27,7 @@ from redpoll.errors import (
 )
 from redpoll.message import Message
 from redpoll.node import Node, Received
+from redpoll.node.inherited import let_go
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.entries import Key
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
@@ -120,6 +121,10 @@ class Meeting:
         await self._node.start()
         self.state = "connecting"
         self._task = asyncio.create_task(self._keep_met(), name="redpoll directory client")
+
+    def inherit(self) -> None:
+        """This is a child of the process."""
+        let_go(self._node)
 
     async def close(self) -> None:
         """Say goodbye if the directory is there, and stop."""

@@ -37,7 +37,7 @@ class Feeder:
         self._inbox = inbox
         self._numbered = numbered
         self.gaps = False
-        self._queues: list[tuple[int, Queue]] = []
+        self._queues: dict[int, Queue] = {}
         self._turn = 0
         #: Whether threads wait for what has not come yet.
         self._hungry = False
@@ -45,8 +45,8 @@ class Feeder:
         self._soon = False
 
     def add(self, number: int, queue: Queue) -> None:
-        """There is one queue more."""
-        self._queues.append((number, queue))
+        """There is a queue, with a number of its own."""
+        self._queues[number] = queue
         queue.watch(self.arrived)
 
     def want(self) -> None:
@@ -67,7 +67,7 @@ class Feeder:
 
     def feed(self) -> bool:
         """Give a burst of what is there; False if nothing is."""
-        found = [taken for number, queue in self._queues if (taken := self._take(number, queue))]
+        found = [taken for number, queue in self._queues.items() if (taken := self._take(number, queue))]
         if not found:
             return False
         if len(found) == 1:

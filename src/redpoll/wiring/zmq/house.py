@@ -97,13 +97,15 @@ class House:
             if self._thread is None:
                 thread = enter(self)
                 self._thread = thread
+                self._place = place
                 try:
                     thread.handover.run(self._start, place)
                 except BaseException:
-                    self._thread = None
-                    leave(thread, self)
+                    # Ctrl-C may come when it has just begun to run.
+                    if self._wiring is None:
+                        self._thread = None
+                        leave(thread, self)
                     raise
-                self._place = place
             elif place not in {self._place, NOWHERE, Place(self._place.host, 0)}:
                 raise UsageError(
                     f"one object listens at one place: it does {_at(self._place)}, and not {_at(place)}",
@@ -177,6 +179,13 @@ class House:
         if mine:
             leave(thread, self)
 
+    def _move_out_elsewhere(self, thread: LoopThread) -> None:
+        """On the loop, which who moves out may have to wait for."""
+        try:
+            threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
+        except RuntimeError:  # the program ends, and `stop` moves out
+            pass
+
     def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # Lodger's
         """The program ends: what was sent has some time yet."""
         self.close(AT_EXIT)
@@ -197,9 +206,7 @@ class House:
             return
         self.closed = True
         closing = thread.handover.submit(self._close, AT_EXIT)
-        closing.add_done_callback(
-            lambda _: threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
-        )
+        closing.add_done_callback(lambda _: self._move_out_elsewhere(thread))
         # Last: where warnings are errors, this raises.
         warnings.warn(f"{name} was dropped without being closed", ResourceWarning, stacklevel=3)
 

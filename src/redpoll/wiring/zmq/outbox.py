@@ -109,10 +109,13 @@ class Outbox:
         self.room = 0
         if self._task is None:
             waiting = self.waiting
+            if waiting and not self._closed:
+                try:
+                    self._send_some()
+                except Closed:
+                    self._closed = True
             if self._closed:
                 waiting.clear()
-            elif waiting:
-                self._send_some()
             if waiting:
                 self._task = asyncio.get_running_loop().create_task(self._hold())
             else:
@@ -127,6 +130,7 @@ class Outbox:
                 self._forget(1)
                 self._send_some()
         except Closed:
+            self._closed = True
             self.waiting.clear()
         finally:
             self._task = None

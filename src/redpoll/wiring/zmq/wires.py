@@ -88,7 +88,7 @@ class Wires:
         hostname: str | Address | None = None,
         *,
         interface: str | None = None,
-        advertise: str | Address | None = None,
+        advertise: str | None = None,
         tls: TLS | None = None,
         encryption: bool | Literal["auto"] = "auto",
         token: str | None = None,
