@@ -93,12 +93,11 @@ async def run_source(plan: Plan, log: Log) -> None:
         watch = asyncio.create_task(write_taken(exchange, log))
         await bind(plan, wiring)
         log.write("ready")
-        while True:
+        while not watch.done():
             await signalled.get()
             for _ in range(BURST):
                 await exchange.send(b"%d" % next(numbers))
             log.write("burst")
-    await watch
 
 
 async def write_taken(exchange: redpoll.wiring.Exchange, log: Log) -> None:

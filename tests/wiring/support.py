@@ -17,7 +17,7 @@ PATIENCE = 20.0
 async def until(condition: Callable[[], object]) -> None:
     """Wait until something is so."""
     async with asyncio.timeout(PATIENCE):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  # nothing tells of it
             await asyncio.sleep(0.005)
 
 

@@ -30,7 +30,7 @@ class Pipe(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.number = 0
-        self.wire: deque[tuple[int, int, int, int, bytes]] = deque()
+        self.wire: deque[tuple[int, int, int, int, Any]] = deque()
         self.credits: deque[int] = deque()
         #: What the application at the queue got, messages by their numbers and gaps by their counts.
         self.got: list[int] = []

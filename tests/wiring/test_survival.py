@@ -46,7 +46,7 @@ BINDERS = ["source", "sink", "binder"]
 def wired(place: Place, binder: str) -> tuple[Process, Process]:
     """A source and a sink, bound by one of three."""
     place.run("directory").ready()
-    bound = {"bind": ("E", "Q")}
+    bound: dict[str, Any] = {"bind": ("E", "Q")}
     source = place.run("source", "E", **(bound if binder == "source" else {}))
     sink = place.run("sink", "Q", **(bound if binder == "sink" else {}))
     if binder == "binder":
@@ -78,7 +78,7 @@ def test_sink_killed(place: Place, binder: str) -> None:
 
 @pytest.mark.parametrize("binder", BINDERS)
 def test_source_killed(place: Place, binder: str) -> None:
-    """An exchange's owner that is killed and started again elsewhere is wired again, and the queue sees where it began anew."""
+    """An exchange's owner that is killed and started anew elsewhere is wired again; the queue sees where it began anew."""
     source, sink = wired(place, binder)
     source.burst(1)
     sink.wait_events(BURST)

@@ -6,11 +6,13 @@ import asyncio
 import random
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
-from redpoll.errors import Closed, PeerLost, RedpollError, UnknownName, WiringError
+from redpoll.errors import Closed, RedpollError, UnknownName, WiringError
 from redpoll.wiring.binding import Binding
 from redpoll.wiring.board import KEPT, Board
+from redpoll.wiring.directory.entries import Kind
+from redpoll.wiring.joining import attach, leave
 from redpoll.wiring.names import Scope, check_name
 from redpoll.wiring.pipe import Join
 from redpoll.wiring.trunk import Answer, Trunk
@@ -24,8 +26,6 @@ LAST_PAUSE = 5.0
 
 #: Seconds that the other end has to answer.
 _PATIENCE = 10.0
-
-Kind = Literal["exchange", "queue"]
 
 
 class _Kept(NamedTuple):
@@ -41,7 +41,8 @@ class Binder:
         board: The wiring's.
         find: Finds the trunk to who has a name, given "exchange" or "queue" and the name; raises `UnknownName`.
         trouble: Why a name that exists may not be found; None if nothing is known that would be in the way.
-        watch: Has a function called when somebody else has a name, with its identity if that is known; returns what ends that.
+        watch: Has a function called when somebody else has a name, with its identity if that is known; returns what ends
+            that.
     """
 
     def __init__(
@@ -106,7 +107,7 @@ class Binder:
                     if binding.task is None:
                         self._begin(binding)
                     await attempt
-                    if wait == 0 and binding.trunk is None and binding.trouble is not None:
+                    if wait == 0 and binding.trouble is not None:
                         raise binding.trouble
         except TimeoutError:
             trouble = binding.trouble or self._trouble()
@@ -123,10 +124,11 @@ class Binder:
         binding.kicked.set()
         trunk = binding.trunk
         about = "queue" if binding.join is not None else "exchange"
-        if trunk is not None and identity is not None and kind == about and trunk is not self._board.local:
-            if trunk.identity != identity and not trunk.sees_process:
-                # Whoever had it may still be there, and has it no more.
-                self._down(binding, trunk, UnknownName(kind, getattr(binding, kind)))
+        if trunk is None or identity is None or kind != about or trunk.sees_process:
+            return
+        if trunk.identity != identity:
+            # Whoever had it may still be there, and has it no more.
+            self._down(binding, trunk, UnknownName(kind, getattr(binding, kind)))
 
     def kick(self, kind: Kind, name: str) -> None:
         """This wiring has a name now."""
@@ -155,7 +157,7 @@ class Binder:
         join, binding.join = binding.join, None
         binding.attempted()
         if join is not None:
-            self._board.leave(join)
+            leave(join)
         elif trunk is not None and trunk.up:
             word = {"word": "unbind", "exchange": binding.exchange, "queue": binding.queue}
             try:
@@ -184,7 +186,7 @@ class Binder:
                 else:
                     if trunk.up:
                         binding.wired(trunk)
-                        trunk.watchers.append(lambda: self._down(binding, trunk, None))
+                        trunk.watchers.append(partial(self._down, binding, trunk))
                         self._board.events.tell("pipe_up", binding)
                         return
                 finally:
@@ -206,7 +208,7 @@ class Binder:
             join = binding.join
             if join is None or join.exchange is not exchange:
                 join = binding.join = Join(exchange, binding.queue)
-            await board.attach(join, trunk, _PATIENCE)
+            await attach(board, join, trunk, _PATIENCE)
             return trunk
         binding.join = None
         trunk = await self._find("exchange", binding.exchange)
@@ -228,12 +230,12 @@ class Binder:
                 del board.expected[key]
         return trunk
 
-    def _down(self, binding: Binding, trunk: Trunk, error: RedpollError | None) -> None:
+    def _down(self, binding: Binding, trunk: Trunk, error: RedpollError) -> None:
         """What it depends on is gone."""
         if binding.trunk is not trunk or binding.ended:
             return
         binding.trunk = None
-        binding.trouble = error or PeerLost(trunk.place, "it is gone")
+        binding.trouble = error
         self._board.events.tell("pipe_lost", binding, binding.trouble)
         if binding.task is None and not self._closed:
             self._begin(binding)
@@ -265,7 +267,7 @@ class Binder:
         join.everywhere = field(word, "everywhere", bool)
         trunk.joins[key] = join
         try:
-            await board.attach(join, trunk, _PATIENCE)
+            await attach(board, join, trunk, _PATIENCE)
         except BaseException:
             if join.pipe is None:
                 trunk.joins.pop(key, None)
@@ -288,16 +290,16 @@ class Binder:
         key = field(word, "exchange", str), field(word, "queue", str)
         join = trunk.joins.pop(key, None)
         if join is not None:
-            self._board.leave(join)
+            leave(join)
         binding = self.bindings.get(key)
         if binding is not None:
             await self._release(binding, trunk)
         return {}
 
-    def _trunk_lost(self, trunk: Trunk, error: RedpollError, final: bool) -> None:
+    def _trunk_lost(self, trunk: Trunk, final: bool) -> None:
         """What the other end of a trunk had asked for is kept for a time, unless it said that it will not be back."""
         for join in trunk.joins.values():
-            self._keep(trunk, final, join, partial(self._board.leave, join))
+            self._keep(trunk, final, join, partial(leave, join))
         trunk.joins.clear()
         for binding in list(self.bindings.values()):
             if trunk in binding.holders:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 __all__ = ["Gap"]
 
 
-class Gap(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Gap:
     """Messages of one exchange are missing here.
 
     Attributes:

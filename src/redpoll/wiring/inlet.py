@@ -66,6 +66,22 @@ class Source:
         self.pending.append((end, messages))
         self._tell(self, None)
 
+    def take(self, share: list[Any], most: int) -> int:
+        """Add to a list what waits, up to so many in it; the number before which all is in it with that."""
+        pending = self.pending
+        end = self.done
+        while pending and len(share) < most:
+            last, messages = pending[0]
+            some = messages[self.offset : self.offset + most - len(share)]
+            share += some
+            self.offset += len(some)
+            left = len(messages) - self.offset
+            end = last - left
+            if not left:
+                pending.popleft()
+                self.offset = 0
+        return end
+
     def miss(self, count: int, *, restarted: bool = False) -> None:
         """So many are missing here."""
         gap = Gap(self.inlet.exchange, count, restarted)
@@ -163,8 +179,7 @@ class Inlet:
             size -= sum(map(len, messages[:skip]))
             messages = messages[skip:]
             first = expected
-        if said > self.said:
-            self.said = said
+        self.said = max(self.said, said)
         count = len(messages)
         if not self.admits(count):
             self.refuse(count)
@@ -174,11 +189,10 @@ class Inlet:
         if not count:
             return
         end = self.expected = first + count
-        if end > self.said:
-            self.said = end
+        self.said = max(self.said, end)
         self._log.append((end, count, size))
         self._here += count
-        for source in list(self.sources.values()) if len(self.sources) > 1 else self.sources.values():
+        for source in tuple(self.sources.values()):
             if source.start <= first and source.stop is None:
                 source.put(end, messages)
             else:
@@ -205,8 +219,7 @@ class Inlet:
         if first <= expected:
             return
         self.expected = first
-        if first > self.said:
-            self.said = first
+        self.said = max(self.said, first)
         for source in list(self.sources.values()):
             stop = first if source.stop is None else min(first, source.stop)
             missing = stop - max(expected, source.start)

@@ -47,7 +47,7 @@ class Limits:
                 raise ConfigError(name, value, f"must be an int or None, not {type(value).__name__}")
             if not 1 <= value <= _ENDLESS:
                 raise ConfigError(name, value, f"must be 1 to {_ENDLESS}", "None is no limit")
-        resume = self.resume
+        resume: object = self.resume
         if isinstance(resume, bool) or not isinstance(resume, int | float) or not isfinite(resume):
             raise ConfigError("resume", resume, "must be a number above 0, at most 1")
         if not 0 < resume <= 1:

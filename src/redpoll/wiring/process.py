@@ -6,6 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redpoll.blocking.handover import Handover
@@ -180,7 +181,7 @@ class ProcessTrunk(Trunk):
         def reply(answer: Answer | RedpollError) -> None:
             own.post(_settle, (answered, answer))
 
-        self.watchers.append(lambda: _settle(answered, PeerLost(self.place, "it is gone")))
+        self.watchers.append(partial(_settle, answered))
         self._post(self.twin.hear, word, reply)
         async with asyncio.timeout(timeout):
             return await answered

@@ -16,7 +16,7 @@ from redpoll.wiring.inlet import Source
 from redpoll.wiring.limits import Limits
 from redpoll.wiring.names import Scope
 
-__all__ = ["Queue", "QueueStats"]
+__all__ = ["Messages", "Queue", "QueueStats"]
 
 #: Messages of one pipe that are taken up where others wait as well: these then alternate one by one.
 _SHARE = 32
@@ -140,7 +140,7 @@ class Queue:
         self._check_open()
         return None
 
-    async def receive_many(self, max: int = 1024, timeout: float | None = None) -> list[Any]:
+    async def receive_many(self, max: int = 1024, timeout: float | None = None) -> list[Any]:  # noqa: A002  # as Node.batches
         """Take as many messages as are there, at least one: waits for that.
 
         Args:
@@ -150,8 +150,9 @@ class Queue:
         Raises:
             TimeoutError: As for `receive`; also `Closed` and `UsageError`.
         """
-        if isinstance(max, bool) or not isinstance(max, int) or max < 1:
-            raise UsageError(f"max is a number of messages from 1, not {max!r}")
+        most: object = max
+        if isinstance(most, bool) or not isinstance(most, int) or most < 1:
+            raise UsageError(f"max is a number of messages from 1, not {most!r}")
         found = list(islice(self._batch, max))
         if not found:
             found = [await self._next(timeout)]
@@ -287,17 +288,12 @@ class Queue:
         shares = []
         for _ in range(len(ready)):
             source = ready.popleft()
-            end, messages = source.pending[0]
-            share = messages[source.offset : source.offset + _SHARE]
-            source.offset += len(share)
-            left = len(messages) - source.offset
-            if not left:
-                source.pending.popleft()
-                source.offset = 0
+            share: list[Any] = []
+            end = source.take(share, _SHARE)
             if source.pending:
                 ready.append(source)
             source.busy = True
-            self._open.append((source, end - left))
+            self._open.append((source, end))
             shares.append(share)
         return [each for each in chain.from_iterable(zip_longest(*shares, fillvalue=_NONE)) if each is not _NONE]
 

@@ -1,4 +1,4 @@
-"""A trunk carries all pipes between a wiring and another one, or itself, in both directions, and what they tell one another."""
+"""A trunk carries all pipes between a wiring and another one, or itself, both ways, and what they tell one another."""
 
 from __future__ import annotations
 
@@ -47,8 +47,8 @@ class Trunk(ABC):
         self.pipes: dict[int, Pipe] = {}
         self.ports: dict[int, Port] = {}
         self.joins: dict[tuple[str, str], Join] = {}
-        #: Called when it is lost.
-        self.watchers: list[Callable[[], object]] = []
+        #: Called with the error when it is lost.
+        self.watchers: list[Callable[[RedpollError], object]] = []
         self._starved: deque[Pipe] = deque()
         #: Whether `resume` will be called.
         self._called = False
@@ -178,10 +178,10 @@ class Trunk(ABC):
             return
         self.up = False
         self._starved.clear()
-        self.board.trunk_lost(self, error, final=final)
+        self.board.trunk_lost(self, final=final)
         watchers, self.watchers = self.watchers, []
         for watcher in watchers:
-            watcher()
+            watcher(error)
 
 
 class LocalTrunk(Trunk):

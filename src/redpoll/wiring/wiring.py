@@ -5,20 +5,20 @@ from __future__ import annotations
 import asyncio
 import warnings
 from collections.abc import Callable
-from contextlib import suppress
 from functools import partial
 from types import MappingProxyType, TracebackType
 from typing import Any, Literal, Self
 
 from redpoll.address import Address
 from redpoll.config import Config
-from redpoll.errors import Closed, DirectoryUnavailable, RedpollError, ScopeError, UnknownName, UsageError
+from redpoll.errors import Closed, RedpollError, UnknownName, UsageError
 from redpoll.node.inherited import let_go
 from redpoll.node.sending import UNSET, Unset, check_seconds
 from redpoll.wiring.binder import Binder
 from redpoll.wiring.binding import Binding
 from redpoll.wiring.board import Board
 from redpoll.wiring.directory.client import DirectoryClient
+from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.events import WiringEvents
 from redpoll.wiring.exchange import Exchange, check_style
 from redpoll.wiring.gap import Gap
@@ -27,20 +27,15 @@ from redpoll.wiring.names import LOCAL, AtLimit, Scope, Style, check_name
 from redpoll.wiring.net import Net, config_of
 from redpoll.wiring.process import Neighbour
 from redpoll.wiring.queue import Queue
-from redpoll.wiring.reach import WILDCARDS as _WILDCARDS
 from redpoll.wiring.reach import advertised as _advertised
 from redpoll.wiring.reach import check_reach
-from redpoll.wiring.trunk import Trunk
+from redpoll.wiring.registry import Registry
 
 __all__ = ["Wiring"]
 
 _NO_LIMITS = Limits()
 
 _DEFAULTS = MappingProxyType({"host": "127.0.0.1", "port": 0, "tls": None, "encryption": "auto", "resume": None})
-
-#: Seconds that one question to the directory has, and the making of one link.
-_LOOKUP = 5.0
-_CONNECT = 5.0
 
 #: Seconds that the node has for what it was given last.
 _GOODBYE = 1.0
@@ -109,6 +104,7 @@ class Wiring:
         self._board: Board
         self._binder: Binder
         self._neighbour: Neighbour
+        self._registry: Registry
 
     # Life
 
@@ -135,9 +131,18 @@ class Wiring:
         except BaseException:
             await net.stop(0)
             raise
-        self._board.address = str(self._advertised_address() or net.node.address)
         self._neighbour = Neighbour(self._board)
-        self._binder = Binder(self._board, self._find, self._watch, self._trouble)
+        self._registry = registry = Registry(
+            self._board,
+            net,
+            self._neighbour,
+            self._directory,
+            self._advertise,
+            self._config.hosts,
+            self._bind_timeout,
+        )
+        self._board.address = str(registry.address)
+        self._binder = Binder(self._board, registry.find, registry.watch, registry.trouble)
         self._state = "running"
 
     async def close(self, linger: float | None = 5.0) -> None:
@@ -207,8 +212,8 @@ class Wiring:
 
         Args:
             name: Its name, 1 to 255 bytes in UTF-8; queues have names of their own.
-            scope: Who can see it by that name: `LOCAL` (default) only this wiring, `PROCESS` all of this process, `GLOBAL` all
-                who use the same directory.
+            scope: Who can see it by that name: `LOCAL` (default) only this wiring, `PROCESS` all of this process, `GLOBAL`
+                all who use the same directory.
             style: How it hands messages out.
             limits: What each pipe may hold here: what waits for room at the other end.
             at_limit: What it does with a message for which there is no room.
@@ -226,7 +231,7 @@ class Wiring:
         """
         self._check()
         check_style(style, at_limit)
-        self._check_scope(scope)
+        self._registry.check_scope(scope)
         _check_limits(limits)
         known = check_name("exchange", name) in self._board.exchanges
         made = self._board.add_exchange(name, scope, style, limits, at_limit, self._delete_exchange)
@@ -253,7 +258,7 @@ class Wiring:
             NameTaken: As for `create_exchange`, also the other errors.
         """
         self._check()
-        self._check_scope(scope)
+        self._registry.check_scope(scope)
         _check_limits(limits)
         known = check_name("queue", name) in self._board.queues
         made = self._board.add_queue(name, scope, limits, gaps, self._delete_queue)
@@ -262,76 +267,29 @@ class Wiring:
         return made
 
     async def _claim(
-        self,
-        kind: Literal["exchange", "queue"],
-        name: str,
-        scope: Scope,
-        style: Style | None,
-        undo: Callable[[], object],
+        self, kind: Kind, name: str, scope: Scope, style: Style | None, undo: Callable[[], object]
     ) -> None:
-        """Have a name where others see it."""
         self._binder.kick(kind, name)
-        if scope is Scope.LOCAL:
-            return
         try:
-            self._neighbour.claim(kind, name)
-            if scope is Scope.GLOBAL and self._directory is not None:
-                address = await self._public_address(self._directory)
-                await self._directory.register(
-                    kind, name, address, style, self._net.node.identity, timeout=self._bind_timeout
-                )
+            await self._registry.claim(kind, name, scope, style)
         except BaseException:
-            self._neighbour.release(kind, name)
             undo()
             raise
 
-    def _advertised_address(self) -> Address | None:
-        """What `advertise` says, with the port of the node if it says none."""
-        if self._advertise is None:
-            return None
-        host, port = self._advertise
-        return Address.of_host(host, port or self._net.node.address.port)
-
-    async def _public_address(self, directory: DirectoryClient) -> Address:
-        """Where others can reach this wiring."""
-        advertised = self._advertised_address()
-        own = self._net.node.address
-        if advertised is not None or not _WILDCARDS.intersection(self._config.hosts):
-            return advertised or own
-        if directory.local_host is None:
-            # There is no link as yet: whatever is asked waits for it.
-            await directory.lookup("queue", "-", timeout=self._bind_timeout)
-        return own if directory.local_host is None else Address.of_host(directory.local_host, own.port)
-
-    def _check_scope(self, scope: object) -> None:
-        if not isinstance(scope, Scope):
-            raise UsageError(f"scope is a Scope, not {scope!r}")
-        if scope is Scope.GLOBAL and self._directory is None:
-            raise ScopeError("a GLOBAL name needs a directory", 'Wiring(directory="host:5682"), or scope=PROCESS')
-
     async def _delete_exchange(self, exchange: Exchange) -> None:
         if self._board.exchanges.get(exchange.name) is exchange:
-            await self._give_up("exchange", exchange.name, exchange.scope)
+            await self._registry.give_up("exchange", exchange.name, exchange.scope)
             self._board.remove_exchange(exchange)
 
     async def _delete_queue(self, queue: Queue) -> None:
         if self._board.queues.get(queue.name) is queue:
-            await self._give_up("queue", queue.name, queue.scope)
+            await self._registry.give_up("queue", queue.name, queue.scope)
             self._board.remove_queue(queue)
-
-    async def _give_up(self, kind: Literal["exchange", "queue"], name: str, scope: Scope) -> None:
-        if scope is Scope.LOCAL or self._state != "running":
-            return
-        self._neighbour.release(kind, name)
-        if scope is Scope.GLOBAL and self._directory is not None:
-            with suppress(DirectoryUnavailable):
-                # It learns it when it is back.
-                await self._directory.unregister(kind, name)
 
     # Wiring
 
     async def bind(
-        self, exchange: str | Exchange, queue: str | Queue, *, wait: float | None | Unset = UNSET
+        self, exchange: str | Exchange, queue: str | Queue, *, wait: float | Unset | None = UNSET
     ) -> Binding:
         """Wire an exchange to a queue; done when the queue's owner has opened the pipe, so that what is sent then arrives.
 
@@ -372,46 +330,6 @@ class Wiring:
         if isinstance(given, Exchange if kind == "exchange" else Queue):
             return given.name
         return check_name(kind, given)
-
-    async def _find(self, kind: Literal["exchange", "queue"], name: str) -> Trunk:
-        """The trunk to who has a name: this wiring, one of this process, or who the directory says.
-
-        Raises:
-            UnknownName: Nobody has it; also what the directory raises, or `Net.connect`.
-        """
-        if name in (self._board.exchanges if kind == "exchange" else self._board.queues):
-            return self._board.local
-        trunk = self._neighbour.find(kind, name)
-        if trunk is not None:
-            return trunk
-        entry = None
-        if self._directory is not None:
-            entry = await self._directory.lookup(kind, name, timeout=_LOOKUP)
-        if entry is None or entry.identity == self._net.node.identity:
-            raise UnknownName(kind, name)
-        return await self._net.connect(entry.address, _CONNECT)
-
-    def _trouble(self) -> RedpollError | None:
-        """Why a name that exists may not be found; None if nothing is known that would be in the way."""
-        directory = self._directory
-        if directory is None or directory.state == "up":
-            return None
-        return DirectoryUnavailable(directory.address, str(directory.trouble or "there is no link as yet"))
-
-    def _watch(
-        self, kind: Literal["exchange", "queue"], name: str, changed: Callable[[bytes | None], object]
-    ) -> Callable[[], object]:
-        """Have a function called when somebody else has a name, with that one's identity if it is known."""
-        ends = [self._neighbour.watch(kind, name, partial(changed, None))]
-        if self._directory is not None:
-            watch = self._directory.watch(kind, name, lambda entry: None if entry is None else changed(entry.identity))
-            ends.append(watch.cancel)
-
-        def end() -> None:
-            for each in ends:
-                each()
-
-        return end
 
     # Sending and receiving
 
@@ -481,7 +399,7 @@ class Wiring:
                     ready[queue] = None
                 if type(message) is Gap:
                     break
-                return message
+                return message  # type: ignore[no-any-return]  # bytes, then
             else:
                 if not queue._refill():
                     del ready[queue]
@@ -511,7 +429,9 @@ class Wiring:
         Raises:
             Closed: It is not running.
         """
-        return self._advertised_address() or self._net.node.address
+        if self._state not in {"running", "closing"}:
+            raise Closed("wiring")
+        return self._registry.address
 
     @property
     def identity(self) -> bytes:

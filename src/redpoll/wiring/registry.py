@@ -1,0 +1,159 @@
+"""Where the names of one wiring are known, and where it looks for those of others: here, in this process, the directory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+
+from redpoll.address import Address
+from redpoll.errors import DirectoryUnavailable, RedpollError, ScopeError, UnknownName, UsageError
+from redpoll.wiring.board import Board
+from redpoll.wiring.directory.client import DirectoryClient
+from redpoll.wiring.directory.entries import Kind
+from redpoll.wiring.names import Scope, Style
+from redpoll.wiring.net import Net
+from redpoll.wiring.process import Neighbour
+from redpoll.wiring.reach import WILDCARDS
+from redpoll.wiring.trunk import Trunk
+
+__all__ = ["Registry"]
+
+#: Seconds that one question to the directory has, and the making of one link.
+_LOOKUP = 5.0
+_CONNECT = 5.0
+
+
+class Registry:
+    """The names of one wiring.
+
+    Args:
+        board: What has the names.
+        net: What others dial.
+        neighbour: What wirings of this process see.
+        directory: None is none.
+        advertise: Host, and port or 0, by which others reach it; None is where the node listens.
+        hosts: Where that is.
+        timeout: Seconds that the directory has to register a name.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        net: Net,
+        neighbour: Neighbour,
+        directory: DirectoryClient | None,
+        advertise: tuple[str, int] | None,
+        hosts: tuple[str, ...],
+        timeout: float | None,
+    ) -> None:
+        self._board = board
+        self._net = net
+        self._neighbour = neighbour
+        self._directory = directory
+        self._advertise = advertise
+        self._hosts = hosts
+        self._timeout = timeout
+        self._identity = net.node.identity
+
+    # Own names
+
+    @property
+    def address(self) -> Address:
+        """Where others can reach this wiring, as far as it is known without the directory."""
+        own = self._net.node.address
+        if self._advertise is None:
+            return own
+        host, port = self._advertise
+        return Address.of_host(host, port or own.port)
+
+    def check_scope(self, scope: object) -> None:
+        """Refuse what is no scope, or cannot be had.
+
+        Raises:
+            UsageError: It is none.
+            ScopeError: It needs a directory.
+        """
+        if not isinstance(scope, Scope):
+            raise UsageError(f"scope is a Scope, not {scope!r}")
+        if scope is Scope.GLOBAL and self._directory is None:
+            raise ScopeError("a GLOBAL name needs a directory", 'Wiring(directory="host:5682"), or scope=PROCESS')
+
+    async def claim(self, kind: Kind, name: str, scope: Scope, style: Style | None) -> None:
+        """Have a name where others see it; after an error nobody does.
+
+        Raises:
+            NameTaken: Somebody else has it; also what `DirectoryClient.register` raises.
+        """
+        if scope is Scope.LOCAL:
+            return
+        self._neighbour.claim(kind, name)
+        if scope is not Scope.GLOBAL or self._directory is None:
+            return
+        try:
+            address = await self._public_address(self._directory)
+            await self._directory.register(kind, name, address, style, self._identity, timeout=self._timeout)
+        except BaseException:
+            self._neighbour.release(kind, name)
+            raise
+
+    async def give_up(self, kind: Kind, name: str, scope: Scope) -> None:
+        """Have it no more."""
+        if scope is Scope.LOCAL:
+            return
+        self._neighbour.release(kind, name)
+        if scope is Scope.GLOBAL and self._directory is not None:
+            with suppress(DirectoryUnavailable):
+                # It learns it when it is back.
+                await self._directory.unregister(kind, name)
+
+    async def _public_address(self, directory: DirectoryClient) -> Address:
+        """Where others can reach this wiring: if it listens everywhere, where its link to the directory comes from."""
+        if self._advertise is not None or not WILDCARDS.intersection(self._hosts):
+            return self.address
+        if directory.local_host is None:
+            # There is no link as yet: whatever is asked waits for it.
+            await directory.lookup("queue", "-", timeout=self._timeout)
+        return (
+            self.address if directory.local_host is None else Address.of_host(directory.local_host, self.address.port)
+        )
+
+    # Those of others
+
+    async def find(self, kind: Kind, name: str) -> Trunk:
+        """The trunk to who has a name.
+
+        Raises:
+            UnknownName: Nobody has it; also what the directory raises, or `Net.connect`.
+        """
+        if name in (self._board.exchanges if kind == "exchange" else self._board.queues):
+            return self._board.local
+        trunk = self._neighbour.find(kind, name)
+        if trunk is not None:
+            return trunk
+        entry = None
+        if self._directory is not None:
+            entry = await self._directory.lookup(kind, name, timeout=_LOOKUP)
+        if entry is None or entry.identity == self._identity:
+            raise UnknownName(kind, name)
+        return await self._net.connect(entry.address, _CONNECT)
+
+    def trouble(self) -> RedpollError | None:
+        """Why a name that exists may not be found; None if nothing is known that would be in the way."""
+        directory = self._directory
+        if directory is None or directory.state == "up":
+            return None
+        return DirectoryUnavailable(directory.address, str(directory.trouble or "there is no link as yet"))
+
+    def watch(self, kind: Kind, name: str, changed: Callable[[bytes | None], object]) -> Callable[[], object]:
+        """Have a function called when somebody else has a name, with that one's identity if it is known; what ends that."""
+        ends = [self._neighbour.watch(kind, name, partial(changed, None))]
+        if self._directory is not None:
+            watch = self._directory.watch(kind, name, lambda entry: None if entry is None else changed(entry.identity))
+            ends.append(watch.cancel)
+
+        def end() -> None:
+            for each in ends:
+                each()
+
+        return end

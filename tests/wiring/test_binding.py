@@ -1,0 +1,40 @@
+"""What a binding says of itself."""
+
+from __future__ import annotations
+
+import asyncio
+from unittest.mock import AsyncMock, Mock
+
+import pytest
+
+from redpoll.errors import PeerLost
+from redpoll.wiring.binding import Binding
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_states() -> None:
+    """It connects, is up, and may be lost."""
+    unbind = AsyncMock()
+    binding = Binding("E", "Q", unbind)
+    assert (binding.state, binding.peer) == ("connecting", None)
+    binding.trouble = PeerLost(None, "away")
+    binding.wired(Mock(place="there"))
+    assert (binding.state, binding.peer, binding.trouble) == ("up", "there", None)
+    assert repr(binding) == "<Binding 'E' -> 'Q' up>"
+    binding.trunk = None
+    assert (binding.state, binding.peer) == ("lost", None)
+    await binding.unbind()
+    unbind.assert_awaited_once_with(binding)
+
+
+async def test_attempts() -> None:
+    """Who waits for an attempt is woken by its end, once, unless it has gone."""
+    binding = Binding("E", "Q", AsyncMock())
+    attempts = [asyncio.get_running_loop().create_future() for _ in range(2)]
+    binding.attempts += attempts
+    attempts[0].cancel()
+    binding.attempted()
+    binding.attempted()
+    assert attempts[1].done()
+    assert not binding.attempts

@@ -1,0 +1,152 @@
+"""The receiving half of a pipe, without a loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redpoll.wiring.gap import Gap
+from redpoll.wiring.inlet import Inlet, Source
+from redpoll.wiring.limits import Limits
+
+
+class Pipe:
+    """An inlet with some queues."""
+
+    def __init__(self, *queues: str, limits: Limits = Limits(), gaps: bool = True) -> None:  # noqa: B008  # frozen
+        self.freed = 0
+        self.told: list[tuple[str, Gap | None]] = []
+        self.inlet = Inlet("E", ("", "E"), 0, limits, self._freed)
+        for queue in queues:
+            self.join(queue, gaps=gaps)
+
+    def _freed(self) -> None:
+        self.freed += 1
+
+    def join(self, queue: str, start: int = 0, *, gaps: bool = True) -> Source:
+        """Have a queue join."""
+        source = Source(self.inlet, queue, start, gaps, lambda source, gap: self.told.append((source.queue, gap)))
+        self.inlet.sources[queue] = source
+        return source
+
+    def arrive(self, first: int, count: int, said: int | None = None) -> None:
+        """Messages arrive that say their numbers."""
+        messages = [b"%d" % number for number in range(first, first + count)]
+        self.inlet.arrived(first, first + count if said is None else said, messages, sum(map(len, messages)))
+
+    def take(self, queue: str) -> list[Any]:
+        """Take all of a queue."""
+        source = self.inlet.sources[queue]
+        found: list[Any] = []
+        while source.pending:
+            end, messages = source.pending.popleft()
+            found += messages
+            source.finish(end)
+        return found
+
+
+def test_gap() -> None:
+    """Numbers that do not come are a gap of that many, in its place; the hook is told whether the queue wants it or not."""
+    pipe = Pipe("Q")
+    pipe.arrive(0, 2)
+    pipe.arrive(5, 1)
+    assert pipe.take("Q") == [b"0", b"1", Gap("E", 3), b"5"]
+    quiet = Pipe("Q", gaps=False)
+    quiet.arrive(5, 1)
+    assert quiet.take("Q") == [b"5"]
+    assert quiet.told == [("Q", Gap("E", 5)), ("Q", None)]
+
+
+def test_mark() -> None:
+    """That nothing before a number comes any more is said without a message, too."""
+    pipe = Pipe("Q")
+    pipe.arrive(7, 0)
+    assert pipe.take("Q") == [Gap("E", 7)]
+    assert pipe.inlet.taken == pipe.inlet.expected == 7
+
+
+def test_again() -> None:
+    """What was here before is passed over, whole or in part."""
+    pipe = Pipe("Q")
+    pipe.arrive(0, 3)
+    pipe.arrive(0, 2)
+    pipe.arrive(1, 4)
+    assert pipe.take("Q") == [b"0", b"1", b"2", b"3", b"4"]
+
+
+def test_slowest_counts() -> None:
+    """A place is free again when every queue has taken the message."""
+    pipe = Pipe("1", "2", limits=Limits(messages=4))
+    pipe.arrive(0, 4)
+    assert not pipe.inlet.admits(1)
+    pipe.take("1")
+    assert (pipe.inlet.taken, pipe.freed) == (0, 0)
+    pipe.take("2")
+    assert (pipe.inlet.taken, pipe.freed) == (4, 1)
+    assert pipe.inlet.admits(4)
+
+
+def test_due() -> None:
+    """The other end is told at once when `resume` of the limit is free, in messages or in bytes; else it may wait."""
+    pipe = Pipe("Q", limits=Limits(messages=10, resume=0.5))
+    pipe.arrive(0, 4)
+    pipe.take("Q")
+    assert not pipe.inlet.due
+    pipe.arrive(4, 1)
+    pipe.take("Q")
+    assert pipe.inlet.due
+    assert pipe.inlet.tell() == 5
+    assert not pipe.inlet.due
+    heavy = Pipe("Q", limits=Limits(bytes=4, resume=0.5))
+    heavy.arrive(0, 2)
+    heavy.take("Q")
+    assert heavy.inlet.due
+
+
+def test_overrun() -> None:
+    """What comes without room is dropped, and is a gap once more comes: a sender that does not keep to it gains nothing."""
+    pipe = Pipe("Q", limits=Limits(messages=2))
+    pipe.arrive(0, 2)
+    pipe.arrive(2, 2)
+    assert pipe.inlet.overrun == 2
+    assert pipe.take("Q") == [b"0", b"1"]
+    pipe.arrive(4, 1)
+    assert pipe.take("Q") == [Gap("E", 2), b"4"]
+
+
+def test_joins_and_leaves() -> None:
+    """A queue gets what is numbered from where it joins to where it leaves, also out of the middle of a piece."""
+    pipe = Pipe("1")
+    late = pipe.join("2", 3)
+    pipe.arrive(0, 2)
+    assert pipe.inlet.taken == 0
+    late.stop = 6
+    pipe.arrive(2, 6)
+    assert [messages for _, messages in late.pending] == [[b"3", b"4", b"5"]]
+    assert list(pipe.inlet.sources) == ["1"]
+    assert len(pipe.take("1")) == 8
+    assert pipe.inlet.taken == 8
+
+
+def test_misses_its_own() -> None:
+    """Of a gap a queue is told the part that was for it."""
+    pipe = Pipe("1")
+    late = pipe.join("2", 4)
+    late.stop = 8
+    pipe.arrive(10, 1)
+    assert [gap for queue, gap in pipe.told if queue == "2" and gap] == [Gap("E", 4)]
+    assert late.waiting == 1
+    assert "2" not in pipe.inlet.sources
+
+
+def test_restarted() -> None:
+    """A gap may say that the sender was started anew, also if nothing is known to be missing."""
+    pipe = Pipe("Q")
+    pipe.inlet.sources["Q"].miss(0, restarted=True)
+    assert pipe.take("Q") == [Gap("E", 0, restarted=True)]
+
+
+def test_without_queues() -> None:
+    """With no queue everything counts as taken."""
+    pipe = Pipe()
+    pipe.arrive(0, 3)
+    assert pipe.inlet.taken == 3
