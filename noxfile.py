@@ -33,6 +33,7 @@ _SLOW = [
     "node/test_routers.py",
     "nq/survival",
     "testing",
+    "wiring/directory/test_killed.py",
 ]
 NOT_AGAIN = [f"--deselect=tests/{name}" for name in _SLOW]
 # What takes the processor's time because it does all things thousands of times; once is enough.

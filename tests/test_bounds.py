@@ -289,6 +289,32 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "lines of the log about clients that showed a directory no token": [
             "wiring/directory/test_server.py::test_who_shows_no_token_does_not_fill_the_log"
         ],
+        "messages, and bytes, that wait at an exchange, for each pipe": [
+            "wiring/test_exchange.py::test_waits",
+            "wiring/test_exchange.py::test_refuses",
+            "wiring/test_exchange.py::test_drops",
+            "wiring/test_exchange.py::test_exact_bytes",
+        ],
+        "messages, and bytes, that wait in a queue, of each pipe": [
+            "wiring/test_queue.py::test_not_received",
+            "wiring/test_inlet.py::test_overrun",
+            "wiring/test_net.py::test_misbehaves",
+        ],
+        "pipes that one other wiring has to the queues of this one": [
+            "wiring/test_ports.py::test_too_many",
+        ],
+        "how long a binding is kept that another wiring asked for which is gone": [
+            "wiring/test_binder.py::test_binder_stays_away",
+        ],
+        "how long a queue keeps the end of a pipe whose exchange is gone": [
+            "wiring/test_ports.py::test_given_up",
+        ],
+        "size of what wirings tell one another beside messages": [
+            "wiring/test_words.py::test_no_word",
+        ],
+        "size of the name of an exchange or a queue": [
+            "wiring/test_names.py::test_bad",
+        ],
         "what is under way to one end of a link over MQTT": [
             "nq/mqtt/test_survival.py::test_who_does_not_read_holds_up_its_writer_alone",
             "nq/mqtt/test_mux.py::test_no_more_goes_out_than_is_allowed",

@@ -20,12 +20,14 @@ from redpoll.errors import (
     ConfirmTimeout,
     DecodeError,
     DialFailed,
+    DirectoryUnavailable,
     EncodeError,
     Expired,
     Fenced,
     HandlerFailed,
     LinkError,
     MessageTooLarge,
+    NameTaken,
     NoAnswer,
     NoHandler,
     NoRoute,
@@ -38,12 +40,15 @@ from redpoll.errors import (
     RedpollError,
     Refused,
     RemoteError,
+    ScopeError,
     SendError,
     ShuttingDown,
     TaskRejected,
     TLSError,
     Undecodable,
+    UnknownName,
     UsageError,
+    WiringError,
     Withdrawn,
 )
 
@@ -140,6 +145,15 @@ TEXTS: list[tuple[RedpollError, str]] = [
     (RemoteError("ValueError", "bad input", "Traceback ..."), "remote ValueError: bad input"),
     (NoRoute("night"), "no route to 'night'"),
     (TaskRejected("17", "no disk"), "task 17 was rejected: no disk"),
+    (WiringError("the exchange is gone"), "the exchange is gone"),
+    (UnknownName("queue", "JOBS"), "there is no queue 'JOBS'"),
+    (UnknownName("exchange", "NEWS", 2.5, "ask"), "there is no exchange 'NEWS' after 2.5 s (ask)"),
+    (NameTaken("queue", "JOBS", "another owner has it"), "the queue name 'JOBS' is taken: another owner has it"),
+    (ScopeError("a GLOBAL name needs a directory", "give one"), "a GLOBAL name needs a directory (give one)"),
+    (
+        DirectoryUnavailable(HERE, "no answer in 5 s"),
+        "the directory 127.0.0.1:2998 does not answer: no answer in 5 s (start one with: redpoll directory)",
+    ),
 ]
 
 TREE = {
@@ -176,6 +190,11 @@ TREE = {
     RemoteError: (RedpollError,),
     NoRoute: (RedpollError,),
     TaskRejected: (RedpollError,),
+    WiringError: (RedpollError,),
+    UnknownName: (WiringError, LookupError),
+    NameTaken: (WiringError,),
+    ScopeError: (WiringError, UsageError),
+    DirectoryUnavailable: (WiringError, LinkError),
 }
 
 

@@ -23,6 +23,7 @@ NAMES = (
     "pickle_data",
     "stream_data",
     "certificates",
+    "directory",
 )
 
 CORPUS = Path(__file__).parent / "corpus"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from redpoll import PROCESS, Wiring
+from redpoll import Wiring
 from redpoll.errors import Closed, EncodeError, Expired, QueueFull, UsageError
 from redpoll.wiring import AtLimit, Exchange, Limits, Queue, Style
 from redpoll.wiring.exchange import SMALL, STAGED_BYTES
@@ -107,7 +107,7 @@ async def test_drops_by_pipe(wiring: Wiring) -> None:
     slow = await wiring.create_queue("slow", limits=FEW)
     await wiring.bind(exchange, slow)
     async with Wiring() as other:
-        from redpoll import PROCESS  # noqa: PLC0415
+        from redpoll import PROCESS
 
         fast = await other.create_queue("fast", scope=PROCESS, limits=FEW)
         await wiring.bind(exchange, "fast")
@@ -217,4 +217,4 @@ async def test_burst_is_one_piece(wiring: Wiring) -> None:
     assert len(await get(queue, 500)) == 500
     assert sum(pieces) == 500
     assert len(pieces) <= 10
-    del wiring._board.local.data  # type: ignore[method-assign]
+    del wiring._board.local.data

@@ -34,4 +34,4 @@ def test_bad(name: object, problem: str) -> None:
 
 def test_scopes() -> None:
     """The three scopes have names of their own."""
-    assert (LOCAL, PROCESS, GLOBAL) == tuple(Scope)
+    assert tuple(Scope) == (LOCAL, PROCESS, GLOBAL)

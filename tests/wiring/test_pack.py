@@ -14,7 +14,10 @@ from redpoll.wiring.pack import MIXED, Batch, unpack
 def through(messages: list[bytes]) -> list[bytes]:
     """Pack and unpack."""
     shape, body = Batch(messages).packed()
-    return unpack(shape, len(messages), bytes(body))
+    found = unpack(shape, len(messages), bytes(body))
+    assert unpack(shape, len(messages), memoryview(bytes(body))) == found
+    assert unpack(shape, len(messages), bytearray(bytes(body))) == found
+    return found
 
 
 @given(st.lists(st.binary(max_size=20), min_size=1, max_size=200))

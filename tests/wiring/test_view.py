@@ -36,17 +36,17 @@ SAID: dict[Address, Any] = {
                 "scope": "global",
                 "style": "distribute",
                 "pipes": [
-                    {"queue": "ALL", "peer": (b"\x02" * 16).hex(), "state": "up", "sent": 1200, "dropped": 0},
+                    {"queue": "ALL", "identity": (b"\x02" * 16).hex(), "state": "up", "sent": 1200, "dropped": 0},
                     {
                         "queue": ["A", "B"],
-                        "peer": b"\x04" * 16,
-                        "place": "a phone",
+                        "identity": b"\x04" * 16,
+                        "peer": "a phone",
                         "state": "lost",
                         "sent": 7,
                         "dropped": 2,
                     },
-                    {"queue": "HERE", "peer": None, "state": "up"},
-                    {"queue": "FAR", "peer": b"\x05" * 16, "state": "up"},
+                    {"queue": "HERE", "peer": "here", "identity": None, "state": "up"},
+                    {"queue": "FAR", "identity": b"\x05" * 16, "state": "up"},
                 ],
             },
             {"name": "LOCAL", "scope": "local", "style": "balance", "pipes": []},
@@ -181,7 +181,9 @@ ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.binary(max_size=5),
     lambda inner: (
         st.lists(inner, max_size=4)
-        | st.dictionaries(st.sampled_from(("name", "pipes", "queue", "peer", "exchanges", "queues", "state")), inner)
+        | st.dictionaries(
+            st.sampled_from(("name", "pipes", "queue", "peer", "identity", "exchanges", "queues", "state")), inner
+        )
     ),
     max_leaves=25,
 )

@@ -241,8 +241,8 @@ def _exchange(exchange: Exchange) -> dict[str, Any]:
     pipes = [
         {
             "queue": queue,
-            "peer": None if pipe.trunk is None else pipe.trunk.identity,
-            "place": None if pipe.trunk is None else pipe.trunk.place,
+            "peer": None if pipe.trunk is None else pipe.trunk.place,
+            "identity": None if pipe.trunk is None else pipe.trunk.identity,
             "state": "up" if join.up else "lost",
             "sent": pipe.outlet.sent,
             "waiting": pipe.outlet.waiting,

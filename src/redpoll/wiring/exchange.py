@@ -13,13 +13,14 @@ from redpoll.node.sending import check_seconds
 from redpoll.serializers.flat import flatten
 from redpoll.wiring.limits import Limits
 from redpoll.wiring.names import AtLimit, Scope, Style
-from redpoll.wiring.pack import BATCH_BYTES, BATCH_MESSAGES, Batch
+from redpoll.wiring.pack import BATCH_MESSAGES, Batch
 from redpoll.wiring.pipe import Pipe
 
-__all__ = ["IDLE", "SMALL", "STAGED_BYTES", "Exchange", "ExchangeStats", "check_style"]
+__all__ = ["IDLE", "LARGEST", "SMALL", "STAGED_BYTES", "Exchange", "ExchangeStats", "check_style"]
 
-#: Messages of no more bytes are counted, not measured, as they are sent.
+#: Messages of no more bytes are counted, not measured, as they are sent; and as many as that where most have more.
 SMALL = 1024
+LARGEST = 16 * 1024
 
 #: A message that comes at least this many seconds after the last was handed out goes at once, not with those behind it.
 IDLE = 25e-6
@@ -78,8 +79,9 @@ class Exchange:
         self._left = 0
         self._scheduled = False
         self._flushed = 0.0
-        #: How many messages make a piece of about `BATCH_BYTES`, as they were of late.
+        #: How many messages are handed out together, and up to which size they are counted, as they were of late.
         self._target = BATCH_MESSAGES
+        self._small = SMALL
         self._waits = at_limit is AtLimit.WAIT or at_limit is AtLimit.REFUSE
         #: Its pipes, those that are lost and kept among them.
         self.pipes: list[Pipe] = []
@@ -135,7 +137,7 @@ class Exchange:
             EncodeError: It is not bytes-like.
             MessageTooLarge: It is above `Config.max_message_size`.
         """
-        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) <= SMALL:
+        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) <= self._small:
             staged.append(data)
             return True
         return self._stage(data)
@@ -157,7 +159,7 @@ class Exchange:
 
         Cancelling it while it waits sends nothing.
         """
-        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) <= SMALL:
+        if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) <= self._small:
             staged.append(data)
         elif not self._stage(data):
             await self._send_later(data, timeout)
@@ -188,7 +190,7 @@ class Exchange:
             if (
                 len(staged) + len(chunk) <= self._cap
                 and set(map(type, chunk)) == {bytes}
-                and max(map(len, chunk)) <= SMALL
+                and max(map(len, chunk)) <= self._small
             ):
                 staged += chunk
             else:
@@ -329,8 +331,8 @@ class Exchange:
             self._cap = messages
         else:
             self._cap = self._target
-        if room < self._cap * SMALL:
-            self._cap = max(1, min(self._cap, room // SMALL))
+        if room < self._cap * self._small:
+            self._cap = max(1, room // self._small)
         self._left = min(STAGED_BYTES, room) - size
         # Not `staged`, which may have been handed out.
         self._staged.append(data)
@@ -370,8 +372,10 @@ class Exchange:
         size = sum(map(len, staged))
         count = len(staged)
         if count >= 16:
-            # So that a piece has about the size that travels best.
-            self._target = min(max(BATCH_BYTES * count // (size or 1), 16), BATCH_MESSAGES)
+            # What comes next is likely to be alike.
+            each = size // count
+            self._small = min(max(each, SMALL), LARGEST)
+            self._target = min(max(STAGED_BYTES // (each or 1), 16), BATCH_MESSAGES)
         self._hand_out(staged, size)
 
     def _hand_out(self, messages: list[bytes], size: int) -> None:

@@ -21,10 +21,12 @@ from redpoll.errors import (
 )
 from redpoll.message import Message
 from redpoll.node import Node
+from redpoll.serializers.base import Buffer
 from redpoll.serializers.parts import Encoded
 from redpoll.wire.capabilities import MESSAGE_UNIT
 from redpoll.wire.frames import Kind
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing
+from redpoll.wiring.exchange import IDLE
 from redpoll.wiring.outlet import Chunk
 from redpoll.wiring.pack import BATCH_BYTES, MIXED, unpack
 from redpoll.wiring.trunk import Answer, Trunk
@@ -49,6 +51,9 @@ _C = ord("C")
 #: Windows of the node: pipes have their own, and what arrives is taken at once.
 _WINDOW = 65_535
 _WINDOW_BYTES = 64 * 1024 * 1024
+
+#: Up to so many bytes of a message follow its own header in the body.
+_TOGETHER = 16 * 1024
 
 #: What stands for the message of a piece; nobody looks at its identity.
 _NOTHING = Message(None)
@@ -188,6 +193,8 @@ class Net:
         self.node = _NetNode(self, config)
         self.trunks: dict[Peer, NetTrunk] = {}
         self._kind = _REQ_ACK if config.resume is not None else 0
+        #: When something was given to the node last, on the loop's clock.
+        self._submitted = 0.0
         self._dialling: dict[Address, asyncio.Task[NetTrunk]] = {}
 
     async def start(self) -> None:
@@ -214,18 +221,29 @@ class Net:
         out = _Piece()
         out.message = _NOTHING
         out.identity = _IDENTITY
-        out.header = header
-        out.body = body
-        out.size = len(header) + len(body)
+        size = len(body)
+        if size <= _TOGETHER and header != WORD:
+            # Without a header a message is read with others at one go.
+            out.header = b""
+            out.body = header + body  # type: ignore[operator]  # what is in pieces is larger
+        else:
+            out.header = header
+            out.body = body
+        out.size = len(header) + size
         out.kind = self._kind
         out.timeout = out.deadline = out.link = None
         out.retry = out.serial = out.stage = 0
         out.pinned = True
         out.once = out.hard = False
-        peer.submit(out, self._time())
+        now = self._time()
+        peer.submit(out, now)
         link = peer.link
         if link is not None:
-            link.owner.submitted()
+            if now - self._submitted > IDLE or size > _TOGETHER:
+                link.owner.flush()
+            else:
+                link.owner.submitted()
+            self._submitted = now
 
     async def ask(self, peer: Peer, word: dict[str, Any], timeout: float | None) -> Answer:
         """Send a word and wait for the answer.
@@ -293,31 +311,43 @@ class Net:
     def arrived(self, message: Received[bytes]) -> Any:
         """A message came."""
         frame = message.frame
-        header = frame[3]
         trunk = self.trunks.get(message.link.peer)  # type: ignore[arg-type]  # it has one
-        size = len(header) if header else 0
-        if trunk is not None and size == _DATA and header[0] == _D:
+        header = frame[3]
+        body = frame[5]
+        if not header:
+            size = len(body)
+            if trunk is not None and size >= _CREDIT:
+                kind = body[0]
+                if kind == _D and size >= _DATA:
+                    _, handle, first, said, count, shape = DATA.unpack_from(body)
+                    self._data(trunk, handle, first, said, count, shape, memoryview(body)[_DATA:])
+                    return None
+                if kind == _C and size == _CREDIT:
+                    _, number, taken = CREDIT.unpack(body)
+                    trunk.credit(number, taken)
+                    return None
+        elif header == WORD:
+            return self._word(trunk, message)
+        elif trunk is not None and len(header) == _DATA and header[0] == _D:
             _, handle, first, said, count, shape = DATA.unpack(header)
-            port = trunk.ports.get(handle)
-            if port is not None:
-                body = frame[5]
-                inlet = port.inlet
-                if not count:
-                    inlet.arrived(first, said, [], 0)
-                elif not inlet.admits(count):
-                    inlet.refuse(count)
-                else:
-                    size = len(body) - 4 * count if shape == MIXED else len(body)
-                    inlet.arrived(first, said, unpack(shape, count, body), size)
+            self._data(trunk, handle, first, said, count, shape, body)
             return None
-        if trunk is not None and size == _CREDIT and header[0] == _C:
-            _, number, taken = CREDIT.unpack(header)
-            trunk.credit(number, taken)
-            return None
-        if header != WORD:
-            message.refuse("this is a wiring")
-            return None
-        return self._word(trunk, message)
+        message.refuse("this is a wiring")
+        return None
+
+    @staticmethod
+    def _data(trunk: NetTrunk, handle: int, first: int, said: int, count: int, shape: int, body: Buffer) -> None:
+        port = trunk.ports.get(handle)
+        if port is None:
+            return
+        inlet = port.inlet
+        if not count:
+            inlet.arrived(first, said, [], 0)
+        elif not inlet.admits(count):
+            inlet.refuse(count)
+        else:
+            size = len(body)
+            inlet.arrived(first, said, unpack(shape, count, body), size - 4 * count if shape == MIXED else size)
 
     def _word(self, trunk: NetTrunk | None, message: Received[bytes]) -> Any:
         word = decode(message.data)

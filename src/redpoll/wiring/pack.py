@@ -111,7 +111,8 @@ def unpack(shape: int, count: int, body: Buffer) -> list[bytes]:
 def _unpack_mixed(count: int, body: Buffer) -> list[bytes]:
     if len(body) < 4 * count:
         raise ProtocolError(f"sizes of {count} messages in {len(body)} bytes")
-    sizes: array[int] = array("I", body[: 4 * count])
+    sizes: array[int] = array("I")
+    sizes.frombytes(body[: 4 * count])
     if byteorder == "big":
         sizes.byteswap()
     ends: Sequence[int] = list(accumulate(sizes, initial=4 * count))

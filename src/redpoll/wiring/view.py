@@ -219,13 +219,13 @@ class _Drawing:
 
     def _process(self, source: int, pipe: Mapping[str, Any]) -> int:
         """Where a pipe leads: to who has that identity; nobody named is the owner of the exchange itself."""
-        identity = _text(pipe.get("peer"))
+        identity = _text(pipe.get("identity"))
         if not identity:
             return source
         place = self._by_identity.get(identity)
         if place is None:
             place = self._by_identity[identity] = len(self.graph.processes)
-            self.graph.processes.append(Process(_text(pipe.get("place")), identity, "the directory does not list it"))
+            self.graph.processes.append(Process(_text(pipe.get("peer")), identity, "the directory does not list it"))
         return place
 
     def _has_queue(self, place: int, name: str) -> None:

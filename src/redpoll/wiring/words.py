@@ -1,6 +1,7 @@
 """What wirings tell one another: the headers of their messages, and records in MessagePack.
 
-Every message of a wiring's node has a header, whose first byte says what it is:
+Every message of a wiring's node has a header, whose first byte says what it is; that of a small one stands in front of its
+body instead:
 
     D  data    handle, number of the first, number behind the last that was accepted, count, shape; the body is packed
     C  credit  number of the pipe, number before which all was taken

@@ -123,8 +123,11 @@ async def test_a_name_whose_owner_is_gone() -> None:
         assert names(directory) == ["E"]
 
 
-async def test_an_owner_that_is_started_again(caplog: pytest.LogCaptureFixture) -> None:
+async def test_an_owner_that_is_started_again(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A later run of an owner has its names at once, and the former run is told that they are taken."""
+    monkeypatch.setattr("redpoll.wiring.directory.meeting._RENEW_EVERY", LONG)
     async with serve() as directory, use(directory, owner_identity=OWNER) as old:
         told = Told(old)
         await old.register("exchange", "E", HERE)
@@ -154,7 +157,7 @@ async def test_before_the_directory() -> None:
         one.watch("exchange", "E", told.append)
         registering = asyncio.ensure_future(one.register("exchange", "E", HERE))
         looking = asyncio.ensure_future(one.lookup("exchange", "E"))
-        await until(lambda: one.trouble is None and one.state == "connecting", "dialling")
+        await until(lambda: one.trouble is not None and one.state == "connecting", "dialling")
         async with serve(address.port):
             await within(registering)
             found = await within(looking)
@@ -183,6 +186,9 @@ async def test_nobody_there() -> None:
         for call in (one.lookup("queue", "Q"), one.register("queue", "Q", HERE), one.list(), one.list(timeout=0)):
             with pytest.raises(DirectoryUnavailable, match=f"{address}"):
                 await call
+        await until(lambda: one.trouble is not None, "the reason")
+        with pytest.raises(DirectoryUnavailable, match="Connection refused"):
+            await one.list()
         await one.unregister("queue", "Q")
         assert one.near is None
         assert one.local_host is None
@@ -213,6 +219,21 @@ async def test_a_directory_that_is_started_again() -> None:
             await until(lambda: told[600:] == [None], "the one that was given up")
             await one.unregister("queue", "Q1")
             await until(lambda: told[600:] == [None, None], "news over the new link")
+
+
+async def test_news_of_a_directory_that_was_started_again() -> None:
+    """What a new directory says counts, though it has not looked as often as the former one."""
+    port = free_port()
+    async with use(Address("tcp", "127.0.0.1", port)) as one:
+        told: list[Entry | None] = []
+        one.watch("queue", "Q", told.append)
+        async with serve(port):
+            await one.register("queue", "Q", HERE)
+            for _ in range(50):
+                await one.lookup("queue", "Q")
+        async with serve(port):
+            await one.register("queue", "Q", THERE)
+            await until(lambda: told[-1] is not None and told[-1].address == THERE, "the news")
 
 
 @pytest.mark.parametrize("way", ["cut", "freeze"])

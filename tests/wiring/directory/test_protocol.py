@@ -130,6 +130,7 @@ def test_what_is_none_of_it(read: Callable[[bytes], object], value: object) -> N
         (words.read_welcome, [1]),
         (words.read_welcome, [1, 15, 0, True]),
         (words.read_welcome, [1, "15", 0, True, "h"]),
+        (words.read_welcome, [1, 2**64 - 1, 0, True, "h"]),
         (words.read_welcome, [1, float("nan"), 0, True, "h"]),
         (words.read_verdicts, [[9, None, 0]]),
         (words.read_verdicts, [[0, None]]),

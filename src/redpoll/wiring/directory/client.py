@@ -139,7 +139,7 @@ class DirectoryClient:
     @property
     def trouble(self) -> RedpollError | None:
         """Why the directory is not met, as far as is known; None while it is."""
-        return self._meeting.trouble
+        return self._meeting.why
 
     @property
     def near(self) -> bool | None:
@@ -376,7 +376,7 @@ class DirectoryClient:
             async with asyncio.timeout(seconds):
                 yield
         except TimeoutError:
-            trouble = self._meeting.trouble
+            trouble = self._meeting.why
             why = f"no answer in {seconds:g} s" if trouble is None else str(trouble)
             raise DirectoryUnavailable(self.address, why) from trouble
 

@@ -150,6 +150,14 @@ class Meeting:
         """Whether the directory is there and knows all that is wanted."""
         return self.state == "up" and self._is_met
 
+    @property
+    def why(self) -> RedpollError | None:
+        """Why it is not met, as far as is known; None while it is."""
+        if self.state in {"new", "up"}:
+            return None
+        route = self._node._peers.routes.get(self.address)
+        return self.trouble or (None if route is None else route.trouble)
+
     def check(self) -> None:
         """Refuse a call that cannot be carried out.
 
@@ -264,7 +272,8 @@ class Meeting:
                 self._saw(keys, await self._request(words.WATCH, words.say_keys(keys), _PATIENCE))
             asked.update(missing)
         if self._parted.is_set():
-            raise self.trouble or PeerLost(self.address, "its link was lost")
+            # Its link was lost, or something was taken from us: all of it once more.
+            return
         self.state = "up"
         self.trouble = None
         self._was_met = self._is_met = True

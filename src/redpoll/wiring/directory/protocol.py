@@ -93,6 +93,7 @@ PAGE = 1024
 
 _ID = 16
 _U64 = 2**64 - 1
+_YEAR = 31_536_000.0
 
 
 class Hello(NamedTuple):
@@ -447,7 +448,7 @@ def _number(value: Any) -> int:
 
 
 def _seconds(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _U64:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= _YEAR:
         raise _wrong("a time")
     return float(value)
 

@@ -1,0 +1,71 @@
+"""What clients and directories say to one another."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from redpoll.errors import DecodeError
+from redpoll.wiring.directory import protocol as words
+
+__all__ = ["KINDS", "WORDS", "target"]
+
+
+class _Kind(NamedTuple):
+    """One thing that is said: how it is read, and how what was read is said."""
+
+    read: Callable[[bytes], Any]
+    say: Callable[[Any], bytes]
+
+
+def _answer(read: Callable[[Any], Any]) -> Callable[[bytes], Any]:
+    """Read the value of an answer, or return the answer if it is that there is none."""
+
+    def reading(data: bytes) -> Any:
+        answer = words.read_answer(data)
+        return answer if answer.problem else read(answer.value)
+
+    return reading
+
+
+def _told(say: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    return lambda said: words.say_problem(said.problem, said.text) if isinstance(said, words.Answer) else say(said)
+
+
+#: By the first byte of the input.
+KINDS: dict[str, _Kind] = {
+    "hello": _Kind(words.read_hello, words.say_hello),
+    "keys": _Kind(words.read_keys, words.say_keys),
+    "items": _Kind(words.read_items, words.say_items),
+    "count": _Kind(words.read_count, words.say_count),
+    "place": _Kind(words.read_place, words.say_place),
+    "news": _Kind(words.read_news, lambda said: words.say_news(said[1], again=said[0])),
+    "welcome": _Kind(_answer(words.read_welcome), _told(words.say_welcome)),
+    "verdicts": _Kind(_answer(words.read_verdicts), _told(words.say_verdicts)),
+    "sights": _Kind(_answer(words.read_sights), _told(words.say_sights)),
+    "entries": _Kind(_answer(words.read_entries), _told(words.say_entries)),
+}
+
+WORDS = (
+    *(bytes([each]) for each in (0x00, 0x01, 0x02, 0x90, 0x91, 0x92, 0x93, 0x95, 0x98, 0xC0, 0xC2, 0xC3, 0xCB, 0xCF)),
+    *(b"\xa5queue", b"\xa8exchange", b"\xa1Q", b"\xc4\x10" + bytes(16), b"\xab127.0.0.1:1", b"\xaaunix:/run/x"),
+    *(b"\xcb\x7f\xf8" + bytes(6), b"\xcf" + b"\xff" * 8, b"\xd9\xff" + b"x" * 255, b"\xa7balance", b"\xa5token"),
+)
+
+
+def target(data: bytes) -> None:
+    """Reads any word, or raises one DecodeError; what it has read it says, and reads again, the same.
+
+    The first byte says which word.
+    """
+    if not data:
+        return
+    kind = list(KINDS.values())[data[0] % len(KINDS)]
+    try:
+        said = kind.read(data[1:])
+    except DecodeError:
+        return
+    if isinstance(said, words.Hello) and said.version != words.VERSION:
+        # No more of it is read.
+        return
+    assert kind.read(kind.say(said)) == said

@@ -1,0 +1,231 @@
+"""Bindings are made, kept, made again and ended."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from redpoll import GLOBAL, Wiring
+from redpoll.errors import Closed, RedpollError, UnknownName
+from redpoll.wiring import Binding, Limits, Style, binder
+from tests.wiring.support import PATIENCE, directory, get, until
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apart")]
+
+
+async def cut(one: Wiring, other: Wiring) -> None:
+    """Cut the link between two wirings."""
+    for trunk in list(one._net.trunks.values()):
+        if trunk.identity == other.identity:
+            for link in list(trunk.peer.links):
+                link.owner.transport.abort()
+            await until(lambda trunk=trunk: not trunk.up)  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("by", ["exchange", "queue"])
+async def test_cut(by: str) -> None:
+    """A link that is cut is made again by who bound; what is sent meanwhile waits and arrives, in order, with no gap."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q", scope=GLOBAL, gaps=True)
+        wiring = a if by == "exchange" else b
+        lost: list[tuple[Binding, RedpollError]] = []
+        ups: list[Binding] = []
+        wiring.events.pipe_lost = lambda binding, error: lost.append((binding, error))
+        wiring.events.pipe_up = ups.append
+        binding = await wiring.bind("E", "Q")
+        for round_ in range(3):
+            for number in range(100):
+                await exchange.send(b"%d" % (100 * round_ + number))
+            await until(lambda: queue.stats.waiting + queue.stats.received == 100 * (round_ + 1))  # noqa: B023  # at once
+            await cut(a, b)
+            await until(lambda: binding.state == "up" and exchange.pipes[0].outlet.up)
+        assert await get(queue, 300) == [b"%d" % number for number in range(300)]
+        assert [each for each, _ in lost] == [binding] * 3
+        assert ups == [binding] * 4
+
+
+async def test_lost_on_the_way() -> None:
+    """What was on the way over a link that was cut is a gap of exactly that many, without anything that comes behind."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E")
+        queue = await b.create_queue("Q", scope=GLOBAL, gaps=True)
+        await a.bind("E", "Q")
+        (pipe,) = exchange.pipes
+        # What is given to the link from here on is lost with it.
+        pipe.trunk.send_data = lambda *_: None  # type: ignore[method-assign, union-attr]
+        await exchange.send_many([b"lost"] * 7)
+        await exchange.flush()
+        await cut(a, b)
+        gap = await queue.receive(PATIENCE)
+        assert (gap.exchange, gap.count, gap.restarted) == ("E", 7, False)
+
+
+async def test_resume() -> None:
+    """With `resume` a short outage loses nothing that was on the way, and nobody hears of it."""
+    async with directory() as names, Wiring(names.address, resume=30.0) as a, Wiring(names.address, resume=30.0) as b:
+        exchange = await a.create_exchange("E")
+        queue = await b.create_queue("Q", scope=GLOBAL, gaps=True)
+        binding = await a.bind("E", "Q")
+        for number in range(2000):
+            await exchange.send(b"%d" % number)
+            if number % 500 == 250:
+                for trunk in a._net.trunks.values():
+                    for link in list(trunk.peer.links):
+                        link.owner.transport.abort()
+                await asyncio.sleep(0)
+        assert await get(queue, 2000) == [b"%d" % number for number in range(2000)]
+        assert binding.state == "up"
+        assert queue.stats.gaps == 0
+
+
+@pytest.mark.parametrize("by", ["queue", "third"])
+async def test_binder_stays_away(monkeypatch: pytest.MonkeyPatch, by: str) -> None:
+    """A binding that another process asked for ends when that is gone for long, or says that it will not be back."""
+    monkeypatch.setattr(binder, "KEPT", 0.05)
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        for ending in ("close", "break"):
+            other = Wiring(names.address)
+            await other.start()
+            if by == "queue":
+                await other.create_queue("R")
+            await other.bind("E", "R" if by == "queue" else "Q")
+            assert len(exchange.pipes) == 1
+            if ending == "break":
+                await other._binder.close()
+                await cut(other, a)
+            else:
+                await other.close()
+            await until(lambda: not exchange.pipes)
+            await other.close()
+        assert queue.stats.pipes == 0
+
+
+async def test_held_twice() -> None:
+    """A binding that two want lasts until both have unbound it."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b, Wiring(names.address) as c:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        own, far = await a.bind("E", "Q"), await c.bind("E", "Q")
+        await own.unbind()
+        await exchange.send(b"still")
+        assert await queue.receive(PATIENCE) == b"still"
+        await far.unbind()
+        await until(lambda: not exchange.pipes)
+        await far.unbind()
+
+
+async def test_queue_taken_away() -> None:
+    """A queue that is deleted unbinds itself; made again, it is bound again."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E")
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        binding = await a.bind("E", "Q")
+        await queue.delete()
+        await until(lambda: binding.state == "lost")
+        assert not exchange.pipes
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        await until(lambda: binding.state == "up")
+        await exchange.send(b"again")
+        assert await queue.receive(PATIENCE) == b"again"
+
+
+async def test_exchange_taken_away() -> None:
+    """So it is with an exchange, at the end that bound it."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q")
+        binding = await b.bind("E", "Q")
+        await exchange.send(b"last")
+        await exchange.delete()
+        await until(lambda: binding.state == "lost")
+        exchange = await a.create_exchange("E", scope=GLOBAL, style=Style.BALANCE)
+        await until(lambda: binding.state == "up")
+        await exchange.send(b"again")
+        assert await get(queue, 2) == [b"last", b"again"]
+
+
+async def test_moved() -> None:
+    """A queue that another process has now, though the former is still there, is followed."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b, Wiring(names.address) as c:
+        exchange = await a.create_exchange("E")
+        first = await b.create_queue("Q", scope=GLOBAL)
+        binding = await a.bind("E", "Q")
+        await exchange.send(b"first")
+        assert await first.receive(PATIENCE) == b"first"
+        assert b._directory is not None
+        await b._directory.unregister("queue", "Q")
+        second = await c.create_queue("Q", scope=GLOBAL)
+        await until(lambda: binding.peer == str(c.address))
+        await exchange.send(b"second")
+        assert await second.receive(PATIENCE) == b"second"
+
+
+async def test_unbound_while_waiting() -> None:
+    """A binding that is unbound while somebody waits for it tells them; closing the wiring as well."""
+    async with Wiring() as wiring:
+        await wiring.create_exchange("E")
+        waiting = asyncio.ensure_future(wiring.bind("E", "Q", wait=None))
+        await asyncio.sleep(0)
+        (binding,) = wiring.bindings
+        await wiring.unbind("E", "Q")
+        with pytest.raises(Closed):
+            await asyncio.wait_for(waiting, PATIENCE)
+        assert not wiring.bindings
+        assert binding.ended
+        waiting = asyncio.ensure_future(wiring.bind("E", "Q", wait=None))
+        await asyncio.sleep(0)
+    with pytest.raises(Closed):
+        await asyncio.wait_for(waiting, PATIENCE)
+
+
+async def test_cancelled() -> None:
+    """Cancelling `bind` leaves nothing, unless somebody else waits for the same."""
+    async with Wiring() as wiring:
+        await wiring.create_exchange("E")
+        first = asyncio.ensure_future(wiring.bind("E", "Q", wait=None))
+        await asyncio.sleep(0)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        assert not wiring.bindings
+
+
+async def test_unknown_third() -> None:
+    """Who asks another to bind what that does not know gets its error."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        await a.create_exchange("E", scope=GLOBAL)
+        with pytest.raises(UnknownName, match="no queue 'nowhere'"):
+            await b.bind("E", "nowhere", wait=0)
+        assert not a.bindings
+
+
+async def test_receiver_started_anew() -> None:
+    """A queue's owner that was started anew is told what its predecessor had not taken, for each queue by itself."""
+    async with directory() as names, Wiring(names.address) as a:
+        exchange = await a.create_exchange("E", limits=Limits(messages=1000))
+        first = Wiring(names.address)
+        await first.start()
+        queues = [await first.create_queue(name, scope=GLOBAL) for name in ("1", "2")]
+        for queue in queues:
+            await a.bind("E", queue.name)
+        await exchange.send_many([b"x"] * 10)
+        for queue in queues:
+            await get(queue, 10)
+            assert queue.receive_nowait() is None
+        await until(lambda: exchange.pipes[0].outlet.taken == 10)
+        await exchange.send_many([b"y"] * 5)
+        await until(lambda: exchange.pipes[0].outlet.sent == 15)
+        await first._net.stop(0)
+        await until(lambda: not exchange.pipes[0].outlet.up)
+        await first.close()
+        async with Wiring(names.address) as second:
+            one = await second.create_queue("1", scope=GLOBAL, gaps=True)
+            await exchange.send_many([b"z"] * 3)
+            found = await get(one, 4)
+            assert [found[0].count, *found[1:]] == [5, b"z", b"z", b"z"]
+            two = await second.create_queue("2", scope=GLOBAL, gaps=True)
+            assert (await two.receive(PATIENCE)).count == 8

@@ -1,0 +1,168 @@
+"""Pipes that end at queues: opened, opened again, kept while they are lost, and given up."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+import pytest_asyncio
+
+from redpoll import Wiring
+from redpoll.errors import PeerLost, WiringError
+from redpoll.wiring import Gap, Limits, Queue, ports
+from redpoll.wiring.trunk import LocalTrunk
+from tests.wiring.support import until
+
+pytestmark = pytest.mark.asyncio
+
+
+@pytest_asyncio.fixture
+async def wiring() -> AsyncIterator[Wiring]:
+    """A wiring with a queue that shows gaps."""
+    async with Wiring() as made:
+        await made.create_queue("Q", gaps=True, limits=Limits(messages=10))
+        yield made
+
+
+class Far(LocalTrunk):
+    """A trunk whose other end is this test."""
+
+    def send_credit(self, number: int, taken: int) -> None:
+        """Nobody there wants to know."""
+
+    def tell(self, word: dict[str, Any]) -> None:
+        self.words = [*getattr(self, "words", []), word]
+
+
+def trunk_of(wiring: Wiring, run: bytes = b"run 1", identity: bytes = b"i") -> Far:
+    """A trunk to another wiring."""
+    return Far(wiring._board, identity, run)
+
+
+def word(**more: Any) -> dict[str, Any]:
+    """A word that opens a pipe."""
+    return {
+        "word": "open",
+        "pipe": 1,
+        "exchange": "E",
+        "everywhere": True,
+        "queue": "Q",
+        "first": 0,
+        "at": 0,
+        "missed": 0,
+        **more,
+    }
+
+
+def queue_of(wiring: Wiring) -> Queue:
+    """The queue."""
+    return wiring.queues[0]
+
+
+def taken(queue: Queue) -> list[Any]:
+    """All that waits."""
+    found = []
+    while (each := queue.receive_nowait()) is not None:
+        found.append(each)
+    return found
+
+
+async def test_again(wiring: Wiring) -> None:
+    """A pipe that was lost and is opened by the same run goes on where it was, whatever that says is missing."""
+    opener = wiring._board.ports
+    first = trunk_of(wiring)
+    answer = opener.open(first, word())
+    assert answer["messages"] == 10
+    first.data(answer["handle"], 0, 5, [b"a", b"b", b"c"], 3)
+    assert taken(queue_of(wiring)) == [b"a", b"b", b"c"]
+    first.lose(PeerLost(None, ""), final=False)
+    second = trunk_of(wiring)
+    again = opener.open(second, word(first=5, at=5, missed=99))
+    assert (again["expected"], again["taken"]) == (3, 3)
+    second.data(again["handle"], 5, 6, [b"f"], 1)
+    assert taken(queue_of(wiring)) == [Gap("E", 2), b"f"]
+
+
+async def test_started_anew(wiring: Wiring) -> None:
+    """Another run of the same exchange takes over: the gap says so, and how many the former had said that it had."""
+    opener = wiring._board.ports
+    first = trunk_of(wiring)
+    handle = opener.open(first, word())["handle"]
+    first.data(handle, 0, 7, [b"a"], 1)
+    second = trunk_of(wiring, b"run 2")
+    handle = opener.open(second, word(pipe=9))["handle"]
+    second.data(handle, 0, 1, [b"b"], 1)
+    assert taken(queue_of(wiring)) == [b"a", Gap("E", 6, restarted=True), b"b"]
+    assert queue_of(wiring).stats.pipes == 1
+
+
+@pytest.mark.parametrize(
+    ("everywhere", "identity", "same"), [(True, b"j", True), (False, b"i", True), (False, b"j", False)]
+)
+async def test_which_is_the_same(wiring: Wiring, everywhere: bool, identity: bytes, same: bool) -> None:
+    """A GLOBAL exchange is the same wherever it is; others are those of one identity."""
+    opener = wiring._board.ports
+    opener.open(trunk_of(wiring), word(everywhere=everywhere))
+    opener.open(trunk_of(wiring, b"run 2", identity), word(everywhere=everywhere))
+    assert taken(queue_of(wiring)) == ([Gap("E", 0, restarted=True)] if same else [])
+
+
+async def test_given_up(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pipe that stays lost is given up, and what its sender had said that it had is missing."""
+    monkeypatch.setattr(ports, "KEPT_PORT", 0.01)
+    opener = wiring._board.ports
+    trunk = trunk_of(wiring)
+    handle = opener.open(trunk, word())["handle"]
+    trunk.data(handle, 0, 4, [b"a"], 1)
+    trunk.lose(PeerLost(None, ""), final=False)
+    assert taken(queue_of(wiring)) == [b"a"]
+    await until(lambda: queue_of(wiring).stats.gaps)
+    assert taken(queue_of(wiring)) == [Gap("E", 3)]
+    assert not opener._ports
+
+
+async def test_said_goodbye(wiring: Wiring) -> None:
+    """One whose sender says that it will not be back is given up at once."""
+    trunk = trunk_of(wiring)
+    handle = wiring._board.ports.open(trunk, word())["handle"]
+    trunk.data(handle, 0, 2, [b"a"], 1)
+    trunk.lose(PeerLost(None, ""), final=True)
+    assert taken(queue_of(wiring)) == [b"a", Gap("E", 1)]
+
+
+async def test_missed(wiring: Wiring) -> None:
+    """A queue that joins is told what its predecessor had not taken, before anything else."""
+    trunk = trunk_of(wiring)
+    handle = wiring._board.ports.open(trunk, word(first=50, at=50, missed=12))["handle"]
+    trunk.data(handle, 50, 51, [b"x"], 1)
+    assert taken(queue_of(wiring)) == [Gap("E", 12), b"x"]
+
+
+async def test_smallest_room(wiring: Wiring) -> None:
+    """A pipe has room for what each of its queues has."""
+    await wiring.create_queue("R", limits=Limits(messages=None, bytes=7, resume=1.0))
+    trunk = trunk_of(wiring)
+    opener = wiring._board.ports
+    opener.open(trunk, word())
+    answer = opener.open(trunk, word(queue="R"))
+    assert (answer["messages"], answer["bytes"]) == (10, 7)
+    assert len(trunk.ports) == 1
+
+
+async def test_too_many(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One other wiring has so many pipes to here and no more."""
+    monkeypatch.setattr(ports, "MAX_PORTS", 2)
+    trunk = trunk_of(wiring)
+    for number in range(2):
+        wiring._board.ports.open(trunk, word(pipe=number))
+    with pytest.raises(WiringError, match="there are 2 pipes already"):
+        wiring._board.ports.open(trunk, word(pipe=2))
+
+
+async def test_queue_goes(wiring: Wiring) -> None:
+    """Who sends to a queue that is deleted is told."""
+    trunk = trunk_of(wiring)
+    wiring._board.ports.open(trunk, word())
+    await queue_of(wiring).delete()
+    assert trunk.words == [{"word": "gone", "pipe": 1, "queue": "Q"}]

@@ -1,0 +1,113 @@
+"""Wirings of one process, on one loop and on several."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+
+import pytest
+
+from redpoll import PROCESS, Wiring
+from redpoll.errors import NameTaken, UnknownName
+from redpoll.wiring import process
+from tests.wiring.support import PATIENCE, get, until
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_one_pair() -> None:
+    """Two wirings have one pair of trunks, whoever looks first; one that is closed is not found."""
+    async with Wiring() as a, Wiring() as b:
+        await a.create_exchange("E", scope=PROCESS)
+        await b.create_exchange("F", scope=PROCESS)
+        there = a._neighbour.find("exchange", "F")
+        back = b._neighbour.find("exchange", "E")
+        assert there is not None
+        assert back is not None
+        assert there.twin is back
+        assert a._neighbour.find("exchange", "E") is None
+        assert a._neighbour.find("queue", "F") is None
+        with pytest.raises(NameTaken):
+            a._neighbour.claim("exchange", "F")
+    assert not process._names
+    assert not process._watchers
+
+
+async def test_errors_come_back() -> None:
+    """What goes wrong at the other wiring comes back as what it is."""
+    async with Wiring() as a, Wiring() as b:
+        await a.create_exchange("E", scope=PROCESS)
+        trunk = b._neighbour.find("exchange", "E")
+        assert trunk is not None
+        with pytest.raises(UnknownName, match="no exchange 'G'"):
+            await trunk.request({"word": "bind", "exchange": "G", "queue": "Q", "here": True, "everywhere": False})
+        with pytest.raises(UnknownName, match="no queue 'nowhere'"):
+            await trunk.request({"word": "bind", "exchange": "E", "queue": "nowhere", "here": False})
+
+
+async def test_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that appears on another thread wakes who waits for it at once."""
+    monkeypatch.setattr("redpoll.wiring.binder.FIRST_PAUSE", 1000.0)
+    made = threading.Event()
+    done = threading.Event()
+
+    async def other() -> None:
+        async with Wiring() as far:
+            queue = await far.create_queue("Q", scope=PROCESS)
+            made.set()
+            assert await queue.receive(PATIENCE) == b"x"
+            await asyncio.to_thread(done.wait, PATIENCE)
+
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        waiting = asyncio.ensure_future(wiring.bind("E", "Q", wait=PATIENCE))
+        await asyncio.sleep(0)
+        thread = asyncio.create_task(asyncio.to_thread(asyncio.run, other()))
+        binding = await waiting
+        assert made.is_set()
+        await exchange.send(b"x")
+        done.set()
+        await thread
+        await until(lambda: binding.state == "lost")
+
+
+async def test_both_ways() -> None:
+    """Messages flow both ways between two loops, with limits that hold, and none is lost."""
+    count = 5000
+
+    async def echo(ready: threading.Event) -> None:
+        async with Wiring() as far:
+            queue = await far.create_queue("there", scope=PROCESS)
+            exchange = await far.create_exchange("back", scope=PROCESS)
+            ready.set()
+            for _ in range(count):
+                await exchange.send(await queue.receive(PATIENCE))
+            await exchange.flush()
+            await until(lambda: exchange.pipes[0].outlet.taken == count)
+
+    async with Wiring() as wiring:
+        ready = threading.Event()
+        thread = asyncio.create_task(asyncio.to_thread(asyncio.run, echo(ready)))
+        await asyncio.to_thread(ready.wait, PATIENCE)
+        exchange = await wiring.create_exchange("E")
+        queue = await wiring.create_queue("Q")
+        await wiring.bind("back", "Q")
+        await wiring.bind("E", "there")
+        sending = asyncio.create_task(exchange.send_many(b"%d" % number for number in range(count)))
+        assert await get(queue, count) == [b"%d" % number for number in range(count)]
+        assert queue.receive_nowait() is None
+        await sending
+        await thread
+
+
+async def test_fork() -> None:
+    """A child of the process sees none of its parent's names."""
+    async with Wiring() as wiring:
+        await wiring.create_exchange("E", scope=PROCESS)
+        pid = os.fork()
+        if not pid:
+            os._exit(len(process._names))
+        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        assert process._names

@@ -1,0 +1,134 @@
+"""Where names are known, and where they are looked for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import AsyncMock, Mock
+
+import pytest
+
+from redpoll import GLOBAL, LOCAL, PROCESS, Address, Wiring
+from redpoll.errors import DirectoryUnavailable, NameTaken, ScopeError, UnknownName, UsageError
+from redpoll.wiring.names import Style
+from redpoll.wiring.registry import Registry
+from tests.wiring.support import directory
+
+pytestmark = pytest.mark.asyncio
+
+HERE = Address.parse("127.0.0.1:4000")
+
+
+def make(**more: Any) -> Registry:
+    """A registry with stand-ins for all that it uses."""
+    parts = {
+        "board": Mock(exchanges={}, queues={}),
+        "net": Mock(node=Mock(address=HERE, identity=b"me"), connect=AsyncMock()),
+        "neighbour": Mock(find=Mock(return_value=None)),
+        "directory": Mock(
+            register=AsyncMock(),
+            unregister=AsyncMock(),
+            lookup=AsyncMock(return_value=None),
+            local_host=None,
+            state="up",
+        ),
+        "advertise": None,
+        "hosts": ("127.0.0.1",),
+        "timeout": 1.0,
+    } | more
+    registry = Registry(**parts)
+    registry.parts = SimpleNamespace(**parts)  # type: ignore[attr-defined]
+    return registry
+
+
+def parts(registry: Registry) -> Any:
+    """What it uses."""
+    return registry.parts  # type: ignore[attr-defined]
+
+
+async def test_claims_by_scope() -> None:
+    """A LOCAL name is known to nobody, a PROCESS one in the process, a GLOBAL one to the directory as well."""
+    registry = make()
+    await registry.claim("queue", "Q", LOCAL, None)
+    assert not parts(registry).neighbour.claim.called
+    await registry.claim("queue", "Q", PROCESS, None)
+    assert not parts(registry).directory.register.called
+    await registry.claim("exchange", "E", GLOBAL, Style.BALANCE)
+    parts(registry).directory.register.assert_awaited_once_with(
+        "exchange", "E", HERE, Style.BALANCE, b"me", timeout=1.0
+    )
+    await registry.give_up("exchange", "E", GLOBAL)
+    parts(registry).directory.unregister.assert_awaited_once_with("exchange", "E")
+    parts(registry).neighbour.release.assert_called_once_with("exchange", "E")
+
+
+async def test_directory_says_no() -> None:
+    """What the directory does not register is not known in the process either; one that is gone is given up all the same."""
+    registry = make()
+    parts(registry).directory.register.side_effect = NameTaken("queue", "Q", "somebody")
+    with pytest.raises(NameTaken):
+        await registry.claim("queue", "Q", GLOBAL, None)
+    parts(registry).neighbour.release.assert_called_once_with("queue", "Q")
+    parts(registry).directory.unregister.side_effect = DirectoryUnavailable(None, "gone")
+    await registry.give_up("queue", "Q", GLOBAL)
+
+
+async def test_scopes() -> None:
+    """GLOBAL needs a directory; a scope is a scope."""
+    registry = make(directory=None)
+    with pytest.raises(ScopeError):
+        registry.check_scope(GLOBAL)
+    with pytest.raises(UsageError):
+        registry.check_scope("global")
+    registry.check_scope(PROCESS)
+
+
+async def test_address() -> None:
+    """Others dial what is advertised, with the node's port if none is; else the directory's link may say where."""
+    assert make().address == HERE
+    assert str(make(advertise=("example.org", 0)).address) == "example.org:4000"
+    assert str(make(advertise=("example.org", 7)).address) == "example.org:7"
+    everywhere = make(hosts=("0.0.0.0",))
+
+    async def looked_up(*_: object, **__: object) -> None:
+        parts(everywhere).directory.local_host = "192.0.2.9"
+
+    parts(everywhere).directory.lookup.side_effect = looked_up
+    await everywhere.claim("queue", "Q", GLOBAL, None)
+    assert str(parts(everywhere).directory.register.await_args.args[2]) == "192.0.2.9:4000"
+
+
+async def test_find() -> None:
+    """A name is looked for here, then in the process, then in the directory, where one's own entry is nobody."""
+    registry = make()
+    parts(registry).board.queues["Q"] = object()
+    assert await registry.find("queue", "Q") is parts(registry).board.local
+    parts(registry).neighbour.find.return_value = trunk = Mock()
+    assert await registry.find("exchange", "Q") is trunk
+    parts(registry).neighbour.find.return_value = None
+    with pytest.raises(UnknownName):
+        await registry.find("exchange", "Q")
+    entry = parts(registry).directory.lookup.return_value = Mock(identity=b"other", address=HERE)
+    assert await registry.find("exchange", "Q") is parts(registry).net.connect.return_value
+    entry.identity = b"me"
+    with pytest.raises(UnknownName):
+        await registry.find("exchange", "Q")
+
+
+async def test_trouble() -> None:
+    """While the directory is away, that is why names are not found."""
+    registry = make()
+    assert registry.trouble() is None
+    assert make(directory=None).trouble() is None
+    parts(registry).directory.state = "lost"
+    parts(registry).directory.address = HERE
+    assert isinstance(registry.trouble(), DirectoryUnavailable)
+
+
+async def test_listening_everywhere() -> None:
+    """A wiring that listens everywhere registers the address that its link to the directory has."""
+    async with directory() as names, Wiring(names.address, host="0.0.0.0", encryption=False) as wiring:
+        await wiring.create_queue("Q", scope=GLOBAL)
+        assert wiring._directory is not None
+        (entry,) = await wiring._directory.list()
+        assert entry.address == Address("tcp", "127.0.0.1", wiring.address.port)
