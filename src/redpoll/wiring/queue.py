@@ -163,7 +163,7 @@ class Queue:
                 break
         return found
 
-    def receive_many_nowait(self, max: int = 1024) -> list[Any]:
+    def receive_many_nowait(self, max: int = 1024) -> list[Any]:  # noqa: A002  # as above
         """Take as many messages as are there, none if none is.
 
         Args:

@@ -112,8 +112,8 @@ class Registry:
         if self._advertise is not None or not WILDCARDS.intersection(self._hosts):
             return self.address
         if directory.local_host is None:
-            # There is no link as yet: whatever is asked waits for it.
-            await directory.lookup("queue", "-", timeout=self._timeout)
+            # There is no link as yet.
+            await directory.ready(timeout=self._timeout)
         return (
             self.address if directory.local_host is None else Address.of_host(directory.local_host, self.address.port)
         )

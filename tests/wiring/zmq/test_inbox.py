@@ -118,6 +118,17 @@ def test_an_interruption_takes_nothing() -> None:
     assert loop.inbox.wait(0) == b"1"
 
 
+def test_nothing_is_called_with_a_message_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Once a message is taken it is returned with no call in between, where Ctrl-C could come."""
+    loop = Loop()
+    monkeypatch.setattr(loop.inbox, "_leave", None)
+    monkeypatch.setattr(loop.inbox, "_check", lambda: None)
+    waiting = in_thread(loop.inbox.wait, None)
+    until(loop.waiting, "a thread that waits")
+    loop.inbox.give([b"1"])
+    assert waiting.result(PATIENCE) == b"1"
+
+
 def test_one_who_was_woken_and_left_wakes_another() -> None:
     """A thread that is interrupted just when it was woken leaves what it was woken for to one that waits."""
     loop = Loop()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import signal
+import time
 from collections import Counter
+from types import FrameType
 from typing import Any
 
 import pytest
@@ -158,6 +161,44 @@ def test_interrupted_receive() -> None:
             zmq.receive()
         zmq.send(exchange, b"x")
         assert zmq.receive(timeout=PATIENCE) == b"x"
+
+
+def test_a_storm_of_interruptions() -> None:
+    """However often Ctrl-C is pressed, wherever a receive is then, each message is received once and in order."""
+    interruptions = 0
+
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal interruptions
+        # Between two calls it would be the test that loses what it was given.
+        if frame is not None and "redpoll" in frame.f_code.co_filename:
+            interruptions += 1
+            raise KeyboardInterrupt
+
+    with pair() as (zmq, exchange):
+
+        def send() -> None:
+            for number in range(20_000):
+                zmq.send(exchange, b"%d" % number)
+                if number % 50 == 0:
+                    time.sleep(0)
+
+        sending = in_thread(send)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        signal.setitimer(signal.ITIMER_REAL, 0.0005, 0.0005)
+        found: list[bytes] = []
+        try:
+            while len(found) < 20_000:
+                try:
+                    message = zmq.receive(timeout=PATIENCE)
+                except KeyboardInterrupt:
+                    continue
+                found.append(message)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert found == [b"%d" % number for number in range(20_000)]
+        assert interruptions
+        sending.result(PATIENCE)
 
 
 def test_interrupted_send() -> None:

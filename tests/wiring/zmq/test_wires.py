@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from redpoll import Closed, ConfigError, UsageError
+from redpoll import TLS, Closed, ConfigError, TLSError, UsageError
 from redpoll.blocking import loop_thread
-from redpoll.errors import DirectoryUnavailable, NameTaken, UnknownName
+from redpoll.errors import DirectoryUnavailable, NameTaken, NotAuthorized, UnknownName
+from redpoll.testing.certificates import Certificates
 from redpoll.wiring import zmq as pyzmq
 from tests.blocking.support import PATIENCE, in_thread, interrupting, run_program, until
 from tests.ports import free_port
@@ -462,3 +463,26 @@ def test_threads_may_make_and_bind() -> None:
 def test_its_repr_says_what_it_is() -> None:
     """Its class, in angle brackets."""
     assert re.fullmatch(r"<ZMQ>", repr(pyzmq.ZMQ()))
+
+
+def test_encrypted(redpoll_pki: Certificates) -> None:
+    """With certificates everything is encrypted, the links to the directory too; without them nobody is let in."""
+    tls = TLS(certificate=redpoll_pki.issue("127.0.0.1"))
+    safe: dict[str, Any] = {"tls": tls, "encryption": True}
+    with directory(**safe) as hostname, pyzmq.ZMQ(hostname, **safe) as one, pyzmq.ZMQ(hostname, **safe) as two:
+        exchange = one.create_exchange("E", pyzmq.SCOPE_GLOBAL)
+        two.create_queue("Q")
+        two.bind("E", "Q")
+        one.send(exchange, b"secret")
+        assert two.receive(timeout=PATIENCE) == b"secret"
+        with pyzmq.ZMQ(hostname, bind_timeout=0.5) as stranger, pytest.raises((DirectoryUnavailable, TLSError)):
+            stranger.create_queue("Q", pyzmq.SCOPE_GLOBAL)
+
+
+def test_a_token() -> None:
+    """A directory that wants a token lets in who shows it, and says so to who does not."""
+    with directory(token="sesame") as hostname:
+        with pyzmq.ZMQ(hostname, token="sesame") as zmq:
+            assert zmq.create_exchange("E", pyzmq.SCOPE_GLOBAL) == 0
+        with pyzmq.ZMQ(hostname, token="open") as zmq, pytest.raises(NotAuthorized, match="token"):
+            zmq.create_exchange("E", pyzmq.SCOPE_GLOBAL)

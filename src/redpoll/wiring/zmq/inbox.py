@@ -6,7 +6,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from typing import Any
+from typing import Any, NoReturn
 
 from redpoll.errors import Closed
 
@@ -60,6 +60,7 @@ class Inbox:
         try:
             while True:
                 try:
+                    # What is taken here is returned with nothing called in between, not even to clean up.
                     for item in self.pop:
                         return item
                 except IndexError:
@@ -68,16 +69,12 @@ class Inbox:
                 waiter = threading.Lock()
                 waiter.acquire()
                 self._enter(waiter)
-                left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
-                woken = waiter.acquire(timeout=left)
-                with self._lock:
-                    self._waiting.pop(waiter, None)
-                    late = not woken and not self._ready
-                if late:
-                    raise TimeoutError(f"no message came within {timeout:g} s")
-        finally:
+                if not self._woken(waiter, deadline):
+                    self._late(timeout)
+        except BaseException:
             if waiter is not None:
                 self._leave(waiter)
+            raise
 
     def _enter(self, waiter: threading.Lock) -> None:
         """Be one of those who are woken, and have the loop asked."""
@@ -92,6 +89,17 @@ class Inbox:
                 # In this order: interrupted in between, it is asked twice, and not never.
                 self._want()
                 self._asked = True
+
+    def _woken(self, waiter: threading.Lock, deadline: float | None) -> bool:
+        """Wait; False if the time is over and nothing is there."""
+        left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
+        woken = waiter.acquire(timeout=left)
+        with self._lock:
+            self._waiting.pop(waiter, None)
+            return woken or bool(self._ready)
+
+    def _late(self, timeout: float | None) -> NoReturn:
+        raise TimeoutError(f"no message came within {timeout:g} s")
 
     def _leave(self, waiter: threading.Lock) -> None:
         """One goes, and may have been woken for what it does not take: another is."""

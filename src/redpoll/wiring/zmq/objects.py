@@ -54,7 +54,7 @@ class ZMQ(Wires):
             **other: `exchange` for `exchange_id`, `py_message` for `msg`.
 
         It is handed over when this returns, and leaves with others; with no queue bound it is dropped, unless the exchange
-        balances: then it waits for one. Ctrl-C ends the waiting, and the message was not sent.
+        balances: then it waits for one. Ctrl-C ends the waiting; the message was not sent then, or had just been.
 
         Raises:
             Closed: It is closed.
