@@ -124,7 +124,7 @@ def netqueue(session: nox.Session) -> None:
     if not shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin"):
         session.error("MQTT goes through a mosquitto on this machine. Install: apt-get install mosquitto")
     session.install("-e", ".[grpc,mqtt,test]", *NETQUEUE)
-    files = ["tests/netqueue", "tests/test_benchmarks.py"]
+    files = ["tests/netqueue", "tests/test_benchmarks.py", "tests/test_benchmark_network.py"]
     session.run("pytest", "-m", "interop", *files, *session.posargs, env={QUEUES: _python(session)})
 
 

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from benchmarks.control import Fields
+    from benchmarks.network import Network
 
 #: Figures of one job in one round, by name: "rate", "median" and so on.
 Figures = dict[str, float]
@@ -122,7 +124,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class Comparison:
-    """One ratio: a figure of redpoll by that of a peer; or the figure itself, as it is shown.
+    """One ratio: a figure of redpoll by that of a peer; or their difference, or the figure itself, as they are shown.
 
     Attributes:
         ours: The group of redpoll's contenders.
@@ -133,6 +135,7 @@ class Comparison:
         bar: What the ratio should reach at least (or at most, when less is better), or None.
         aim: What it aims at, or None.
         by: The figure that chooses the contender of each group, when it is not this one.
+        difference: Whether the peer's figure is taken away from redpoll's instead of dividing it.
     """
 
     ours: str
@@ -143,6 +146,7 @@ class Comparison:
     bar: float | None = None
     aim: float | None = None
     by: str | None = None
+    difference: bool = False
 
 
 @dataclass(frozen=True)
@@ -161,6 +165,7 @@ class Row:
         pool: Makes figures of all rounds' answers together, or None.
         prepare: Makes files in a folder that is there as long as the row runs; returns options for both ends of every
             contender, which find the files by them. None makes nothing.
+        network: Makes the network that the ends run in, which is there as long as the row runs; None is this machine's.
     """
 
     name: str
@@ -173,6 +178,7 @@ class Row:
     measure: Callable[[Job, Fields, Fields], Figures]
     pool: Callable[[Sequence[Fields]], Figures] | None = None
     prepare: Callable[[Path], Fields] | None = None
+    network: Callable[[], AbstractContextManager[Network]] | None = None
 
 
 def on_loops(contender: Contender) -> list[Contender]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     from benchmarks.control import Fields
@@ -36,14 +36,23 @@ class End:
         role: ``server`` or ``client``.
         options: Passed to the module as JSON.
         python: The interpreter to run it with.
+        within: What stands before its command, so that it runs elsewhere.
     """
 
-    def __init__(self, name: str, module: str, role: str, options: Mapping[str, object], python: str) -> None:
+    def __init__(
+        self,
+        name: str,
+        module: str,
+        role: str,
+        options: Mapping[str, object],
+        python: str,
+        within: Sequence[str] = (),
+    ) -> None:
         self._name = f"{name} ({role})"
         self._pending = b""
         # A group of its own: an end that starts a broker must not leave it behind when it has to be killed.
         self._process = subprocess.Popen(
-            [python, "-m", f"benchmarks.ends.{module}", role, json.dumps(options)],
+            [*within, python, "-m", f"benchmarks.ends.{module}", role, json.dumps(options)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             cwd=ROOT,

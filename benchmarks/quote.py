@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from benchmarks.report import bar_text, value_text
 from benchmarks.rows import ROWS
 
 if TYPE_CHECKING:
@@ -40,10 +41,14 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
         figure = ROWS[row["name"]].figures[ratio["figure"]].title
         sign = ">=" if comparison.higher else "<="
         met = {None: "", True: "", False: " missed"}[ratio["met"]]
-        bar = "" if ratio["bar"] is None else f"{sign} {ratio['bar']:g}{met}"
-        rounds = f"{min(ratio['rounds']):.2f} to {max(ratio['rounds']):.2f}" if ratio["rounds"] else "all together"
+        bar = "" if ratio["bar"] is None else f"{sign} {bar_text(ratio['bar'])}{met}"
+        value, *rest = (
+            value_text(each, difference=ratio.get("difference", False))
+            for each in (ratio["ratio"], *((min(ratio["rounds"]), max(ratio["rounds"])) if ratio["rounds"] else ()))
+        )
+        rounds = " to ".join(rest) or "all together"
         ours = ratio["ours"].removeprefix("redpoll ")
-        cells = [row["name"], ratio["job"], figure, ours, ratio["theirs"] or "", f"{ratio['ratio']:.2f}", rounds, bar]
+        cells = [row["name"], ratio["job"], figure, ours, ratio["theirs"] or "", value, rounds, bar]
         yield "| " + " | ".join(cells) + " |"
 
 

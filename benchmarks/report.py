@@ -110,13 +110,21 @@ def _ratio_line(row: Row, ratio: Ratio) -> list[str]:
         row.figures[comparison.figure].title,
         ratio.ours.contender.name.removeprefix("redpoll "),
         ratio.theirs.contender.name if ratio.theirs else "",
-        f"{ratio.value:.2f}",
-        f"{min(rounds):.2f}",
-        f"{max(rounds):.2f}",
-        "" if comparison.bar is None else f"{sign} {comparison.bar:g}",
+        *(value_text(value, difference=comparison.difference) for value in (ratio.value, min(rounds), max(rounds))),
+        "" if comparison.bar is None else f"{sign} {bar_text(comparison.bar)}",
         "" if comparison.aim is None else f"{comparison.aim:g}",
         {None: "", True: "reached", False: "MISSED"}[ratio.met],
     ]
+
+
+def value_text(value: float, *, difference: bool) -> str:
+    """Return a ratio, or a difference, which has its sign."""
+    return f"{value:+,.2f}" if difference else f"{value:,.2f}"
+
+
+def bar_text(bar: float) -> str:
+    """Return a bar: whole, and readable, where it is in the millions."""
+    return f"{bar:,.0f}" if bar >= 1_000_000 else f"{bar:g}"
 
 
 def table(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
@@ -166,6 +174,7 @@ def row_json(row: Row, results: Sequence[Result], ratios: Sequence[Ratio]) -> di
                 "bar": ratio.comparison.bar,
                 "aim": ratio.comparison.aim,
                 "met": ratio.met,
+                **({"difference": True} if ratio.comparison.difference else {}),
             }
             for ratio in ratios
         ],

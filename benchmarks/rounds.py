@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import median
@@ -13,6 +13,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
 from benchmarks.model import UVLOOP, Comparison, Contender, Figures, Job, Peer, Row
+from benchmarks.network import HERE, Network
 from benchmarks.processes import BenchmarkError, End
 from benchmarks.scripts import ScriptError
 
@@ -69,8 +70,9 @@ class Ratio:
         comparison: What was compared.
         ours: The contender of redpoll that counts.
         theirs: The contender of the peer that counts, if there is one.
-        value: The median of the rounds' ratios, or the ratio of the figures over all rounds together.
-        rounds: Each round's ratio; empty for figures over all rounds together.
+        value: The median of the rounds' ratios, or the ratio of the figures over all rounds together; of a comparison by
+            difference those, as the figure is shown.
+        rounds: Each round's ratio or difference; empty for figures over all rounds together.
     """
 
     comparison: Comparison
@@ -138,7 +140,8 @@ def run_row(row: Row, settings: Settings, say: Callable[[str], None]) -> list[Re
     jobs = [job if settings.count is None else scaled(job, settings.count) for job in row.jobs]
     results = {(each.name, job.name): Result(each, job) for each in contenders for job in jobs}
     answers: dict[tuple[str, str], list[Fields]] = {key: [] for key in results}
-    with TemporaryDirectory(prefix="benchmark-") as folder:
+    place = row.network() if row.network is not None else nullcontext(HERE)
+    with TemporaryDirectory(prefix="benchmark-") as folder, place as network:
         try:
             options = row.prepare(Path(folder)) if row.prepare is not None else {}
         except ScriptError as error:
@@ -146,7 +149,8 @@ def run_row(row: Row, settings: Settings, say: Callable[[str], None]) -> list[Re
         for number in range(settings.rounds):
             for contender in contenders if number % 2 == 0 else contenders[::-1]:
                 say(f"{row.name}: round {number + 1} of {settings.rounds}, {contender.name}")
-                for job, client, server in run_once(contender, jobs, options, interpreter(contender.peer, settings)):
+                python = interpreter(contender.peer, settings)
+                for job, client, server in run_once(contender, jobs, options, python, network):
                     key = contender.name, job.name
                     results[key].rounds.append(row.measure(job, client, server))
                     answers[key].append(client)
@@ -162,19 +166,18 @@ def scaled(job: Job, count: int) -> Job:
 
 
 def run_once(
-    contender: Contender, jobs: Sequence[Job], prepared: Fields, python: str
+    contender: Contender, jobs: Sequence[Job], prepared: Fields, python: str, network: Network
 ) -> list[tuple[Job, Fields, Fields]]:
     """Start both ends of `contender`, give them every job and return the answers of client and server."""
     done = []
-    common = {**prepared, **contender.options}
+    common = {**prepared, **network.options, **contender.options}
     with ExitStack() as stack:
-        server = stack.enter_context(
-            End(contender.name, contender.module, "server", {**common, **contender.server}, python)
-        )
+        given = {**common, **contender.server}
+        server = stack.enter_context(End(contender.name, contender.module, "server", given, python, network.server))
         address = server.read()["address"]
         options = {**common, **contender.client, "address": address}
         module = contender.client_module or contender.module
-        client = stack.enter_context(End(contender.name, module, "client", options, python))
+        client = stack.enter_context(End(contender.name, module, "client", options, python, network.client))
         client.read()
         for job in jobs:
             if job.warm_up:
@@ -206,12 +209,20 @@ def compare(row: Row, results: Sequence[Result]) -> list[Ratio]:
         theirs = _best(results, comparison.theirs, comparison)
         if theirs is None:
             continue
-        if figure in ours.pooled:
+        if comparison.difference:
+            ratios.append(_difference(comparison, ours, theirs, row.figures[figure].scale))
+        elif figure in ours.pooled:
             ratios.append(Ratio(comparison, ours, theirs, ours.median(figure) / theirs.median(figure), ()))
         else:
             rounds = [our / their for our, their in zip(ours.values(figure), theirs.values(figure), strict=True)]
             ratios.append(Ratio(comparison, ours, theirs, median(rounds), rounds))
     return ratios
+
+
+def _difference(comparison: Comparison, ours: Result, theirs: Result, scale: float) -> Ratio:
+    figure = comparison.figure
+    rounds = [(our - their) * scale for our, their in zip(ours.values(figure), theirs.values(figure), strict=True)]
+    return Ratio(comparison, ours, theirs, median(rounds), rounds)
 
 
 def _best(results: Sequence[Result], group: str, comparison: Comparison) -> Result | None:

@@ -15,6 +15,7 @@ from benchmarks.latency import percentile
 from benchmarks.model import REDPOLL, SOCKETS, Comparison, Contender, Figure, Job, Peer, Row, message_rate
 from benchmarks.processes import BenchmarkError, End
 from benchmarks.quote import RESULTS, quote
+from benchmarks.report import bar_text, value_text
 from benchmarks.rounds import Result, Settings, chosen, compare, interpreter, run_row
 from benchmarks.rows import ROWS
 
@@ -23,7 +24,9 @@ NONE_IS_GOOD = {"bytes", "receiver", "sender", "grown", "lost", "bodies"}
 JOB = Job("job", 10, {}, warm_up=1)
 
 #: They run net-queue's scripts, which are fetched, or the same program with net-queue: where the session is that has it.
-EACH_ROW = [pytest.param(name, marks=pytest.mark.interop if name.startswith("nq_") else ()) for name in ROWS]
+#: The shaped network is made where the sessions run that need root.
+ELSEWHERE = {*(name for name in ROWS if name.startswith("nq_")), "wiring_shaped"}
+EACH_ROW = [pytest.param(name, marks=pytest.mark.interop if name in ELSEWHERE else ()) for name in ROWS]
 
 
 def make_row(contenders: list[Contender], comparisons: list[Comparison]) -> Row:
@@ -79,6 +82,13 @@ def test_peers_of_encrypted_rows_run(capsys: pytest.CaptureFixture[str]) -> None
     printed = capsys.readouterr().out
     for name in ("sockets blocking", "asyncio bare protocol", "uvloop bare protocol"):
         assert name in printed
+
+
+def test_raw_tcp_runs_beside_wiring(capsys: pytest.CaptureFixture[str]) -> None:
+    """Blocking sockets carry messages in batches, also where the last is not full, and send them back one by one."""
+    for name in ("wiring_throughput", "wiring_latency"):
+        assert main([name, "--only", "sockets", "--rounds", "1", "--count", "70"]) == 0
+    assert capsys.readouterr().out.count("sockets raw TCP") == 10
 
 
 @pytest.mark.parametrize("server_side", [False, True])
@@ -211,6 +221,22 @@ def test_figure_without_a_peer_is_compared_as_shown() -> None:
     (ratio,) = compare(row, [make_result("ours", [3.0])])
     assert ratio.value == 6.0
     assert ratio.met is False
+
+
+def test_difference_is_shown_as_the_figure_is() -> None:
+    """Where the difference counts it is the median of the rounds' differences, in the units of the figure."""
+    row = make_row([], [Comparison("ours", "theirs", "job", higher=False, bar=5, difference=True)])
+    (ratio,) = compare(row, [make_result("ours", [5, 9, 2]), make_result("theirs", [4, 4, 4])])
+    assert ratio.rounds == [2, 10, -4]
+    assert ratio.value == 2
+    assert ratio.met is True
+
+
+def test_difference_has_its_sign_and_bars_have_no_exponent() -> None:
+    """A difference is told from a ratio by its sign; a bar in the millions is written out."""
+    assert [value_text(2.5, difference=each) for each in (True, False)] == ["+2.50", "2.50"]
+    assert value_text(-1500, difference=True) == "-1,500.00"
+    assert [bar_text(bar) for bar in (1_332_219, 0.8, 2.0)] == ["1,332,219", "0.8", "2"]
 
 
 def test_percentile_is_the_nearest_rank() -> None:

@@ -141,7 +141,7 @@ def test_bounds_of_the_facade_are_the_defaults() -> None:
 def test_command_page_is_complete() -> None:
     """The page of the command names every command and every option there is."""
     page = (ROOT / "docs" / "reference" / "command.md").read_text()
-    sources = sorted((ROOT / "src" / "redpoll" / "cli").glob("*.py"))
+    sources = sorted((ROOT / "src" / "redpoll" / "cli").rglob("*.py"))
     texts = {
         node.value
         for path in sources

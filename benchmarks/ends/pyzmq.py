@@ -12,7 +12,7 @@ from benchmarks.latency import latency_answer, time_blocking, time_each
 
 
 def open_socket(context: Any, kind: int, options: Fields) -> Any:
-    """Return a socket of `kind`, bound to a free port or connected to ``options["address"]``."""
+    """Return a socket of `kind`, bound to a free port of ``options["host"]`` or connected to ``options["address"]``."""
     zmq_socket = context.socket(kind)
     zmq_socket.linger = 0
     if "high_water_mark" in options:
@@ -20,7 +20,7 @@ def open_socket(context: Any, kind: int, options: Fields) -> Any:
     if "address" in options:
         zmq_socket.connect("tcp://" + options["address"])
     else:
-        zmq_socket.bind("tcp://127.0.0.1:*")
+        zmq_socket.bind("tcp://{}:*".format(options.get("host", "127.0.0.1")))
     return zmq_socket
 
 

@@ -31,6 +31,11 @@ from benchmarks.rows import (
     tls_idle_memory,
     tls_large,
     unacked_64,
+    wiring_asyncio,
+    wiring_fan_out,
+    wiring_latency,
+    wiring_shaped,
+    wiring_throughput,
 )
 
 _MODULES = (
@@ -63,6 +68,11 @@ _MODULES = (
     nq_iops_grpc,
     nq_round_trip,
     nq_array,
+    wiring_throughput,
+    wiring_asyncio,
+    wiring_latency,
+    wiring_fan_out,
+    wiring_shaped,
 )
 
 ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}

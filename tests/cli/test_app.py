@@ -8,8 +8,9 @@ import redpoll
 from redpoll.cli import main
 from tests.cli.support import refuse
 
-COMMANDS = ["demo", "listen", "send", "request", "echo", "directory", "pki", "wiring"]
+COMMANDS = ["demo", "listen", "send", "request", "echo", "bench", "directory", "pki", "wiring"]
 GROUPED = ["pki init", "pki issue", "pki show", "pki renew", "wiring show"]
+BENCH = [f"bench {work}{program}" for work in ("lat", "thr") for program in ("", " local", " remote")]
 
 
 def shown(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *arguments: str) -> tuple[int, str]:
@@ -22,7 +23,7 @@ def shown(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *a
     return int(ended.value.code or 0), told.out + told.err
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, *GROUPED])
+@pytest.mark.parametrize("command", [*COMMANDS, *GROUPED, *BENCH])
 def test_every_command_has_help_with_an_example(
     capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:

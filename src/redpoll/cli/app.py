@@ -9,6 +9,7 @@ import typer
 
 import redpoll
 
+from .bench.group import bench
 from .demo import demo
 from .directory import directory
 from .echo import echo
@@ -16,6 +17,7 @@ from .listen import listen
 from .pki import init, issue, renew, show
 from .request import request
 from .send import send
+from .texts import epilog, flowing
 from .wiring import show as show_wiring
 
 __all__ = ["app"]
@@ -65,15 +67,16 @@ app = typer.Typer(
 pki = typer.Typer(
     name="pki",
     help="Make certificates for nodes: a CA of your own, and what it issues.",
-    epilog="Example:\n  redpoll pki init && redpoll pki issue worker --names worker.example.org,10.0.0.7",
+    epilog=epilog("redpoll pki init && redpoll pki issue worker --names worker.example.org,10.0.0.7"),
     no_args_is_help=True,
 )
 app.add_typer(pki)
+app.add_typer(bench)
 
 wiring = typer.Typer(
     name="wiring",
     help="Look at exchanges and queues, and at who is wired to whom.",
-    epilog="Example:\n  redpoll wiring show 127.0.0.1:5682",
+    epilog=epilog("redpoll wiring show 127.0.0.1:5682"),
     no_args_is_help=True,
 )
 app.add_typer(wiring)
@@ -94,13 +97,6 @@ def _options(
     """Messages between processes: acknowledged, throttled, bounded."""
 
 
-def _flowing(text: str) -> str:
-    # Paragraphs of a docstring without its line breaks, which would be shown as they are.
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
-
-
 for _group, _commands in ((app, _EXAMPLES), (pki, _PKI_EXAMPLES), (wiring, _WIRING_EXAMPLES)):
     for _command, _examples in _commands.items():
-        _heading = "Example:" if len(_examples) == 1 else "Examples:"
-        _epilog = "\n  ".join([_heading, *_examples])
-        _group.command(help=_flowing(_command.__doc__ or ""), epilog=_epilog)(_command)
+        _group.command(help=flowing(_command), epilog=epilog(*_examples))(_command)

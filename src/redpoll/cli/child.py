@@ -1,4 +1,4 @@
-"""A `redpoll` command in a second process."""
+"""Programs of redpoll in processes of their own, which tell what they do as JSON objects."""
 
 from __future__ import annotations
 
@@ -16,10 +16,13 @@ from typing import Any, Self
 import redpoll
 from redpoll.errors import RedpollError
 
-__all__ = ["Child", "ChildError"]
+__all__ = ["Child", "ChildError", "Program"]
 
 #: Seconds for starting an interpreter and listening, and for draining.
 _PATIENCE = 30.0
+
+#: The folder of the package that this process runs.
+_SOURCE = str(Path(redpoll.__file__).parent.parent)
 
 
 class ChildError(RedpollError):
@@ -39,48 +42,25 @@ class ChildError(RedpollError):
         return f"redpoll {self.command} in a second process {self.problem}"
 
 
-class Child:
-    """A command that listens, in a second process, with `async with`.
+class Program:
+    """A module in a second process, with `async with`: it is started on entering and has ended on leaving.
 
-    It listens on entering and has ended on leaving; if this process dies, it ends too, because its standard input does.
+    Its standard input ends when this process does, however that comes, so that it can end too.
 
     Args:
-        arguments: The command and its options; `--json` and `--until-eof` are added.
-
-    Attributes:
-        address: Where it listens, once entered.
-        slots: How many messages it works on at a time.
-
-    Raises:
-        ChildError: It did not come up.
+        command: What it is called in errors.
+        module: What `python -m` runs.
+        arguments: Its command line.
     """
 
-    def __init__(self, *arguments: str) -> None:
-        self._arguments = arguments
+    def __init__(self, command: str, module: str, *arguments: str) -> None:
+        self._command = command
+        self._arguments = (module, *arguments)
         self._process: Process | None = None
-        self.address = ""
-        self.slots = 0
 
     async def __aenter__(self) -> Self:
-        """Start it and wait until it listens."""
-        source = str(Path(redpoll.__file__).parent.parent)
-        path = os.pathsep.join(filter(None, (source, os.environ.get("PYTHONPATH"))))
-        self._process = await asyncio.create_subprocess_exec(
-            # -P: what lies in the current directory is not the package that this process runs.
-            *(sys.executable, "-P", "-m", "redpoll", *self._arguments, "--json", "--until-eof"),
-            stdin=PIPE,
-            stdout=PIPE,
-            env={**os.environ, "PYTHONPATH": path},
-            # Ctrl-C at the terminal is for the first process, which ends this one in its turn.
-            start_new_session=True,
-        )
-        try:
-            event = await self._event("listening")
-        except BaseException:
-            await self._end(signal.SIGKILL)
-            raise
-        self.address = str(event["address"])
-        self.slots = int(event["slots"])
+        """Start it."""
+        await self._start()
         return self
 
     async def __aexit__(
@@ -89,37 +69,42 @@ class Child:
         """End it: drained unless that takes too long."""
         await self._end(signal.SIGTERM)
 
-    async def finish(self) -> dict[str, Any]:
-        """Ask it to drain and wait until it has ended.
+    async def event(self, name: str, *, timeout: float | None = None) -> dict[str, Any]:
+        """Return the next event, which has to be the one of this name.
 
-        Returns:
-            Its last event, with what it counted.
+        Args:
+            name: What the event is called.
+            timeout: Seconds that it may take; None (the default) is without end.
 
         Raises:
-            ChildError: It ended with an error.
+            ChildError: The program told something else, for instance that it failed, or ended, or took too long.
         """
         process = self._running()
-        _signal(process, signal.SIGTERM)
-        event = await self._event("done")
-        if await process.wait() != 0:
-            raise ChildError(self._arguments[0], f"ended with exit code {process.returncode}")
-        return event
-
-    async def _event(self, name: str) -> dict[str, Any]:
-        process = self._running()
         if process.stdout is None:
-            raise ChildError(self._arguments[0], "has no standard output")
+            raise ChildError(self._command, "has no standard output")
         try:
-            async with asyncio.timeout(_PATIENCE):
+            async with asyncio.timeout(timeout):
                 line = await process.stdout.readline()
                 if not line:
-                    raise ChildError(self._arguments[0], f"ended with exit code {await process.wait()}")
+                    raise ChildError(self._command, f"ended with exit code {await process.wait()}")
         except TimeoutError:
-            raise ChildError(self._arguments[0], f'did not say "{name}" within {_PATIENCE:g} s') from None
+            raise ChildError(self._command, f'did not say "{name}" within {timeout:g} s') from None
         event: dict[str, Any] = json.loads(line)
         if event.get("event") != name:
-            raise ChildError(self._arguments[0], str(event.get("error") or event))
+            raise ChildError(self._command, str(event.get("error") or event))
         return event
+
+    async def _start(self) -> None:
+        path = os.pathsep.join(filter(None, (_SOURCE, os.environ.get("PYTHONPATH"))))
+        self._process = await asyncio.create_subprocess_exec(
+            # -P: what lies in the current directory is not the package that this process runs.
+            *(sys.executable, "-P", "-m", *self._arguments),
+            stdin=PIPE,
+            stdout=PIPE,
+            env={**os.environ, "PYTHONPATH": path},
+            # Ctrl-C at the terminal is for the first process, which ends this one in its turn.
+            start_new_session=True,
+        )
 
     async def _end(self, number: signal.Signals) -> None:
         process = self._running()
@@ -136,8 +121,58 @@ class Child:
 
     def _running(self) -> Process:
         if self._process is None:
-            raise ChildError(self._arguments[0], "was not started")
+            raise ChildError(self._command, "was not started")
         return self._process
+
+
+class Child(Program):
+    """A command that listens, in a second process, with `async with`.
+
+    It listens on entering and has ended on leaving; if this process dies, it ends too, because its standard input does.
+
+    Args:
+        arguments: The command and its options; `--json` and `--until-eof` are added.
+
+    Attributes:
+        address: Where it listens, once entered.
+        slots: How many messages it works on at a time.
+
+    Raises:
+        ChildError: It did not come up.
+    """
+
+    def __init__(self, *arguments: str) -> None:
+        super().__init__(arguments[0], "redpoll", *arguments, "--json", "--until-eof")
+        self.address = ""
+        self.slots = 0
+
+    async def __aenter__(self) -> Self:
+        """Start it and wait until it listens."""
+        await self._start()
+        try:
+            event = await self.event("listening", timeout=_PATIENCE)
+        except BaseException:
+            await self._end(signal.SIGKILL)
+            raise
+        self.address = str(event["address"])
+        self.slots = int(event["slots"])
+        return self
+
+    async def finish(self) -> dict[str, Any]:
+        """Ask it to drain and wait until it has ended.
+
+        Returns:
+            Its last event, with what it counted.
+
+        Raises:
+            ChildError: It ended with an error.
+        """
+        process = self._running()
+        _signal(process, signal.SIGTERM)
+        event = await self.event("done", timeout=_PATIENCE)
+        if await process.wait() != 0:
+            raise ChildError(self._command, f"ended with exit code {process.returncode}")
+        return event
 
 
 def _signal(process: Process, number: signal.Signals) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 import tempfile
 import time
 from contextlib import AsyncExitStack
@@ -27,7 +25,7 @@ from .delivery import Delivery, check_delivery
 from .measure import Measurement, measure
 from .options import JsonOption, QuietOption
 from .output import Output, counted, printable, reason
-from .report import table
+from .report import table, title
 from .runtime import Stop
 
 __all__ = ["demo"]
@@ -133,7 +131,7 @@ def _report(job: _Job, repeats: int, delivery: Delivery, steps: list[Measurement
         job.output.event("demo", {**facts, "steps": [step.record() for step in steps]})
     else:
         console = Console(highlight=False)
-        console.print(table(_title(), steps, console))
+        console.print(table(title("processes on 127.0.0.1"), steps, console))
         if delivery.exact:
             name = printable(job.file.name)
             lines = counted(delivery.sent // repeats, "line")
@@ -146,12 +144,6 @@ def _report(job: _Job, repeats: int, delivery: Delivery, steps: list[Measurement
     elif not whole:
         job.output.error(f"{counted(sum(step.errors for step in steps), 'message')} failed")
     return ExitCode.DONE if whole else ExitCode.NOT_DELIVERED
-
-
-def _title() -> str:
-    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
-    python = ".".join(map(str, sys.version_info[:3]))
-    return f"redpoll {redpoll.__version__} on Python {python} with {loop}: processes on 127.0.0.1"
 
 
 def _read_lines(file: Path) -> list[bytes]:

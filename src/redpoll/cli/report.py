@@ -1,40 +1,61 @@
-"""The table of `demo`."""
+"""The table of `demo`, and what stands above every table."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Sequence
 
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
+import redpoll
+
 from .measure import Measurement, percentile
 
-__all__ = ["table"]
+__all__ = ["blank", "micro", "table", "title"]
 
 
-def table(title: str, steps: Sequence[Measurement], console: Console) -> Table:
-    """Return the measurements as a table that fits 80 columns.
+def title(what: str) -> str:
+    """Return what stands above a table: the versions, the running loop, and what was measured."""
+    loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
+    python = ".".join(map(str, sys.version_info[:3]))
+    return f"redpoll {redpoll.__version__} on Python {python} with {loop}: {what}"
 
-    Args:
-        title: Above the table.
-        steps: One row each.
-        console: Where it will be printed: says whether there is a letter for micro.
-    """
-    rows = Table(
-        title=title,
+
+def blank(title: str) -> Table:
+    """Return a table without columns, that has a title if that is not empty."""
+    return Table(
+        title=title or None,
         title_justify="left",
         title_style="bold",
         box=box.SIMPLE_HEAD,
         show_edge=False,
         padding=(0, 1, 0, 0),
     )
+
+
+def micro(console: Console) -> str:
+    """Return how a console writes microseconds: not each has a letter for micro."""
+    return "µs" if console.encoding.lower().startswith("utf") else "us"
+
+
+def table(heading: str, steps: Sequence[Measurement], console: Console) -> Table:
+    """Return the measurements as a table that fits 80 columns.
+
+    Args:
+        heading: Above the table.
+        steps: One row each.
+        console: Where it will be printed: says whether there is a letter for micro.
+    """
+    rows = blank(heading)
     rows.add_column("work", no_wrap=True)
     for name in ("messages", "rate/s", "p50", "p99", "p99.9", "slots", "errors"):
         rows.add_column(name, justify="right", no_wrap=True)
-    micro = "µs" if console.encoding.lower().startswith("utf") else "us"
+    unit = micro(console)
     for step in steps:
-        times = (_duration(percentile(step.latencies, share), micro) for share in (50, 99, 99.9))
+        times = (_duration(percentile(step.latencies, share), unit) for share in (50, 99, 99.9))
         rows.add_row(
             step.work,
             f"{step.messages:,}",
@@ -46,9 +67,9 @@ def table(title: str, steps: Sequence[Measurement], console: Console) -> Table:
     return rows
 
 
-def _duration(seconds: float, micro: str) -> str:
+def _duration(seconds: float, unit: str) -> str:
     if seconds >= 1:
         return f"{seconds:.2f} s"
     if seconds >= 0.001:
         return f"{seconds * 1e3:.1f} ms"
-    return f"{seconds * 1e6:.0f} {micro}"
+    return f"{seconds * 1e6:.0f} {unit}"

@@ -19,7 +19,7 @@ from .output import Output, reason
 from .runtime import DRAIN, Stop
 from .worker import Worker
 
-__all__ = ["Served", "announce", "serving"]
+__all__ = ["Served", "announce", "serving", "stop_at_eof"]
 
 
 class Served(Protocol):
@@ -60,7 +60,7 @@ async def serving(node: Served, address: Address, stop: Stop, *, until_eof: bool
             raise CannotListenError(address, reason(error.__cause__)) from error.__cause__
         raise
     draining = asyncio.create_task(_drain(node, stop))
-    watching = [asyncio.create_task(_stop_at_eof(stop))] if until_eof else []
+    watching = [asyncio.create_task(stop_at_eof(stop))] if until_eof else []
     try:
         yield
     finally:
@@ -86,7 +86,8 @@ def announce(node: Node[bytes], slots: int, output: Output) -> None:
     output.event("listening", {"address": str(node.address), "slots": slots})
 
 
-async def _stop_at_eof(stop: Stop) -> None:
+async def stop_at_eof(stop: Stop) -> None:
+    """Ask the command to end when its standard input ends. Cancelling it leaves it at that."""
     worker = Worker("redpoll-until-eof")
     read = partial(os.read, sys.stdin.fileno(), 1 << 16)
     try:

@@ -1,0 +1,106 @@
+"""What one run measured, as people and programs are told."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Self
+
+from redpoll.cli.measure import percentile
+
+__all__ = ["Latency", "Throughput", "warm_up"]
+
+_DIGITS = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Latency:
+    """How long messages of one size took there and back, in seconds.
+
+    Attributes:
+        size: Bytes of a message.
+        count: How many went there and back.
+        p50: Half of them took no longer.
+        p90: So with nine of ten.
+        p99: So with 99 of a hundred.
+        max: The longest.
+    """
+
+    size: int
+    count: int
+    p50: float
+    p90: float
+    p99: float
+    max: float
+
+    @classmethod
+    def of(cls, size: int, taken: Sequence[int]) -> Self:
+        """Make it of what each took, in nanoseconds."""
+        ordered = tuple(value * 1e-9 for value in sorted(taken))
+        p50, p90, p99 = (percentile(ordered, share) for share in (50, 90, 99))
+        return cls(size, len(ordered), p50, p90, p99, ordered[-1])
+
+    @classmethod
+    def read(cls, event: dict[str, Any]) -> Self:
+        """Read what `record` wrote."""
+        return cls(event["size"], event["count"], **event["round_trip"])
+
+    def halved(self) -> Self:
+        """Return it for one way: half of there and back."""
+        return type(self)(self.size, self.count, self.p50 / 2, self.p90 / 2, self.p99 / 2, self.max / 2)
+
+    def record(self) -> dict[str, Any]:
+        """Return it for JSON: one way and there and back, in seconds."""
+        return {
+            "size": self.size,
+            "count": self.count,
+            "one_way": self.halved()._shares(),
+            "round_trip": self._shares(),
+        }
+
+    def _shares(self) -> dict[str, float]:
+        return {name: round(getattr(self, name), _DIGITS) for name in ("p50", "p90", "p99", "max")}
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """How fast messages of one size came in.
+
+    Attributes:
+        size: Bytes of a message.
+        count: How many came.
+        seconds: From the first to the last.
+    """
+
+    size: int
+    count: int
+    seconds: float
+
+    @classmethod
+    def read(cls, event: dict[str, Any]) -> Self:
+        """Read what `record` wrote."""
+        return cls(event["size"], event["count"], event["seconds"])
+
+    @property
+    def rate(self) -> float:
+        """Messages a second."""
+        return self.count / self.seconds if self.seconds else 0.0
+
+    @property
+    def megabits(self) -> float:
+        """Millions of bits a second, of the messages' own bytes."""
+        return self.rate * self.size * 8e-6
+
+    def record(self) -> dict[str, Any]:
+        """Return it for JSON."""
+        return {
+            **asdict(self),
+            "seconds": round(self.seconds, _DIGITS),
+            "rate": round(self.rate, 1),
+            "megabits": round(self.megabits, 3),
+        }
+
+
+def warm_up(count: int) -> int:
+    """How many messages go there and back before any is timed: a tenth as many, 1,000 at most."""
+    return min(count // 10, 1_000)

@@ -1,0 +1,157 @@
+"""`redpoll bench lat`: how long a message takes to a queue in another process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AsyncExitStack
+from time import perf_counter_ns
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+
+from redpoll import GLOBAL
+from redpoll.cli.options import (
+    CaOption,
+    JsonOption,
+    PlainOption,
+    QuietOption,
+    TlsOption,
+    TokenFileOption,
+    UntilEofOption,
+)
+from redpoll.cli.report import title
+
+from . import seed
+from .charts import save_latency
+from .compared import Compared
+from .figures import Latency, warm_up
+from .pairs import raw_latency, wired_latency
+from .roles import (
+    CountArgument,
+    DirectoryArgument,
+    OtherSizeError,
+    Progress,
+    Role,
+    SizeArgument,
+    WaitOption,
+    play,
+)
+from .runs import CountOption, PlotOption, Run, SizesOption, Work, alone, run
+from .tables import latency_tables
+
+__all__ = ["lat", "lat_local", "lat_remote"]
+
+#: What the remote program has; every other process finds it.
+_EXCHANGE, _QUEUE = "EG", "QG"
+
+
+def lat(
+    context: typer.Context,
+    sizes: SizesOption = "1,16,256,4096,65536",
+    count: CountOption = None,
+    plot: PlotOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure how long messages take to another process and back, beside raw TCP and ZeroMQ's table of 2008.
+
+    Alone it starts a directory and both programs by itself, one pair for each size.
+    """
+    if alone(context):
+        run(Run.of(sizes, count, plot, json=json, quiet=quiet), _WORK)
+
+
+def lat_remote(
+    host: DirectoryArgument,
+    in_interface: Annotated[
+        str, typer.Argument(metavar="IN", help='Where the queue is reached: an address or network card, "*" is all.')
+    ],
+    out_interface: Annotated[
+        str, typer.Argument(metavar="OUT", help="Where the exchange is reached; the same as IN, or another.")
+    ],
+    size: SizeArgument,
+    roundtrips: CountArgument,
+    wait: WaitOption = 60.0,
+    token_file: TokenFileOption = None,
+    until_eof: UntilEofOption = False,
+    tls: TlsOption = None,
+    ca: CaOption = None,
+    plain: PlainOption = False,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> NoReturn:
+    """Send back what comes: own a global exchange and a global queue."""
+    role = Role.of(
+        host, wait=wait, token_file=token_file, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain
+    )
+    play(role, lambda progress: _send_back(role, (in_interface, out_interface), size, roundtrips, progress))
+
+
+async def _send_back(role: Role, interfaces: tuple[str, str], size: int, count: int, progress: Progress) -> None:
+    async with AsyncExitStack() as stack:
+        # What comes in and what goes out may use different interfaces: two wirings then.
+        places = [await stack.enter_async_context(role.wiring(each)) for each in dict.fromkeys(interfaces)]
+        queue = await places[0].create_queue(_QUEUE, scope=GLOBAL)
+        exchange = await places[-1].create_exchange(_EXCHANGE, scope=GLOBAL)
+        progress.count = lambda: queue.stats.received
+        role.ready(queue=(_QUEUE, places[0]), exchange=(_EXCHANGE, places[-1]))
+        message = await queue.receive()
+        if len(message) != size:
+            raise OtherSizeError(size, len(message))
+        await exchange.send(message)
+        for _ in range(warm_up(count) + count - 1):
+            await exchange.send(await queue.receive())
+        await exchange.flush()
+    role.output.event("done", {"messages": count})
+
+
+def lat_local(
+    host: DirectoryArgument,
+    size: SizeArgument,
+    roundtrips: CountArgument,
+    wait: WaitOption = 60.0,
+    token_file: TokenFileOption = None,
+    until_eof: UntilEofOption = False,
+    tls: TlsOption = None,
+    ca: CaOption = None,
+    plain: PlainOption = False,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> NoReturn:
+    """Send, wait until it comes back, and print how long that took: one way and there and back."""
+    role = Role.of(
+        host, wait=wait, token_file=token_file, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain
+    )
+    play(role, lambda progress: _measure(role, size, roundtrips, progress))
+
+
+async def _measure(role: Role, size: int, count: int, progress: Progress) -> None:
+    async with role.wiring() as wiring:
+        exchange = await wiring.create_exchange("EL")
+        queue = await wiring.create_queue("QL")
+        await wiring.bind(exchange, _QUEUE, wait=role.wait)
+        await wiring.bind(_EXCHANGE, queue, wait=role.wait)
+        progress.count = lambda: queue.stats.received
+        data = bytes(size)
+        taken: list[int] = []
+        before = perf_counter_ns()
+        for _ in range(warm_up(count) + count):
+            await exchange.send(data)
+            await queue.receive()
+            after = perf_counter_ns()
+            taken.append(after - before)
+            before = after
+    found = Latency.of(size, taken[-count:])
+    role.output.event("latency", found.record())
+    if not role.output.json:
+        _show([Compared(found)], title("two programs"))
+
+
+def _show(results: Sequence[Compared[Latency]], heading: str) -> None:
+    console = Console(highlight=False)
+    for each in latency_tables(heading, results, console):
+        console.print(each)
+
+
+_WORK = Work("latency", 10_000, seed.LATENCY, wired_latency, raw_latency, _show, save_latency)

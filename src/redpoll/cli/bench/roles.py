@@ -1,0 +1,203 @@
+"""What the four programs share: where they find each other, and what happens when one of them is gone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn
+
+import typer
+
+from redpoll.address import Address
+from redpoll.cli import runtime
+from redpoll.cli.codes import ExitCode
+from redpoll.cli.options import encryption_options
+from redpoll.cli.output import Output
+from redpoll.cli.runtime import Stop
+from redpoll.cli.serving import stop_at_eof
+from redpoll.errors import RedpollError
+from redpoll.wiring import Wiring
+from redpoll.wiring.directory.tokens import read_token
+from redpoll.wiring.zmq.interfaces import ANYWHERE, directory_at, place_of
+
+__all__ = [
+    "CountArgument",
+    "DirectoryArgument",
+    "GoneError",
+    "InterfaceArgument",
+    "OtherSizeError",
+    "Progress",
+    "Role",
+    "SizeArgument",
+    "WaitOption",
+    "play",
+]
+
+_LARGEST = 64 << 20
+
+DirectoryArgument = Annotated[
+    str, typer.Argument(metavar="HOST", help="Where the directory is: HOST or HOST:PORT, port 5682 unless given.")
+]
+InterfaceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="INTERFACE",
+        help='Where the queue is reached: an address or network card, with ":PORT" or without; "*" is all.',
+    ),
+]
+SizeArgument = Annotated[int, typer.Argument(metavar="SIZE", min=1, max=_LARGEST, help="Bytes of a message.")]
+CountArgument = Annotated[int, typer.Argument(metavar="COUNT", min=1, help="How many messages are measured.")]
+WaitOption = Annotated[
+    float,
+    typer.Option(
+        "--wait", metavar="SECONDS", min=0.1, help="How long the other program may take to come, and be still."
+    ),
+]
+
+
+class GoneError(RedpollError):
+    """The other program seems to be gone: nothing moves any more.
+
+    Attributes:
+        seconds: How long nothing did.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(seconds)
+        self.seconds = seconds
+
+    def _text(self) -> str:
+        return f"nothing came from the other program, or went to it, for {self.seconds:g} s"
+
+
+class OtherSizeError(RedpollError):
+    """The other program sends messages of another size.
+
+    Attributes:
+        size: Bytes that this one was told.
+        came: Bytes of what came.
+    """
+
+    def __init__(self, size: int, came: int) -> None:
+        super().__init__(size, came, hint="give both programs the same size and count")
+        self.size = size
+        self.came = came
+
+    def _text(self) -> str:
+        return f"a message of {self.came} B came from the other program, not of {self.size} B"
+
+
+class Progress:
+    """What one of the programs has done so far.
+
+    Attributes:
+        count: Tells how many messages came, or went; set by the program once it can be told.
+    """
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count: Callable[[], int] = int
+
+
+@dataclass(frozen=True, slots=True)
+class Role:
+    """One of the four programs, as its command line has it.
+
+    Attributes:
+        directory: Where names are looked up.
+        wait: Seconds that the other program's names may take to appear, and that it may be still.
+        output: Where results go.
+        until_eof: Whether the end of standard input ends it.
+        options: Of its wirings: encryption, and the directory's token.
+    """
+
+    directory: Address
+    wait: float
+    output: Output
+    until_eof: bool
+    options: dict[str, Any]
+
+    @classmethod
+    def of(
+        cls,
+        directory: str,
+        *,
+        wait: float,
+        token_file: str | None,
+        json: bool,
+        quiet: bool,
+        until_eof: bool,
+        tls: str | None,
+        ca: str | None,
+        plain: bool,
+    ) -> Role:
+        """Read it from the options of a command.
+
+        Raises:
+            UsageError: One of them is none that can be carried out.
+        """
+        found = directory_at(directory)
+        if found is None:  # it is text, so it says where
+            raise TypeError(directory)
+        token = None if token_file is None else read_token(token_file)
+        options = {"token": token, **encryption_options(plain=plain, tls=tls, ca=ca)}
+        return cls(found, wait, Output(json=json, quiet=quiet), until_eof, options)
+
+    def wiring(self, interface: str | None = None) -> Wiring:
+        """Return a wiring that is not started: it listens at an interface, or where the directory leaves it to.
+
+        Raises:
+            UsageError: The interface is none.
+        """
+        place = place_of(interface)
+        host = place.host or ("127.0.0.1" if self.directory.is_loopback else ANYWHERE)
+        return Wiring(self.directory, host=host, port=place.port, **self.options)
+
+    def ready(self, **objects: tuple[str, Wiring]) -> None:
+        """Tell what the other program will find: each object's name, and the wiring that has it, by its kind."""
+        for kind, (name, wiring) in objects.items():
+            self.output.notice(f"{kind} {name} is at {wiring.address}")
+        self.output.event("ready", {kind: str(wiring.address) for kind, (_, wiring) in objects.items()})
+
+
+def play(role: Role, program: Callable[[Progress], Coroutine[Any, Any, None]]) -> NoReturn:
+    """Run one of the programs to its end.
+
+    Args:
+        role: What the command line says.
+        program: Does the work, and says how it gets on.
+
+    Raises:
+        typer.Exit: Always, with the exit code; where nothing moves for `role.wait` seconds after a `GoneError`.
+    """
+
+    async def until_stopped(stop: Stop) -> ExitCode:
+        watching = [asyncio.ensure_future(stop_at_eof(stop))] if role.until_eof else []
+        try:
+            code = await stop.unless(_moving(program, role.wait))
+        finally:
+            for task in watching:
+                task.cancel()
+            await asyncio.gather(*watching, return_exceptions=True)
+        return stop.code if code is None else code
+
+    runtime.run(until_stopped, role.output)
+
+
+async def _moving(program: Callable[[Progress], Coroutine[Any, Any, None]], patience: float) -> ExitCode:
+    progress = Progress()
+    work = asyncio.ensure_future(program(progress))
+    before = None
+    try:
+        while not (await asyncio.wait({work}, timeout=patience))[0]:
+            now = progress.count()
+            if now == before:
+                raise GoneError(patience)
+            before = now
+        work.result()
+    finally:
+        work.cancel()
+        await asyncio.gather(work, return_exceptions=True)
+    return ExitCode.DONE

@@ -1,0 +1,160 @@
+"""`redpoll bench lat` and `redpoll bench thr` by themselves: a directory, and two processes for each size."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Generic, NoReturn, TypeVar
+
+import typer
+
+from redpoll.cli import runtime
+from redpoll.cli.codes import ExitCode
+from redpoll.cli.output import Output, counted
+from redpoll.cli.report import title
+from redpoll.cli.runtime import Stop
+from redpoll.errors import UsageError
+from redpoll.wiring.directory import Directory
+
+from .charts import check_plot
+from .compared import Compared
+from .figures import Latency, Throughput
+from .seed import Column
+
+__all__ = ["CountOption", "PlotOption", "Run", "SizesOption", "Work", "alone", "run"]
+
+FiguresT = TypeVar("FiguresT", Latency, Throughput)
+
+#: Bytes of a message, and of all messages of one size unless the count is given.
+_LARGEST = 64 << 20
+_TOTAL = 1 << 30
+
+SizesOption = Annotated[str, typer.Option("--sizes", metavar="LIST", help="Bytes of a message, with commas between.")]
+CountOption = Annotated[
+    int | None, typer.Option("--count", "-n", min=1, help="Messages of each size; by default about a second of each.")
+]
+PlotOption = Annotated[
+    Path | None, typer.Option("--plot", metavar="DIR", help="Write the chart there as PNG and SVG (extra: plot).")
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """What is to be measured.
+
+    Attributes:
+        sizes: Bytes of a message, one after the other.
+        count: Messages of each size; None leaves it to the work.
+        plot: Where the chart goes; None is none.
+        output: Where results go.
+    """
+
+    sizes: tuple[int, ...]
+    count: int | None
+    plot: Path | None
+    output: Output
+
+    @classmethod
+    def of(cls, sizes: str, count: int | None, plot: Path | None, *, json: bool, quiet: bool) -> Run:
+        """Read it from the options of a command.
+
+        Raises:
+            UsageError: A size is none, or charts cannot be made.
+        """
+        found = tuple(map(_size, sizes.split(",")))
+        if plot is not None:
+            check_plot(plot)
+        return cls(found, count, plot, Output(json=json, quiet=quiet))
+
+
+@dataclass(frozen=True, slots=True)
+class Work(Generic[FiguresT]):
+    """One of the two things that are measured.
+
+    Attributes:
+        name: What it is, and the name of its event.
+        most: How many messages of a size are measured at most, where no count is given.
+        old: The two columns of the first module's table.
+        wired: Measures a size over a directory with an exchange and a queue.
+        raw: Measures it with blocking sockets.
+        show: Prints results, below a heading.
+        plot: Writes the chart into a folder, and returns the files.
+    """
+
+    name: str
+    most: int
+    old: Mapping[int, Column]
+    wired: Callable[[str, int, int], Awaitable[FiguresT]]
+    raw: Callable[[int, int], Awaitable[FiguresT]]
+    show: Callable[[Sequence[Compared[FiguresT]], str], None]
+    plot: Callable[[Path, Sequence[Compared[FiguresT]]], list[Path]]
+
+    def count(self, size: int) -> int:
+        """How many messages of a size are measured where nobody says."""
+        return max(10, min(self.most, _TOTAL // size))
+
+    def record(self, found: Compared[FiguresT]) -> dict[str, object]:
+        """Return the figures of one size for JSON."""
+        old = self.old.get(found.size)
+        return {
+            **found.wiring.record(),
+            "raw": None if found.raw is None else found.raw.record(),
+            "seed": None if old is None else {"cpp": old.cpp, "python": old.python},
+        }
+
+
+def alone(context: typer.Context) -> bool:
+    """Tell whether a command is to do all by itself: none of its two programs is named behind it.
+
+    Raises:
+        UsageError: One is, and the options of the whole stand before it.
+    """
+    if context.invoked_subcommand is None:
+        return True
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
+    if given:
+        raise UsageError(f"--{given[0]} has no meaning before {context.invoked_subcommand}", "options stand behind it")
+    return False
+
+
+def run(job: Run, work: Work[FiguresT]) -> NoReturn:
+    """Measure each size, print the results, and make the chart.
+
+    Raises:
+        typer.Exit: Always, with the exit code.
+    """
+
+    async def until_stopped(stop: Stop) -> ExitCode:
+        code = await stop.unless(_measure(job, work))
+        return stop.code if code is None else code
+
+    runtime.run(until_stopped, job.output)
+
+
+async def _measure(job: Run, work: Work[FiguresT]) -> ExitCode:
+    output = job.output
+    results: list[Compared[FiguresT]] = []
+    async with Directory(port=0) as directory:
+        for size in job.sizes:
+            count = work.count(size) if job.count is None else job.count
+            with output.status(f"{work.name} of {counted(count, 'message')} of {counted(size, 'byte')}"):
+                raw = await work.raw(size, count)
+                found = Compared(await work.wired(str(directory.address), size, count), raw)
+            output.event(work.name, work.record(found))
+            results.append(found)
+    if not output.json:
+        work.show(results, title("two processes on 127.0.0.1"))
+    if job.plot is not None:
+        for path in work.plot(job.plot, results):
+            output.notice(f"wrote {path}")
+            output.event("plot", {"file": str(path)})
+    return ExitCode.DONE
+
+
+def _size(text: str) -> int:
+    number = int(text) if text.strip().isascii() and text.strip().isdigit() else 0
+    if not 1 <= number <= _LARGEST:
+        raise UsageError(f"--sizes: {text!r} is no number of 1 to {_LARGEST}", "give numbers with commas between")
+    return number

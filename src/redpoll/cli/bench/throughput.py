@@ -1,0 +1,147 @@
+"""`redpoll bench thr`: how many messages a second come in from another process."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import perf_counter
+from typing import NoReturn
+
+import typer
+from rich.console import Console
+
+from redpoll import GLOBAL
+from redpoll.cli.options import (
+    CaOption,
+    JsonOption,
+    PlainOption,
+    QuietOption,
+    TlsOption,
+    TokenFileOption,
+    UntilEofOption,
+)
+from redpoll.cli.report import title
+
+from . import seed
+from .charts import save_throughput
+from .compared import Compared
+from .figures import Throughput
+from .pairs import raw_throughput, wired_throughput
+from .roles import (
+    CountArgument,
+    DirectoryArgument,
+    InterfaceArgument,
+    OtherSizeError,
+    Progress,
+    Role,
+    SizeArgument,
+    WaitOption,
+    play,
+)
+from .runs import CountOption, PlotOption, Run, SizesOption, Work, alone, run
+from .tables import throughput_table
+
+__all__ = ["thr", "thr_local", "thr_remote"]
+
+#: What the local program has; the other finds it.
+_QUEUE = "QG"
+
+
+def thr(
+    context: typer.Context,
+    sizes: SizesOption = "1,16,256,4096,65536",
+    count: CountOption = None,
+    plot: PlotOption = None,
+    json: JsonOption = False,
+    quiet: QuietOption = False,
+) -> None:
+    """Measure how fast messages go to another process, beside raw TCP and ZeroMQ's table of 2008.
+
+    Alone it starts a directory and both programs by itself, one pair for each size.
+    """
+    if alone(context):
+        run(Run.of(sizes, count, plot, json=json, quiet=quiet), _WORK)
+
+
+def thr_local(
+    host: DirectoryArgument,
+    interface: InterfaceArgument,
+    size: SizeArgument,
+    count: CountArgument,
+    wait: WaitOption = 60.0,
+    token_file: TokenFileOption = None,
+    until_eof: UntilEofOption = False,
+    tls: TlsOption = None,
+    ca: CaOption = None,
+    plain: PlainOption = False,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> NoReturn:
+    """Receive in a global queue, and print how fast: time begins with the first message."""
+    role = Role.of(
+        host, wait=wait, token_file=token_file, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain
+    )
+    play(role, lambda progress: _receive(role, interface, size, count, progress))
+
+
+async def _receive(role: Role, interface: str, size: int, count: int, progress: Progress) -> None:
+    async with role.wiring(interface) as wiring:
+        queue = await wiring.create_queue(_QUEUE, scope=GLOBAL)
+        progress.count = lambda: queue.stats.received
+        role.ready(queue=(_QUEUE, wiring))
+        left = count - 1
+        message = await queue.receive()
+        started = perf_counter()
+        if left:
+            async for message in queue:  # noqa: B007  # the last one is looked at
+                left -= 1
+                if not left:
+                    break
+        seconds = perf_counter() - started
+    if len(message) != size:
+        raise OtherSizeError(size, len(message))
+    found = Throughput(size, count, seconds)
+    role.output.event("throughput", found.record())
+    if not role.output.json:
+        _show([Compared(found)], title("two programs"))
+
+
+def thr_remote(
+    host: DirectoryArgument,
+    size: SizeArgument,
+    count: CountArgument,
+    wait: WaitOption = 60.0,
+    token_file: TokenFileOption = None,
+    until_eof: UntilEofOption = False,
+    tls: TlsOption = None,
+    ca: CaOption = None,
+    plain: PlainOption = False,
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> NoReturn:
+    """Send as fast as it goes."""
+    role = Role.of(
+        host, wait=wait, token_file=token_file, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain
+    )
+    play(role, lambda progress: _send(role, size, count, progress))
+
+
+async def _send(role: Role, size: int, count: int, progress: Progress) -> None:
+    async with role.wiring() as wiring:
+        exchange = await wiring.create_exchange("EL")
+        await wiring.bind(exchange, _QUEUE, wait=role.wait)
+        progress.count = lambda: exchange.stats.sent
+        data = bytes(size)
+        send = exchange.send
+        for _ in range(count):
+            await send(data)
+        await exchange.flush()
+    role.output.event("done", {"messages": count})
+
+
+def _show(results: Sequence[Compared[Throughput]], heading: str) -> None:
+    console = Console(highlight=False)
+    for each in throughput_table(heading, results):
+        console.print(each)
+
+
+_WORK = Work("throughput", 1_000_000, seed.THROUGHPUT, wired_throughput, raw_throughput, _show, save_throughput)
