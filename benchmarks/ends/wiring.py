@@ -7,12 +7,11 @@ from contextlib import asynccontextmanager
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
-from redpoll.wiring import Exchange, Queue
-from redpoll.wiring.directory import Directory
-
 from benchmarks.control import Control, Fields, arguments, now, run_async
 from benchmarks.latency import latency_answer, time_each
 from redpoll import GLOBAL, Wiring
+from redpoll.wiring import Exchange, Queue
+from redpoll.wiring.directory import Directory
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
