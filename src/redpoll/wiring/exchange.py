@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import islice
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from redpoll.errors import Closed, Expired, MessageTooLarge, QueueFull, UsageError
@@ -71,7 +72,8 @@ class Exchange:
         self._max_size = max_size
         self._delete = delete
         self._loop = asyncio.get_running_loop()
-        self._time = self._loop.time
+        # Not the loop's: uvloop's goes by milliseconds.
+        self._time = perf_counter
         #: What was sent in this turn of the loop and not handed out yet; and how many messages may join it unmeasured.
         self._staged: list[bytes] = []
         self._cap = 0

@@ -77,6 +77,8 @@ class Pipe:
             if chunk is None:
                 break
             trunk.send_data(self, chunk)
+            if not outlet.waiting:
+                break
         else:
             trunk.starve(self)
             return

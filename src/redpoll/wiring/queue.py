@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import chain, islice, zip_longest
 from operator import length_hint
+from time import perf_counter
 from typing import Any, NamedTuple
 
 from redpoll.errors import Closed, UsageError
@@ -15,6 +16,7 @@ from redpoll.wiring.gap import Gap
 from redpoll.wiring.inlet import Source
 from redpoll.wiring.limits import Limits
 from redpoll.wiring.names import Scope
+from redpoll.wiring.vigil import LONGEST, Vigil
 
 __all__ = ["Messages", "Queue", "QueueStats"]
 
@@ -75,6 +77,7 @@ class Queue:
         #: All that have not been taken to the end.
         self.sources: set[Source] = set()
         self._waiters: deque[asyncio.Future[None]] = deque()
+        self._vigil = Vigil()
         self._loop = asyncio.get_running_loop()
         self._closed = False
         self._arrived = arrived
@@ -224,6 +227,9 @@ class Queue:
             self._check_open()
             waiter: asyncio.Future[None] = self._loop.create_future()
             self._waiters.append(waiter)
+            began = perf_counter()
+            if self._vigil.begin(self._received):
+                self._loop.call_soon(self._look, waiter, began + LONGEST)
             try:
                 await waiter
             except asyncio.CancelledError:
@@ -233,6 +239,12 @@ class Queue:
                 elif waiter in self._waiters:
                     self._waiters.remove(waiter)
                 raise
+            self._vigil.end(perf_counter() - began)
+
+    def _look(self, waiter: asyncio.Future[None], until: float) -> None:
+        """Keep the loop from sleeping for a little while."""
+        if not waiter.done() and perf_counter() < until:
+            self._loop.call_soon(self._look, waiter, until)
 
     def _check_open(self) -> None:
         if self._closed:
