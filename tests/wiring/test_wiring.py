@@ -15,11 +15,14 @@ from redpoll.errors import (
     DirectoryUnavailable,
     LinkError,
     NameTaken,
+    RedpollError,
     ScopeError,
     UnknownName,
     UsageError,
 )
+from redpoll.testing import FaultProxy
 from redpoll.wiring import AtLimit, Binding, Gap, Limits, Style
+from redpoll.wiring.directory import Directory, DirectoryClient
 from tests.ports import free_port
 from tests.wiring.support import PATIENCE, directory, get, until
 
@@ -353,6 +356,47 @@ async def test_taken_in_the_directory() -> None:
         assert not b.queues
         await a.queues[0].delete()
         await b.create_queue("Q", scope=GLOBAL)
+
+
+async def test_an_owner_that_was_killed() -> None:
+    """A GLOBAL name whose owner is gone is had when the lease of that one is over, however short `bind_timeout` is."""
+    async with (
+        Directory(port=0, lease=3.0) as names,
+        FaultProxy(names) as proxy,
+        DirectoryClient(proxy.address) as owner,
+        Wiring(names.address, bind_timeout=1.0) as wiring,
+    ):
+        await owner.register("queue", "Q", "127.0.0.1:4000", timeout=PATIENCE)
+        proxy.refuse()
+        proxy.cut()
+        await until(lambda: names.entries[0].suspect)
+        await wiring.create_queue("Q", scope=GLOBAL)
+        assert [entry.identity for entry in names.entries] == [wiring.identity]
+
+
+async def test_the_hook_taken() -> None:
+    """A wiring is told that another took a name of its over, which a later run with its identity can."""
+    async with directory() as names, Wiring(names.address) as wiring:
+        told: list[tuple[str, str, RedpollError]] = []
+        wiring.events.taken = lambda kind, name, error: told.append((kind, name, error))
+        await wiring.create_exchange("E", scope=GLOBAL)
+        async with DirectoryClient(names.address, owner_identity=wiring.identity) as later:
+            await later.register("exchange", "E", "127.0.0.1:4000", timeout=PATIENCE)
+            await until(lambda: told)
+    ((kind, name, error),) = told
+    assert (kind, name) == ("exchange", "E")
+    assert isinstance(error, NameTaken)
+
+
+async def test_everywhere() -> None:
+    """Who listens on all interfaces registers the address of its link to the directory, as soon as there is one."""
+    async with (
+        Directory(port=0, lease=3600.0) as names,
+        Wiring(names.address, host="0.0.0.0", encryption=False, bind_timeout=None) as wiring,
+    ):
+        async with asyncio.timeout(PATIENCE):
+            await wiring.create_queue("Q", scope=GLOBAL)
+        assert names.entries[0].address == redpoll.Address.of_host("127.0.0.1", wiring.address.port)
 
 
 @pytest.mark.usefixtures("apart")

@@ -80,7 +80,7 @@ class Registry:
             raise ScopeError("a GLOBAL name needs a directory", 'Wiring(directory="host:5682"), or scope=PROCESS')
 
     async def claim(self, kind: Kind, name: str, scope: Scope, style: Style | None) -> None:
-        """Have a name where others see it; after an error nobody does.
+        """Have a name where others see it; after an error nobody does. The lease of an owner that is gone is waited for.
 
         Raises:
             NameTaken: Somebody else has it; also what `DirectoryClient.register` raises.
@@ -92,7 +92,9 @@ class Registry:
             return
         try:
             address = await self._public_address(self._directory)
-            await self._directory.register(kind, name, address, style, self._identity, timeout=self._timeout)
+            await self._directory.register(
+                kind, name, address, style, self._identity, timeout=self._timeout, until_free=True
+            )
         except BaseException:
             self._neighbour.release(kind, name)
             raise
@@ -112,8 +114,7 @@ class Registry:
         if self._advertise is not None or not WILDCARDS.intersection(self._hosts):
             return self.address
         if directory.local_host is None:
-            # There is no link as yet: whatever is asked waits for it.
-            await directory.lookup("queue", "-", timeout=self._timeout)
+            await directory.ready(timeout=self._timeout)
         return (
             self.address if directory.local_host is None else Address.of_host(directory.local_host, self.address.port)
         )

@@ -118,9 +118,28 @@ async def test_a_name_whose_owner_is_gone() -> None:
         await until(lambda: not names(directory), "the loss")
         with pytest.raises(NameTaken, match="its owner is gone") as caught:
             await two.register("exchange", "E", THERE, timeout=0.01)
-        assert "same identity" in (caught.value.hint or "")
+        assert "Config(identity=...)" in (caught.value.hint or "")
         await two.register("exchange", "E", THERE)
         assert names(directory) == ["E"]
+
+
+async def test_until_a_name_is_free(caplog: pytest.LogCaptureFixture) -> None:
+    """Who wants it waits for the lease of an owner that is gone on top of the timeout, and for nobody who is there."""
+    async with (
+        serve(lease=2.0) as directory,
+        FaultProxy(directory) as proxy,
+        use(proxy) as one,
+        use(directory, timeout=0.5) as two,
+    ):
+        await one.register("exchange", "E", HERE)
+        with pytest.raises(NameTaken, match="another owner has it"):
+            await two.register("exchange", "E", THERE, until_free=True)
+        proxy.refuse()
+        proxy.cut()
+        await until(lambda: not names(directory), "the loss")
+        await two.register("exchange", "E", THERE, until_free=True)
+        assert names(directory) == ["E"]
+    assert caplog.text.count("the owner of the exchange 'E' is gone") == 1
 
 
 async def test_an_owner_that_is_started_again(caplog: pytest.LogCaptureFixture) -> None:

@@ -388,7 +388,8 @@ def refusal(item: words.Item, verdict: Verdict, directory: Address) -> RedpollEr
         return NameTaken(
             *item.key,
             f"its owner is gone, and the directory keeps it for that one for another {verdict.free_in:.1f} s",
-            hint="one that starts again with the same identity has its names at once",
+            hint="wait that long, or start it with the identity that its owner had, Wiring(config=Config(identity=...)): "
+            "that one has its names at once",
         )
     if verdict.outcome is Outcome.FULL:
         return WiringError(f"the directory takes no more names: its limit is {verdict.limit:,}")
