@@ -399,6 +399,27 @@ async def test_everywhere() -> None:
         assert names.entries[0].address == redpoll.Address.of_host("127.0.0.1", wiring.address.port)
 
 
+async def test_a_directory_that_was_just_started() -> None:
+    """A name that nobody has is unknown there, too, when the time is over, and the hint says why that took it."""
+    async with Directory(port=0, lease=3600.0) as names, Wiring(names.address, bind_timeout=0.5) as wiring:
+        await wiring.create_queue("Q")
+        for options in ({}, {"wait": 0}):
+            with pytest.raises(UnknownName, match="there is no exchange 'E'") as caught:
+                await wiring.bind("E", "Q", **options)
+            assert "started just now" in (caught.value.hint or "")
+
+
+async def test_a_directory_that_is_frozen() -> None:
+    """A directory that does not answer is the error, not the name."""
+    async with directory() as names, FaultProxy(names) as proxy, Wiring(proxy.address) as wiring:
+        await wiring.create_queue("Q", scope=GLOBAL)
+        await until(lambda: wiring._directory is not None and wiring._directory.settled)
+        proxy.freeze()
+        with pytest.raises(DirectoryUnavailable, match="has not answered"):
+            await wiring.bind("E", "Q", wait=0.2)
+        proxy.thaw()
+
+
 @pytest.mark.usefixtures("apart")
 async def test_owner_unreachable() -> None:
     """An owner that is registered and not there is an error of the link, not an unknown name."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -55,6 +56,8 @@ class Registry:
         self._hosts = hosts
         self._timeout = timeout
         self._identity = net.node.identity
+        #: What the directory is asked for now, and how many times.
+        self._asked: Counter[tuple[Kind, str]] = Counter()
 
     # Own names
 
@@ -134,17 +137,30 @@ class Registry:
             return trunk
         entry = None
         if self._directory is not None:
-            entry = await self._directory.lookup(kind, name, timeout=_LOOKUP)
+            self._asked[kind, name] += 1
+            try:
+                entry = await self._directory.lookup(kind, name, timeout=_LOOKUP)
+            finally:
+                self._asked -= Counter([(kind, name)])
         if entry is None or entry.identity == self._identity:
             raise UnknownName(kind, name)
         return await self._net.connect(entry.address, _CONNECT)
 
-    def trouble(self) -> RedpollError | None:
-        """Why a name that exists may not be found; None if nothing is known that would be in the way."""
+    def trouble(self, exchange: str, queue: str) -> RedpollError | None:
+        """Why neither of two names was found so far, or who has it; None if nothing is known that would be in the way."""
         directory = self._directory
-        if directory is None or directory.state == "up":
+        if directory is None:
             return None
-        return DirectoryUnavailable(directory.address, str(directory.trouble or "there is no link as yet"))
+        if directory.state != "up":
+            return DirectoryUnavailable(directory.address, str(directory.trouble or "there is no link as yet"))
+        keys: tuple[tuple[Kind, str], ...] = ("exchange", exchange), ("queue", queue)
+        for kind, name in keys:
+            if (kind, name) in self._asked:
+                if directory.settled:
+                    return DirectoryUnavailable(directory.address, "it has not answered yet")
+                hint = "the directory was started just now, and waits one lease for owners that come back: give it more time"
+                return UnknownName(kind, name, hint=hint)
+        return None
 
     def watch(self, kind: Kind, name: str, changed: Callable[[bytes | None], object]) -> Callable[[], object]:
         """Have a function called when somebody else has a name, with that one's identity if it is known; what ends that."""

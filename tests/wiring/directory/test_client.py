@@ -165,6 +165,29 @@ async def test_a_taken_name_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         await until(lambda: [entry.address for entry in directory.entries] == [HERE], "the name")
 
 
+async def test_a_registration_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that was registered as its owner gave up waiting is free at once, not with the next renewal."""
+    monkeypatch.setattr("redpoll.wiring.directory.meeting._RENEW_EVERY", LONG)
+    async with serve() as directory, use(directory) as one:
+        await one.ready()
+        registering = asyncio.ensure_future(one.register("exchange", "E", HERE))
+        async with asyncio.timeout(PATIENCE):
+            while not directory.entries:  # noqa: ASYNC110  # the answer must not have come
+                await asyncio.sleep(0)
+        registering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await registering
+        await until(lambda: not directory.entries, "the end of the name")
+
+
+async def test_nobody_listens() -> None:
+    """Where no directory is the error says why."""
+    async with use(nowhere(), timeout=0.5) as one:
+        with pytest.raises(DirectoryUnavailable, match="Connection refused"):
+            await one.list()
+        assert not one.settled
+
+
 async def test_before_the_directory() -> None:
     """A client may be there first: what it asks for waits for the directory."""
     address = nowhere()
@@ -173,7 +196,7 @@ async def test_before_the_directory() -> None:
         one.watch("exchange", "E", told.append)
         registering = asyncio.ensure_future(one.register("exchange", "E", HERE))
         looking = asyncio.ensure_future(one.lookup("exchange", "E"))
-        await until(lambda: one.trouble is None and one.state == "connecting", "dialling")
+        await until(lambda: one.trouble is not None and one.state == "connecting", "dialling")
         async with serve(address.port):
             await within(registering)
             found = await within(looking)
@@ -382,7 +405,7 @@ async def test_loopback_addresses_at_a_directory_elsewhere(monkeypatch: pytest.M
     # As if its link came from elsewhere.
     monkeypatch.setattr("redpoll.wiring.directory.server.stays_here", lambda address: address == HERE)
     async with serve() as directory, use(directory) as one:
-        with pytest.raises(ConfigError, match="is on another") as caught:
+        with pytest.raises(ConfigError, match="is not on loopback") as caught:
             await one.register("queue", "Q", HERE)
         assert (caught.value.field, "advertise=" in (caught.value.hint or "")) == ("advertise", True)
         assert one.near is False

@@ -139,13 +139,18 @@ class DirectoryClient:
     @property
     def trouble(self) -> RedpollError | None:
         """Why the directory is not met, as far as is known; None while it is."""
-        return self._meeting.trouble
+        return self._meeting.why
 
     @property
     def near(self) -> bool | None:
         """Whether the link to the directory stays on this machine, as the directory says; None before it was met."""
         welcome = self._meeting.welcome
         return None if welcome is None else welcome.near
+
+    @property
+    def settled(self) -> bool:
+        """Whether the directory knows of each name whether anybody has it: not in its first lease, while owners come back."""
+        return self._meeting.settled
 
     @property
     def local_host(self) -> str | None:
@@ -222,7 +227,9 @@ class DirectoryClient:
             async with self._in_time(timeout) as limit:
                 await self._have(registration, verdicts, limit if until_free else None)
         except BaseException as error:
-            self._wishes.drop(registration)
+            if self._wishes.drop(registration):
+                # It may have been ours, and the answer is what did not come.
+                self._meeting.post(words.UNREGISTER, [item.key])
             if verdicts and isinstance(error, DirectoryUnavailable):
                 raise refusal(item, verdicts[-1], self.address) from None
             raise
@@ -387,7 +394,7 @@ class DirectoryClient:
             async with asyncio.timeout(seconds) as limit:
                 yield limit
         except TimeoutError:
-            trouble = self._meeting.trouble
+            trouble = self._meeting.why
             why = f"no answer in {seconds:g} s" if trouble is None else str(trouble)
             raise DirectoryUnavailable(self.address, why) from trouble
 

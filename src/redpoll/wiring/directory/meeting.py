@@ -96,6 +96,8 @@ class Meeting:
         self.trouble: RedpollError | None = None
         self.welcome: words.Welcome | None = None
         self.local_host: str | None = None
+        #: When the directory knows of each name whether anybody has it; None before it was met.
+        self._settles_at: float | None = None
         self._hello = words.say_hello(hello)
         self._wishes = wishes
         self._tell = tell
@@ -144,6 +146,18 @@ class Meeting:
         finally:
             task.cancel()
             await self._node.stop(0)
+
+    @property
+    def why(self) -> RedpollError | None:
+        """Why it is not met, as far as is known; None while it is."""
+        if self.trouble is None and self.state in {"connecting", "lost"}:
+            return self._node.why(self.address)
+        return self.trouble
+
+    @property
+    def settled(self) -> bool:
+        """Whether the directory knows of each name whether anybody has it, as far as is known."""
+        return self._settles_at is not None and asyncio.get_running_loop().time() >= self._settles_at
 
     @property
     def met(self) -> bool:
@@ -251,6 +265,7 @@ class Meeting:
         welcome = words.read_welcome(_value(answer, self.address))
         self._is_known = True
         self.welcome = welcome
+        self._settles_at = asyncio.get_running_loop().time() + welcome.settles_in
         self.local_host = _local_host(answer)
         wishes = self._wishes
         wishes.begin()
@@ -370,6 +385,10 @@ class _Dialling(Node[Any]):
         super().__init__(meeting.arrived, config)
         self._meeting = meeting
 
+    def why(self, address: Address) -> RedpollError | None:
+        """Why an address that is being dialled was not reached so far."""
+        return self._peers.at(address).trouble
+
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:  # noqa: ARG002
         self._meeting.ended(error)
 
@@ -397,7 +416,7 @@ def refusal(item: words.Item, verdict: Verdict, directory: Address) -> RedpollEr
         return ConfigError(
             "advertise",
             str(item.address),
-            f"only its own machine can reach that, and the directory at {directory} is on another",
+            f"only its own machine can reach that, and the link to the directory at {directory} is not on loopback",
             "give host= or advertise= an address by which other machines reach this one",
         )
     return ConfigError("advertise", str(item.address), "nobody can dial that")
