@@ -388,15 +388,30 @@ async def test_the_hook_taken() -> None:
     assert isinstance(error, NameTaken)
 
 
-async def test_everywhere() -> None:
-    """Who listens on all interfaces registers the address of its link to the directory, as soon as there is one."""
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_everywhere(host: str) -> None:
+    """Who listens on all interfaces registers, and says, the address of its link to the directory."""
+    everywhere = ("0.0.0.0", "::")
     async with (
-        Directory(port=0, lease=3600.0) as names,
-        Wiring(names.address, host="0.0.0.0", encryption=False, bind_timeout=None) as wiring,
+        Directory(host, 0, lease=3600.0) as names,
+        Wiring(
+            names.address, bind_timeout=None, encryption=False, config=Config(host=everywhere, port=free_port())
+        ) as wiring,
     ):
         async with asyncio.timeout(PATIENCE):
             await wiring.create_queue("Q", scope=GLOBAL)
-        assert names.entries[0].address == redpoll.Address.of_host("127.0.0.1", wiring.address.port)
+        assert names.entries[0].address == wiring.address == redpoll.Address.of_host(host, wiring.address.port)
+        assert wiring.describe()["address"] == str(wiring.address)
+
+
+@pytest.mark.parametrize(("host", "everywhere"), [("127.0.0.1", "::"), ("::1", "0.0.0.0")])
+async def test_everywhere_but_there(host: str, everywhere: str) -> None:
+    """Who listens on no interface of the family of its link to the directory is told so, and what to do."""
+    async with Directory(host, 0) as names, Wiring(names.address, host=everywhere, encryption=False) as wiring:
+        with pytest.raises(ConfigError, match="by which the directory is reached") as caught:
+            await wiring.create_queue("Q", scope=GLOBAL)
+        assert "advertise=" in (caught.value.hint or "")
+        assert not names.entries
 
 
 async def test_a_directory_that_was_just_started() -> None:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 from redpoll.address import Address
-from redpoll.errors import DirectoryUnavailable, RedpollError, ScopeError, UnknownName, UsageError
+from redpoll.errors import ConfigError, DirectoryUnavailable, RedpollError, ScopeError, UnknownName, UsageError
 from redpoll.wiring.board import Board
 from redpoll.wiring.directory.client import DirectoryClient
 from redpoll.wiring.directory.entries import Kind
@@ -63,12 +63,13 @@ class Registry:
 
     @property
     def address(self) -> Address:
-        """Where others can reach this wiring, as far as it is known without the directory."""
+        """Where others can reach this wiring: if it listens everywhere, where its link to the directory comes from."""
         own = self._net.node.address
-        if self._advertise is None:
-            return own
-        host, port = self._advertise
-        return Address.of_host(host, port or own.port)
+        if self._advertise is not None:
+            host, port = self._advertise
+            return Address.of_host(host, port or own.port)
+        near = None if self._directory is None else self._directory.local_host
+        return Address.of_host(near, own.port) if near is not None and _wildcard(near) in self._hosts else own
 
     def check_scope(self, scope: object) -> None:
         """Refuse what is no scope, or cannot be had.
@@ -95,6 +96,7 @@ class Registry:
             return
         try:
             address = await self._public_address(self._directory)
+            self._board.address = str(address)
             await self._directory.register(
                 kind, name, address, style, self._identity, timeout=self._timeout, until_free=True
             )
@@ -113,14 +115,18 @@ class Registry:
                 await self._directory.unregister(kind, name)
 
     async def _public_address(self, directory: DirectoryClient) -> Address:
-        """Where others can reach this wiring: if it listens everywhere, where its link to the directory comes from."""
-        if self._advertise is not None or not WILDCARDS.intersection(self._hosts):
-            return self.address
-        if directory.local_host is None:
+        """Where others can reach this wiring, which may have to wait for a link to the directory."""
+        if self._advertise is None and not WILDCARDS.isdisjoint(self._hosts):
             await directory.ready(timeout=self._timeout)
-        return (
-            self.address if directory.local_host is None else Address.of_host(directory.local_host, self.address.port)
-        )
+            host = directory.local_host
+            if host is not None and WILDCARDS.issuperset(self._hosts) and _wildcard(host) not in self._hosts:
+                raise ConfigError(
+                    "host",
+                    ", ".join(self._hosts),
+                    f"it is no interface by which the directory is reached, which is from {host}",
+                    "listen there too, or say with advertise= what others dial",
+                )
+        return self.address
 
     # Those of others
 
@@ -174,3 +180,8 @@ class Registry:
                 each()
 
         return end
+
+
+def _wildcard(host: str) -> str:
+    """What stands for all interfaces of the family of an IP address."""
+    return "::" if ":" in host else "0.0.0.0"  # noqa: S104

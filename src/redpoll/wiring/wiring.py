@@ -428,7 +428,7 @@ class Wiring:
 
     @property
     def address(self) -> Address:
-        """Where others can reach this wiring.
+        """Where others can reach this wiring. If it listens everywhere, that is known when the directory was met.
 
         Raises:
             Closed: It is not running.
