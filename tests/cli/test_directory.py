@@ -109,6 +109,19 @@ def test_encryption(tmp_path: Path, redpoll_pki: Certificates) -> None:
         assert ask(running, names, tls=TLS(certificate=redpoll_pki.issue()), encryption=True) == []
 
 
+def test_what_the_command_line_does_not_say_is_the_file_s(tmp_path: Path, redpoll_pki: Certificates) -> None:
+    """With --tls the CA of the file counts still, and `plain` of the file does not."""
+    file = tmp_path / "directory.toml"
+    certificate = str(redpoll_pki.issue())
+    file.write_text("plain = true\n")
+    with serving(tmp_path, "directory", *ANY, "--config", str(file), "--tls", certificate) as running:
+        assert ask(running, names, tls=TLS(certificate=redpoll_pki.issue()), encryption=True) == []
+    file.write_text('ca = "no-such-file.pem"\n')
+    done = run("directory", *ANY, "--config", str(file), "--tls", certificate)
+    assert done.returncode == 2
+    assert b"no-such-file.pem" in done.stderr
+
+
 def test_it_ends_with_its_input_if_asked_to(tmp_path: Path) -> None:
     """With --until-eof it ends with 0 when standard input ends."""
     with serving(tmp_path, "directory", *ANY, "--until-eof") as running:

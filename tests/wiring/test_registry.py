@@ -9,7 +9,7 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 
 from redpoll import GLOBAL, LOCAL, PROCESS, Address, Wiring
-from redpoll.errors import DirectoryUnavailable, NameTaken, ScopeError, UnknownName, UsageError
+from redpoll.errors import DirectoryUnavailable, NameTaken, RedpollError, ScopeError, UnknownName, UsageError
 from redpoll.wiring.names import Style
 from redpoll.wiring.registry import Registry
 from tests.wiring.support import directory
@@ -56,7 +56,7 @@ async def test_claims_by_scope() -> None:
     assert not parts(registry).directory.register.called
     await registry.claim("exchange", "E", GLOBAL, Style.BALANCE)
     parts(registry).directory.register.assert_awaited_once_with(
-        "exchange", "E", HERE, Style.BALANCE, b"me", timeout=1.0
+        "exchange", "E", HERE, Style.BALANCE, b"me", timeout=1.0, until_free=True
     )
     await registry.give_up("exchange", "E", GLOBAL)
     parts(registry).directory.unregister.assert_awaited_once_with("exchange", "E")
@@ -117,13 +117,30 @@ async def test_find() -> None:
 
 
 async def test_trouble() -> None:
-    """While the directory is away, that is why names are not found."""
+    """Why names are not found: the directory is away, has not answered, or was started just now."""
     registry = make()
-    assert registry.trouble() is None
-    assert make(directory=None).trouble() is None
-    parts(registry).directory.state = "lost"
-    parts(registry).directory.address = HERE
-    assert isinstance(registry.trouble(), DirectoryUnavailable)
+    assert registry.trouble("E", "Q") is None
+    assert make(directory=None).trouble("E", "Q") is None
+    directory = parts(registry).directory
+    found: list[RedpollError | None] = []
+
+    async def slow(*_: object, **__: object) -> None:
+        for settled in (True, False):
+            directory.settled = settled
+            found.append(registry.trouble("E", "Q"))
+
+    directory.address = HERE
+    directory.state = "up"
+    directory.lookup.side_effect = slow
+    with pytest.raises(UnknownName):
+        await registry.find("exchange", "E")
+    silent, young = found
+    assert isinstance(silent, DirectoryUnavailable)
+    assert isinstance(young, UnknownName)
+    assert "started just now" in str(young)
+    assert registry.trouble("E", "Q") is None
+    directory.state = "lost"
+    assert isinstance(registry.trouble("E", "Q"), DirectoryUnavailable)
 
 
 async def test_listening_everywhere() -> None:

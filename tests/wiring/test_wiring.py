@@ -15,11 +15,14 @@ from redpoll.errors import (
     DirectoryUnavailable,
     LinkError,
     NameTaken,
+    RedpollError,
     ScopeError,
     UnknownName,
     UsageError,
 )
+from redpoll.testing import FaultProxy
 from redpoll.wiring import AtLimit, Binding, Gap, Limits, Style
+from redpoll.wiring.directory import Directory, DirectoryClient
 from tests.ports import free_port
 from tests.wiring.support import PATIENCE, directory, get, until
 
@@ -358,6 +361,83 @@ async def test_taken_in_the_directory() -> None:
         assert not b.queues
         await a.queues[0].delete()
         await b.create_queue("Q", scope=GLOBAL)
+
+
+async def test_an_owner_that_was_killed() -> None:
+    """A GLOBAL name whose owner is gone is had when the lease of that one is over, however short `bind_timeout` is."""
+    async with (
+        Directory(port=0, lease=3.0) as names,
+        FaultProxy(names) as proxy,
+        DirectoryClient(proxy.address) as owner,
+        Wiring(names.address, bind_timeout=1.0) as wiring,
+    ):
+        await owner.register("queue", "Q", "127.0.0.1:4000", timeout=PATIENCE)
+        proxy.refuse()
+        proxy.cut()
+        await until(lambda: names.entries[0].suspect)
+        await wiring.create_queue("Q", scope=GLOBAL)
+        assert [entry.identity for entry in names.entries] == [wiring.identity]
+
+
+async def test_the_hook_taken() -> None:
+    """A wiring is told that another took a name of its over, which a later run with its identity can."""
+    async with directory() as names, Wiring(names.address) as wiring:
+        told: list[tuple[str, str, RedpollError]] = []
+        wiring.events.taken = lambda kind, name, error: told.append((kind, name, error))
+        await wiring.create_exchange("E", scope=GLOBAL)
+        async with DirectoryClient(names.address, owner_identity=wiring.identity) as later:
+            await later.register("exchange", "E", "127.0.0.1:4000", timeout=PATIENCE)
+            await until(lambda: told)
+    ((kind, name, error),) = told
+    assert (kind, name) == ("exchange", "E")
+    assert isinstance(error, NameTaken)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "::1"])
+async def test_everywhere(host: str) -> None:
+    """Who listens on all interfaces registers, and says, the address of its link to the directory."""
+    everywhere = ("0.0.0.0", "::")
+    async with (
+        Directory(host, 0, lease=3600.0) as names,
+        Wiring(
+            names.address, bind_timeout=None, encryption=False, config=Config(host=everywhere, port=free_port())
+        ) as wiring,
+    ):
+        async with asyncio.timeout(PATIENCE):
+            await wiring.create_queue("Q", scope=GLOBAL)
+        assert names.entries[0].address == wiring.address == redpoll.Address.of_host(host, wiring.address.port)
+        assert wiring.describe()["address"] == str(wiring.address)
+
+
+@pytest.mark.parametrize(("host", "everywhere"), [("127.0.0.1", "::"), ("::1", "0.0.0.0")])
+async def test_everywhere_but_there(host: str, everywhere: str) -> None:
+    """Who listens on no interface of the family of its link to the directory is told so, and what to do."""
+    async with Directory(host, 0) as names, Wiring(names.address, host=everywhere, encryption=False) as wiring:
+        with pytest.raises(ConfigError, match="by which the directory is reached") as caught:
+            await wiring.create_queue("Q", scope=GLOBAL)
+        assert "advertise=" in (caught.value.hint or "")
+        assert not names.entries
+
+
+async def test_a_directory_that_was_just_started() -> None:
+    """A name that nobody has is unknown there, too, when the time is over, and the hint says why that took it."""
+    async with Directory(port=0, lease=3600.0) as names, Wiring(names.address, bind_timeout=0.5) as wiring:
+        await wiring.create_queue("Q")
+        for options in ({}, {"wait": 0}):
+            with pytest.raises(UnknownName, match="there is no exchange 'E'") as caught:
+                await wiring.bind("E", "Q", **options)
+            assert "started just now" in (caught.value.hint or "")
+
+
+async def test_a_directory_that_is_frozen() -> None:
+    """A directory that does not answer is the error, not the name."""
+    async with directory() as names, FaultProxy(names) as proxy, Wiring(proxy.address) as wiring:
+        await wiring.create_queue("Q", scope=GLOBAL)
+        await until(lambda: wiring._directory is not None and wiring._directory.settled)
+        proxy.freeze()
+        with pytest.raises(DirectoryUnavailable, match="has not answered"):
+            await wiring.bind("E", "Q", wait=0.2)
+        proxy.thaw()
 
 
 @pytest.mark.usefixtures("apart")

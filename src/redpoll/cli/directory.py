@@ -79,8 +79,9 @@ def directory(
     """
     output = Output(json=json, quiet=quiet)
     said = Settings() if config is None else read_settings(config)
-    if tls is None and ca is None and not plain:
-        tls, ca, plain = said.tls, said.ca, bool(said.plain)
+    if not plain:
+        plain = bool(said.plain) and tls is None and ca is None
+        tls, ca = tls or said.tls, ca or said.ca
     file = said.token_file if token_file is None else token_file
     where = Address.of_host(_first(host, said.host, _HOST), _first(port, said.port, DEFAULT_PORT))
     seconds = _first(lease, said.lease, DEFAULT_LEASE)

@@ -40,7 +40,8 @@ class Binder:
     Args:
         board: The wiring's.
         find: Finds the trunk to who has a name, given "exchange" or "queue" and the name; raises `UnknownName`.
-        trouble: Why a name that exists may not be found; None if nothing is known that would be in the way.
+        trouble: Why an exchange and a queue, given their names, were not found so far; None if nothing is known that would be
+            in the way.
         watch: Has a function called when somebody else has a name, with its identity if that is known; returns what ends
             that.
     """
@@ -50,7 +51,7 @@ class Binder:
         board: Board,
         find: Callable[[Kind, str], Awaitable[Trunk]],
         watch: Callable[[Kind, str, Callable[[bytes | None], object]], Callable[[], object]],
-        trouble: Callable[[], RedpollError | None],
+        trouble: Callable[[str, str], RedpollError | None],
     ) -> None:
         self._board = board
         self._find = find
@@ -110,13 +111,13 @@ class Binder:
                     if wait == 0 and binding.trouble is not None:
                         raise binding.trouble
         except TimeoutError:
-            trouble = binding.trouble or self._trouble()
+            trouble = binding.trouble or self._trouble(binding.exchange, binding.queue)
             if trouble is None:
                 raise WiringError(
                     f"{binding.exchange!r} was not wired to {binding.queue!r} within {wait or patience:g} s"
                 ) from None
             if isinstance(trouble, UnknownName):
-                raise UnknownName(trouble.kind, trouble.name, wait or 0.0) from None
+                raise UnknownName(trouble.kind, trouble.name, wait or 0.0, trouble.hint) from None
             raise trouble from None
 
     def _moved(self, binding: Binding, kind: Kind, identity: bytes | None) -> None:

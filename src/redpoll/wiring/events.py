@@ -29,9 +29,12 @@ class WiringEvents:
     - `pipe_lost(binding, error)`: a binding lost an owner, or is not wired yet, and why; it is tried again.
     - `directory_lost(error)`: the directory does not answer; what is wired goes on.
     - `directory_back()`: it answers again, and knows the names of this wiring.
+    - `taken(kind, name, error)`: a `GLOBAL` name of this wiring, of kind "exchange" or "queue", is another's now: a later
+      run with the same identity has it, or one who came while this wiring was out of reach for longer than the lease. What
+      is wired goes on; who binds now finds the other. The name is asked for again and again, in vain while the other lives.
     """
 
-    NAMES = ("gap", "pipe_up", "pipe_lost", "directory_lost", "directory_back")
+    NAMES = ("gap", "pipe_up", "pipe_lost", "directory_lost", "directory_back", "taken")
     __slots__ = NAMES
 
     gap: Callable[[Queue, Gap], object] | None
@@ -39,6 +42,7 @@ class WiringEvents:
     pipe_lost: Callable[[Binding, RedpollError], object] | None
     directory_lost: Callable[[RedpollError], object] | None
     directory_back: Callable[[], object] | None
+    taken: Callable[[str, str, RedpollError], object] | None
 
     def __init__(self) -> None:
         for name in self.NAMES:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 
 from redpoll.address import Address
-from redpoll.errors import DirectoryUnavailable, RedpollError, ScopeError, UnknownName, UsageError
+from redpoll.errors import ConfigError, DirectoryUnavailable, RedpollError, ScopeError, UnknownName, UsageError
 from redpoll.wiring.board import Board
 from redpoll.wiring.directory.client import DirectoryClient
 from redpoll.wiring.directory.entries import Kind
@@ -55,17 +56,20 @@ class Registry:
         self._hosts = hosts
         self._timeout = timeout
         self._identity = net.node.identity
+        #: What the directory is asked for now, and how many times.
+        self._asked: Counter[tuple[Kind, str]] = Counter()
 
     # Own names
 
     @property
     def address(self) -> Address:
-        """Where others can reach this wiring, as far as it is known without the directory."""
+        """Where others can reach this wiring: if it listens everywhere, where its link to the directory comes from."""
         own = self._net.node.address
-        if self._advertise is None:
-            return own
-        host, port = self._advertise
-        return Address.of_host(host, port or own.port)
+        if self._advertise is not None:
+            host, port = self._advertise
+            return Address.of_host(host, port or own.port)
+        near = None if self._directory is None else self._directory.local_host
+        return Address.of_host(near, own.port) if near is not None and _wildcard(near) in self._hosts else own
 
     def check_scope(self, scope: object) -> None:
         """Refuse what is no scope, or cannot be had.
@@ -80,7 +84,7 @@ class Registry:
             raise ScopeError("a GLOBAL name needs a directory", 'Wiring(directory="host:5682"), or scope=PROCESS')
 
     async def claim(self, kind: Kind, name: str, scope: Scope, style: Style | None) -> None:
-        """Have a name where others see it; after an error nobody does.
+        """Have a name where others see it; after an error nobody does. The lease of an owner that is gone is waited for.
 
         Raises:
             NameTaken: Somebody else has it; also what `DirectoryClient.register` raises.
@@ -92,7 +96,10 @@ class Registry:
             return
         try:
             address = await self._public_address(self._directory)
-            await self._directory.register(kind, name, address, style, self._identity, timeout=self._timeout)
+            self._board.address = str(address)
+            await self._directory.register(
+                kind, name, address, style, self._identity, timeout=self._timeout, until_free=True
+            )
         except BaseException:
             self._neighbour.release(kind, name)
             raise
@@ -108,15 +115,18 @@ class Registry:
                 await self._directory.unregister(kind, name)
 
     async def _public_address(self, directory: DirectoryClient) -> Address:
-        """Where others can reach this wiring: if it listens everywhere, where its link to the directory comes from."""
-        if self._advertise is not None or not WILDCARDS.intersection(self._hosts):
-            return self.address
-        if directory.local_host is None:
-            # There is no link as yet.
+        """Where others can reach this wiring, which may have to wait for a link to the directory."""
+        if self._advertise is None and not WILDCARDS.isdisjoint(self._hosts):
             await directory.ready(timeout=self._timeout)
-        return (
-            self.address if directory.local_host is None else Address.of_host(directory.local_host, self.address.port)
-        )
+            host = directory.local_host
+            if host is not None and WILDCARDS.issuperset(self._hosts) and _wildcard(host) not in self._hosts:
+                raise ConfigError(
+                    "host",
+                    ", ".join(self._hosts),
+                    f"it is no interface by which the directory is reached, which is from {host}",
+                    "listen there too, or say with advertise= what others dial",
+                )
+        return self.address
 
     # Those of others
 
@@ -133,17 +143,30 @@ class Registry:
             return trunk
         entry = None
         if self._directory is not None:
-            entry = await self._directory.lookup(kind, name, timeout=_LOOKUP)
+            self._asked[kind, name] += 1
+            try:
+                entry = await self._directory.lookup(kind, name, timeout=_LOOKUP)
+            finally:
+                self._asked -= Counter([(kind, name)])
         if entry is None or entry.identity == self._identity:
             raise UnknownName(kind, name)
         return await self._net.connect(entry.address, _CONNECT)
 
-    def trouble(self) -> RedpollError | None:
-        """Why a name that exists may not be found; None if nothing is known that would be in the way."""
+    def trouble(self, exchange: str, queue: str) -> RedpollError | None:
+        """Why neither of two names was found so far, or who has it; None if nothing is known that would be in the way."""
         directory = self._directory
-        if directory is None or directory.state == "up":
+        if directory is None:
             return None
-        return DirectoryUnavailable(directory.address, str(directory.trouble or "there is no link as yet"))
+        if directory.state != "up":
+            return DirectoryUnavailable(directory.address, str(directory.trouble or "there is no link as yet"))
+        keys: tuple[tuple[Kind, str], ...] = ("exchange", exchange), ("queue", queue)
+        for kind, name in keys:
+            if (kind, name) in self._asked:
+                if directory.settled:
+                    return DirectoryUnavailable(directory.address, "it has not answered yet")
+                hint = "the directory was started just now, and waits one lease for owners that come back: give it more time"
+                return UnknownName(kind, name, hint=hint)
+        return None
 
     def watch(self, kind: Kind, name: str, changed: Callable[[bytes | None], object]) -> Callable[[], object]:
         """Have a function called when somebody else has a name, with that one's identity if it is known; what ends that."""
@@ -157,3 +180,8 @@ class Registry:
                 each()
 
         return end
+
+
+def _wildcard(host: str) -> str:
+    """What stands for all interfaces of the family of an IP address."""
+    return "::" if ":" in host else "0.0.0.0"  # noqa: S104

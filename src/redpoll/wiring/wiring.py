@@ -101,6 +101,7 @@ class Wiring:
             )
             self._directory.lost = partial(self._events.tell, "directory_lost")
             self._directory.back = partial(self._events.tell, "directory_back")
+            self._directory.taken = partial(self._events.tell, "taken")
         self._board: Board
         self._binder: Binder
         self._neighbour: Neighbour
@@ -210,6 +211,9 @@ class Wiring:
     ) -> Exchange:
         """Make an exchange.
 
+        A GLOBAL name whose owner is gone without a goodbye is waited for: the directory keeps it until the lease of that one
+        is over, 15 s unless it was told otherwise. One that is started again with the same `Config.identity` has it at once.
+
         Args:
             name: Its name, 1 to 255 bytes in UTF-8; queues have names of their own.
             scope: Who can see it by that name: `LOCAL` (default) only this wiring, `PROCESS` all of this process, `GLOBAL`
@@ -222,7 +226,7 @@ class Wiring:
             The exchange; the one that this wiring has by that name, if that was made alike.
 
         Raises:
-            NameTaken: Somebody has that name, or it was made differently here.
+            NameTaken: Somebody who is there has that name, or it was made differently here.
             ScopeError: The scope is GLOBAL and there is no directory.
             DirectoryUnavailable: The directory did not answer within `bind_timeout`.
             ConfigError: Others could not reach what is made here.
@@ -242,7 +246,7 @@ class Wiring:
     async def create_queue(
         self, name: str, *, scope: Scope = LOCAL, limits: Limits = _NO_LIMITS, gaps: bool = False
     ) -> Queue:
-        """Make a queue.
+        """Make a queue; a GLOBAL name whose owner is gone is waited for, as in `create_exchange`.
 
         Args:
             name: Its name, 1 to 255 bytes in UTF-8; exchanges have names of their own.
@@ -424,7 +428,7 @@ class Wiring:
 
     @property
     def address(self) -> Address:
-        """Where others can reach this wiring.
+        """Where others can reach this wiring. If it listens everywhere, that is known when the directory was met.
 
         Raises:
             Closed: It is not running.

@@ -118,9 +118,28 @@ async def test_a_name_whose_owner_is_gone() -> None:
         await until(lambda: not names(directory), "the loss")
         with pytest.raises(NameTaken, match="its owner is gone") as caught:
             await two.register("exchange", "E", THERE, timeout=0.01)
-        assert "same identity" in (caught.value.hint or "")
+        assert "Config(identity=...)" in (caught.value.hint or "")
         await two.register("exchange", "E", THERE)
         assert names(directory) == ["E"]
+
+
+async def test_until_a_name_is_free(caplog: pytest.LogCaptureFixture) -> None:
+    """Who wants it waits for the lease of an owner that is gone on top of the timeout, and for nobody who is there."""
+    async with (
+        serve(lease=2.0) as directory,
+        FaultProxy(directory) as proxy,
+        use(proxy) as one,
+        use(directory, timeout=0.5) as two,
+    ):
+        await one.register("exchange", "E", HERE)
+        with pytest.raises(NameTaken, match="another owner has it"):
+            await two.register("exchange", "E", THERE, until_free=True)
+        proxy.refuse()
+        proxy.cut()
+        await until(lambda: not names(directory), "the loss")
+        await two.register("exchange", "E", THERE, until_free=True)
+        assert names(directory) == ["E"]
+    assert caplog.text.count("the owner of the exchange 'E' is gone") == 1
 
 
 async def test_an_owner_that_is_started_again(
@@ -147,6 +166,29 @@ async def test_a_taken_name_comes_back(monkeypatch: pytest.MonkeyPatch) -> None:
         async with use(directory, owner_identity=OWNER) as new:
             await new.register("exchange", "E", THERE)
         await until(lambda: [entry.address for entry in directory.entries] == [HERE], "the name")
+
+
+async def test_a_registration_that_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that was registered as its owner gave up waiting is free at once, not with the next renewal."""
+    monkeypatch.setattr("redpoll.wiring.directory.meeting._RENEW_EVERY", LONG)
+    async with serve() as directory, use(directory) as one:
+        await one.ready()
+        registering = asyncio.ensure_future(one.register("exchange", "E", HERE))
+        async with asyncio.timeout(PATIENCE):
+            while not directory.entries:  # noqa: ASYNC110  # the answer must not have come
+                await asyncio.sleep(0)
+        registering.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await registering
+        await until(lambda: not directory.entries, "the end of the name")
+
+
+async def test_nobody_listens() -> None:
+    """Where no directory is the error says why."""
+    async with use(nowhere(), timeout=0.5) as one:
+        with pytest.raises(DirectoryUnavailable, match="Connection refused"):
+            await one.list()
+        assert not one.settled
 
 
 async def test_before_the_directory() -> None:
@@ -384,7 +426,7 @@ async def test_loopback_addresses_at_a_directory_elsewhere(monkeypatch: pytest.M
     # As if its link came from elsewhere.
     monkeypatch.setattr("redpoll.wiring.directory.server.stays_here", lambda address: address == HERE)
     async with serve() as directory, use(directory) as one:
-        with pytest.raises(ConfigError, match="is on another") as caught:
+        with pytest.raises(ConfigError, match="is not on loopback") as caught:
             await one.register("queue", "Q", HERE)
         assert (caught.value.field, "advertise=" in (caught.value.hint or "")) == ("advertise", True)
         assert one.near is False

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from redpoll import Address
@@ -131,7 +131,21 @@ class Play:
         return ""
 
 
+#: One client registers a name twice while the directory is started again: the second is what it means.
+TWICE = [
+    ("turns", 29, ""),
+    ("register", 0, "C"),
+    ("restart", 0, ""),
+    ("restart", 0, ""),
+    ("register", 0, "C"),
+    ("register", 0, "A"),
+    ("unregister", 1, "C"),
+    ("refuse", 0, ""),
+]
+
+
 @settings(max_examples=40)
+@example(TWICE, "asyncio")
 @given(STEPS, st.sampled_from(sorted(LOOPS)))
 def test_in_the_end_all_agree(steps: list[tuple[str, Any, str]], loop: str) -> None:
     """Names are of those who want them, everybody who watches knows who that is, and clients know what is theirs."""

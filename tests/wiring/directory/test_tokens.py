@@ -54,7 +54,7 @@ def test_a_file_of_a_token(tmp_path: Path) -> None:
     assert read_token(str(file)) == b"open sesame"
 
 
-@pytest.mark.parametrize("content", [None, b" \n", b"x" * 1025])
+@pytest.mark.parametrize("content", [None, b" \n", b"x" * 1025, b"x" + b" " * 5000])
 def test_a_file_without_one(tmp_path: Path, content: bytes | None) -> None:
     """A file that is not there, or holds no token, is named."""
     file = tmp_path / "token"

@@ -148,6 +148,11 @@ class DirectoryClient:
         return None if welcome is None else welcome.near
 
     @property
+    def settled(self) -> bool:
+        """Whether the directory knows of each name whether anybody has it: not in its first lease, while owners come back."""
+        return self._meeting.settled
+
+    @property
     def local_host(self) -> str | None:
         """The IP address of this machine that the link to the directory has; None before there was one over TCP."""
         return self._meeting.local_host
@@ -178,11 +183,12 @@ class DirectoryClient:
         identity: bytes | None = None,
         *,
         timeout: float | Unset | None = UNSET,
+        until_free: bool = False,
     ) -> None:
         """Have a name, from now until it is unregistered or this client is closed.
 
         Registering it again replaces what was registered. A name whose owner is gone is waited for: it is free when the lease
-        of that one is over.
+        of that one is over. The log says so.
 
         Args:
             kind: "exchange" or "queue".
@@ -191,9 +197,10 @@ class DirectoryClient:
             style: Of an exchange, how it hands messages out: text, or a member of an enum of such.
             identity: Of the node that is dialled there, 16 bytes; None: `owner_identity`.
             timeout: Seconds; unset is that of the client, None is no limit.
+            until_free: Whether the rest of the lease of an owner that is gone is waited for on top of that.
 
         Raises:
-            NameTaken: Another owner has it.
+            NameTaken: Another owner has it, or is gone and was not waited for long enough.
             DirectoryUnavailable: The directory did not answer in time.
             ConfigError: Nobody can dial the address; or only this machine can, and the directory is on another.
             NotAuthorized: The directory wants another token.
@@ -217,25 +224,43 @@ class DirectoryClient:
         registration = self._wishes.register(item)
         verdicts: list[Verdict] = []
         try:
-            async with self._in_time(timeout):
-                await self._have(registration, verdicts)
+            async with self._in_time(timeout) as limit:
+                await self._have(registration, verdicts, limit if until_free else None)
         except BaseException as error:
-            self._wishes.drop(registration)
+            if self._wishes.drop(registration):
+                # It may have been ours, and the answer is what did not come.
+                self._meeting.post(words.UNREGISTER, [item.key])
             if verdicts and isinstance(error, DirectoryUnavailable):
                 raise refusal(item, verdicts[-1], self.address) from None
             raise
 
-    async def _have(self, registration: Registration, verdicts: list[Verdict]) -> None:
-        """Ask for a name until it is ours, or is refused for good."""
+    async def _have(self, registration: Registration, verdicts: list[Verdict], limit: asyncio.Timeout | None) -> None:
+        """Ask for a name until it is ours, or is refused for good; the first wait for a lease moves the limit."""
         item = registration.item
+        asked = registration
+
+        def body() -> bytes:
+            # Who registers the name once more means that: what was meant before would replace it again.
+            nonlocal asked
+            asked = self._wishes.registrations.get(item.key, registration)
+            return words.say_items([asked.item])
+
         while True:
-            answer = await self._meeting.ask(words.REGISTER, words.say_items([item]))
-            verdict = self._single(words.read_verdicts(answer))
-            self._wishes.answered(registration, verdict)
+            verdict = self._single(words.read_verdicts(await self._meeting.ask(words.REGISTER, body)))
+            self._wishes.answered(asked, verdict)
             if verdict.outcome is Outcome.REGISTERED:
                 return
             if verdict.outcome is not Outcome.TAKEN or verdict.free_in is None:
                 raise refusal(item, verdict, self.address)
+            if not verdicts:
+                _logger.warning(
+                    "the owner of the %s %r is gone: the directory %s keeps the name for it for another %.1f s",
+                    *item.key,
+                    self.address,
+                    verdict.free_in,
+                )
+                if limit is not None and (when := limit.when()) is not None:
+                    limit.reschedule(when + verdict.free_in)
             verdicts[:] = [verdict]
             await asyncio.sleep(min(verdict.free_in, _TRY_EVERY))
 
@@ -363,7 +388,7 @@ class DirectoryClient:
     # Within
 
     @contextlib.asynccontextmanager
-    async def _in_time(self, timeout: float | Unset | None) -> AsyncIterator[None]:
+    async def _in_time(self, timeout: float | Unset | None) -> AsyncIterator[asyncio.Timeout]:
         """What needs the directory, in some time.
 
         Raises:
@@ -373,8 +398,8 @@ class DirectoryClient:
         if seconds is not None:
             check_seconds(seconds)
         try:
-            async with asyncio.timeout(seconds):
-                yield
+            async with asyncio.timeout(seconds) as limit:
+                yield limit
         except TimeoutError:
             trouble = self._meeting.why
             why = f"no answer in {seconds:g} s" if trouble is None else str(trouble)

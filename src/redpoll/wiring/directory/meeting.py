@@ -96,6 +96,8 @@ class Meeting:
         self.trouble: RedpollError | None = None
         self.welcome: words.Welcome | None = None
         self.local_host: str | None = None
+        #: When the directory knows of each name whether anybody has it; None before it was met.
+        self._settles_at: float | None = None
         self._hello = words.say_hello(hello)
         self._wishes = wishes
         self._tell = tell
@@ -146,6 +148,11 @@ class Meeting:
             await self._node.stop(0)
 
     @property
+    def settled(self) -> bool:
+        """Whether the directory knows of each name whether anybody has it, as far as is known."""
+        return self._settles_at is not None and asyncio.get_running_loop().time() >= self._settles_at
+
+    @property
     def met(self) -> bool:
         """Whether the directory is there and knows all that is wanted."""
         return self.state == "up" and self._is_met
@@ -155,8 +162,7 @@ class Meeting:
         """Why it is not met, as far as is known; None while it is."""
         if self.state in {"new", "up"}:
             return None
-        route = self._node._peers.routes.get(self.address)
-        return self.trouble or (None if route is None else route.trouble)
+        return self.trouble or self._node.why(self.address)
 
     def check(self) -> None:
         """Refuse a call that cannot be carried out.
@@ -184,8 +190,12 @@ class Meeting:
         await self._decided.wait()
         self.check()
 
-    async def ask(self, word: bytes, data: bytes) -> Any:
+    async def ask(self, word: bytes, data: bytes | Callable[[], bytes]) -> Any:
         """Say a word, and again over the next link if this one is lost: each may be said twice.
+
+        Args:
+            word: The word.
+            data: What belongs to it; a function is called each time that it is said.
 
         Returns:
             What was answered.
@@ -198,7 +208,7 @@ class Meeting:
         while True:
             await self.wait()
             try:
-                return await self._request(word, data, None)
+                return await self._request(word, data if isinstance(data, bytes) else data(), None)
             except (*_FINAL, ProtocolError, DecodeError):
                 raise
             except RedpollError as error:
@@ -259,6 +269,7 @@ class Meeting:
         welcome = words.read_welcome(_value(answer, self.address))
         self._is_known = True
         self.welcome = welcome
+        self._settles_at = asyncio.get_running_loop().time() + welcome.settles_in
         self.local_host = _local_host(answer)
         wishes = self._wishes
         wishes.begin()
@@ -379,6 +390,10 @@ class _Dialling(Node[Any]):
         super().__init__(meeting.arrived, config)
         self._meeting = meeting
 
+    def why(self, address: Address) -> RedpollError | None:
+        """Why an address that is being dialled was not reached so far."""
+        return self._peers.at(address).trouble
+
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:  # noqa: ARG002
         self._meeting.ended(error)
 
@@ -397,7 +412,8 @@ def refusal(item: words.Item, verdict: Verdict, directory: Address) -> RedpollEr
         return NameTaken(
             *item.key,
             f"its owner is gone, and the directory keeps it for that one for another {verdict.free_in:.1f} s",
-            hint="one that starts again with the same identity has its names at once",
+            hint="wait that long, or start it with the identity that its owner had, Wiring(config=Config(identity=...)): "
+            "that one has its names at once",
         )
     if verdict.outcome is Outcome.FULL:
         return WiringError(f"the directory takes no more names: its limit is {verdict.limit:,}")
@@ -405,7 +421,7 @@ def refusal(item: words.Item, verdict: Verdict, directory: Address) -> RedpollEr
         return ConfigError(
             "advertise",
             str(item.address),
-            f"only its own machine can reach that, and the directory at {directory} is on another",
+            f"only its own machine can reach that, and the link to the directory at {directory} is not on loopback",
             "give host= or advertise= an address by which other machines reach this one",
         )
     return ConfigError("advertise", str(item.address), "nobody can dial that")

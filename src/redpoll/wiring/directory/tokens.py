@@ -12,6 +12,9 @@ __all__ = ["MAX_TOKEN", "is_token", "read_token", "token_bytes"]
 #: Bytes that a token may have.
 MAX_TOKEN = 1024
 
+#: Bytes that its file may have, with the white space around it.
+_MAX_FILE = 4096
+
 
 def token_bytes(token: str | bytes | None) -> bytes | None:
     """A token as it goes over a link; None is none.
@@ -38,12 +41,16 @@ def read_token(path: str) -> bytes:
     """The token in a file, without white space around it.
 
     Raises:
-        ConfigError: The file cannot be read, or holds none.
+        ConfigError: The file cannot be read, is too large, or holds none.
     """
     try:
-        data = Path(path).read_bytes().strip()
+        with Path(path).open("rb") as file:
+            data = file.read(_MAX_FILE + 1)
     except OSError as error:
         raise ConfigError("token_file", path, "cannot be read") from error
+    if len(data) > _MAX_FILE:
+        raise ConfigError("token_file", path, f"must have at most {_MAX_FILE} bytes")
+    data = data.strip()
     if not 1 <= len(data) <= MAX_TOKEN:
         raise ConfigError("token_file", path, f"must hold 1 to {MAX_TOKEN} bytes")
     return data

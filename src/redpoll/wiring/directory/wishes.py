@@ -131,10 +131,12 @@ class Wishes:
         registration = self.registrations[item.key] = Registration(item)
         return registration
 
-    def drop(self, registration: Registration) -> None:
-        """Want a name no more, unless it was registered once more meanwhile."""
-        if self.registrations.get(registration.item.key) is registration:
-            del self.registrations[registration.item.key]
+    def drop(self, registration: Registration) -> bool:
+        """Want a name no more; False, if it was registered once more meanwhile: then it is wanted still."""
+        if self.registrations.get(registration.item.key) is not registration:
+            return False
+        del self.registrations[registration.item.key]
+        return True
 
     def answered(self, registration: Registration, verdict: Verdict) -> bool:
         """The directory has answered: True if this is the first to be heard of a name's loss."""
