@@ -374,6 +374,26 @@ async def test_an_owner_that_was_killed() -> None:
         assert [entry.identity for entry in names.entries] == [wiring.identity]
 
 
+async def test_made_twice_at_once() -> None:
+    """Who makes what is being made has it when that is done, and makes it if the first gives up; closing ends the wait."""
+    address = f"127.0.0.1:{free_port()}"
+    async with Wiring(address, bind_timeout=None) as wiring:
+        first, second, third = (asyncio.ensure_future(wiring.create_queue("Q", scope=GLOBAL)) for _ in range(3))
+        await until(lambda: wiring.queues)
+        assert not second.done()
+        first.cancel()
+        async with Directory("127.0.0.1", int(address.rpartition(":")[2])) as names:
+            async with asyncio.timeout(PATIENCE):
+                assert await second is await third is wiring.queues[0]
+            assert [entry.name for entry in names.entries] == ["Q"]
+        assert first.cancelled()
+        making = [asyncio.ensure_future(wiring.create_exchange("E", scope=GLOBAL)) for _ in range(2)]
+        await until(lambda: wiring.exchanges)
+    for each in making:
+        with pytest.raises(Closed):
+            await each
+
+
 async def test_the_hook_taken() -> None:
     """A wiring is told that another took a name of its over, which a later run with its identity can."""
     async with directory() as names, Wiring(names.address) as wiring:
