@@ -174,7 +174,7 @@ async def test_between_processes(binder: str) -> None:
         assert await get(queue, 3000) == [b"%d" % number for number in range(3000)]
         assert not c.exchanges
         assert not c.queues
-        assert [pipe["peer"] for pipe in a.describe()["exchanges"][0]["pipes"]] == [str(b.address)]
+        assert [pipe["place"] for pipe in a.describe()["exchanges"][0]["pipes"]] == [str(b.address)]
         await binding.unbind()
         await until(lambda: not exchange.pipes)
         await exchange.send(b"nobody hears it")
@@ -334,7 +334,7 @@ async def test_describe() -> None:
             1,
         )
         (pipe,) = exchange["pipes"]
-        assert (pipe["queue"], pipe["peer"], pipe["state"], pipe["sent"]) == ("Q", "here", "up", 1)
+        assert (pipe["queue"], pipe["place"], pipe["state"], pipe["sent"]) == ("Q", "here", "up", 1)
         (queue,) = told["queues"]
         assert (queue["name"], queue["received"], queue["waiting"], queue["pipes"]) == ("Q", 1, 0, 1)
 
@@ -377,6 +377,26 @@ async def test_an_owner_that_was_killed() -> None:
         await until(lambda: names.entries[0].suspect)
         await wiring.create_queue("Q", scope=GLOBAL)
         assert [entry.identity for entry in names.entries] == [wiring.identity]
+
+
+async def test_made_twice_at_once() -> None:
+    """Who makes what is being made has it when that is done, and makes it if the first gives up; closing ends the wait."""
+    address = f"127.0.0.1:{free_port()}"
+    async with Wiring(address, bind_timeout=None) as wiring:
+        first, second, third = (asyncio.ensure_future(wiring.create_queue("Q", scope=GLOBAL)) for _ in range(3))
+        await until(lambda: wiring.queues)
+        assert not second.done()
+        first.cancel()
+        async with Directory("127.0.0.1", int(address.rpartition(":")[2])) as names:
+            async with asyncio.timeout(PATIENCE):
+                assert await second is await third is wiring.queues[0]
+            assert [entry.name for entry in names.entries] == ["Q"]
+        assert first.cancelled()
+        making = [asyncio.ensure_future(wiring.create_exchange("E", scope=GLOBAL)) for _ in range(2)]
+        await until(lambda: wiring.exchanges)
+    for each in making:
+        with pytest.raises(Closed):
+            await each
 
 
 async def test_the_hook_taken() -> None:

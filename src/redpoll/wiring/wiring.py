@@ -106,6 +106,8 @@ class Wiring:
         self._binder: Binder
         self._neighbour: Neighbour
         self._registry: Registry
+        #: What is being made, by kind and name: set when it is there, or not.
+        self._claiming: dict[tuple[Kind, str], asyncio.Event] = {}
 
     # Life
 
@@ -237,7 +239,8 @@ class Wiring:
         check_style(style, at_limit)
         self._registry.check_scope(scope)
         _check_limits(limits)
-        known = check_name("exchange", name) in self._board.exchanges
+        await self._claimed("exchange", check_name("exchange", name))
+        known = name in self._board.exchanges
         made = self._board.add_exchange(name, scope, style, limits, at_limit, self._delete_exchange)
         if not known:
             await self._claim("exchange", name, scope, style, partial(self._board.remove_exchange, made))
@@ -264,7 +267,8 @@ class Wiring:
         self._check()
         self._registry.check_scope(scope)
         _check_limits(limits)
-        known = check_name("queue", name) in self._board.queues
+        await self._claimed("queue", check_name("queue", name))
+        known = name in self._board.queues
         made = self._board.add_queue(name, scope, limits, gaps, self._delete_queue)
         if not known:
             await self._claim("queue", name, scope, None, partial(self._board.remove_queue, made))
@@ -274,11 +278,21 @@ class Wiring:
         self, kind: Kind, name: str, scope: Scope, style: Style | None, undo: Callable[[], object]
     ) -> None:
         self._binder.kick(kind, name)
+        done = self._claiming[kind, name] = asyncio.Event()
         try:
             await self._registry.claim(kind, name, scope, style)
         except BaseException:
             undo()
             raise
+        finally:
+            del self._claiming[kind, name]
+            done.set()
+
+    async def _claimed(self, kind: Kind, name: str) -> None:
+        """Wait while somebody else makes what has that name."""
+        while (done := self._claiming.get((kind, name))) is not None:
+            await done.wait()
+            self._check()
 
     async def _delete_exchange(self, exchange: Exchange) -> None:
         if self._board.exchanges.get(exchange.name) is exchange:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from typing import Any
 
 import pytest
@@ -181,6 +182,29 @@ async def test_a_registration_that_is_cancelled(monkeypatch: pytest.MonkeyPatch)
         with pytest.raises(asyncio.CancelledError):
             await registering
         await until(lambda: not directory.entries, "the end of the name")
+
+
+async def test_a_directory_that_stood_still(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of owners that it could not hear meanwhile stay theirs: nobody is told that they are gone."""
+    async with serve(lease=0.6) as directory, use(directory) as one, use(directory) as two:
+        told: list[Entry | None] = []
+        two.watch("exchange", "E", told.append)
+        await one.register("exchange", "E", HERE)
+        await until(lambda: told and told[-1] is not None, "the news")
+        told.clear()
+        renewals = 0
+        renew = directory._table.renew
+
+        def renewed(*args: Any) -> bool:
+            nonlocal renewals
+            renewals += 1
+            return renew(*args)
+
+        monkeypatch.setattr(directory._table, "renew", renewed)
+        asyncio.get_running_loop().call_soon(time.sleep, 1.5)
+        await asyncio.sleep(0)
+        await until(lambda: renewals >= 4, "renewals")
+        assert told == []
 
 
 async def test_nobody_listens() -> None:

@@ -28,8 +28,9 @@ __all__ = ["DirectoryClient"]
 
 T = TypeVar("T")
 
-#: Seconds between two attempts to have a name whose owner is gone.
+#: Seconds between two attempts to have a name whose owner is gone: at most, and at least.
 _TRY_EVERY: Final = 0.25
+_TRY_AGAIN: Final = 0.02
 
 #: Seconds for one attempt to dial, and without a word after which a link is closed: leases are renewed more often.
 _DIALLING: Final = 5.0
@@ -262,7 +263,8 @@ class DirectoryClient:
                 if limit is not None and (when := limit.when()) is not None:
                     limit.reschedule(when + verdict.free_in)
             verdicts[:] = [verdict]
-            await asyncio.sleep(min(verdict.free_in, _TRY_EVERY))
+            # Leases that are over end a little later.
+            await asyncio.sleep(min(max(verdict.free_in, _TRY_AGAIN), _TRY_EVERY))
 
     async def unregister(self, kind: Kind, name: str, *, timeout: float | Unset | None = UNSET) -> None:
         """Give a name up. Where the directory is not there that is done at once: it learns it when it is back.

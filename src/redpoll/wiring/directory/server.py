@@ -42,6 +42,11 @@ _MEMORY = 256 * 1024 * 1024
 #: The share of a lease in which leases end together.
 _PATIENCE = 0.01
 
+#: The shares of a lease by which its end may be seen late before the directory itself is what stood still, and that clients
+#: have then to be heard: they renew it three times.
+_LATE = 0.05
+_HEARING = 0.4
+
 _logger = logging.getLogger("redpoll.wiring")
 
 
@@ -105,6 +110,8 @@ class Directory:
         self._clients: dict[Peer, _Client] = {}
         self._by_holder: dict[Holder, _Client] = {}
         self._timer: asyncio.TimerHandle | None = None
+        #: Whether it stood still when it should have ended leases, and hears clients first.
+        self._is_hearing = False
         self._table = Table(0.0, lease=self._lease, grace=0.0, static=self._static, bounds=bounds)
         self._loop: asyncio.AbstractEventLoop
         self._strangers: OnceASecond
@@ -337,8 +344,15 @@ class Directory:
             self._timer = self._loop.call_at(max(deadline, self._loop.time() + self._lease * _PATIENCE), self._expire)
 
     def _expire(self) -> None:
-        self._timer = None
-        self._table.expire(self._loop.time())
+        timer, self._timer = self._timer, None
+        now = self._loop.time()
+        if timer is not None and not self._is_hearing and now - timer.when() > self._lease * _LATE:
+            # Nobody was heard while it stood still: what they said is read first.
+            self._is_hearing = True
+            self._timer = self._loop.call_at(now + self._lease * _HEARING, self._expire)
+            return
+        self._is_hearing = False
+        self._table.expire(now)
         self._settle()
 
 
