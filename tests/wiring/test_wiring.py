@@ -174,7 +174,7 @@ async def test_between_processes(binder: str) -> None:
         assert await get(queue, 3000) == [b"%d" % number for number in range(3000)]
         assert not c.exchanges
         assert not c.queues
-        assert [pipe["place"] for pipe in a.describe()["exchanges"][0]["pipes"]] == [str(b.address)]
+        assert [pipe["peer"] for pipe in a.describe()["exchanges"][0]["pipes"]] == [str(b.address)]
         await binding.unbind()
         await until(lambda: not exchange.pipes)
         await exchange.send(b"nobody hears it")
@@ -334,7 +334,7 @@ async def test_describe() -> None:
             1,
         )
         (pipe,) = exchange["pipes"]
-        assert (pipe["queue"], pipe["place"], pipe["state"], pipe["sent"]) == ("Q", "here", "up", 1)
+        assert (pipe["queue"], pipe["peer"], pipe["state"], pipe["sent"]) == ("Q", "here", "up", 1)
         (queue,) = told["queues"]
         assert (queue["name"], queue["received"], queue["waiting"], queue["pipes"]) == ("Q", 1, 0, 1)
 
