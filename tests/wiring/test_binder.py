@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from redpoll import GLOBAL, Wiring
-from redpoll.errors import Closed, RedpollError, UnknownName
+from redpoll.errors import Closed, RedpollError, UnknownName, WiringError
 from redpoll.wiring import Binding, Limits, Style, binder
 from tests.wiring.support import PATIENCE, directory, get, until
 
@@ -44,6 +44,17 @@ async def test_cut(by: str) -> None:
         assert await get(queue, 300) == [b"%d" % number for number in range(300)]
         assert [each for each, _ in lost] == [binding] * 3
         assert ups == [binding] * 4
+
+
+async def test_too_many_names_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A binding that would need one more fails, and nothing of it is left."""
+    monkeypatch.setattr("redpoll.wiring.directory.wishes.MAX_NAMES", 1)
+    async with directory() as names, Wiring(names.address) as wiring:
+        with pytest.raises(WiringError, match="watches at most 1"):
+            await wiring.bind("E", "Q")
+        assert wiring.bindings == ()
+        assert wiring._directory is not None
+        assert wiring._directory._wishes.watched == []
 
 
 async def test_lost_on_the_way() -> None:

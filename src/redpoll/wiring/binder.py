@@ -85,9 +85,15 @@ class Binder:
         key = exchange, queue
         binding = self.bindings.get(key)
         if binding is None:
-            binding = self.bindings[key] = Binding(exchange, queue, self.unbind)
-            binding.watches.append(self._watch("exchange", exchange, partial(self._moved, binding, "exchange")))
-            binding.watches.append(self._watch("queue", queue, partial(self._moved, binding, "queue")))
+            binding = Binding(exchange, queue, self.unbind)
+            try:
+                binding.watches.append(self._watch("exchange", exchange, partial(self._moved, binding, "exchange")))
+                binding.watches.append(self._watch("queue", queue, partial(self._moved, binding, "queue")))
+            except BaseException:
+                for end in binding.watches:
+                    end()
+                raise
+            self.bindings[key] = binding
         binding.holders.add(holder)
         try:
             await self._first(binding, wait, patience)

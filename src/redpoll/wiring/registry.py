@@ -170,10 +170,12 @@ class Registry:
 
     def watch(self, kind: Kind, name: str, changed: Callable[[bytes | None], object]) -> Callable[[], object]:
         """Have a function called when somebody else has a name, with that one's identity if it is known; what ends that."""
-        ends = [self._neighbour.watch(kind, name, partial(changed, None))]
+        ends: list[Callable[[], object]] = []
         if self._directory is not None:
+            # First, as it may be that no more are taken.
             watch = self._directory.watch(kind, name, lambda entry: None if entry is None else changed(entry.identity))
             ends.append(watch.cancel)
+        ends.append(self._neighbour.watch(kind, name, partial(changed, None)))
 
         def end() -> None:
             for each in ends:
