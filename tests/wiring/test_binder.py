@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from redpoll import GLOBAL, Wiring
 from redpoll.errors import Closed, RedpollError, UnknownName, WiringError
 from redpoll.wiring import Binding, Limits, Style, binder
+from redpoll.wiring.trunk import Trunk
 from tests.wiring.support import PATIENCE, directory, get, until
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apart")]
@@ -240,3 +242,91 @@ async def test_receiver_started_anew() -> None:
             assert [found[0].count, *found[1:]] == [5, b"z", b"z", b"z"]
             two = await second.create_queue("2", scope=GLOBAL, gaps=True)
             assert (await two.receive(PATIENCE)).count == 8
+
+
+async def test_two_wait() -> None:
+    """Who gives up waiting for a binding does not end it for somebody else who waits for it."""
+    async with Wiring() as wiring:
+        await wiring.create_exchange("E")
+        waiting = asyncio.ensure_future(wiring.bind("E", "Q", wait=None))
+        await asyncio.sleep(0)
+        with pytest.raises(UnknownName):
+            await wiring.bind("E", "Q", wait=0)
+        await wiring.create_queue("Q")
+        binding = await asyncio.wait_for(waiting, PATIENCE)
+        assert binding.state == "up"
+        await binding.unbind()
+        with pytest.raises(UnknownName):
+            await wiring.bind("E", "nobody's", wait=0)
+        assert not wiring.bindings
+
+
+@pytest.mark.parametrize("first", ["exchange", "queue"])
+async def test_bound_from_both_ends(first: str) -> None:
+    """What both owners have bound goes on, with nothing missing, when one of them has unbound it; then it ends."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q", scope=GLOBAL, gaps=True)
+        one, other = (a, b) if first == "exchange" else (b, a)
+        await one.bind("E", "Q")
+        binding = await other.bind("E", "Q")
+        await exchange.send_many([b"1"] * 100)
+        assert await get(queue, 100) == [b"1"] * 100
+        await one.unbind("E", "Q")
+        await exchange.send_many([b"2"] * 100)
+        assert await get(queue, 100) == [b"2"] * 100
+        assert (binding.state, len(exchange.pipes)) == ("up", 1)
+        await other.unbind("E", "Q")
+        await until(lambda: not exchange.pipes)
+        assert queue.stats.missing == 0
+
+
+async def test_cancelled_when_opened() -> None:
+    """A bind that is cancelled when the exchange's owner has just begun leaves nothing bound."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        await b.create_queue("Q")
+        await b.create_queue("other")
+        ports = b._board.ports
+        opened = ports.open
+
+        def cancel(trunk: Trunk, word: dict[str, Any]) -> dict[str, Any]:
+            answer = opened(trunk, word)
+            binding.cancel()
+            return answer
+
+        ports.open = cancel  # type: ignore[method-assign]
+        for kept in (0, 1):
+            binding = asyncio.ensure_future(b.bind("E", "Q"))
+            with pytest.raises(asyncio.CancelledError):
+                await binding
+            await until(lambda kept=kept: len(exchange.pipes) == kept)  # type: ignore[misc]
+            await until(lambda: "Q" not in {queue for pipe in exchange.pipes for queue in pipe.joins})
+            (trunk,) = a._net.trunks.values()
+            await until(lambda trunk=trunk: not any(queue == "Q" for _, queue in trunk.joins))  # type: ignore[misc]
+            await until(lambda: not any("Q" in port.inlet.sources for port in ports._ports.values()))
+            if not kept:
+                ports.open = opened  # type: ignore[method-assign]
+                await b.bind("E", "other")
+                ports.open = cancel  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize("how", ["closed", "deleted"])
+async def test_balanced_is_kept(how: str) -> None:
+    """What waits for the only queue of a balancing exchange is for the next one, once that queue is gone for good."""
+    async with directory() as names, Wiring(names.address) as a:
+        exchange = await a.create_exchange("E", scope=GLOBAL, style=Style.BALANCE)
+        async with Wiring(names.address) as b:
+            first = await b.create_queue("Q", limits=Limits(messages=3))
+            await b.bind("E", "Q")
+            await exchange.send_many([b"%d" % number for number in range(50)])
+            await until(lambda: exchange.stats.waiting == 47)
+            if how == "deleted":
+                await first.delete()
+                await until(lambda: not exchange.pipes)
+        await until(lambda: not exchange.pipes)
+        async with Wiring(names.address) as c:
+            second = await c.create_queue("Q2")
+            await c.bind("E", "Q2")
+            assert await get(second, 47) == [b"%d" % number for number in range(3, 50)]
+        assert exchange.stats[:3] == (50, 0, 0)

@@ -547,3 +547,15 @@ async def test_gap_hook() -> None:
         assert [gap for name, gap in told if name == "gaps"] == gaps == [gap for name, gap in told if name == "plain"]
         assert plain.stats.gaps == len(gaps)
         assert [each.queue for each in ups] == ["plain", "gaps"]
+
+
+async def test_receivers_of_all() -> None:
+    """Of several tasks that receive of all queues each gets one of the messages that came at one go."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        await wiring.create_queue("Q")
+        await wiring.bind("E", "Q")
+        tasks = [asyncio.ensure_future(wiring.receive(PATIENCE)) for _ in range(5)]
+        await until(lambda: len(wiring._board.waiters) == 5)
+        await exchange.send_many([b"%d" % number for number in range(5)])
+        assert sorted(await asyncio.gather(*tasks)) == [b"%d" % number for number in range(5)]

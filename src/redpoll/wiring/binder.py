@@ -95,12 +95,15 @@ class Binder:
                 raise
             self.bindings[key] = binding
         binding.holders.add(holder)
+        binding.asking.append(holder)
         try:
             await self._first(binding, wait, patience)
         except BaseException:
-            if binding.state == "connecting":
+            if binding.state == "connecting" and binding.asking.count(holder) == 1:
                 await self._release(binding, holder)
             raise
+        finally:
+            binding.asking.remove(holder)
         return binding
 
     async def _first(self, binding: Binding, wait: float | None, patience: float) -> None:
@@ -234,6 +237,11 @@ class Binder:
         board.expected[key] = board.expected.get(key, 0) + 1
         try:
             await trunk.request(word, _PATIENCE)
+        except BaseException as error:
+            if not isinstance(error, WiringError) and trunk.up:
+                # It may be done there nevertheless.
+                trunk.tell({"word": "unbind", "exchange": binding.exchange, "queue": binding.queue})
+            raise
         finally:
             board.expected[key] -= 1
             if not board.expected[key]:
@@ -287,9 +295,13 @@ class Binder:
         try:
             await attach(board, join, trunk, _PATIENCE)
         except BaseException:
-            if join.pipe is None:
-                trunk.joins.pop(key, None)
+            if join.pipe is None and trunk.joins.get(key) is join:
+                del trunk.joins[key]
             raise
+        if trunk.joins.get(key) is not join:
+            # Who asked has taken it back meanwhile.
+            leave(join)
+            raise Closed("binding")
         return {}
 
     def _take_back(self, trunk: Trunk, exchange: str, queue: str) -> Join | None:

@@ -47,6 +47,8 @@ class Binding:
         self.attempts: list[asyncio.Future[None]] = []
         #: Who wants it: this wiring (None), and others that asked for it.
         self.holders: set[Trunk | None] = set()
+        #: Of these, who waits for it to be up, as often as they do.
+        self.asking: list[Trunk | None] = []
         #: What ends its watches in the directory.
         self.watches: list[Callable[[], object]] = []
 

@@ -113,7 +113,7 @@ class Board:
             del self.exchanges[exchange.name]
         exchange.stage_out()
         for pipe in list(exchange.pipes):
-            for join in list(pipe.joins.values()):
+            for join in (*pipe.joins.values(), *pipe.also):
                 leave(join)
         exchange.close()
 
@@ -199,10 +199,16 @@ class Board:
     def _gone(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
         """A queue at the other end is no more."""
         pipe = trunk.pipes.get(field(word, "pipe", int))
-        join = None if pipe is None else pipe.joins.get(field(word, "queue", str))
-        if join is not None:
+        queue = field(word, "queue", str)
+        if pipe is None or queue not in pipe.joins:
+            return {}
+        while (join := pipe.joins.get(queue)) is not None:
             leave(join)
-            self.unwired(join.exchange.name, join.queue)
+        if not pipe.joins and not pipe.outlet.empty:
+            # Nobody would take it there.
+            pipe.exchange.take_back(pipe)
+            pipe.pump()
+        self.unwired(pipe.exchange.name, queue)
         return {}
 
     # Trunks

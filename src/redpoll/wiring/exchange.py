@@ -37,7 +37,8 @@ class ExchangeStats(NamedTuple):
 
     Attributes:
         sent: Messages that it took.
-        dropped: How many it dropped because there was no room, for each pipe where that was so.
+        dropped: How many it dropped because there was no room, or because the queue they waited for is gone for good, for
+            each pipe where that was so.
         unbound: How many it dropped because no queue was bound.
         waiting: How many wait for room at the other end, in all pipes.
         pipes: Its pipes.
@@ -461,9 +462,17 @@ class Exchange:
             return
         for pipe in self.pipes:
             if not pipe.outlet.up and not pipe.outlet.empty:
-                messages = pipe.outlet.withdraw()
+                self.take_back(pipe)
+
+    def take_back(self, pipe: Pipe) -> None:
+        """What waits in a pipe will not leave by it: another one, or the next, gets it; dropped if each has its own."""
+        if self._style is Style.BALANCE and not self._closed:
+            messages = pipe.outlet.withdraw()
+            if messages:
                 self._sent -= len(messages)
                 self._balance(messages)
+        else:
+            self._dropped += pipe.outlet.discard()
 
     def ended(self, pipe: Pipe) -> None:
         """A pipe that was to end has sent everything."""
@@ -478,7 +487,7 @@ class Exchange:
             self.pipes.remove(pipe)
         pipe.ending = True
         if pipe.trunk is None or pipe.outlet.empty:
-            pipe.outlet.discard()
+            self.take_back(pipe)
             self.ended(pipe)
         self.pipe_changed()
 

@@ -51,8 +51,8 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
         if exchange.closed or not trunk.up:
             raise WiringError(f"the exchange {exchange.name!r} is gone")  # noqa: TRY301  # as any other failure
     except BaseException:
-        if pipe.opening == 1 and pipe.trunk is not trunk:
-            trunk.pipes.pop(pipe.number, None)
+        if pipe.opening == 1:
+            _undo(join, pipe, trunk)
         raise
     finally:
         pipe.opening -= 1
@@ -70,6 +70,18 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
         exchange.pipes.append(pipe)
     pipe.pump()
     exchange.pipe_changed()
+
+
+def _undo(join: Join, pipe: Pipe, trunk: Trunk) -> None:
+    """It was not opened, as far as is known here; the other end may have done it."""
+    if pipe.trunk is trunk:
+        if join.queue not in pipe.joins and trunk.up:
+            trunk.tell({"word": "close", "pipe": pipe.number, "queue": join.queue, "at": pipe.outlet.next})
+    elif pipe in pipe.exchange.pipes:
+        # The other end keeps it, and knows what is missing once it is opened again.
+        trunk.pipes.pop(pipe.number, None)
+    else:
+        trunk.end(pipe)
 
 
 def _pipe_to(board: Board, join: Join, trunk: Trunk) -> Pipe:
@@ -97,27 +109,31 @@ def _missed(join: Join, pipe: Pipe, at: int) -> int:
 def _joined(join: Join, pipe: Pipe, trunk: Trunk) -> None:
     former = join.pipe
     if former is not None and former is not pipe:
-        former.joins.pop(join.queue, None)
+        former.drop(join)
         if not former.joins:
             join.exchange.remove(former)
     join.pipe = pipe
     join.up = True
     join.base = pipe.outlet.taken
-    pipe.joins[join.queue] = join
+    pipe.add(join)
     trunk.pipes[pipe.number] = pipe
 
 
 def leave(join: Join) -> dict[str, Any] | None:
-    """Unbind a queue: what was sent before still goes there. What to tell its owner; None if nobody is to be told."""
+    """Unbind a queue: what was sent before still goes there. What to tell its owner; None if nobody is to be told.
+
+    If somebody else has bound it as well, nothing changes for it.
+    """
     pipe = join.pipe
     join.pipe = None
     if pipe is None:
         return None
     pipe.exchange.stage_out()
     at = pipe.outlet.next
-    pipe.joins.pop(join.queue, None)
     trunk = pipe.trunk if join.up else None
     join.up = False
+    if not pipe.drop(join):
+        return None
     word = {"word": "close", "pipe": pipe.number, "queue": join.queue, "at": at}
     if trunk is not None and trunk.up:
         trunk.tell(word)

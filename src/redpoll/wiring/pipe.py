@@ -47,10 +47,23 @@ class Pipe:
         run: The run of the wiring where it leads, or led.
         handle: What the other end calls it.
         joins: The queues that it brings messages to, by name.
+        also: Further joins of these, where more than one bound the same queue.
         ending: Whether it only sends what waits.
     """
 
-    __slots__ = ("ending", "exchange", "handle", "joins", "number", "opening", "outlet", "run", "starved", "trunk")
+    __slots__ = (
+        "also",
+        "ending",
+        "exchange",
+        "handle",
+        "joins",
+        "number",
+        "opening",
+        "outlet",
+        "run",
+        "starved",
+        "trunk",
+    )
 
     def __init__(self, exchange: Exchange, number: int, outlet: Outlet) -> None:
         self.exchange = exchange
@@ -60,11 +73,32 @@ class Pipe:
         self.run = b""
         self.handle = 0
         self.joins: dict[str, Join] = {}
+        self.also: list[Join] = []
         self.ending = False
         #: How many queues are being bound by it just now.
         self.opening = 0
         #: Whether it waits for its trunk to take more.
         self.starved = False
+
+    def add(self, join: Join) -> None:
+        """It brings messages to a queue."""
+        if self.joins.setdefault(join.queue, join) is not join and join not in self.also:
+            self.also.append(join)
+
+    def drop(self, join: Join) -> bool:
+        """A join ends: whether nobody else has bound its queue."""
+        if join in self.also:
+            self.also.remove(join)
+            return False
+        if self.joins.get(join.queue) is not join:
+            return False
+        del self.joins[join.queue]
+        for other in self.also:
+            if other.queue == join.queue:
+                self.also.remove(other)
+                self.joins[join.queue] = other
+                return False
+        return True
 
     def pump(self) -> None:
         """Send what waits, as far as the other end has room and the trunk takes it."""
@@ -102,12 +136,12 @@ class Pipe:
         self.starved = False
         self.outlet.lost()
         base = self.outlet.taken
-        for join in self.joins.values():
+        for join in (*self.joins.values(), *self.also):
             if join.up:
                 join.up = False
                 join.base = base
         if self.ending:
-            self.outlet.discard()
+            self.exchange.take_back(self)
             self.exchange.ended(self)
         else:
             self.exchange.pipe_changed()

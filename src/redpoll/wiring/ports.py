@@ -147,9 +147,10 @@ class Ports:
         for port in list(self._ports.values()):
             source = port.inlet.sources.get(queue.name)
             if source is not None:
-                port.inlet.leave(source)
                 if port.trunk is not None:
+                    # Before there is room again, for what would find no queue.
                     port.trunk.tell({"word": "gone", "pipe": port.number, "queue": queue.name})
+                port.inlet.leave(source)
                 self.drop_if_empty(port)
 
     def lose(self, trunk: Trunk, *, final: bool) -> None:

@@ -171,7 +171,7 @@ class ProcessTrunk(Trunk):
 
     def tell(self, word: dict[str, Any]) -> None:
         """Say it there."""
-        self._post(self.twin.said, word)
+        self._post(self.twin.hear, word, _unheard)
 
     async def ask(self, word: dict[str, Any], timeout: float | None) -> Answer:
         """Say it there, and wait for the answer."""
@@ -233,6 +233,10 @@ def _settle(answered: asyncio.Future[Answer], answer: Answer | RedpollError) -> 
         answered.set_result(answer)
     else:
         answered.set_exception(answer)
+
+
+def _unheard(_: Answer | RedpollError) -> None:
+    """Nobody waits for the answer."""
 
 
 async def _answer(answer: Any, reply: Callable[[Answer | RedpollError], object]) -> None:

@@ -398,6 +398,9 @@ class Wiring:
                         raise
         except TimeoutError:
             raise TimeoutError(f"no message came within {timeout:g} s") from None
+        if self._board.waiters and self._board.ready:
+            # What came at one go wakes one who waits: it wakes the next.
+            self._board.wake()
         return message
 
     def receive_nowait(self) -> bytes | None:

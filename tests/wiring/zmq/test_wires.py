@@ -420,17 +420,18 @@ def test_a_program_that_ends_without_closing(end: str, code: int) -> None:
         assert [receiver.receive(timeout=PATIENCE) for _ in range(3000)] == [b"%d" % number for number in range(3000)]
 
 
-def test_ctrl_c_in_a_program() -> None:
-    """A program that waits in `receive` is ended by Ctrl-C, as any other."""
+@pytest.mark.parametrize("press", ["os.kill(os.getpid(), signal.SIGINT)", "_thread.interrupt_main()"])
+def test_ctrl_c_in_a_program(press: str) -> None:
+    """A program that waits in `receive` is ended by Ctrl-C, as any other, even if that comes just before it sleeps."""
     program = (
-        "import os, signal, threading\n"
+        "import _thread, os, signal, threading\n"
         "from redpoll.wiring import zmq as pyzmq\n"
         "with pyzmq.ZMQ() as zmq:\n"
         "    zmq.create_queue('Q')\n"
         "    def press():\n"
         "        while not zmq._house.inbox._waiting:\n"
         "            pass\n"
-        "        os.kill(os.getpid(), signal.SIGINT)\n"
+        f"        {press}\n"
         "    threading.Thread(target=press, daemon=True).start()\n"
         "    try:\n"
         "        zmq.receive()\n"

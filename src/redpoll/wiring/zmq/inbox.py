@@ -6,11 +6,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterator
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from redpoll.errors import Closed
 
-__all__ = ["Inbox"]
+__all__ = ["LOOK", "Inbox"]
+
+#: Seconds after which a thread that waits looks for Ctrl-C: one that comes just before it sleeps does not wake it.
+LOOK: Final = 0.5
 
 
 class Inbox:
@@ -92,8 +95,12 @@ class Inbox:
 
     def _woken(self, waiter: threading.Lock, deadline: float | None) -> bool:
         """Wait; False if the time is over and nothing is there."""
-        left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
-        woken = waiter.acquire(timeout=left)
+        woken = False
+        left = LOOK
+        while not woken and left > 0:
+            if deadline is not None:
+                left = min(LOOK, max(0.0, deadline - time.monotonic()))
+            woken = waiter.acquire(timeout=left)
         with self._lock:
             self._waiting.pop(waiter, None)
             return woken or bool(self._ready)
