@@ -88,7 +88,7 @@ def test_loopback_from_another_machine(machines: tuple[Namespace, Namespace], di
     _, there = machines
     loopback, reachable, known = register(there, directory, "127.0.0.1:4000", f"{there.host}:4000")
     assert loopback[0] == "ConfigError"
-    assert f"the directory at {directory} is on another" in loopback[1]
+    assert f"the link to the directory at {directory} is not on loopback" in loopback[1]
     assert "give host= or advertise=" in loopback[1]
     assert reachable == ["registered", f"{there.host}:4000"]
     assert known == [False, there.host]

@@ -559,3 +559,25 @@ async def test_receivers_of_all() -> None:
         await until(lambda: len(wiring._board.waiters) == 5)
         await exchange.send_many([b"%d" % number for number in range(5)])
         assert sorted(await asyncio.gather(*tasks)) == [b"%d" % number for number in range(5)]
+
+
+@pytest.mark.parametrize(("linger", "least"), [(60.0, 30.0), (None, None), (0.0, 0.0)])
+async def test_closing_gives_the_network_what_is_left_of_linger(linger: float | None, least: float | None) -> None:
+    """What was handed to the network has that long to get there, and not only what a goodbye takes."""
+    wiring = Wiring()
+    await wiring.start()
+    given: list[float | None] = []
+    stop = wiring._net.stop
+
+    async def recorded(drain: float | None) -> None:
+        given.append(drain)
+        await stop(drain)
+
+    wiring._net.stop = recorded  # type: ignore[method-assign]
+    await wiring.close(linger)
+    (drain,) = given
+    if least is None:
+        assert drain is None
+    else:
+        assert drain is not None
+        assert drain >= least

@@ -163,16 +163,20 @@ class Wiring:
             return
         self._state = "closing"
         self._neighbour.release_all()
+        began = self._board.loop.time()
+        drain: float | None = 0.0
         try:
             if self._directory is not None:
                 await self._directory.close()
             async with asyncio.timeout(linger):
                 for exchange in list(self._board.exchanges.values()):
                     await exchange.flush()
+            # What the network was handed is on its way to it.
+            drain = None if linger is None else began + linger - self._board.loop.time()
         except (TimeoutError, RedpollError):
-            pass
+            drain = _GOODBYE if linger is None else min(linger, _GOODBYE)
         finally:
-            await self._end(_GOODBYE if linger is None else min(linger, _GOODBYE))
+            await self._end(None if drain is None else max(0.0, drain))
 
     def inherit(self) -> None:
         """For the library: this is a child of the process, and lets go of what is the parent's."""
@@ -181,7 +185,7 @@ class Wiring:
         if self._directory is not None:
             self._directory.inherit()
 
-    async def _end(self, drain: float) -> None:
+    async def _end(self, drain: float | None) -> None:
         self._net.say_bye()
         self._board.close()
         await self._binder.close()
