@@ -102,6 +102,31 @@ def test_due() -> None:
     assert heavy.inlet.due
 
 
+def test_overrun_in_bytes() -> None:
+    """What is held is more than the bound in bytes by one message at most, whatever the other end sends."""
+    pipe = Pipe("Q", limits=Limits(bytes=4))
+    pipe.arrive(0, 3)
+    assert pipe.inlet.admits(1)
+    pipe.arrive(3, 2)
+    assert not pipe.inlet.admits(1)
+    pipe.arrive(5, 1)
+    assert pipe.inlet.overrun == 1
+    assert pipe.take("Q") == [b"0", b"1", b"2", b"3", b"4"]
+    assert pipe.inlet.admits(1)
+
+
+def test_less_room_takes_what_is_on_the_way() -> None:
+    """When a queue joins that has less room, what was sent before the other end knew that is not lost."""
+    pipe = Pipe("1", limits=Limits(messages=100, bytes=1000))
+    pipe.arrive(0, 50)
+    pipe.join("2", 50)
+    pipe.inlet.grant(Limits(messages=10, bytes=10))
+    pipe.arrive(50, 50)
+    assert pipe.inlet.overrun == 0
+    assert len(pipe.take("1")) == 100
+    assert len(pipe.take("2")) == 50
+
+
 def test_overrun() -> None:
     """What comes without room is dropped, and is a gap once more comes: a sender that does not keep to it gains nothing."""
     pipe = Pipe("Q", limits=Limits(messages=2))

@@ -14,7 +14,7 @@ from redpoll.wiring.inlet import Inlet, Source
 from redpoll.wiring.limits import Limits
 from redpoll.wiring.names import AtLimit
 from redpoll.wiring.outlet import Outlet
-from redpoll.wiring.pack import Batch, unpack
+from redpoll.wiring.pack import MIXED, Batch, unpack
 
 SIZES = st.integers(0, 40)
 
@@ -106,7 +106,8 @@ class Pipe(RuleBasedStateMachine):
         """Some pieces arrive."""
         for _ in range(min(count, len(self.wire))):
             first, said, many, shape, body = self.wire.popleft()
-            self.inlet.arrived(first, said, unpack(shape, many, body) if many else [], len(body))
+            size = len(body) - 4 * many if shape == MIXED else len(body)
+            self.inlet.arrived(first, said, unpack(shape, many, body) if many else [], size)
         assert not self.inlet.overrun
 
     @rule(count=st.integers(1, 30))

@@ -115,7 +115,10 @@ class Inlet:
     __slots__ = (
         "_freed_bytes",
         "_here",
+        "_here_bytes",
         "_log",
+        "_most",
+        "_most_bytes",
         "_resume",
         "_resume_bytes",
         "exchange",
@@ -143,19 +146,23 @@ class Inlet:
         self.overrun = 0
         #: What is here: of each piece the number behind its last message, how many they are, and bytes.
         self._log: deque[tuple[int, int, int]] = deque()
-        self._here = 0
+        self._here = self._here_bytes = 0
         self._freed_bytes = 0
+        #: What it ever had room for: what comes now may have been sent while that was more.
+        self._most = self._most_bytes = 0
         self.grant(limits)
 
     def grant(self, limits: Limits) -> None:
         """Have room for so much."""
         self.limits = limits
+        self._most = max(self._most, limits.most_messages)
+        self._most_bytes = max(self._most_bytes, limits.most_bytes)
         self._resume = limits.free_again(limits.most_messages)
         self._resume_bytes = limits.free_again(limits.most_bytes)
 
     def admits(self, count: int) -> bool:
         """Whether the other end may send so many messages more."""
-        return self._here + count <= self.limits.most_messages
+        return not count or (self._here + count <= self._most and self._here_bytes < self._most_bytes)
 
     def refuse(self, count: int) -> None:
         """So many came though there was no room: they are missing once more comes."""
@@ -192,6 +199,7 @@ class Inlet:
         self.said = max(self.said, end)
         self._log.append((end, count, size))
         self._here += count
+        self._here_bytes += size
         for source in tuple(self.sources.values()):
             if source.start <= first and source.stop is None:
                 source.put(end, messages)
@@ -254,6 +262,7 @@ class Inlet:
         while log and log[0][0] <= taken:
             _, count, size = log.popleft()
             self._here -= count
+            self._here_bytes -= size
             self._freed_bytes += size
         self.freed()
 
