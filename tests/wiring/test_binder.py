@@ -48,6 +48,21 @@ async def test_cut(by: str) -> None:
         assert ups == [binding] * 4
 
 
+async def test_closing_waits_for_nobody_who_does_not_answer() -> None:
+    """What is asked of others when a wiring is closed is not waited for."""
+    wiring = Wiring()
+    await wiring.start()
+
+    async def ask() -> None:
+        await asyncio.Event().wait()
+
+    silent = asyncio.create_task(ask())
+    wiring._binder._tasks.add(silent)
+    async with asyncio.timeout(PATIENCE):
+        await wiring.close(0)
+    assert silent.cancelled()
+
+
 async def test_too_many_names_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
     """A binding that would need one more fails, and nothing of it is left."""
     monkeypatch.setattr("redpoll.wiring.directory.wishes.MAX_NAMES", 1)

@@ -358,7 +358,10 @@ class Binder:
         for kept in self._kept:
             kept.timer.cancel()
         self._kept.clear()
+        # Whoever they ask ends by itself what is to end, as this wiring has said goodbye, and may not answer.
         tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
         for binding in self.bindings.values():
             binding.ended = True
             for end in binding.watches:
