@@ -23,7 +23,8 @@ ON_A_LOOP = "asyncio and not interop and not nightly"
 # Tests wait for processes and sockets half of their time.
 PARALLEL = ["-n", str(2 * (os.cpu_count() or 1))]
 # What waits for processes, networks and brokers may be too late for once on a machine that others use as well.
-AGAIN = ["--reruns", "2"]
+# The summary names what was tried again.
+AGAIN = ["--reruns", "2", "-rR"]
 # What takes time because networks and frozen processes do; once is enough.
 _SLOW = [
     "node/test_computing.py",
