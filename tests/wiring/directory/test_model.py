@@ -145,7 +145,7 @@ TWICE = [
 
 
 @settings(max_examples=40)
-@example(TWICE, "asyncio")
+@example(TWICE, min(LOOPS))
 @given(STEPS, st.sampled_from(sorted(LOOPS)))
 def test_in_the_end_all_agree(steps: list[tuple[str, Any, str]], loop: str) -> None:
     """Names are of those who want them, everybody who watches knows who that is, and clients know what is theirs."""
