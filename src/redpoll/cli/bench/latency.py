@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AsyncExitStack
 from time import perf_counter_ns
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 from rich.console import Console
 
 from redpoll import GLOBAL
-from redpoll.cli.options import (
-    CaOption,
-    JsonOption,
-    PlainOption,
-    QuietOption,
-    TlsOption,
-    TokenFileOption,
-    UntilEofOption,
-)
+from redpoll.cli.options import JsonOption, QuietOption
 from redpoll.cli.report import title
 
 from . import seed
@@ -27,16 +19,7 @@ from .charts import save_latency
 from .compared import Compared
 from .figures import Latency, warm_up
 from .pairs import raw_latency, wired_latency
-from .roles import (
-    CountArgument,
-    DirectoryArgument,
-    OtherSizeError,
-    Progress,
-    Role,
-    SizeArgument,
-    WaitOption,
-    play,
-)
+from .roles import CountArgument, OtherSizeError, Progress, Role, SizeArgument, command
 from .runs import CountOption, PlotOption, Run, SizesOption, Work, alone, run
 from .tables import latency_tables
 
@@ -62,8 +45,10 @@ def lat(
         run(Run.of(sizes, count, plot, json=json, quiet=quiet), _WORK)
 
 
-def lat_remote(
-    host: DirectoryArgument,
+@command
+async def lat_remote(
+    role: Role,
+    progress: Progress,
     in_interface: Annotated[
         str, typer.Argument(metavar="IN", help='Where the queue is reached: an address or network card, "*" is all.')
     ],
@@ -72,23 +57,9 @@ def lat_remote(
     ],
     size: SizeArgument,
     roundtrips: CountArgument,
-    wait: WaitOption = 60.0,
-    token_file: TokenFileOption = None,
-    until_eof: UntilEofOption = False,
-    tls: TlsOption = None,
-    ca: CaOption = None,
-    plain: PlainOption = False,
-    quiet: QuietOption = False,
-    json: JsonOption = False,
-) -> NoReturn:
+) -> None:
     """Send back what comes: own a global exchange and a global queue."""
-    role = Role.of(
-        host, wait=wait, token_file=token_file, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain
-    )
-    play(role, lambda progress: _send_back(role, (in_interface, out_interface), size, roundtrips, progress))
-
-
-async def _send_back(role: Role, interfaces: tuple[str, str], size: int, count: int, progress: Progress) -> None:
+    interfaces = in_interface, out_interface
     async with AsyncExitStack() as stack:
         # What comes in and what goes out may use different interfaces: two wirings then.
         places = [await stack.enter_async_context(role.wiring(each)) for each in dict.fromkeys(interfaces)]
@@ -100,33 +71,15 @@ async def _send_back(role: Role, interfaces: tuple[str, str], size: int, count: 
         if len(message) != size:
             raise OtherSizeError(size, len(message))
         await exchange.send(message)
-        for _ in range(warm_up(count) + count - 1):
+        for _ in range(warm_up(roundtrips) + roundtrips - 1):
             await exchange.send(await queue.receive())
         await exchange.flush()
-    role.output.event("done", {"messages": count})
+    role.output.event("done", {"messages": roundtrips})
 
 
-def lat_local(
-    host: DirectoryArgument,
-    size: SizeArgument,
-    roundtrips: CountArgument,
-    wait: WaitOption = 60.0,
-    token_file: TokenFileOption = None,
-    until_eof: UntilEofOption = False,
-    tls: TlsOption = None,
-    ca: CaOption = None,
-    plain: PlainOption = False,
-    quiet: QuietOption = False,
-    json: JsonOption = False,
-) -> NoReturn:
+@command
+async def lat_local(role: Role, progress: Progress, size: SizeArgument, roundtrips: CountArgument) -> None:
     """Send, wait until it comes back, and print how long that took: one way and there and back."""
-    role = Role.of(
-        host, wait=wait, token_file=token_file, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain
-    )
-    play(role, lambda progress: _measure(role, size, roundtrips, progress))
-
-
-async def _measure(role: Role, size: int, count: int, progress: Progress) -> None:
     async with role.wiring() as wiring:
         exchange = await wiring.create_exchange("EL")
         queue = await wiring.create_queue("QL")
@@ -136,13 +89,13 @@ async def _measure(role: Role, size: int, count: int, progress: Progress) -> Non
         data = bytes(size)
         taken: list[int] = []
         before = perf_counter_ns()
-        for _ in range(warm_up(count) + count):
+        for _ in range(warm_up(roundtrips) + roundtrips):
             await exchange.send(data)
             await queue.receive()
             after = perf_counter_ns()
             taken.append(after - before)
             before = after
-    found = Latency.of(size, taken[-count:])
+    found = Latency.of(size, taken[-roundtrips:])
     role.output.event("latency", found.record())
     if not role.output.json:
         _show([Compared(found)], title("two programs"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Annotated, Any, NoReturn
@@ -12,7 +13,16 @@ import typer
 from redpoll.address import Address
 from redpoll.cli import runtime
 from redpoll.cli.codes import ExitCode
-from redpoll.cli.options import encryption_options
+from redpoll.cli.options import (
+    CaOption,
+    JsonOption,
+    PlainOption,
+    QuietOption,
+    TlsOption,
+    TokenFileOption,
+    UntilEofOption,
+    encryption_options,
+)
 from redpoll.cli.output import Output
 from redpoll.cli.runtime import Stop
 from redpoll.cli.serving import stop_at_eof
@@ -23,14 +33,13 @@ from redpoll.wiring.zmq.interfaces import ANYWHERE, directory_at, place_of
 
 __all__ = [
     "CountArgument",
-    "DirectoryArgument",
     "GoneError",
     "InterfaceArgument",
     "OtherSizeError",
     "Progress",
     "Role",
     "SizeArgument",
-    "WaitOption",
+    "command",
     "play",
 ]
 
@@ -122,28 +131,28 @@ class Role:
     @classmethod
     def of(
         cls,
-        directory: str,
+        host: DirectoryArgument,
         *,
-        wait: float,
-        token_file: str | None,
-        json: bool,
-        quiet: bool,
-        until_eof: bool,
-        tls: str | None,
-        ca: str | None,
-        plain: bool,
+        wait: WaitOption = 60.0,
+        token_file: TokenFileOption = None,
+        until_eof: UntilEofOption = False,
+        tls: TlsOption = None,
+        ca: CaOption = None,
+        plain: PlainOption = False,
+        quiet: QuietOption = False,
+        json: JsonOption = False,
     ) -> Role:
         """Read it from the options of a command.
 
         Raises:
             UsageError: One of them is none that can be carried out.
         """
-        found = directory_at(directory)
-        if found is None:  # it is text, so it says where
-            raise TypeError(directory)
+        directory = directory_at(host)
+        if directory is None:  # it is text, so it says where
+            raise TypeError(host)
         token = None if token_file is None else read_token(token_file)
         options = {"token": token, **encryption_options(plain=plain, tls=tls, ca=ca)}
-        return cls(found, wait, Output(json=json, quiet=quiet), until_eof, options)
+        return cls(directory, wait, Output(json=json, quiet=quiet), until_eof, options)
 
     def wiring(self, interface: str | None = None) -> Wiring:
         """Return a wiring that is not started: it listens at an interface, or where the directory leaves it to.
@@ -160,6 +169,29 @@ class Role:
         for kind, (name, wiring) in objects.items():
             self.output.notice(f"{kind} {name} is at {wiring.address}")
         self.output.event("ready", {kind: str(wiring.address) for kind, (_, wiring) in objects.items()})
+
+
+def command(program: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Make a command of one of the programs: of its own arguments, and the directory and the options that all four have.
+
+    Args:
+        program: Does the work; called with its `Role`, a `Progress`, and its own arguments. Its text is the command's.
+    """
+    host, *options = inspect.signature(Role.of, eval_str=True).parameters.values()
+    _, _, *arguments = inspect.signature(program, eval_str=True).parameters.values()
+
+    def run(**given: Any) -> None:
+        own = {each.name: given.pop(each.name) for each in arguments}
+        role = Role.of(**given)
+        play(role, lambda progress: program(role, progress, **own))
+
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (host, *arguments, *options)]
+    run.__name__ = program.__name__
+    run.__doc__ = program.__doc__
+    # What typer reads.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
 
 
 def play(role: Role, program: Callable[[Progress], Coroutine[Any, Any, None]]) -> NoReturn:

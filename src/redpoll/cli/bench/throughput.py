@@ -4,21 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from time import perf_counter
-from typing import NoReturn
 
 import typer
 from rich.console import Console
 
 from redpoll import GLOBAL
-from redpoll.cli.options import (
-    CaOption,
-    JsonOption,
-    PlainOption,
-    QuietOption,
-    TlsOption,
-    TokenFileOption,
-    UntilEofOption,
-)
+from redpoll.cli.options import JsonOption, QuietOption
 from redpoll.cli.report import title
 
 from . import seed
@@ -26,17 +17,7 @@ from .charts import save_throughput
 from .compared import Compared
 from .figures import Throughput
 from .pairs import raw_throughput, wired_throughput
-from .roles import (
-    CountArgument,
-    DirectoryArgument,
-    InterfaceArgument,
-    OtherSizeError,
-    Progress,
-    Role,
-    SizeArgument,
-    WaitOption,
-    play,
-)
+from .roles import CountArgument, InterfaceArgument, OtherSizeError, Progress, Role, SizeArgument, command
 from .runs import CountOption, PlotOption, Run, SizesOption, Work, alone, run
 from .tables import throughput_table
 
@@ -62,28 +43,11 @@ def thr(
         run(Run.of(sizes, count, plot, json=json, quiet=quiet), _WORK)
 
 
-def thr_local(
-    host: DirectoryArgument,
-    interface: InterfaceArgument,
-    size: SizeArgument,
-    count: CountArgument,
-    wait: WaitOption = 60.0,
-    token_file: TokenFileOption = None,
-    until_eof: UntilEofOption = False,
-    tls: TlsOption = None,
-    ca: CaOption = None,
-    plain: PlainOption = False,
-    quiet: QuietOption = False,
-    json: JsonOption = False,
-) -> NoReturn:
+@command
+async def thr_local(
+    role: Role, progress: Progress, interface: InterfaceArgument, size: SizeArgument, count: CountArgument
+) -> None:
     """Receive in a global queue, and print how fast: time begins with the first message."""
-    role = Role.of(
-        host, wait=wait, token_file=token_file, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain
-    )
-    play(role, lambda progress: _receive(role, interface, size, count, progress))
-
-
-async def _receive(role: Role, interface: str, size: int, count: int, progress: Progress) -> None:
     async with role.wiring(interface) as wiring:
         queue = await wiring.create_queue(_QUEUE, scope=GLOBAL)
         progress.count = lambda: queue.stats.received
@@ -105,27 +69,9 @@ async def _receive(role: Role, interface: str, size: int, count: int, progress: 
         _show([Compared(found)], title("two programs"))
 
 
-def thr_remote(
-    host: DirectoryArgument,
-    size: SizeArgument,
-    count: CountArgument,
-    wait: WaitOption = 60.0,
-    token_file: TokenFileOption = None,
-    until_eof: UntilEofOption = False,
-    tls: TlsOption = None,
-    ca: CaOption = None,
-    plain: PlainOption = False,
-    quiet: QuietOption = False,
-    json: JsonOption = False,
-) -> NoReturn:
+@command
+async def thr_remote(role: Role, progress: Progress, size: SizeArgument, count: CountArgument) -> None:
     """Send as fast as it goes."""
-    role = Role.of(
-        host, wait=wait, token_file=token_file, json=json, quiet=quiet, until_eof=until_eof, tls=tls, ca=ca, plain=plain
-    )
-    play(role, lambda progress: _send(role, size, count, progress))
-
-
-async def _send(role: Role, size: int, count: int, progress: Progress) -> None:
     async with role.wiring() as wiring:
         exchange = await wiring.create_exchange("EL")
         await wiring.bind(exchange, _QUEUE, wait=role.wait)
