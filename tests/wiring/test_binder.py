@@ -231,6 +231,21 @@ async def test_unknown_third() -> None:
         assert not a.bindings
 
 
+async def test_what_a_third_does_not_see() -> None:
+    """Who asks another to bind cannot name that one's LOCAL queues, though what both see is bound there."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        await a.create_queue("own")
+        await a.create_queue("Q", scope=GLOBAL)
+        with pytest.raises(UnknownName, match="no queue 'own'"):
+            await b.bind("E", "own", wait=0)
+        assert not exchange.pipes
+        await a.bind("E", "own")
+        with pytest.raises(UnknownName, match="no queue 'own'"):
+            await b.bind("E", "own", wait=0)
+        assert (await b.bind("E", "Q")).state == "up"
+
+
 async def test_receiver_started_anew() -> None:
     """A queue's owner that was started anew is told what its predecessor had not taken, for each queue by itself."""
     async with directory() as names, Wiring(names.address) as a:

@@ -284,6 +284,8 @@ class Binder:
         queue = check_name("queue", word.get("queue"))
         exchange = board.visible_exchange(trunk, name)
         if not field(word, "here", bool):
+            if queue in board.queues:
+                board.visible_queue(trunk, queue, name)
             await self.bind(name, queue, 0, _PATIENCE, trunk)
             return {}
         key = name, queue
