@@ -110,6 +110,12 @@ async def test_not_running() -> None:
     wiring = Wiring()
     with pytest.raises(Closed):
         await wiring.create_queue("Q")
+    with pytest.raises(Closed):
+        await wiring.send("E", b"")
+    with pytest.raises(Closed):
+        await wiring.receive(0)
+    with pytest.raises(Closed):
+        wiring.receive_nowait()
     await wiring.close()
     async with wiring:
         queue = await wiring.create_queue("Q")

@@ -360,9 +360,10 @@ class Wiring:
 
         Raises:
             UnknownName: It is none of this wiring's; also what `Exchange.send` raises.
+            Closed: The wiring is not running.
         """
         if not isinstance(exchange, Exchange):
-            found = self._board.exchanges.get(exchange)
+            found = self._begun().exchanges.get(exchange)
             if found is None:
                 self._check()
                 raise UnknownName("exchange", exchange, hint="only who made it sends by it")
@@ -377,7 +378,7 @@ class Wiring:
 
         Raises:
             TimeoutError: None came in time.
-            Closed: The wiring is closed.
+            Closed: The wiring is not running, and nothing is left in its queues.
 
         Cancelling it loses no message.
         """
@@ -415,7 +416,7 @@ class Wiring:
         return message
 
     def _next(self) -> bytes | None:
-        ready = self._board.ready
+        ready = self._begun().ready
         while ready:
             queue = next(iter(ready))
             for message in queue._batch:
@@ -474,9 +475,7 @@ class Wiring:
         Raises:
             Closed: It was not started.
         """
-        if self._state == "new":
-            raise Closed("wiring")
-        return self._board.describe()
+        return self._begun().describe()
 
     @property
     def events(self) -> WiringEvents:
@@ -486,6 +485,12 @@ class Wiring:
     def __del__(self) -> None:
         if getattr(self, "_state", "new") == "running":
             warnings.warn(f"{self!r} was dropped without being closed", ResourceWarning, stacklevel=2)
+
+    def _begun(self) -> Board:
+        """What there is, or was when it was closed."""
+        if self._state == "new":
+            raise Closed("wiring")
+        return self._board
 
     def _check(self) -> None:
         if self._state != "running":
