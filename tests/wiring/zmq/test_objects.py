@@ -80,6 +80,21 @@ def test_receive_with_a_limit() -> None:
         zmq.receive(timeout=0.01)
 
 
+@pytest.mark.parametrize(
+    ("make", "got"), [(pyzmq.ZMQ, b"x"), (pyzmq.Zmq, (1, b"x", pyzmq.MESSAGE_DATA))], ids=["ZMQ", "Zmq"]
+)
+def test_receive_without_waiting(make: type[Any], got: object) -> None:
+    """Without any time to wait for it, what is there already is received all the same; nothing more is a TimeoutError."""
+    with make() as zmq:
+        exchange = zmq.create_exchange("E")
+        zmq.create_queue("Q")
+        zmq.bind("E", "Q")
+        zmq.send(exchange, b"x")
+        assert zmq.receive(timeout=0) == got
+        with pytest.raises(TimeoutError, match="no message came within 0 s"):
+            zmq.receive(timeout=0)
+
+
 def test_without_a_binding_distribution_drops() -> None:
     """With no queue bound what is sent to an exchange that distributes is gone."""
     with pyzmq.ZMQ() as zmq:
