@@ -318,7 +318,9 @@ class Wiring:
         Args:
             exchange: The exchange, or its name: of this wiring, of another one, or of the directory.
             queue: The queue, or its name.
-            wait: Seconds that names and owners have to appear; unset is `bind_timeout`, None is no limit, 0 looks once.
+            wait: Seconds that names and owners have to appear; unset is `bind_timeout`, None is no limit, 0 looks once. That
+                may take `bind_timeout` too (5 without one): where the directory does not answer, or was started just now
+                and does not know yet.
 
         Returns:
             The binding; the same one if they are bound already. It is wired again whenever an owner is back.

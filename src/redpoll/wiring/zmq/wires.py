@@ -208,7 +208,8 @@ class Wires:
             queue: The name of a queue, likewise.
             exchange_options: None: there are no transports here that would have any.
             queue_options: None.
-            wait: Seconds to wait for a name that is not there yet; 0 fails at once; unset is `bind_timeout`, None no limit.
+            wait: Seconds to wait for a name that is not there yet; unset is `bind_timeout`, None no limit. 0 fails as soon as
+                that is known, for which a directory that does not answer, or was started just now, has `bind_timeout`.
             **other: None; what is given is told the name that it has here.
 
         Binding what is bound does nothing. Ctrl-C ends the waiting.
