@@ -433,6 +433,21 @@ async def test_a_token() -> None:
             assert names(directory) == ["Q"]
 
 
+async def test_given_up_where_it_is_not_let_in() -> None:
+    """A name is given up at once where the directory has another token by now; let in again, it does not hear of it."""
+    port = free_port()
+    async with use(Address("tcp", "127.0.0.1", port), token="simsim") as one:
+        async with serve(port, token="simsim"):
+            await one.register("queue", "Q", HERE)
+            await one.register("queue", "R", HERE)
+        async with serve(port, token="sesame"):
+            await until(lambda: one.state == "refused", "the refusal")
+            await one.unregister("queue", "Q")
+        async with serve(port, token="simsim") as directory:
+            await until(lambda: one.state == "up", "the welcome")
+            assert names(directory) == ["R"]
+
+
 async def test_encryption(redpoll_pki: Certificates) -> None:
     """Over TLS all is as it is without; ends that do not agree are told so at once."""
     tls = TLS(certificate=redpoll_pki.issue())

@@ -280,7 +280,8 @@ class DirectoryClient:
             Closed: The client is not running.
         """
         key = key_of(kind, name)
-        self._meeting.check()
+        if self.state != "refused":
+            self._meeting.check()
         registration = self._wishes.registrations.get(key)
         if registration is None:
             return
