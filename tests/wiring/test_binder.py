@@ -246,6 +246,23 @@ async def test_what_a_third_does_not_see() -> None:
         assert (await b.bind("E", "Q")).state == "up"
 
 
+async def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One other wiring has so many of its queues bound here and no more, until it unbinds one; others do not count."""
+    monkeypatch.setattr(binder, "MAX_JOINS", 2)
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        await a.create_exchange("E", scope=GLOBAL)
+        for name in ("1", "2", "3"):
+            await b.create_queue(name)
+        await b.bind("E", "1")
+        await b.bind("E", "2")
+        with pytest.raises(WiringError, match="there are 2 queues bound already"):
+            await b.bind("E", "3", wait=0)
+        await a.create_queue("own")
+        await a.bind("E", "own")
+        await b.unbind("E", "1")
+        assert (await b.bind("E", "3")).state == "up"
+
+
 async def test_receiver_started_anew() -> None:
     """A queue's owner that was started anew is told what its predecessor had not taken, for each queue by itself."""
     async with directory() as names, Wiring(names.address) as a:

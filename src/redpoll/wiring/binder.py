@@ -18,11 +18,14 @@ from redpoll.wiring.pipe import Join
 from redpoll.wiring.trunk import Answer, Trunk
 from redpoll.wiring.words import field
 
-__all__ = ["FIRST_PAUSE", "LAST_PAUSE", "Binder"]
+__all__ = ["FIRST_PAUSE", "LAST_PAUSE", "MAX_JOINS", "Binder"]
 
 #: Seconds between two attempts to wire a binding: the first pause, and the longest.
 FIRST_PAUSE = 0.1
 LAST_PAUSE = 5.0
+
+#: Queues of its own that one other wiring may have bound to exchanges of this one.
+MAX_JOINS = 10_000
 
 #: Seconds that the other end has to answer.
 _PATIENCE = 10.0
@@ -289,6 +292,8 @@ class Binder:
             await self.bind(name, queue, 0, _PATIENCE, trunk)
             return {}
         key = name, queue
+        if key not in trunk.joins and len(trunk.joins) >= MAX_JOINS:
+            raise WiringError(f"there are {MAX_JOINS} queues bound already")
         join = trunk.joins.get(key) or self._take_back(trunk, name, queue)
         if join is None or join.exchange is not exchange:
             join = Join(exchange, queue)
