@@ -86,6 +86,25 @@ async def test_refuses(wiring: Wiring) -> None:
     await until(lambda: exchange.send_nowait(b"x"))
 
 
+async def test_refuses_by_what_is_held(wiring: Wiring) -> None:
+    """Until `resume` of the limit is free again a refusal names the limit that was reached: messages, or bytes."""
+    exchange = await wiring.create_exchange("E", limits=FEW, at_limit=AtLimit.REFUSE)
+    queue = await wiring.create_queue("Q", limits=Limits(messages=3, resume=0.3))
+    await wiring.bind(exchange, queue)
+    await fill(exchange)
+    await get(queue, 2)
+    await until(lambda: exchange.stats.waiting < 3)
+    with pytest.raises(QueueFull, match="3 messages"):
+        await exchange.send(b"x")
+    large = await wiring.create_exchange("L", limits=Limits(bytes=10), at_limit=AtLimit.REFUSE)
+    await wiring.create_queue("M", limits=Limits(bytes=10))
+    await wiring.bind("L", "M")
+    while large.send_nowait(bytes(10)):
+        pass
+    with pytest.raises(QueueFull, match="10 bytes"):
+        await large.send(b"x")
+
+
 @pytest.mark.parametrize("at_limit", [AtLimit.DROP_NEW, AtLimit.DROP_OLD])
 async def test_drops(wiring: Wiring, at_limit: AtLimit) -> None:
     """With `DROP_NEW` and `DROP_OLD` there is always room, and what was dropped is counted at both ends."""

@@ -276,7 +276,7 @@ class Exchange:
             raise Expired(data, timeout, "waiting for room") from None
 
     def _full(self, data: Any) -> QueueFull:
-        full = any(pipe.outlet.waiting >= pipe.outlet.limits.most_messages for pipe in self.pipes)
+        full = any(pipe.outlet.lacks_messages for pipe in self.pipes)
         limits = self.limits
         error = QueueFull(data, limits.most_messages if full else limits.most_bytes, "messages" if full else "bytes")
         error.hint = "send later, or make the exchange with AtLimit.WAIT"

@@ -106,6 +106,14 @@ class Outlet:
             self.held = False
         return messages, size
 
+    @property
+    def lacks_messages(self) -> bool:
+        """Whether there is no room until fewer messages are held, and not for their bytes alone."""
+        messages = self._most - self.waiting
+        if self.up:
+            messages += max(0, self.window - self._flying_messages)
+        return self.held and messages < self._resume
+
     def accept(self, batch: Batch) -> int:
         """Take messages; where there is no room for all, `at_limit` says which are dropped. `WAIT` and `REFUSE` drop none.
 
