@@ -5,6 +5,12 @@ from benchmarks.rows import (
     acked_1,
     acked_64,
     acked_many,
+    bus_backlog,
+    bus_broadcast,
+    bus_engine,
+    bus_rounds,
+    bus_rpc,
+    bus_tasks,
     bystanders,
     comeback,
     crowd,
@@ -73,6 +79,12 @@ _MODULES = (
     wiring_latency,
     wiring_fan_out,
     wiring_shaped,
+    bus_engine,
+    bus_rpc,
+    bus_tasks,
+    bus_rounds,
+    bus_broadcast,
+    bus_backlog,
 )
 
 ROWS: dict[str, Row] = {module.ROW.name: module.ROW for module in _MODULES}

@@ -238,9 +238,51 @@ async def test_a_second_server_is_found_out(mosquitto: Mosquitto) -> None:
     await within(first.wait_closed())
 
 
+@pytest.mark.parametrize("number", [2, 2**64 - 1])
+async def test_a_claim_that_nobody_stands_by(
+    mosquitto: Mosquitto, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    """However high, and however often it was said, it is answered by a higher one: links stay, and others are let in."""
+    monkeypatch.setattr(module, "PROBING", 0.3)
+    given_up: list[ConfigError] = []
+    carrier, lobby = MqttCarrier(given_up=given_up.append), Lobby()
+    listener = await within(listening(mosquitto, lobby, carrier))
+    reader = await within(dialled(mosquitto, carrier))
+    with tapping(mosquitto.address) as tap:
+        for _ in range(10):
+            tap.publish("redpoll/server", pack(Kind.CLAIM, bytes(KEY), number), retain=True)
+        await until(lambda: listener._dispute, "it to ask for the one that claimed")
+        tap.came.clear()
+        await tap.meanwhile(lambda: any(found(each) for each in tap.came))
+        (claim,) = [read(data) for _, data in tap.flushed() if found(("", data))]
+    assert claim is not None
+    assert claim.number == min(number + 1, 2**64 - 1)
+    assert not given_up
+    second = await within(dialled(mosquitto, carrier))
+    for each in (reader, second):
+        assert not each.lost
+        assert each.transport is not None
+        each.transport.abort()
+    listener.close()
+    await within(listener.wait_closed())
+
+
+async def test_it_may_be_closed_while_it_asks_for_the_one_that_claimed(mosquitto: Mosquitto) -> None:
+    """It does not claim again."""
+    listener = await within(listening(mosquitto, Lobby(), MqttCarrier()))
+    with tapping(mosquitto.address) as tap:
+        tap.publish("redpoll/server", pack(Kind.CLAIM, bytes(KEY), 7))
+        await until(lambda: listener._dispute, "it to ask for the one that claimed")
+        listener.close()
+        await within(listener.wait_closed())
+        # The broker reads its connections in no particular order.
+        await until(lambda: [read(data) for _, data in tap.flushed()][-1:] == [None], "it to withdraw its claim")
+
+
 async def test_of_two_that_could_not_know_one_yields(mosquitto: Mosquitto, caplog: pytest.LogCaptureFixture) -> None:
-    """It says so in the log, and lets nobody in; the other one serves."""
-    carrier = MqttCarrier()
+    """It says so in the log and to its node, and lets nobody in; the other one serves."""
+    given_up: list[ConfigError] = []
+    carrier = MqttCarrier(given_up=given_up.append)
     loop = asyncio.get_running_loop()
     pair = [carrier.listener(Lobby(), loop, 1) for _ in range(2)]
     for each in pair:
@@ -249,6 +291,7 @@ async def test_of_two_that_could_not_know_one_yields(mosquitto: Mosquitto, caplo
         each.accept()
     await until(lambda: [each.ready for each in pair].count(True) == 1, "one to yield")
     assert "this server is not reached any more" in caplog.text
+    assert [each.field for each in given_up] == ["prefix"]
     reader = await within(dialled(mosquitto, carrier))
     assert reader.transport is not None
     reader.transport.abort()

@@ -1,0 +1,107 @@
+"""What can be awaited: a result that is there already, at the cost of an object; and a time of an engine's clock."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Generator
+from typing import Any, Generic, NoReturn, TypeVar
+
+from redpoll.bus.engine import Clock
+from redpoll.bus.envelope import Envelope, Outcome
+from redpoll.errors import RedpollError
+
+__all__ = ["FALSE", "TRUE", "Done", "Failed", "OutcomeWatcher", "of_thread", "sleep"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Done(Generic[T_co]):
+    """A result that is there. It can be awaited more than once.
+
+    Args:
+        result: The result.
+    """
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: T_co) -> None:
+        self._result = result
+
+    def __await__(self) -> Generator[None, None, T_co]:
+        """Return the result."""
+        yield from ()
+        return self._result
+
+
+class Failed:
+    """An error that is there; it is raised where it is awaited, and nowhere if it is not.
+
+    Args:
+        error: The error.
+    """
+
+    __slots__ = ("_error",)
+
+    def __init__(self, error: Exception) -> None:
+        self._error = error
+
+    def __await__(self) -> Generator[None, None, NoReturn]:
+        """Raise the error."""
+        yield from ()
+        raise self._error
+
+
+class OutcomeWatcher:
+    """A watcher that settles a future with the outcome, and takes nothing else.
+
+    Args:
+        future: What is awaited.
+    """
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: asyncio.Future[Outcome]) -> None:
+        self._future = future
+
+    def progress(self, envelope: Envelope) -> None:
+        """Take nothing: the outcome comes at once."""
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Take the outcome."""
+        if not self._future.done():
+            self._future.set_result(outcome)
+
+    def gone(self, error: RedpollError) -> None:
+        """Learn that none will come."""
+        if not self._future.done():
+            self._future.set_exception(error)
+
+
+TRUE = Done(True)
+FALSE = Done(False)
+
+
+async def of_thread(future: concurrent.futures.Future[Any]) -> Any:
+    """Wait for what a thread does.
+
+    Raises:
+        RuntimeError: The thread raised what would end the loop if it were raised here: SystemExit and the like.
+        BaseException: Otherwise what the thread raised.
+    """
+    try:
+        return await asyncio.wrap_future(future)
+    except (SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        if future.done() and not future.cancelled() and future.exception() is error:
+            raise RuntimeError(f"the function raised {type(error).__name__}: {error}") from error
+        raise
+
+
+async def sleep(clock: Clock, seconds: float) -> None:
+    """Wait for some seconds of an engine's clock."""
+    future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+    timer = clock.call_at(clock.time() + seconds, lambda: None if future.done() else future.set_result(None))
+    try:
+        await future
+    finally:
+        timer.cancel()

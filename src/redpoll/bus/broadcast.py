@@ -1,0 +1,495 @@
+"""Broadcasts: one sender, and everybody who wants to know: ``bus.broadcast``.
+
+A broadcast is an event of the engine, on a subject that begins with the word ``broadcast``, so that no other pattern meets
+it. Best effort: it reaches who is subscribed now; `last` keeps some for who comes later, and a `durable` subscription is a
+queue, which fills while nobody listens and gives each broadcast out again until it was taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextvars import Context as Variables
+from contextvars import copy_context
+from dataclasses import replace
+from types import TracebackType
+from typing import Any, Final, NamedTuple, Self
+
+from redpoll.bus.context import CURRENT, Context
+from redpoll.bus.engine import Consumer, Delivery, Engine, Subscription
+from redpoll.bus.envelope import Payloads
+from redpoll.bus.records import Event, QueueSpec, check_subject, words_match
+from redpoll.checks import duration, integer, is_async, optional
+from redpoll.errors import BadPayload, ConfigError, RedpollError, UsageError
+
+__all__ = ["Broadcast", "BroadcastSubscription", "Broadcasts", "Callback"]
+
+_log = logging.getLogger("redpoll.bus")
+
+#: The first word of the subjects of the engine, and what stands before the names of queues.
+_WORD: Final = "broadcast"
+#: Deliveries of a durable subscription that wait for its callback.
+_CREDIT: Final = 16
+_LONGEST: Final = 60.0
+_LAST: Final = integer(0, 1_000_000)
+_NOTHING: Final[Mapping[str, Any]] = {}
+_NO_HEADERS: Final = Context()
+
+
+class Broadcast(NamedTuple):
+    """A broadcast as it is received. All subscribers of one bus see the same body: do not change it.
+
+    Attributes:
+        body: What was sent.
+        sender: Who sent it, as they said; None if they did not.
+        subject: What it is about; None if they did not say.
+        correlation_id: What it belongs to, as the sender said, or None.
+        headers: The sender's context, or None.
+        kept: Whether it was sent before the subscription began.
+    """
+
+    body: Any
+    sender: Any = None
+    subject: str | None = None
+    correlation_id: Any = None
+    headers: Mapping[str, Any] | None = None
+    kept: bool = False
+
+
+Callback = Callable[[Broadcast], object]
+"""What is called with each broadcast: a plain function, on the loop, which does not block; or a coroutine function."""
+
+
+class _Reader:
+    """Makes broadcasts of what an engine hands over; of an event once for all who are handed it.
+
+    Args:
+        payloads: How bodies are read.
+
+    Attributes:
+        event: The event that was read last, until the next one comes.
+        seen: What it is.
+    """
+
+    def __init__(self, payloads: Payloads) -> None:
+        self.event: Event | None = None
+        self.seen = Broadcast(None)
+        self._payloads = payloads
+
+    def read(self, item: Event | Delivery) -> Broadcast:
+        """Read a broadcast.
+
+        Raises:
+            BadPayload: The body cannot be read here.
+        """
+        if item is self.event:
+            return self.seen
+        envelope = item.envelope
+        meta = envelope.meta or _NOTHING
+        event = item if isinstance(item, Event) else None
+        broadcast = Broadcast(
+            self._payloads.unpack(envelope),
+            meta.get("sender"),
+            meta.get("subject"),
+            meta.get("correlation_id"),
+            envelope.headers,
+            event is not None and event.kept,
+        )
+        if event is not None:
+            self.event, self.seen = event, broadcast
+        return broadcast
+
+
+class BroadcastSubscription:
+    """Takes broadcasts while it is open: by its callback, or by iterating. Made by `Broadcasts.subscribe`.
+
+    Use it as an async context manager, or call `start` and `close`. A plain function is called as the broadcasts come, a
+    coroutine function with one after the other. Of those that wait for a coroutine function or an iteration, the oldest
+    are dropped beyond the buffer; of a durable subscription none.
+
+    Iterating a durable subscription, a broadcast is done when the next one is asked for; the last one goes back if the
+    subscription is closed before.
+
+    Attributes:
+        delivered: Broadcasts that were handed over, those with a callback that failed included.
+        failed: Broadcasts that could not be read, or whose callback raised.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        reader: _Reader,
+        others: set[BroadcastSubscription],
+        callback: Callback | None,
+        patterns: tuple[str, ...],
+        wants: Callable[[Broadcast], bool] | None,
+        spec: QueueSpec | None,
+        last: bool,
+        buffer: int,
+    ) -> None:
+        self.delivered = 0
+        self.failed = 0
+        self._engine = engine
+        self._reader = reader
+        self._others = others
+        self._callback = callback
+        self._patterns = patterns
+        self._wants = wants
+        self._spec = spec
+        self._last = last
+        self._buffer = buffer
+        self._source: Subscription | Consumer | None = None
+        self._runner: asyncio.Task[None] | None = None
+        self._delivery: Delivery | None = None
+        self._variables: Variables = copy_context()
+
+    def __repr__(self) -> str:
+        name = "" if self._spec is None else f" {self._spec.name!r}"
+        return f"<BroadcastSubscription{name} {'active' if self.active else 'not active'}>"
+
+    @property
+    def active(self) -> bool:
+        """Whether broadcasts are taken."""
+        return self in self._others and bool(getattr(self._source, "active", True))
+
+    @property
+    def dropped(self) -> int:
+        """Broadcasts that were lost here because they were taken too slowly."""
+        return int(getattr(self._source, "dropped", 0))
+
+    async def start(self) -> Self:
+        """Begin to take broadcasts: all that are sent after this returned.
+
+        Raises:
+            UsageError: It was started before.
+            NotAuthorized: One of the subjects may not be subscribed to.
+            SpecConflict: A durable subscription of that name has other subjects or settings.
+            Closed: The bus is not open.
+        """
+        if self._source is not None:
+            raise UsageError("this subscription was started before", "subscribe again for another one")
+        engine = self._engine
+        runs = self._callback is not None
+        # Not the context of whatever sends: that may be the handler of a call, with headers and a deadline of its own.
+        self._variables = copy_context()
+        if self._spec is not None:
+            await engine.declare(self._spec)
+            self._source = await engine.consume(self._spec.name, credit=_CREDIT)
+        elif self._callback is not None and not is_async(self._callback):
+            runs = False
+            self._source = await engine.subscribe(self._patterns, sink=self._take, last=self._last)
+        else:
+            self._source = await engine.subscribe(self._patterns, last=self._last, buffer=self._buffer)
+        self._others.add(self)
+        if runs:
+            self._runner = asyncio.get_running_loop().create_task(self._run(self._source), context=self._variables)
+        return self
+
+    async def close(self, drain: float | None = 0.0) -> None:
+        """Take no more.
+
+        Args:
+            drain: Seconds to wait for a coroutine function that works on a broadcast; it is cancelled then. None is no
+                limit.
+
+        What a durable subscription has not done goes back to its queue.
+        """
+        self._others.discard(self)
+        if self._source is not None:
+            await self._source.close()
+        self._end_open(done=False)
+        runner = self._runner
+        if runner is None or runner is asyncio.current_task():
+            return
+        timer = None
+        try:
+            if drain is not None and drain > 0:
+                clock = self._engine.clock
+                timer = clock.call_at(clock.time() + drain, runner.cancel)
+            if drain != 0:
+                await asyncio.wait([runner])
+        finally:
+            runner.cancel()
+            if timer is not None:
+                timer.cancel()
+        await asyncio.wait([runner])
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        return await self.start()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; a coroutine function that works on a broadcast is cancelled."""
+        await self.close()
+
+    # -- iterating
+
+    def __aiter__(self) -> Self:
+        """Return itself; there is one iteration."""
+        return self
+
+    async def __anext__(self) -> Broadcast:
+        """Wait for the next broadcast.
+
+        Raises:
+            NoRoute: The queue of a durable subscription was deleted.
+            UsageError: It was not started, or has a callback.
+
+        Cancelling it loses nothing.
+        """
+        if self._source is None or self._callback is not None:
+            raise UsageError("this subscription cannot be iterated", "start it, without a callback")
+        self._end_open(done=True)
+        while True:
+            item: Event | Delivery = await self._source.__anext__()
+            try:
+                broadcast = self._read(item)
+            except Exception as error:  # noqa: BLE001  # a predicate may raise anything
+                self._fail(item, error)
+                continue
+            delivery = None if isinstance(item, Event) else item
+            if broadcast is not None:
+                self._delivery = delivery
+                return broadcast
+            if delivery is not None:
+                delivery.ack()
+
+    def _end_open(self, *, done: bool) -> None:
+        delivery, self._delivery = self._delivery, None
+        if delivery is not None:
+            (delivery.ack if done else delivery.reject)()
+
+    # -- with a callback
+
+    def _take(self, event: Event) -> None:
+        """Call the plain function with an event."""
+        reader = self._reader
+        try:
+            broadcast = reader.seen if reader.event is event else reader.read(event)
+            if self._wants is None or self._wants(broadcast):
+                self.delivered += 1
+                self._variables.run(self._call, broadcast)
+        except Exception as error:  # noqa: BLE001  # a callback may raise anything
+            self._fail(event, error)
+
+    def _call(self, broadcast: Broadcast) -> None:
+        CURRENT.set(Context(broadcast.headers) if broadcast.headers else _NO_HEADERS)
+        result = self._callback(broadcast)  # type: ignore[misc]
+        if result is not None and inspect.iscoroutine(result):
+            result.close()
+            raise TypeError("the callback is a plain function and returned a coroutine, which nobody awaits")
+
+    async def _run(self, source: Subscription | Consumer) -> None:
+        try:
+            async for item in source:
+                await self._handle(item)
+                if self not in self._others:
+                    return  # closed meanwhile
+        except RedpollError as error:
+            _log.warning("%r ended: %s", self, error)
+
+    async def _handle(self, item: Event | Delivery) -> None:
+        try:
+            broadcast = self._read(item)
+            if broadcast is not None:
+                CURRENT.set(Context(broadcast.headers) if broadcast.headers else _NO_HEADERS)
+                result = self._callback(broadcast)  # type: ignore[misc]
+                if inspect.isawaitable(result):
+                    await result
+        except asyncio.CancelledError:
+            if not isinstance(item, Event):
+                item.reject()
+            raise
+        except Exception as error:  # noqa: BLE001  # a callback may raise anything
+            self._fail(item, error)
+        else:
+            if not isinstance(item, Event):
+                item.ack()
+
+    def _read(self, item: Event | Delivery) -> Broadcast | None:
+        """Read and count a broadcast; None if it is not wanted."""
+        broadcast = self._reader.read(item)
+        if self._wants is not None and not self._wants(broadcast):
+            return None
+        self.delivered += 1
+        return broadcast
+
+    def _fail(self, item: Event | Delivery, error: Exception) -> None:
+        """Count what could not be taken; a durable subscription has it again, later each time, or as a dead letter."""
+        self.failed += 1
+        _log.error("%r could not take a broadcast", self, exc_info=error)
+        if isinstance(item, Event):
+            return
+        if isinstance(error, BadPayload):
+            item.reject(requeue=False, reason=str(error))
+        else:
+            delay = min(_LONGEST, 2.0 ** min(item.attempt - 1, 10))
+            item.reject(delay=delay, blame=True, reason=f"{type(error).__name__}: {error}")
+
+
+class Broadcasts:
+    """Sends broadcasts, and lets them be received: ``bus.broadcast``.
+
+    Args:
+        engine: Where they go.
+        payloads: How bodies are written and read.
+    """
+
+    def __init__(self, engine: Engine, payloads: Payloads) -> None:
+        self._engine = engine
+        self._payloads = payloads
+        self._reader = _Reader(payloads)
+        self._open: set[BroadcastSubscription] = set()
+
+    def send(
+        self,
+        body: Any,
+        *,
+        subject: str | None = None,
+        sender: Any = None,
+        correlation_id: Any = None,
+        headers: Mapping[str, Any] | None = None,
+        last: int = 0,
+        timeout: float | None = None,
+    ) -> Awaitable[object]:
+        """Send a broadcast; that nobody wants it is no error.
+
+        Args:
+            body: What the serializer of the bus carries.
+            subject: What it is about: words separated by dots, without wildcards; None is nothing.
+            sender: Who sends it, as MessagePack carries it.
+            correlation_id: What it belongs to, as MessagePack carries it.
+            headers: A context, as MessagePack carries it.
+            last: Keep the last so many of this subject for later subscribers; what is kept stays (`Capabilities.last`).
+            timeout: Seconds to wait for room in a durable subscription that lets wait. None: no limit.
+
+        Returns:
+            An awaitable, done when it is on its way to the live subscriptions, and each durable one has it as surely as
+            `Capabilities.confirm` says. Many may be open.
+
+        Raises:
+            EncodeError: The serializer cannot carry the body.
+            PayloadTooLarge: The body is over `Capabilities.max_body`.
+            ConfigError: It is no subject (when awaited, as those below), or a value cannot be.
+            QueueFull: A durable subscription has no room and refuses; nobody was sent it.
+            Expired: A durable subscription had no room in time; nobody was sent it.
+            NotAuthorized: It is not allowed.
+        """
+        if last or timeout is not None:
+            for name, value, check in (("last", last, _LAST), ("timeout", timeout, optional(duration))):
+                problem = check(value)
+                if problem is not None:
+                    raise ConfigError(name, value, problem)
+        meta: dict[str, Any] = {}
+        if subject is not None:
+            meta["subject"] = subject
+        if sender is not None:
+            meta["sender"] = sender
+        if correlation_id is not None:
+            meta["correlation_id"] = correlation_id
+        return self._engine.publish(
+            self._payloads.pack(body, meta or None, headers),
+            subject=_WORD if subject is None else f"{_WORD}.{subject}",
+            last=last,
+            timeout=timeout,
+        )
+
+    def subscribe(
+        self,
+        callback: Callback | None = None,
+        *,
+        subject: str | Sequence[str] | re.Pattern[str] | None = None,
+        sender: Any = None,
+        where: Callable[[Broadcast], bool] | None = None,
+        last: bool = False,
+        durable: str | QueueSpec | None = None,
+        buffer: int = 1_000,
+    ) -> BroadcastSubscription:
+        """Make a subscription: ``async with bus.broadcast.subscribe(callback, subject="state.*.finished"): ...``.
+
+        The engine sends what `subject` matches as words; the rest is looked at here, in this order, and all of it has to
+        match. A broadcast that has no subject or no sender matches no filter for it, but ``#``.
+
+        Args:
+            callback: A plain function, which is called on the loop and does not block, or a coroutine function. Without it,
+                iterate. What it raises is logged and counted.
+            subject: One or several patterns, where ``*`` stands for one word and ``#`` for any number of them; or a
+                compiled regular expression, which has to match from the start. None is all.
+            sender: Text, with wildcards if it is to be a pattern; a compiled regular expression, as above; any other value
+                has to be equal. None is all.
+            where: What is called with the broadcast, and says whether it is wanted.
+            last: Take those first that were kept for these subjects.
+            durable: Name of a durable subscription, or a spec with that name and its limits. What it did not take, it takes
+                when it is back; several subscriptions of one name share it. A callback that raises is called again after
+                1 to 60 s, up to `QueueSpec.max_attempts` times. By default the oldest are dropped at 1 GiB.
+            buffer: How many may wait for the callback or the iteration.
+
+        Raises:
+            ConfigError: A pattern cannot be one, or the callback is no function.
+            UsageError: Both `last` and `durable`.
+        """
+        called: object = callback
+        if called is not None and not callable(called):
+            hint = "a callback is a plain function or a coroutine function of one argument, the broadcast"
+            raise ConfigError("callback", called, f"must be a function, not {type(called).__name__}", hint)
+        if last and durable is not None:
+            raise UsageError("a durable subscription has no last broadcasts", "subscribe a second time for these")
+        checks: list[Callable[[Broadcast], bool]] = []
+        patterns: tuple[str, ...] = (f"{_WORD}.#",)
+        if isinstance(subject, re.Pattern):
+            checks.append(_matches("subject", subject.match))
+        elif subject is not None:
+            given = (subject,) if isinstance(subject, str) else tuple(subject)
+            for pattern in given:
+                check_subject("subject", pattern, pattern=True)
+            patterns = tuple(f"{_WORD}.{pattern}" for pattern in given)
+        if isinstance(sender, str) and not {"*", "#"}.isdisjoint(sender.split(".")):
+            checks.append(_matches("sender", words_match(sender)))
+        elif isinstance(sender, re.Pattern):
+            checks.append(_matches("sender", sender.match))
+        elif sender is not None:
+            checks.append(lambda broadcast: bool(broadcast.sender == sender))
+        if where is not None:
+            checks.append(where)
+        spec = None
+        if durable is not None:
+            spec = durable if isinstance(durable, QueueSpec) else QueueSpec(durable, at_limit="drop-old")
+            spec = replace(spec, name=f"{_WORD}:{spec.name}", kind="events", topics=patterns)
+        wants = checks[0] if len(checks) == 1 else _all_of(checks) if checks else None
+        return BroadcastSubscription(
+            self._engine, self._reader, self._open, callback, patterns, wants, spec, last, buffer
+        )
+
+    async def forget(self, durable: str) -> None:
+        """Delete a durable subscription, with what it did not take.
+
+        Raises:
+            NoRoute: There is none of that name.
+        """
+        await self._engine.delete(f"{_WORD}:{durable}")
+
+    @property
+    def in_place(self) -> bool:
+        """Whether all subscriptions are active."""
+        return all(each.active for each in self._open)
+
+    async def close(self, drain: float | None = 0.0) -> None:
+        """Close all subscriptions; the bus does so before it closes. See `BroadcastSubscription.close`."""
+        await asyncio.gather(*(each.close(drain) for each in tuple(self._open)))
+
+
+def _matches(field: str, match: Callable[[str], object]) -> Callable[[Broadcast], bool]:
+    def matches(broadcast: Broadcast) -> bool:
+        value = getattr(broadcast, field)
+        return isinstance(value, str) and bool(match(value))
+
+    return matches
+
+
+def _all_of(checks: Sequence[Callable[[Broadcast], bool]]) -> Callable[[Broadcast], bool]:
+    return lambda broadcast: all(check(broadcast) for check in checks)

@@ -1,0 +1,116 @@
+"""What an operator does: look, purge, move, redrive."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Literal
+
+from redpoll.bus.broker.outputs import Moved, Outbox
+from redpoll.bus.broker.queue import DELAYED, DURABLE, READY, TAKEN, Peer, Queue, Task
+from redpoll.bus.broker.tasks import Tasks, as_before
+from redpoll.bus.envelope import OutcomeKind
+from redpoll.bus.records import QueueInfo
+from redpoll.errors import SpecConflict
+
+__all__ = ["Admin"]
+
+
+def _due(task: Task) -> float:
+    ripens = task.more.ripens
+    return 0.0 if ripens is None else float(ripens[0])
+
+
+class Admin:
+    """Looks at queues, and repairs them.
+
+    Args:
+        tasks: The tasks.
+        out: Where effects and writes go.
+    """
+
+    def __init__(self, tasks: Tasks, out: Outbox) -> None:
+        self._tasks = tasks
+        self._out = out
+
+    def inspect(self, queue: Queue) -> QueueInfo:
+        """What is in a queue."""
+        return QueueInfo(
+            spec=queue.spec,
+            ready=queue.ready + queue.aside,
+            delayed=queue.delayed,
+            taken=queue.taken,
+            dead=len(queue.dead),
+            bytes=queue.bytes,
+            consumers=len(queue.consumers),
+            paused=queue.paused,
+            waiting=sum(not each.done for each in queue.parked),
+            submitted=queue.submitted,
+            delivered=queue.delivered,
+            done=queue.ended[OutcomeKind.RESULT] + queue.ended[OutcomeKind.ERROR],
+            requeued=queue.requeued,
+            expired=queue.ended[OutcomeKind.EXPIRED],
+            cancelled=queue.ended[OutcomeKind.CANCELLED],
+            dropped=queue.dropped,
+        )
+
+    def browse(self, queue: Queue, state: Literal["ready", "delayed", "taken", "dead"], limit: int) -> list[Task]:
+        """Some tasks of a queue, the next ones first."""
+        found: Iterator[Task]
+        if state == "ready":
+            found = queue.in_line()
+        elif state == "dead":
+            found = iter(queue.dead.values())
+        else:
+            delayed = state == "delayed"
+            mine = (each for each in self._tasks.found.values() if each.queue is queue)
+            found = (each for each in mine if (each.state == DELAYED if delayed else each.state >= TAKEN))
+            if delayed:
+                found = iter(sorted(found, key=_due))
+        return list(islice(found, limit))
+
+    def purge(self, queue: Queue, state: Literal["ready", "dead"], now: float) -> int:
+        """Remove the tasks that wait, delayed ones too, or the dead letters; how many there were."""
+        if state == "dead":
+            dead = tuple(queue.dead.values())
+            for task in dead:
+                self._tasks.unbury(task)
+            return len(dead)
+        waiting = [each for each in self._tasks.found.values() if each.queue is queue and each.state < TAKEN]
+        for task in waiting:
+            self._tasks.end(task, OutcomeKind.CANCELLED, now, detail="purged")
+        return len(waiting)
+
+    def move(self, source: Queue, target: Queue, limit: int | None, now: float) -> int:
+        """Move ready tasks to another queue; how many.
+
+        Raises:
+            SpecConflict: One of the queues is durable and the other is not.
+        """
+        if source.spec.durable != target.spec.durable:
+            raise SpecConflict(target.spec.name, "durable", target.spec.durable, source.spec.durable)
+        moved = list(islice((each for each in source.in_line() if each.state == READY), limit))
+        for task in moved:
+            self._tasks.leave(task)
+            source.count -= 1
+            source.bytes -= task.size
+            task.queue = target
+            target.count += 1
+            target.bytes += task.size
+            if self._out.writes is not None and task.flags & DURABLE:
+                self._out.writes.append(Moved(task.id, target.spec.name))
+            target.add(task)
+        if source.parked:
+            self._tasks.admit(source, now)
+        return len(moved)
+
+    def redrive(self, peer: Peer, queue: Queue, numbers: Iterable[int] | None, now: float) -> list[Task]:
+        """Put dead letters back into their queue, as new tasks."""
+        found = list(queue.dead) if numbers is None else [each for each in numbers if each in queue.dead]
+        new = []
+        for number in found:
+            task = queue.dead[number]
+            payload, size = task.payload, task.body
+            self._tasks.unbury(task)
+            new.append(self._tasks.put(queue, payload, size, now, peer, None, as_before(task), task))
+        return new

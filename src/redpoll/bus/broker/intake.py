@@ -1,0 +1,366 @@
+"""What publishers do: put tasks into queues, send events to subjects, watch, and wait where there is no room."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from redpoll.bus.broker.kept import Kept
+from redpoll.bus.broker.limits import CHARGE, Limits
+from redpoll.bus.broker.outputs import ADMITTED, EVENT, OUTCOME, Outbox
+from redpoll.bus.broker.permissions import PUBLISH
+from redpoll.bus.broker.queue import PLAIN, Options, Parked, Peer, Queue, Subscription, Task
+from redpoll.bus.broker.tasks import Tasks
+from redpoll.bus.broker.timers import Timers
+from redpoll.bus.broker.topics import Topics
+from redpoll.bus.records import check_publishing
+from redpoll.errors import ConfigError, Expired, NoRoute, QueueFull, RedpollError, ResultExpired, UnknownTask
+
+__all__ = ["Intake"]
+
+_EVENT: Final[Options] = (0, 0.0, None, None, None, False, False, None)
+
+
+class Intake:
+    """Publishing, to queues and to subjects.
+
+    Args:
+        limits: The broker's.
+        out: Where effects go.
+        timers: What is to happen later.
+        tasks: The tasks.
+        bound: The queues by their topics.
+        live: The live subscriptions by their patterns.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        out: Outbox,
+        timers: Timers,
+        tasks: Tasks,
+        bound: Topics[Queue],
+        live: Topics[Subscription],
+    ) -> None:
+        self._limits = limits
+        self._out = out
+        self._timers = timers
+        self._tasks = tasks
+        self._bound = bound
+        self._live = live
+        self.kept = Kept(limits, out)
+
+    # -- to a queue
+
+    def submit(
+        self,
+        peer: Peer,
+        name: str,
+        payload: Any,
+        size: int,
+        now: float,
+        watch: Any = None,
+        options: Options = PLAIN,
+        owner: Any = None,
+    ) -> Task | int | Parked:
+        """Put a task into a queue. See `redpoll.bus.engine.Engine.publish`.
+
+        Args:
+            peer: Who.
+            name: Of the queue.
+            payload: The owner's.
+            size: Bytes of the body.
+            now: The time.
+            watch: The owner's, handed back with what the peer's watcher is to be told.
+            options: How.
+            owner: The owner's, for a publish that waits.
+
+        Returns:
+            The task; the number of an earlier one with that key, which is not watched; or what waits for room, of which an
+            effect ADMITTED tells the end.
+
+        Raises:
+            NoRoute: There is no such queue, or no consumer and one is needed.
+            QueueFull: There is no room, and the queue refuses.
+            Expired: There is no room, or it is not to be begun any more, and no time is left.
+            NotAuthorized: It may not.
+            UsageError: An option cannot be.
+        """
+        priority, delay, ttl, deadline, dedup, _, mandatory, timeout = options
+        check_publishing(priority, delay, ttl, deadline, timeout, dedup)
+        queue = self._tasks.queues.get(name)
+        if queue is None:
+            raise NoRoute(name, "declare it first")
+        if peer.rights is not None:
+            peer.rights.require(PUBLISH[queue.spec.kind], queue.title)
+        if mandatory and not queue.consumers:
+            raise NoRoute(name)
+        if (ttl is not None and ttl <= 0) or (deadline is not None and deadline <= 0):
+            raise _no_time(deadline if ttl is None else ttl, name)
+        if dedup is not None:
+            known = queue.dedup.find(dedup, now)
+            if known:
+                return known
+        if (
+            queue.parked
+            or ((queue.bytes + size + CHARGE > queue.max_bytes or queue.count >= queue.max_length) and queue.count)
+        ) and not self._make_room(queue, size + CHARGE, now):
+            arguments = (name, payload, size, watch, options)
+            # What would have expired in the queue does not wait for it any longer.
+            limit = min((each for each in (timeout, ttl, deadline) if each is not None), default=None)
+            return self._park(queue, Parked(peer, owner, arguments, self._submit_again, limit), now)
+        return self._tasks.put(queue, payload, size, now, peer, watch, options)
+
+    def _submit_again(self, parked: Parked, now: float) -> bool:
+        name, payload, size, watch, options = parked.arguments
+        _, _, _, _, dedup, _, mandatory, _ = options
+        queue = self._tasks.queues.get(name)
+        if queue is not None and queue is parked.queue and not queue.has_room(size + CHARGE):
+            return False
+        self._end(parked)
+        number = known = 0
+        error: RedpollError | None = None
+        if queue is None or (mandatory and not queue.consumers):
+            error = NoRoute(name)
+        else:
+            number = known = queue.dedup.find(dedup, now) if dedup is not None else 0
+            options = _later(options, now - parked.since)
+            if not known and 0.0 in options[2:4]:
+                error = _no_time(parked.timeout, name)
+            elif not known:
+                number = self._tasks.put(queue, payload, size, now, parked.peer, watch, options).id
+        self._tasks.tell(parked.peer, (ADMITTED, parked.peer, parked, number, error, bool(known)))
+        return True
+
+    # -- to a subject
+
+    def publish(
+        self,
+        peer: Peer,
+        subject: str,
+        payload: Any,
+        size: int,
+        now: float,
+        mandatory: bool = False,
+        last: int = 0,
+        timeout: float | None = None,
+        owner: Any = None,
+    ) -> Parked | None:
+        """Send an event to a subject: to all that want it, queues too, or to none. The arguments are those of `submit`.
+
+        Raises:
+            NoRoute: Nobody wants it, and somebody has to.
+            QueueFull: A queue that wants it has no room, and refuses.
+            Expired: A queue that wants it has no room, and no time is left.
+            NotAuthorized: It may not.
+            ConfigError: It is no subject, or an option cannot be.
+        """
+        check_publishing(0, 0.0, None, None, timeout)
+        if type(last) is not int or last < 0:
+            raise ConfigError("last", last, "must be an int, 0 or more")
+        if peer.rights is not None:
+            peer.rights.require("publish", subject)
+        live = self._live.match(subject)
+        queues = self._bound.match(subject) if self._bound.count else ()
+        if mandatory and not live and not queues:
+            raise NoRoute(subject)
+        full = self._first_full(queues, size + CHARGE, now, new=True)
+        if full is not None:
+            arguments = (subject, payload, size, last)
+            return self._park(full, Parked(peer, owner, arguments, self._publish_again, timeout), now)
+        self._send(peer, subject, payload, size, now, last, live, queues)
+        return None
+
+    def _send(
+        self,
+        peer: Peer,
+        subject: str,
+        payload: Any,
+        size: int,
+        now: float,
+        last: int,
+        live: tuple[Subscription, ...],
+        queues: tuple[Queue, ...],
+    ) -> None:
+        if last > 0:
+            self.kept.add(subject, last, payload, size)
+        if live:
+            self._out.effects.append((EVENT, live, subject, payload, False))
+        for queue in queues:
+            self._tasks.put(queue, payload, size, now, peer, None, _EVENT)
+
+    def _publish_again(self, parked: Parked, now: float) -> bool:
+        subject, payload, size, last = parked.arguments
+        queues = self._bound.match(subject)
+        error = None
+        try:
+            full = self._first_full(queues, size + CHARGE, now, new=False)
+            if full is not None:
+                if full is parked.queue:
+                    return False
+                parked.queue = full
+                full.parked.append(parked)
+                return True
+            self._send(parked.peer, subject, payload, size, now, last, self._live.match(subject), queues)
+        except RedpollError as failed:
+            error = failed
+        self._end(parked)
+        self._tasks.tell(parked.peer, (ADMITTED, parked.peer, parked, 0, error, False))
+        return True
+
+    def _first_full(self, queues: tuple[Queue, ...], size: int, now: float, *, new: bool) -> Queue | None:
+        """The first queue that has no room and lets wait; those that drop their oldest for it do so last."""
+        if len(queues) > 1:
+            queues = tuple(sorted(queues, key=lambda each: each.spec.at_limit == "drop-old"))
+        for queue in queues:
+            if ((new and queue.parked) or not queue.has_room(size)) and not self._make_room(queue, size, now):
+                return queue
+        return None
+
+    def subscribe(
+        self, peer: Peer, patterns: tuple[str, ...], owner: Any = None, *, last: bool = False
+    ) -> Subscription:
+        """Let a peer be told the events of some subjects; those that are kept come first.
+
+        Raises:
+            ConfigError: A pattern cannot be one.
+            QueueFull: There are too many subscriptions.
+            NotAuthorized: It may not.
+        """
+        if peer.rights is not None:
+            for pattern in patterns:
+                peer.rights.require_pattern(pattern)
+        if self._live.count + len(patterns) > self._limits.subscriptions:
+            raise QueueFull(None, self._limits.subscriptions, "subscriptions", queue=patterns[0])
+        subscription = Subscription(peer, patterns, owner)
+        added: list[str] = []
+        try:
+            for pattern in patterns:
+                self._live.add(pattern, subscription)
+                added.append(pattern)
+        except RedpollError:
+            for pattern in added:
+                self._live.remove(pattern, subscription)
+            raise
+        peer.subscriptions[subscription] = None
+        if last:
+            only = (subscription,)
+            for subject, payload in self.kept.matching(patterns):
+                self._out.effects.append((EVENT, only, subject, payload, True))
+        return subscription
+
+    # -- no room
+
+    def _make_room(self, queue: Queue, size: int, now: float) -> bool:
+        if queue.spec.at_limit == "drop-old":
+            if self._tasks.make_room(queue, size, now):
+                return True
+        elif queue.spec.at_limit == "wait":
+            return False
+        limit, unit = queue.full()
+        raise QueueFull(None, limit, unit, queue=queue.name)
+
+    def _park(self, queue: Queue, parked: Parked, now: float) -> Parked:
+        if len(queue.parked) >= self._limits.parked:
+            # Some that wait no more may stand there.
+            waiting = [each for each in queue.parked if not each.done]
+            queue.parked.clear()
+            queue.parked.extend(waiting)
+        if parked.timeout is not None and parked.timeout <= 0:
+            raise _no_time(parked.timeout, queue.name)
+        if len(queue.parked) >= self._limits.parked:
+            raise QueueFull(None, self._limits.parked, "waiting publishes", queue=queue.name)
+        parked.queue = queue
+        parked.since = now
+        queue.parked.append(parked)
+        if parked.timeout is not None:
+            parked.timer = self._timers.add(now + parked.timeout, parked)
+        return parked
+
+    def unpark(self, waiting: Iterable[Parked], now: float) -> None:
+        """Let publishes wait no more for room; those behind them go on."""
+        queues = []
+        for parked in waiting:
+            if not parked.done:
+                self._end(parked)
+                queues.append(parked.queue)
+        for queue in queues:
+            if queue is not None:
+                self._tasks.admit(queue, now)
+
+    def expire(self, parked: Parked, now: float) -> None:
+        """End a publish that waited for too long; those behind it go on."""
+        self._end(parked)
+        error = _no_time(parked.timeout, "" if parked.queue is None else parked.queue.name)
+        self._tasks.tell(parked.peer, (ADMITTED, parked.peer, parked, 0, error, False))
+        if parked.queue is not None:
+            self._tasks.admit(parked.queue, now)
+
+    def _end(self, parked: Parked) -> None:
+        parked.done = True
+        parked.arguments = ()
+        if parked.timer is not None:
+            self._timers.cancel(parked.timer)
+
+    # -- watching
+
+    def watch(self, peer: Peer, number: int, watch: Any, now: float) -> None:
+        """Let a peer's watcher be told how a task goes on; an outcome that is there is told at once.
+
+        Raises:
+            UnknownTask: There was none with that number.
+            ResultExpired: It ended, and its outcome is not kept.
+            QueueFull: It has too many watchers.
+        """
+        if watch is None:
+            return
+        task = self._tasks.found.get(number)
+        if task is not None:
+            if task.watch is None:
+                task.peer, task.watch = peer, watch
+                return
+            extra = task.more
+            if len(extra.watchers) >= self._limits.watchers:
+                extra.watchers = tuple(each for each in extra.watchers if not each[0].gone)
+            if len(extra.watchers) >= self._limits.watchers:
+                raise QueueFull(None, self._limits.watchers, "watchers", queue=task.queue.name)
+            extra.watchers = (*extra.watchers, (peer, watch))
+            return
+        found = self._tasks.results.find(number, now)
+        if found is None:
+            raise (ResultExpired if self._tasks.knows(number) else UnknownTask)(self._tasks.text(number))
+        self._tasks.tell(peer, (OUTCOME, peer, watch, number, found.kind, found.payload, found.detail))
+
+    def unwatch(self, peer: Peer, number: int, watch: Any) -> None:
+        """Tell a watcher nothing more."""
+        task = self._tasks.found.get(number)
+        if task is None:
+            return
+        if task.watch is watch and task.peer is peer:
+            task.watch = None
+        elif task.extra is not None:
+            task.extra.watchers = tuple(each for each in task.extra.watchers if each != (peer, watch))
+
+    def unwatch_all(self, peer: Peer) -> list[Any]:
+        """Tell the watchers of a peer nothing more; which they were."""
+        found = []
+        for task in self._tasks.found.values():
+            if task.peer is peer and task.watch is not None:
+                found.append(task.watch)
+                task.watch = None
+            if task.extra is not None and task.extra.watchers:
+                found += [watch for other, watch in task.extra.watchers if other is peer]
+                task.extra.watchers = tuple(each for each in task.extra.watchers if each[0] is not peer)
+        return found
+
+
+def _no_time(seconds: float | None, queue: str) -> Expired:
+    """The error of a publish that could not be done in time."""
+    return Expired(None, seconds, f"waiting for room in queue {queue!r}")
+
+
+def _later(options: Options, seconds: float) -> Options:
+    """The options of what has waited for so long: its times count from when it was to be put into the queue."""
+    priority, delay, ttl, deadline, dedup, keep, mandatory, timeout = options
+    ttl, deadline = (None if each is None else max(0.0, each - seconds) for each in (ttl, deadline))
+    return priority, max(0.0, delay - seconds), ttl, deadline, dedup, keep, mandatory, timeout

@@ -1,0 +1,136 @@
+"""Who is at the broker: they come, go with or without goodbye, and return."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redpoll.bus.broker.limits import Limits
+from redpoll.bus.broker.outputs import Outbox
+from redpoll.bus.broker.permissions import Permissions
+from redpoll.bus.broker.queue import Peer, Queue, Subscription
+from redpoll.bus.broker.tasks import Tasks
+from redpoll.bus.broker.timers import Timers
+from redpoll.bus.broker.topics import Topics
+from redpoll.bus.broker.work import Work
+
+__all__ = ["Peers"]
+
+_LOSE, _FORGET = 0, 1
+
+
+class Peers:
+    """The peers by name.
+
+    A peer that goes without goodbye is absent: its subscriptions end, its consumers take nothing more, what it holds stays
+    with it for the grace, what its watchers are to be told waits for a bounded time. When it returns, under its name, it
+    consumes anew, says what it holds by `Work.reclaim`, and then `settle`s.
+
+    Args:
+        limits: How long.
+        out: Where effects go.
+        timers: What is to happen later.
+        tasks: The tasks.
+        work: What workers do.
+        topics: The live subscriptions by their patterns.
+    """
+
+    def __init__(
+        self, limits: Limits, out: Outbox, timers: Timers, tasks: Tasks, work: Work, topics: Topics[Subscription]
+    ) -> None:
+        self._limits = limits
+        self._out = out
+        self._timers = timers
+        self._tasks = tasks
+        self._work = work
+        self._topics = topics
+        self.found: dict[str, Peer] = {}
+
+    def join(self, name: str, now: float, owner: Any = None, rights: Permissions | None = None) -> Peer:
+        """Let a peer come, or return; one that is there under that name is replaced.
+
+        What its watchers were to be told meanwhile is among the effects.
+        """
+        peer = self.found.get(name)
+        if peer is None:
+            peer = self.found[name] = Peer(name, owner, rights)
+            return peer
+        if peer.present:
+            self._detach(peer, now)
+        peer.owner = owner
+        peer.rights = rights
+        for timer in peer.timers:
+            self._timers.cancel(timer)
+        peer.present = True
+        peer.open = peer.solo is None
+        self._out.effects.extend(peer.backlog)
+        peer.backlog.clear()
+        return peer
+
+    def absent(self, name: str) -> Peer:
+        """A peer that was there before a restart, and is expected back."""
+        peer = self.found[name] = Peer(name, None, None, present=False, open=False)
+        return peer
+
+    def settle(self, peer: Peer, now: float) -> None:
+        """Take back what a peer that returned did not reclaim: it never reached it."""
+        for consumer in tuple(peer.consumers.values()):
+            if consumer.closed:
+                self._work.drop(consumer, now)
+
+    def leave(self, peer: Peer, now: float, *, goodbye: bool) -> None:
+        """Let a peer go.
+
+        Args:
+            peer: Who.
+            now: The time.
+            goodbye: Whether it does not return: what it holds goes back at once, without blame.
+        """
+        if peer.gone:
+            return
+        self._detach(peer, now)
+        peer.present = peer.open = False
+        if goodbye:
+            self._lose(peer, now, "", fence=True)
+            self._forget(peer)
+        else:
+            self.expect(peer, now, self._limits.grace, blame=True)
+
+    def expect(self, peer: Peer, now: float, seconds: float, *, blame: bool) -> None:
+        """Wait so long for a peer that is absent."""
+        peer.blame = blame
+        peer.timers = [
+            self._timers.add(now + seconds, peer, _LOSE),
+            self._timers.add(now + max(seconds, self._limits.inbox_time), peer, _FORGET),
+        ]
+
+    def act(self, peer: Peer, what: int, now: float) -> None:
+        """Do what was to be done after a peer was absent for long."""
+        if what == _LOSE:
+            self._lose(peer, now, f"worker {peer.name} was lost" if peer.blame else "", fence=False)
+        else:
+            self._forget(peer)
+
+    def close(self, subscription: Subscription) -> None:
+        """End a live subscription."""
+        if subscription in subscription.peer.subscriptions:
+            del subscription.peer.subscriptions[subscription]
+            for pattern in subscription.patterns:
+                self._topics.remove(pattern, subscription)
+
+    def _detach(self, peer: Peer, now: float) -> None:
+        for subscription in tuple(peer.subscriptions):
+            self.close(subscription)
+        for consumer in tuple(peer.consumers.values()):
+            self._work.close(consumer, now)
+
+    def _lose(self, peer: Peer, now: float, blame: str, *, fence: bool) -> None:
+        for consumer in tuple(peer.consumers.values()):
+            self._work.drop(consumer, now, blame=blame, fence=fence)
+        if peer.solo is not None:
+            Queue.set_free(peer)
+
+    def _forget(self, peer: Peer) -> None:
+        peer.gone = True
+        peer.backlog.clear()
+        if self.found.get(peer.name) is peer:
+            del self.found[peer.name]

@@ -1,0 +1,536 @@
+"""A queue: which task is next, and which consumer is given it.
+
+Tasks that are ready stand in one FIFO per priority. Those with a history are apart, and rare: tasks that some consumers
+excluded, by the set of these; and tasks that lost two workers, each of which is to have a worker for itself.
+
+A task that ends in the middle of a FIFO keeps its entry there, which is skipped, and sorted out once such entries are the
+majority.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import InitVar, dataclass, field
+from heapq import heappop, heappush, heapreplace
+from typing import Any, Final, TypeAlias
+
+from redpoll.bus.broker.dedup import Dedup
+from redpoll.bus.broker.limits import CHARGE, Limits
+from redpoll.bus.broker.outputs import DELIVER, Accepted, Effect, Outbox, Taken
+from redpoll.bus.broker.permissions import Permissions
+from redpoll.bus.broker.timers import Entry
+from redpoll.bus.envelope import OutcomeKind
+from redpoll.bus.records import QueueSpec
+
+__all__ = [
+    "ACCEPTED",
+    "ASIDE",
+    "CANCEL",
+    "DEAD",
+    "DEADLINE",
+    "DELAYED",
+    "DURABLE",
+    "GONE",
+    "KEEP",
+    "PLAIN",
+    "POISON",
+    "READY",
+    "TAKEN",
+    "Consumer",
+    "Extra",
+    "Options",
+    "Parked",
+    "Peer",
+    "Queue",
+    "Subscription",
+    "Task",
+]
+
+#: Where a task is. GONE is nowhere: it has its outcome, or never was in the queue; a worker may hold it still.
+READY, DELAYED, ASIDE, TAKEN, ACCEPTED, DEAD, GONE = range(7)
+
+#: Flags of a task: its outcome is stored; its time to expire is a deadline; its worker was asked to stop; it is stored.
+KEEP, DEADLINE, CANCEL, DURABLE = 1, 2, 4, 8
+
+POISON: Final = 2
+"""A task that so many workers died with has the next one for itself."""
+
+
+Options: TypeAlias = tuple[int, float, float | None, float | None, str | None, bool, bool, float | None]
+"""How a task is put into a queue: priority, delay, ttl, deadline, dedup, keep, mandatory, timeout, as
+`redpoll.bus.engine.Engine.publish` has them."""
+
+PLAIN: Final[Options] = (0, 0.0, None, None, None, True, False, None)
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Peer:
+    """Somebody at the broker: a bus in this process, or a client."""
+
+    name: str
+    """Its name; who returns under it is the same."""
+    owner: Any
+    """The owner's own."""
+    rights: Permissions | None
+    """What it may do; None is everything."""
+    present: bool = True
+    """Whether it is there. An absent one keeps what it holds for a while."""
+    gone: bool = False
+    """Whether it is not expected back."""
+    open: bool = True
+    """Whether tasks may be handed to it: it is there, and not kept for a poison task."""
+    solo: Queue | None = None
+    """The queue whose poison task it has, or is kept for."""
+    held: int = 0
+    """Tasks in its hands."""
+    consumers: dict[int, Consumer] = field(default_factory=dict)
+    """Its consumers by number."""
+    subscriptions: dict[Subscription, None] = field(default_factory=dict)
+    """Its live subscriptions."""
+    backlog: deque[Effect] = field(default_factory=deque)
+    """What its watchers are to be told when it is back."""
+    timers: list[Entry] = field(default_factory=list)
+    """Those that end its absence."""
+    blame: bool = True
+    """Whether what it holds counts as lost with it, should it not return."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Consumer:
+    """Somebody who takes tasks from one queue."""
+
+    number: int
+    """Unique in the broker, and below all tokens."""
+    peer: Peer
+    """Whose it is."""
+    queue: Queue
+    """The queue."""
+    credit: int
+    """Hand-outs that it takes now."""
+    owner: Any
+    """The owner's own."""
+    auto: bool = True
+    """Whether a task that ends gives a credit back."""
+    exclusive: bool = False
+    """Whether nobody else may consume."""
+    accepts: bool = False
+    """Whether each task is accepted as it is handed out."""
+    begun: set[int] | None = None
+    """Tokens of those that it began, where it says so; None counts all that it holds as begun."""
+    closed: bool = False
+    """Whether it takes no more; what it holds stays."""
+    waiting: bool = False
+    """Whether it stands in line."""
+    served: int = 0
+    """The token that it was given last; its number before: who never was served is first, and of these who came first."""
+    held: dict[int, Task] = field(default_factory=dict)
+    """Its tasks by token."""
+
+    def __post_init__(self) -> None:
+        """Stand behind those who came before."""
+        self.served = self.number
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Subscription:
+    """A live subscription."""
+
+    peer: Peer
+    """Whose it is."""
+    patterns: tuple[str, ...]
+    """What it wants."""
+    owner: Any
+    """The owner's own."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Extra:
+    """What few tasks have."""
+
+    priority: int = 0
+    """Its level."""
+    ripens: Entry | None = None
+    """The timer that makes it ready, while delayed."""
+    attempts: int = 0
+    """Attempts that failed: workers that died, and others that count."""
+    lost: int = 0
+    """Workers that died with it."""
+    blamed: int = 0
+    """The hand-out that was counted last."""
+    history: tuple[str, ...] = ()
+    """What became of it, in words."""
+    excluded: frozenset[int] = frozenset()
+    """Numbers of the consumers that excluded it."""
+    rounds: int = 0
+    """How often all of them had."""
+    watchers: tuple[tuple[Peer, Any], ...] = ()
+    """More watchers, each with its peer."""
+    origin: int = 0
+    """Number of the dead letter that it was."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Task:
+    """A message in a queue. A million of them are normal: what few have is in `extra`."""
+
+    id: int
+    """The serial, times 2**64, and 64 random bits."""
+    queue: Queue
+    """Where it is."""
+    payload: Any
+    """The owner's; None once it is gone."""
+    size: int
+    """Bytes that it counts."""
+    flags: int
+    """KEEP, DEADLINE, CANCEL, DURABLE."""
+    peer: Peer
+    """Who submitted it."""
+    watch: Any
+    """That peer's watcher, or None."""
+    state: int = READY
+    """READY to GONE."""
+    consumer: Consumer | None = None
+    """Who has it, or had it last."""
+    token: int = 0
+    """The hand-out; kept when the worker was lost, for it may return; 0 before, and when it was given back."""
+    timer: Entry | None = None
+    """The timer by which it expires, or expired, or None."""
+    extra: Extra | None = None
+    """What few have, or None."""
+
+    @property
+    def expires(self) -> float | None:
+        """When it expires."""
+        return None if self.timer is None else float(self.timer[0])
+
+    @property
+    def body(self) -> int:
+        """Bytes of its body."""
+        return self.size - CHARGE
+
+    @property
+    def attempts(self) -> int:
+        """Attempts that failed."""
+        return 0 if self.extra is None else self.extra.attempts
+
+    @property
+    def more(self) -> Extra:
+        """Its extra, made where it has none."""
+        if self.extra is None:
+            self.extra = Extra()
+        return self.extra
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Parked:
+    """A publish that waits for room."""
+
+    peer: Peer
+    """Whose it is."""
+    owner: Any
+    """The owner's own."""
+    arguments: tuple[Any, ...]
+    """Those of the call that is to be made again."""
+    retry: Callable[[Parked, float], bool]
+    """Makes it again, given this and the time; says whether this waits no longer in the queue where it stands."""
+    timeout: float | None
+    """How long it waits, or None."""
+    timer: Entry | None = None
+    """The timer that ends that."""
+    queue: Queue | None = None
+    """Where it stands."""
+    done: bool = False
+    """Whether it waits no more."""
+    since: float = 0.0
+    """When it began to wait."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class Queue:
+    """The tasks of one queue, and who takes them."""
+
+    spec: QueueSpec
+    """What it is to be like."""
+    limits: InitVar[Limits]
+    _out: Outbox
+    _tokens: Iterator[int]
+    max_bytes: int = 0
+    """As in the spec, like what follows."""
+    max_length: float = math.inf
+    ttl: float | None = None
+    name: str = ""
+    title: str = ""
+    """The name without the prefix of a pattern."""
+    flags: int = 0
+    """Those that its tasks begin with."""
+    dedup: Dedup = field(init=False)
+    """Keys of its tasks."""
+    ready: int = 0
+    """Tasks in state READY; those that follow likewise."""
+    delayed: int = 0
+    aside: int = 0
+    taken: int = 0
+    count: int = 0
+    """Tasks in any of these."""
+    bytes: int = 0
+    """What they count."""
+    excluded: dict[frozenset[int], dict[Task, None]] = field(default_factory=dict)
+    """Tasks that some consumers excluded, by the numbers of these."""
+    poison: dict[Task, None] = field(default_factory=dict)
+    """Tasks that are to have a worker for themselves."""
+    reserved: Peer | None = None
+    """The peer that is kept for a poison task, until it holds nothing."""
+    dead: dict[int, Task] = field(default_factory=dict)
+    """Dead letters, the oldest first."""
+    dead_bytes: int = 0
+    parked: deque[Parked] = field(default_factory=deque)
+    """Publishes that wait for room."""
+    consumers: dict[int, Consumer] = field(default_factory=dict)
+    """Those that take from it, by number."""
+    waiting: list[tuple[int, Consumer]] = field(default_factory=list)
+    """Consumers with credit, by when they were served; some that lost theirs, which are skipped."""
+    paused: bool = False
+    """Whether nothing is handed out."""
+    used: float = 0.0
+    """When it was declared, or a consumer came or went."""
+    timer: Entry | None = None
+    """The timer of the next look at `used`, where the queue expires."""
+    submitted: int = 0
+    delivered: int = 0
+    requeued: int = 0
+    dropped: int = 0
+    ended: list[int] = field(default_factory=lambda: [0] * len(OutcomeKind))
+    """Tasks that ended, by the kind of their outcome."""
+    _levels: tuple[deque[Task], ...] = ()
+    _from_above: tuple[deque[Task], ...] = ()
+
+    def __post_init__(self, limits: Limits) -> None:
+        """Make what depends on the spec."""
+        self.change(self.spec)
+        self.name = self.spec.name
+        prefix, _, title = self.name.partition(":")
+        # Users choose the names of tasks' queues as a whole.
+        self.title = self.name if self.spec.kind == "task" else title or prefix
+        self.flags = DURABLE if self.spec.durable else 0
+        self.dedup = Dedup(limits.dedup_time, limits.dedup_keys)
+        self._levels = tuple(deque() for _ in range(self.spec.priorities))
+        self._from_above = self._levels[::-1]
+
+    # -- room
+
+    def change(self, spec: QueueSpec) -> None:
+        """Be like another spec, of the same name, kind and durability."""
+        self.spec = spec
+        self.max_bytes = spec.max_bytes
+        self.ttl = spec.ttl
+        self.max_length = math.inf if spec.max_length is None else spec.max_length
+
+    def has_room(self, size: int) -> bool:
+        """Whether one more task fits; the first one always does."""
+        return (self.bytes + size <= self.max_bytes and self.count < self.max_length) or not self.count
+
+    def full(self) -> tuple[float, str]:
+        """The limit that was reached, and its unit."""
+        return (self.max_length, "tasks") if self.count >= self.max_length else (self.max_bytes, "bytes")
+
+    # -- tasks come and go
+
+    def add(self, task: Task, *, front: bool = False) -> None:
+        """Make a task ready that is nowhere, and hand out what can be."""
+        level = self._levels[0]
+        extra = task.extra
+        if extra is not None:
+            if self.consumers.keys() <= extra.excluded:
+                extra.excluded = frozenset()
+            if extra.lost >= POISON or extra.excluded:
+                self._put_aside(task, extra)
+                return
+            level = self._level(task)
+        elif not self.ready and len(self.waiting) == 1 and not self.paused:
+            # One consumer stands in line and nothing before this: the way of most tasks.
+            consumer = self.waiting[0][1]
+            if consumer.credit > 0 and consumer.peer.open and not consumer.closed:
+                self._give(task, consumer)
+                return
+        if front:
+            level.appendleft(task)
+        else:
+            level.append(task)
+        task.state = READY
+        self.ready += 1
+        if self.waiting:
+            self.dispatch()
+
+    def _put_aside(self, task: Task, extra: Extra) -> None:
+        task.state = ASIDE
+        self.aside += 1
+        if extra.lost >= POISON:
+            self.poison[task] = None
+        else:
+            self.excluded.setdefault(extra.excluded, {})[task] = None
+        self.dispatch()
+
+    def _leave_aside(self, task: Task) -> None:
+        self.aside -= 1
+        if task in self.poison:
+            del self.poison[task]
+        else:
+            key = task.more.excluded
+            del self.excluded[key][task]
+            if not self.excluded[key]:
+                del self.excluded[key]
+
+    def _level(self, task: Task) -> deque[Task]:
+        return self._levels[0 if task.extra is None else min(task.extra.priority, len(self._levels) - 1)]
+
+    def remove(self, task: Task, *, ends: bool) -> None:
+        """Take a task out of READY, ASIDE or DELAYED.
+
+        Args:
+            task: Its state is the caller's to change.
+            ends: Whether it is gone for good. Its entry in a FIFO is skipped then; otherwise it has to be searched for.
+        """
+        if task.state == READY:
+            self.ready -= 1
+            level = self._level(task)
+            if not ends:
+                level.remove(task)
+            elif len(level) > 64 and len(level) > 2 * self.ready:
+                task.state = GONE
+                alive = [each for each in level if each.state == READY]
+                level.clear()
+                level.extend(alive)
+        elif task.state == ASIDE:
+            self._leave_aside(task)
+            self._release()
+        elif task.state == DELAYED:
+            self.delayed -= 1
+
+    def oldest(self) -> Task | None:
+        """The next of the ready tasks of the lowest priority that has one."""
+        for level in self._levels:
+            while level:
+                if level[0].state == READY:
+                    return level[0]
+                level.popleft()
+        return None
+
+    def in_line(self) -> Iterator[Task]:
+        """The ready tasks in the order in which they will be handed out, those with a history first."""
+        for tasks in (self.poison, *self.excluded.values()):
+            yield from tasks
+        for level in self._from_above:
+            yield from (task for task in level if task.state == READY)
+
+    # -- handing out
+
+    def offer(self, consumer: Consumer) -> None:
+        """Let a consumer stand in line if it has credit, and hand out what can be."""
+        if consumer.credit > 0 and not consumer.waiting and consumer.peer.open and not consumer.closed:
+            heappush(self.waiting, (consumer.served, consumer))
+            consumer.waiting = True
+        if self.ready or self.aside:
+            self.dispatch()
+
+    def dispatch(self) -> None:
+        """Hand out what is ready to those in line, the least recently served first."""
+        if self.paused:
+            return
+        if self.aside:
+            self._dispatch_aside()
+        waiting = self.waiting
+        while self.ready and waiting:
+            served, consumer = waiting[0]
+            if consumer.credit <= 0 or not consumer.peer.open or consumer.closed:
+                heappop(waiting)
+                consumer.waiting = False
+            elif served != consumer.served:
+                heapreplace(waiting, (consumer.served, consumer))
+            else:
+                task = next(filter(None, self._from_above)).popleft()
+                if task.state == READY:
+                    self.ready -= 1
+                    self._give(task, consumer)
+
+    def _give(self, task: Task, consumer: Consumer) -> None:
+        token = next(self._tokens)
+        task.state = ACCEPTED if consumer.accepts else TAKEN
+        task.consumer = consumer
+        task.token = token
+        self.taken += 1
+        self.delivered += 1
+        consumer.held[token] = task
+        consumer.credit -= 1
+        consumer.served = token
+        peer = consumer.peer
+        peer.held += 1
+        out = self._out
+        out.effects.append((DELIVER, peer, consumer, token, task, task.payload))
+        if out.writes is not None and task.flags & DURABLE:
+            out.writes.append(Taken(task.id, token, peer.name))
+            if consumer.accepts:
+                out.writes.append(Accepted(task.id))
+        if out.observed:
+            out.note("delivered", self.name, task.id, peer.name)
+
+    def _in_line(self) -> list[Consumer]:
+        """The consumers that can be given something now, the least recently served first."""
+        able = {each for _, each in self.waiting if each.credit > 0 and each.peer.open and not each.closed}
+        return sorted(able, key=lambda each: each.served)
+
+    def _dispatch_aside(self) -> None:
+        for key in tuple(self.excluded):
+            for consumer in self._in_line():
+                while key in self.excluded and consumer.number not in key and consumer.credit > 0:
+                    task = next(iter(self.excluded[key]))
+                    self._leave_aside(task)
+                    self._give(task, consumer)
+        for task in tuple(self.poison):
+            if task not in self.poison:
+                continue
+            able = [each for each in self._in_line() if each.number not in task.more.excluded]
+            idle = next((each for each in able if not each.peer.held), None)
+            if idle is not None:
+                self._leave_aside(task)
+                self._give(task, idle)
+                self._set_apart(idle.peer)
+                self._release()
+            elif able and self.reserved is None:
+                # One peer at a time: its free slots stay empty until it holds nothing.
+                self.reserved = min(able, key=lambda each: each.peer.held).peer
+                self._set_apart(self.reserved)
+
+    def _set_apart(self, peer: Peer) -> None:
+        peer.solo = self
+        peer.open = False
+
+    def _release(self) -> None:
+        """Keep nobody for poison tasks when none waits any more."""
+        if self.reserved is not None and not self.poison:
+            self.set_free(self.reserved)
+
+    @staticmethod
+    def set_free(peer: Peer) -> None:
+        """Let a peer take tasks again that was kept for a poison task; that queue is first."""
+        first = peer.solo
+        peer.solo = None
+        peer.open = peer.present
+        if first is not None:
+            if first.reserved is peer:
+                first.reserved = None
+            if not peer.open:
+                first.dispatch()
+        for consumer in sorted(peer.consumers.values(), key=lambda each: each.queue is not first):
+            consumer.queue.offer(consumer)
+
+    def left_over(self) -> list[Task]:
+        """Take out the tasks that every consumer has excluded; where there is no consumer, those that any has."""
+        everyone = self.consumers.keys()
+        found = [task for key, tasks in self.excluded.items() if everyone <= key for task in tasks]
+        found += [task for task in self.poison if task.more.excluded and everyone <= task.more.excluded]
+        for task in found:
+            self._leave_aside(task)
+        self._release()
+        return found

@@ -1,0 +1,176 @@
+"""Which queues there are: declared, changed, deleted, or gone because nobody used them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final
+
+from redpoll.bus.broker.limits import Limits
+from redpoll.bus.broker.outputs import STOPPED, Declared, Deleted, Outbox
+from redpoll.bus.broker.permissions import CONSUME, PUBLISH
+from redpoll.bus.broker.queue import Peer, Queue
+from redpoll.bus.broker.tasks import Tasks
+from redpoll.bus.broker.timers import Timers
+from redpoll.bus.broker.topics import Topics
+from redpoll.bus.broker.work import Work
+from redpoll.bus.envelope import OutcomeKind
+from redpoll.bus.records import QueueSpec
+from redpoll.errors import NoRoute, NotAuthorized, QueueFull, SpecConflict
+
+__all__ = ["Queues"]
+
+_CHANGEABLE: Final = ("max_length", "max_bytes", "at_limit", "expires", "ttl", "max_attempts", "dead_letter", "topics")
+
+
+class Queues:
+    """The queues of a broker.
+
+    Args:
+        limits: The broker's.
+        out: Where effects and writes go.
+        timers: What is to happen later.
+        tasks: The tasks, which know the queues by name.
+        work: What workers do.
+        topics: The queues by their topics.
+        tokens: Counts hand-outs.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        out: Outbox,
+        timers: Timers,
+        tasks: Tasks,
+        work: Work,
+        topics: Topics[Queue],
+        tokens: Iterator[int],
+    ) -> None:
+        self._limits = limits
+        self._out = out
+        self._timers = timers
+        self._tasks = tasks
+        self._work = work
+        self._topics = topics
+        self._tokens = tokens
+        self.found = tasks.queues
+
+    def get(self, name: str) -> Queue:
+        """The queue of that name.
+
+        Raises:
+            NoRoute: There is none.
+        """
+        found = self.found.get(name)
+        if found is None:
+            raise NoRoute(name, "declare it first")
+        return found
+
+    def declare(self, peer: Peer, spec: QueueSpec, now: float, *, update: bool = False) -> Queue:
+        """Make sure that a queue is there. See `redpoll.bus.engine.Engine.declare`."""
+        queue = self.found.get(spec.name)
+        if peer.rights is not None:
+            self._check(peer, spec, queue)
+        if queue is None:
+            return self._make(spec, now)
+        if spec != queue.spec:
+            changed = spec if not update else replace(spec, **{name: getattr(queue.spec, name) for name in _CHANGEABLE})
+            field = queue.spec.difference(changed)
+            if field is not None:
+                hint = "declare(update=True) changes it" if field in _CHANGEABLE else "this setting never changes"
+                raise SpecConflict(spec.name, field, getattr(queue.spec, field), getattr(spec, field), hint)
+            self._bind(queue, queue.spec.topics, spec.topics)
+            expires = queue.spec.expires
+            queue.change(spec)
+            if spec.expires != expires:
+                self._look(queue, now, spec.expires)
+            if self._out.writes is not None and spec.durable:
+                self._out.writes.append(Declared(spec, queue.paused))
+            if queue.parked:
+                self._tasks.admit(queue, now)
+        queue.used = now
+        return queue
+
+    def _check(self, peer: Peer, spec: QueueSpec, queue: Queue | None) -> None:
+        rights = peer.rights
+        if rights is None:
+            return
+        kind, title = spec.kind, spec.name.rpartition(":")[2]
+        if not any(rights.allow(word, title) for word in (PUBLISH[kind], CONSUME[kind], "administer")):
+            raise NotAuthorized(f"{rights.name!r} may not use {spec.name!r}")
+        if queue is not None and spec != queue.spec:
+            rights.require("administer", title)
+        if spec.dead_letter is not None:
+            rights.require("submit", spec.dead_letter.rpartition(":")[2])
+        for pattern in spec.topics:
+            rights.require_pattern(pattern)
+
+    def _make(self, spec: QueueSpec, now: float) -> Queue:
+        if len(self.found) >= self._limits.queues:
+            raise QueueFull(None, self._limits.queues, "queues", queue=spec.name)
+        queue = Queue(spec, self._limits, self._out, self._tokens)
+        # It may be refused.
+        self._bind(queue, (), spec.topics)
+        self.found[spec.name] = queue
+        if self._out.writes is not None and spec.durable:
+            self._out.writes.append(Declared(spec, False))
+        self._out.note("declared", spec.name)
+        queue.used = now
+        self._look(queue, now, spec.expires)
+        return queue
+
+    def _bind(self, queue: Queue, old: tuple[str, ...], new: tuple[str, ...]) -> None:
+        if self._topics.count - len(old) + len(new) > self._limits.subscriptions:
+            raise QueueFull(None, self._limits.subscriptions, "topics", queue=queue.name)
+        for pattern in new:
+            self._topics.add(pattern, queue)
+        for pattern in old:
+            self._topics.remove(pattern, queue)
+
+    def delete(self, queue: Queue, now: float, reason: str = "its queue was deleted") -> None:
+        """Delete a queue: its tasks end as cancelled, its consumers and its dead letters go."""
+        self._bind(queue, queue.spec.topics, ())
+        del self.found[queue.name]
+        self._look(queue, now, None)
+        for parked in tuple(queue.parked):
+            # Made again, it finds that the queue is gone.
+            if not parked.done:
+                parked.retry(parked, now)
+        queue.parked.clear()
+        for task in [each for each in self._tasks.found.values() if each.queue is queue] if queue.count else ():
+            self._tasks.revoke(task, OutcomeKind.CANCELLED, now, reason)
+        for task in tuple(queue.dead.values()):
+            self._tasks.unbury(task)
+        for consumer in tuple(queue.consumers.values()):
+            self._work.close(consumer, now)
+            if consumer.peer.present:
+                self._out.effects.append((STOPPED, consumer.peer, consumer, reason))
+        if self._out.writes is not None and queue.spec.durable:
+            self._out.writes.append(Deleted(queue.name))
+        self._out.note("deleted", queue.name)
+
+    def pause(self, queue: Queue, paused: bool) -> None:
+        """Hand nothing out, or do so again."""
+        queue.paused = paused
+        if self._out.writes is not None and queue.spec.durable:
+            self._out.writes.append(Declared(queue.spec, paused))
+        queue.dispatch()
+
+    # -- unused queues
+
+    def _look(self, queue: Queue, now: float, seconds: float | None) -> None:
+        """Look in so many seconds whether somebody used a queue, and not when it was to be looked at before."""
+        if queue.timer is not None:
+            self._timers.cancel(queue.timer)
+        queue.timer = None if seconds is None else self._timers.add(now + seconds, queue)
+
+    def expire(self, queue: Queue, now: float) -> None:
+        """Delete a queue that nobody used for its time, or look again later."""
+        seconds = queue.spec.expires or 0.0
+        # Tasks wait for a consumer. Events only come as long as the queue is there: it goes with them.
+        in_use = queue.consumers or (queue.count and queue.spec.kind != "events")
+        unused = 0.0 if in_use else now - queue.used
+        if unused >= seconds:
+            self.delete(queue, now, "its queue was not used")
+        else:
+            self._look(queue, now, seconds - unused)

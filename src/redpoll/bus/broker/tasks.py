@@ -1,0 +1,419 @@
+"""The tasks of a broker: each is in exactly one place from `put` until `end`, which gives it its one outcome.
+
+Here is how a task comes in, waits, goes back and ends. Handing out is in `Queue`; what workers and operators change
+besides (accepted, asked to stop, reclaimed, moved) is in `Work` and `Admin`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import count
+from typing import Any, Final
+
+from redpoll.bus.broker.limits import CHARGE, Limits
+from redpoll.bus.broker.outputs import (
+    CANCELLED,
+    OUTCOME,
+    PROGRESS,
+    Back,
+    Buried,
+    Dead,
+    Effect,
+    Ended,
+    Keyed,
+    Outbox,
+    Put,
+)
+from redpoll.bus.broker.queue import (
+    ACCEPTED,
+    CANCEL,
+    DEAD,
+    DEADLINE,
+    DELAYED,
+    DURABLE,
+    GONE,
+    KEEP,
+    PLAIN,
+    TAKEN,
+    Options,
+    Parked,
+    Peer,
+    Queue,
+    Task,
+)
+from redpoll.bus.broker.results import Results
+from redpoll.bus.broker.timers import Timers
+from redpoll.bus.envelope import OutcomeKind
+from redpoll.bus.records import task_id
+
+__all__ = ["DUE", "EXPIRES", "Tasks", "as_before"]
+
+#: Stamps of a task's timers.
+DUE, EXPIRES = 0, 1
+
+_DIGITS: Final = 64
+_SIZES: Final = 4_096
+_EXPIRED: Final = OutcomeKind.EXPIRED
+
+
+def as_before(task: Task) -> Options:
+    """How a task is put into a queue again, as another one."""
+    priority = 0 if task.extra is None else task.extra.priority
+    return priority, 0.0, None, None, None, bool(task.flags & KEEP), False, None
+
+
+class Tasks:
+    """The tasks that have no outcome yet, by number, and the outcomes that are kept.
+
+    Args:
+        limits: The broker's.
+        out: Where effects and writes go.
+        timers: What is to happen later.
+        store: Name of the store, for ids.
+        bits: Gives 64 random bits for each id.
+        serial: The last serial that was used.
+
+    Attributes:
+        found: The tasks.
+        results: The outcomes.
+        queues: The queues by name; `Queues` keeps it.
+        last: The last number that was used.
+    """
+
+    def __init__(
+        self, limits: Limits, out: Outbox, timers: Timers, store: str, bits: Iterator[int], serial: int
+    ) -> None:
+        self.store = store
+        self._limits = limits
+        self._out = out
+        self._timers = timers
+        self._bits = bits
+        self._numbers = count((serial + 1) << _DIGITS, 1 << _DIGITS)
+        self._sizes: dict[int, int] = {}
+        self.found: dict[int, Task] = {}
+        self.results = Results(limits, out)
+        self.queues: dict[str, Queue] = {}
+        self.last = serial << _DIGITS
+
+    def text(self, number: int) -> str:
+        """The id of a task as text."""
+        return task_id(self.store, number)
+
+    def knows(self, number: int) -> bool:
+        """Whether a number may be that of a task that there was once."""
+        return 0 < number >> _DIGITS <= self.last >> _DIGITS
+
+    # -- in
+
+    def put(
+        self,
+        queue: Queue,
+        payload: Any,
+        size: int,
+        now: float,
+        peer: Peer,
+        watch: Any = None,
+        options: Options = PLAIN,
+        origin: Task | None = None,
+    ) -> Task:
+        """Put a new task into a queue, whatever that holds."""
+        priority, delay, ttl, deadline, dedup, keep, _, _ = options
+        size = self._sizes.get(size) or self._new_size(size)
+        self.last = number = next(self._numbers) + next(self._bits)
+        task = Task(number, queue, payload, size, queue.flags | KEEP if keep else queue.flags, peer, watch)
+        self.found[number] = task
+        queue.count += 1
+        queue.bytes += size
+        queue.submitted += 1
+        if priority > 0 and queue.spec.priorities > 1:
+            task.more.priority = priority
+        if origin is not None:
+            task.more.origin = origin.id
+            task.more.history = origin.more.history
+        if deadline is not None:
+            task.flags |= DEADLINE
+            task.timer = self._timers.add(now + deadline, task, EXPIRES)
+        elif ttl is not None or queue.ttl is not None:
+            task.timer = self._timers.add(now + (ttl if ttl is not None else queue.ttl or 0.0), task, EXPIRES)
+        if dedup is not None:
+            queue.dedup.add(dedup, number, now)
+        out = self._out
+        if out.writes is not None and task.flags & DURABLE:
+            out.writes.append(self._written(task, now + delay if delay > 0 else None))
+            if dedup is not None:
+                out.writes.append(Keyed(queue.name, dedup, number, now))
+        if out.observed:
+            out.note("submitted", queue.name, number)
+        if delay > 0:
+            self.delay(task, now + delay)
+        else:
+            queue.add(task)
+        return task
+
+    def _new_size(self, size: int) -> int:
+        """What a body of a size counts. Bodies have few sizes: there is one int for each, not for each task."""
+        if len(self._sizes) >= _SIZES:
+            self._sizes.clear()
+        self._sizes[size] = size + CHARGE
+        return size + CHARGE
+
+    def _written(self, task: Task, due: float | None) -> Put:
+        extra = task.more if task.extra is not None else None
+        return Put(
+            task.id,
+            task.queue.name,
+            task.payload,
+            task.body,
+            task.flags,
+            extra.priority if extra else 0,
+            due,
+            task.expires,
+            extra.attempts if extra else 0,
+            extra.history if extra else (),
+            extra.origin if extra else 0,
+            extra.lost if extra else 0,
+        )
+
+    def delay(self, task: Task, due: float) -> None:
+        """Let a task that is nowhere be ready later."""
+        task.state = DELAYED
+        task.queue.delayed += 1
+        task.more.ripens = self._timers.add(due, task, DUE)
+
+    def restore(self, task: Task, expires: float | None) -> None:
+        """Count a task that was there before a restart; it is nowhere yet."""
+        queue = task.queue
+        self.found[task.id] = task
+        queue.count += 1
+        queue.bytes += task.size
+        if expires is not None:
+            task.timer = self._timers.add(expires, task, EXPIRES)
+
+    def leave(self, task: Task, *, ends: bool = False) -> None:
+        """Take a task out of where it waits in its queue."""
+        task.queue.remove(task, ends=ends)
+        if task.state == DELAYED and task.extra is not None and task.extra.ripens is not None:
+            self._timers.cancel(task.extra.ripens)
+
+    # -- out
+
+    def end(
+        self,
+        task: Task,
+        kind: OutcomeKind,
+        now: float,
+        payload: Any = None,
+        size: int = 0,
+        detail: str = "",
+    ) -> None:
+        """Give a task its outcome: it leaves its queue, and who watches is told.
+
+        Whoever holds it is not told here; its token is refused from now on.
+        """
+        queue = task.queue
+        state = task.state
+        if TAKEN <= state <= ACCEPTED:
+            queue.taken -= 1
+        else:
+            self.leave(task, ends=True)
+        task.state = GONE
+        del self.found[task.id]
+        queue.count -= 1
+        queue.bytes -= task.size
+        if task.timer is not None:
+            self._timers.cancel(task.timer)
+        flags = task.flags
+        extra = task.extra
+        attempts, history = (0, ()) if extra is None else (extra.attempts, extra.history)
+        if flags & KEEP:
+            self.results.add(task.id, queue.name, kind, payload, size, detail, task.token, now, attempts, history)
+        out = self._out
+        if out.writes is not None and flags & DURABLE:
+            keep = bool(flags & KEEP)
+            out.writes.append(Ended(task.id, keep, kind, payload, size, detail, task.token, now, attempts, history))
+        if task.watch is not None:
+            if task.peer.present:
+                out.effects.append((OUTCOME, task.peer, task.watch, task.id, kind, payload, detail))
+            else:
+                self.tell(task.peer, (OUTCOME, task.peer, task.watch, task.id, kind, payload, detail))
+            task.watch = None
+        if extra is not None:
+            for peer, watch in extra.watchers:
+                self.tell(peer, (OUTCOME, peer, watch, task.id, kind, payload, detail))
+        task.payload = None
+        queue.ended[kind] += 1
+        if out.observed:
+            out.note(kind.name.lower() if kind > 1 else "done", queue.name, task.id, detail)
+        if queue.parked:
+            self.admit(queue, now)
+
+    def revoke(self, task: Task, kind: OutcomeKind, now: float, reason: str) -> None:
+        """Give a task its outcome, wherever it is, and tell its worker, if it has one, that its work is not wanted."""
+        consumer = task.consumer if task.state in (TAKEN, ACCEPTED) else None
+        self.end(task, kind, now, detail=reason)
+        if consumer is not None and consumer.peer.present:
+            self._out.effects.append((CANCELLED, consumer.peer, consumer, task.token, reason))
+
+    def progress(self, task: Task, payload: Any) -> bool:
+        """Tell the watchers of a task something; whether there are any."""
+        found = False
+        if task.watch is not None:
+            self.tell(task.peer, (PROGRESS, task.peer, task.watch, task.id, payload))
+            found = not task.peer.gone
+        if task.extra is not None:
+            for peer, watch in task.extra.watchers:
+                self.tell(peer, (PROGRESS, peer, watch, task.id, payload))
+                found = found or not peer.gone
+        return found
+
+    def tell(self, peer: Peer, effect: Effect) -> None:
+        """Let a peer's watcher be told something, now or when the peer is back."""
+        if peer.present:
+            self._out.effects.append(effect)
+        elif not peer.gone:
+            backlog = peer.backlog
+            if len(backlog) >= self._limits.inbox_events:
+                if effect[0] == PROGRESS:
+                    return
+                backlog.popleft()
+            backlog.append(effect)
+
+    # -- back
+
+    def back(
+        self, task: Task, now: float, delay: float = 0.0, *, blame: bool = False, reason: str = "", front: bool = True
+    ) -> None:
+        """Put a task back that was handed out; or end it, where it is not to be handed out again.
+
+        Args:
+            task: In state TAKEN or ACCEPTED, and in nobody's hands any more.
+            now: The time.
+            delay: Seconds until it is ready.
+            blame: Whether it is an attempt that failed.
+            reason: For its history.
+            front: Whether it is the next one then.
+        """
+        queue = task.queue
+        if task.flags & CANCEL:
+            self.end(task, OutcomeKind.CANCELLED, now, detail="cancelled while it was worked on")
+            return
+        if task.state == ACCEPTED:
+            self.end(task, OutcomeKind.LOST, now, detail=reason)
+            return
+        if task.timer is not None and task.timer[0] <= now:
+            self.end(task, _EXPIRED, now, detail="its time ended before it was done")
+            return
+        if blame or reason:
+            extra = task.more
+            extra.attempts += blame
+            extra.history = (*extra.history, reason)[-self._limits.history :]
+            limit = queue.spec.max_attempts
+            if blame and limit is not None and extra.attempts >= limit:
+                self.bury(task, now, f"{extra.attempts} attempts failed, the last one: {reason}")
+                return
+        queue.taken -= 1
+        queue.requeued += 1
+        out = self._out
+        if out.writes is not None and task.flags & DURABLE:
+            due = now + delay if delay > 0 else None
+            out.writes.append(self.went_back(task, due))
+        if out.observed:
+            out.note("requeued", queue.name, task.id, reason)
+        if delay > 0:
+            self.delay(task, now + delay)
+        else:
+            queue.add(task, front=front)
+
+    @staticmethod
+    def went_back(task: Task, due: float | None) -> Back:
+        """What a store is to know of a task that is in its queue again."""
+        extra = task.extra
+        if extra is None:
+            return Back(task.id, due, 0, ())
+        return Back(task.id, due, extra.attempts, extra.history, extra.lost)
+
+    def bury(self, task: Task, now: float, reason: str) -> None:
+        """End a task as a dead letter, and keep it beside its queue or in the queue for such."""
+        queue = task.queue
+        payload = task.payload
+        history = task.more.history = (*task.more.history, reason)[-self._limits.history :]
+        self.end(task, OutcomeKind.DEAD, now, detail=reason)
+        other = self.queues.get(queue.spec.dead_letter or "")
+        if other is not None and other is not queue and self._takes(other, task.size, now):
+            self.put(other, payload, task.body, now, task.peer, None, as_before(task), task)
+            return
+        task.state = DEAD
+        task.payload = payload
+        task.consumer = None
+        queue.dead[task.id] = task
+        queue.dead_bytes += task.size
+        if self._out.writes is not None and task.flags & DURABLE:
+            more = task.more
+            self._out.writes.append(
+                Dead(
+                    task.id,
+                    queue.name,
+                    payload,
+                    task.body,
+                    history,
+                    task.flags,
+                    more.priority,
+                    more.attempts,
+                    more.origin,
+                )
+            )
+        spec = queue.spec
+        while len(queue.dead) > 1 and (
+            queue.dead_bytes > spec.max_bytes or (spec.max_length is not None and len(queue.dead) > spec.max_length)
+        ):
+            self.unbury(next(iter(queue.dead.values())))
+            queue.dropped += 1
+
+    def _takes(self, queue: Queue, size: int, now: float) -> bool:
+        """Whether a queue takes a dead letter: where it has room, or drops its oldest tasks for it."""
+        if queue.spec.at_limit == "drop-old":
+            return self.make_room(queue, size, now)
+        return queue.has_room(size)
+
+    def unbury(self, task: Task) -> None:
+        """Remove a dead letter."""
+        queue = task.queue
+        del queue.dead[task.id]
+        queue.dead_bytes -= task.size
+        task.state = GONE
+        task.payload = None
+        if self._out.writes is not None and task.flags & DURABLE:
+            self._out.writes.append(Buried(task.id))
+
+    # -- time, and room
+
+    def expire(self, task: Task, now: float) -> None:
+        """Do what is to be done when the time of a task has ended."""
+        if task.state in (TAKEN, ACCEPTED) and not task.flags & DEADLINE:
+            return
+        self.revoke(task, _EXPIRED, now, "its deadline passed" if task.flags & DEADLINE else "it was not begun in time")
+
+    def ripen(self, task: Task) -> None:
+        """Make a delayed task ready."""
+        task.queue.delayed -= 1
+        task.queue.add(task)
+
+    def admit(self, queue: Queue, now: float) -> None:
+        """Let the publishes in that wait for room, as far as there is."""
+        while queue.parked:
+            parked: Parked = queue.parked[0]
+            if not parked.done and not parked.retry(parked, now):
+                return
+            # It may have been admitted in the middle of being admitted.
+            if queue.parked and queue.parked[0] is parked:
+                queue.parked.popleft()
+
+    def make_room(self, queue: Queue, size: int, now: float) -> bool:
+        """Drop the oldest ready tasks until one more fits; whether it does."""
+        while not queue.has_room(size):
+            oldest = queue.oldest()
+            if oldest is None:
+                return False
+            queue.dropped += 1
+            self.end(oldest, OutcomeKind.DEAD, now, detail="dropped for a newer one: the queue is full")
+        return True

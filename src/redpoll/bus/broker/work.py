@@ -1,0 +1,399 @@
+"""What workers do: take tasks, and end them or give them back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import count
+from typing import Any, Final, Literal
+
+from redpoll.bus.broker.outputs import CANCELLED, TOLD, Accepted, Asked, Changed, Outbox, Taken
+from redpoll.bus.broker.permissions import CONSUME, PUBLISH
+from redpoll.bus.broker.queue import (
+    ACCEPTED,
+    ASIDE,
+    CANCEL,
+    DELAYED,
+    DURABLE,
+    GONE,
+    READY,
+    TAKEN,
+    Consumer,
+    Peer,
+    Queue,
+    Task,
+)
+from redpoll.bus.broker.results import Result
+from redpoll.bus.broker.tasks import Tasks
+from redpoll.bus.envelope import OutcomeKind
+from redpoll.bus.records import Publication, check_publishing
+from redpoll.errors import NoRoute, SpecConflict
+
+__all__ = ["Work"]
+
+_LONGEST: Final = 60.0
+_RESULT: Final = OutcomeKind.RESULT
+
+
+class Work:
+    """Consumers, and what they do with their tasks.
+
+    A token that is not held any more changes nothing: the method returns False.
+
+    Args:
+        tasks: The tasks of the broker.
+        out: Where effects and writes go.
+    """
+
+    def __init__(self, tasks: Tasks, out: Outbox) -> None:
+        self._tasks = tasks
+        self._out = out
+        # Below all tokens: who was never served is first.
+        self._numbers = count(-(2**62))
+
+    # -- consumers
+
+    def consume(
+        self,
+        peer: Peer,
+        name: str,
+        now: float,
+        credit: int = 1,
+        owner: Any = None,
+        *,
+        auto: bool = True,
+        exclusive: bool = False,
+        accepts: bool = False,
+        tells_begin: bool = False,
+    ) -> Consumer:
+        """Let a peer take tasks from a queue.
+
+        Args:
+            peer: Who.
+            name: Of the queue.
+            now: The time.
+            credit: How many it takes now.
+            owner: The owner's own.
+            auto: Whether a task that ends gives its credit back.
+            exclusive: Whether nobody else may.
+            accepts: Whether each task is accepted as it is handed out.
+            tells_begin: Whether what it did not `begin` is not blamed when it is lost.
+
+        Raises:
+            NoRoute: There is no such queue.
+            SpecConflict: Somebody else has it, or has it exclusively.
+            NotAuthorized: It may not.
+        """
+        queue = self._tasks.queues.get(name)
+        if queue is None:
+            raise NoRoute(name)
+        if peer.rights is not None:
+            peer.rights.require(CONSUME[queue.spec.kind], queue.title)
+        if queue.consumers and (exclusive or next(iter(queue.consumers.values())).exclusive):
+            raise SpecConflict(name, "exclusive", not exclusive, exclusive, "another consumer is there")
+        begun: set[int] | None = set() if tells_begin else None
+        consumer = Consumer(next(self._numbers), peer, queue, credit, owner, auto, exclusive, accepts, begun)
+        queue.consumers[consumer.number] = peer.consumers[consumer.number] = consumer
+        queue.used = now
+        self._out.note("consumer", name, 0, peer.name)
+        queue.offer(consumer)
+        return consumer
+
+    def absent(self, peer: Peer, queue: Queue) -> Consumer:
+        """What holds the tasks of a worker that was there before a restart."""
+        consumer = Consumer(next(self._numbers), peer, queue, 0, None, auto=False, closed=True)
+        peer.consumers[consumer.number] = consumer
+        return consumer
+
+    def add_credit(self, consumer: Consumer, credit: int) -> None:
+        """Let a consumer take more, or less where it is negative."""
+        consumer.credit += credit
+        consumer.queue.offer(consumer)
+
+    def close(self, consumer: Consumer, now: float) -> None:
+        """Let a consumer take nothing more; what it holds stays with it."""
+        if consumer.closed:
+            return
+        consumer.closed = True
+        consumer.auto = False
+        queue = consumer.queue
+        del queue.consumers[consumer.number]
+        queue.used = now
+        self._out.note("consumer gone", queue.name, 0, consumer.peer.name)
+        peer = consumer.peer
+        if not consumer.held:
+            peer.consumers.pop(consumer.number, None)
+        if peer.solo is queue and queue.reserved is peer and not _consumes(peer, queue):
+            Queue.set_free(peer)
+        # What all but this one had excluded is excluded by all.
+        for task in queue.left_over() if queue.aside else ():
+            self._wait(task, now)
+
+    # -- the end of a task
+
+    def settle(
+        self,
+        consumer: Consumer,
+        token: int,
+        now: float,
+        kind: OutcomeKind = _RESULT,
+        payload: Any = None,
+        size: int = 0,
+        detail: str = "",
+        then: Sequence[tuple[Publication, int]] = (),
+    ) -> bool:
+        """Record the outcome of a task.
+
+        Args:
+            consumer: Who has it.
+            token: The hand-out.
+            now: The time.
+            kind: How it ended.
+            payload: Its result or error.
+            size: Bytes of that.
+            detail: Why, in words.
+            then: Successors, each with the size of its body; their envelope is the payload.
+
+        Raises:
+            NoRoute: There is no such queue for a successor; nothing was done.
+            NotAuthorized: A successor may not go there; nothing was done.
+        """
+        for publication, _ in then:
+            self._check_successor(consumer.peer, publication)
+        task = consumer.held.pop(token, None)
+        if task is None:
+            return False
+        ended = task.state != GONE
+        if ended:
+            self._tasks.end(task, kind, now, payload, size, detail)
+            for each, its_size in then:
+                options = (each.priority, each.delay, each.ttl, each.deadline, each.dedup, each.keep, False, None)
+                queue = self._tasks.queues[each.queue]
+                if each.dedup is None or not queue.dedup.find(each.dedup, now):
+                    self._tasks.put(queue, each.envelope, its_size, now, consumer.peer, None, options)
+        if consumer.auto and consumer.waiting and consumer.begun is None and not consumer.queue.aside:
+            # It stands in line still: nothing waits for this credit.
+            consumer.peer.held -= 1
+            consumer.credit += 1
+            if not consumer.peer.held:
+                self._idle(consumer.peer)
+        else:
+            self._freed(consumer, token)
+        return ended
+
+    def _check_successor(self, peer: Peer, publication: Publication) -> None:
+        queue = self._tasks.queues.get(publication.queue)
+        if queue is None:
+            raise NoRoute(publication.queue)
+        if peer.rights is not None:
+            peer.rights.require(PUBLISH[queue.spec.kind], queue.title)
+
+    def accept(self, consumer: Consumer, token: int) -> bool:
+        """Let nobody else begin a task from now on."""
+        task = consumer.held.get(token)
+        if task is None or task.state == GONE or task.flags & CANCEL:
+            return False
+        if task.state == TAKEN:
+            task.state = ACCEPTED
+            if self._out.writes is not None and task.flags & DURABLE:
+                self._out.writes.append(Accepted(task.id))
+        return True
+
+    def begin(self, consumer: Consumer, token: int) -> None:
+        """Note that a task was begun, of a consumer that says so."""
+        if consumer.begun is not None and token in consumer.held:
+            consumer.begun.add(token)
+
+    def progress(self, consumer: Consumer, token: int, payload: Any) -> bool:
+        """Tell the watchers something; whether there are any."""
+        task = consumer.held.get(token)
+        return task is not None and task.state != GONE and self._tasks.progress(task, payload)
+
+    def reject(
+        self,
+        consumer: Consumer,
+        token: int,
+        now: float,
+        *,
+        requeue: bool = True,
+        delay: float = 0.0,
+        blame: bool = False,
+        exclude: bool = False,
+        reason: str = "",
+        payload: Any = None,
+    ) -> bool:
+        """Give a task back, or up. See `redpoll.bus.engine.Delivery.reject`; a payload takes the place of the task's.
+
+        Raises:
+            ConfigError: The delay cannot be; nothing was done.
+        """
+        check_publishing(0, delay)
+        task = consumer.held.pop(token, None)
+        if task is None:
+            return False
+        live = task.state != GONE
+        if live:
+            # Given back: this hand-out can claim nothing any more, and what was accepted was not begun.
+            task.token = 0
+            task.state = TAKEN
+            if payload is not None:
+                task.payload = payload
+                if self._out.writes is not None and task.flags & DURABLE:
+                    self._out.writes.append(Changed(task.id, payload))
+            if not requeue and not task.flags & CANCEL:
+                self._tasks.bury(task, now, reason or "given up by its worker")
+            elif exclude:
+                self._exclude(task, consumer, now, delay, blame, reason)
+            else:
+                self._tasks.back(task, now, delay, blame=blame, reason=reason, front=not blame)
+        self._freed(consumer, token)
+        return live
+
+    def _exclude(self, task: Task, consumer: Consumer, now: float, delay: float, blame: bool, reason: str) -> None:
+        extra = task.more
+        extra.excluded |= {consumer.number}
+        if task.queue.consumers.keys() <= extra.excluded:
+            delay = max(delay, self._pause(task))
+        self._tasks.back(task, now, delay, blame=blame, reason=reason)
+
+    def _pause(self, task: Task) -> float:
+        """Begin another round: how long a task waits that everybody excluded."""
+        extra = task.more
+        extra.excluded = frozenset()
+        extra.rounds += 1
+        return float(min(_LONGEST, 2.0 ** min(extra.rounds - 1, 6)))
+
+    def _wait(self, task: Task, now: float) -> None:
+        """Let a task wait that was taken out of its queue because everybody excluded it."""
+        self._tasks.delay(task, now + self._pause(task))
+
+    def _freed(self, consumer: Consumer, token: int) -> None:
+        """Give back the credit of a hand-out that is over."""
+        if consumer.begun is not None:
+            consumer.begun.discard(token)
+        peer = consumer.peer
+        peer.held -= 1
+        if consumer.auto:
+            consumer.credit += 1
+        elif consumer.closed and not consumer.held:
+            peer.consumers.pop(consumer.number, None)
+        consumer.queue.offer(consumer)
+        if not peer.held:
+            self._idle(peer)
+
+    def _idle(self, peer: Peer) -> None:
+        """Look whether somebody waits for a peer that holds nothing."""
+        if peer.solo is not None:
+            Queue.set_free(peer)
+        for consumer in tuple(peer.consumers.values()):
+            if consumer.queue.poison:
+                consumer.queue.dispatch()
+
+    # -- workers that go
+
+    def drop(self, consumer: Consumer, now: float, *, blame: str = "", fence: bool = True) -> None:
+        """Take all tasks from a consumer that is gone.
+
+        Args:
+            consumer: It is closed.
+            now: The time.
+            blame: Why what it had begun counts as an attempt that failed; "" does not blame it.
+            fence: Whether its tokens count no more. If not, each does until somebody else is given the task.
+        """
+        # The youngest first, each to the front: they stand there in their old order then.
+        for token, task in reversed(tuple(consumer.held.items())):
+            del consumer.held[token]
+            consumer.peer.held -= 1
+            if task.state != GONE:
+                if fence:
+                    task.token = 0
+                reason = blame if consumer.begun is None or token in consumer.begun else ""
+                if reason:
+                    task.more.blamed = token
+                    task.more.lost += 1
+                self._tasks.back(task, now, blame=bool(reason), reason=reason)
+        consumer.peer.consumers.pop(consumer.number, None)
+        if not consumer.peer.held:
+            self._idle(consumer.peer)
+
+    def reclaim(self, consumer: Consumer, number: int, token: int, now: float) -> Literal["held", "done", "lost"]:
+        """Let a worker that returned say what it holds; its consumer is a new one.
+
+        Args:
+            consumer: Its consumer.
+            number: The task's.
+            token: The hand-out.
+            now: The time.
+
+        Returns:
+            Whether it has the task again; its outcome was recorded; or it is not its own.
+        """
+        task = self._tasks.found.get(number)
+        if task is None:
+            result = self._tasks.results.find(number, now)
+            return "done" if result is not None and result.token == token else "lost"
+        if task.token != token or task.queue is not consumer.queue:
+            return "lost"
+        if task.state in {TAKEN, ACCEPTED}:
+            holder = task.consumer
+            if holder is None or (holder.peer is not consumer.peer and holder.peer.present):
+                return "lost"
+            del holder.held[token]
+            holder.peer.held -= 1
+            if not holder.held:
+                holder.peer.consumers.pop(holder.number, None)
+            if not holder.peer.held:
+                self._idle(holder.peer)
+        else:
+            self._tasks.leave(task)
+            if task.extra is not None and task.extra.blamed == token:
+                # It was not lost after all.
+                task.extra.blamed = 0
+                task.extra.attempts -= 1
+                task.extra.lost -= 1
+            task.state = TAKEN
+            task.queue.taken += 1
+            if self._out.writes is not None and task.flags & DURABLE:
+                self._out.writes += (self._tasks.went_back(task, None), Taken(task.id, token, consumer.peer.name))
+        task.consumer = consumer
+        consumer.held[token] = task
+        consumer.peer.held += 1
+        consumer.credit -= 1
+        if consumer.begun is not None:
+            consumer.begun.add(token)
+        return "held"
+
+    # -- publishers, to workers
+
+    def cancel(self, number: int, now: float) -> Literal["withdrawn", "asked", "too late"] | None:
+        """Cancel a task; None if there never was one."""
+        task = self._tasks.found.get(number)
+        if task is None:
+            return "too late" if self._tasks.results.find(number, now) or self._tasks.knows(number) else None
+        if task.state in {READY, ASIDE, DELAYED}:
+            self._tasks.end(task, OutcomeKind.CANCELLED, now, detail="cancelled before it was begun")
+            return "withdrawn"
+        if not task.flags & CANCEL:
+            task.flags |= CANCEL
+            if self._out.writes is not None and task.flags & DURABLE:
+                self._out.writes.append(Asked(number))
+            consumer = task.consumer
+            if consumer is not None and consumer.peer.present:
+                self._out.effects.append((CANCELLED, consumer.peer, consumer, task.token, "cancelled"))
+        return "asked"
+
+    def tell(self, number: int, payload: Any) -> bool:
+        """Say something to whoever works on a task."""
+        task = self._tasks.found.get(number)
+        if task is None or task.state not in {TAKEN, ACCEPTED} or task.consumer is None:
+            return False
+        if task.consumer.peer.present:
+            self._out.effects.append((TOLD, task.consumer.peer, task.consumer, task.token, payload))
+        return task.consumer.peer.present
+
+    def find(self, number: int, now: float) -> Task | Result | None:
+        """A task that has no outcome yet, or one that is kept."""
+        return self._tasks.found.get(number) or self._tasks.results.find(number, now)
+
+
+def _consumes(peer: Peer, queue: Queue) -> bool:
+    return any(each.queue is queue and not each.closed for each in peer.consumers.values())

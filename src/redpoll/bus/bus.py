@@ -1,0 +1,265 @@
+"""The bus of a program: one engine, and the patterns on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from types import EllipsisType
+from typing import Any, Final, Literal, Self
+
+from redpoll.bus.broadcast import Broadcasts
+from redpoll.bus.engine import Engine
+from redpoll.bus.envelope import Payloads
+from redpoll.bus.failures import AllowedExceptions
+from redpoll.bus.notifications.notifications import Notifications
+from redpoll.bus.notifications.notifier import Notifier
+from redpoll.bus.notifications.records import NotificationOptions
+from redpoll.bus.records import Capabilities, QueueInfo, QueueSpec, TaskInfo
+from redpoll.bus.rpc.rpc import Rpc, RpcOptions
+from redpoll.bus.state import EngineState, Status
+from redpoll.bus.tasks import Tasks
+from redpoll.bus.urls import EngineURL, find_engine
+from redpoll.checks import flag, seconds
+from redpoll.errors import BadPayload, ConfigError, EncodeError, RedpollError, ResultTooLarge, UsageError
+from redpoll.serializers.base import Serializer
+
+__all__ = ["Bus", "Queues", "connect"]
+
+#: What the library raises where a result cannot be sent or a payload not be read.
+_OWN: Final = (BadPayload, EncodeError, ResultTooLarge)
+
+
+class Queues:
+    """The queues of a bus, to look at and to repair: ``bus.queues``.
+
+    Args:
+        engine: Where they are.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
+
+    async def declare(self, spec: QueueSpec | str, *, update: bool = False) -> None:
+        """Make sure that a queue is there. See `Engine.declare`; a name stands for the defaults."""
+        await self._engine.declare(QueueSpec(spec) if isinstance(spec, str) else spec, update=update)
+
+    async def delete(self, queue: str, *, if_unused: bool = False) -> None:
+        """Delete a queue with all that is in it. See `Engine.delete`."""
+        await self._engine.delete(queue, if_unused=if_unused)
+
+    async def names(self) -> list[str]:
+        """The names of all queues."""
+        return await self._engine.queues()
+
+    async def inspect(self, queue: str) -> QueueInfo:
+        """What is in a queue. See `Engine.inspect`."""
+        return await self._engine.inspect(queue)
+
+    async def browse(
+        self, queue: str, state: Literal["ready", "delayed", "taken", "dead"] = "ready", limit: int = 100
+    ) -> list[TaskInfo]:
+        """Look at tasks. See `Engine.browse`."""
+        return await self._engine.browse(queue, state, limit)
+
+    async def purge(self, queue: str, state: Literal["ready", "dead"] = "ready") -> int:
+        """Remove the tasks that wait, or the dead letters. See `Engine.purge`."""
+        return await self._engine.purge(queue, state)
+
+    async def move(self, source: str, target: str, limit: int | None = None) -> int:
+        """Move ready tasks to another queue. See `Engine.move`."""
+        return await self._engine.move(source, target, limit)
+
+    async def pause(self, queue: str) -> None:
+        """Hand nothing out."""
+        await self._engine.pause(queue)
+
+    async def resume(self, queue: str) -> None:
+        """Hand out again."""
+        await self._engine.pause(queue, False)
+
+    async def redrive(self, queue: str, tasks: Iterable[str] | None = None) -> list[str]:
+        """Put dead letters back into their queue. See `Engine.redrive`."""
+        return await self._engine.redrive(queue, tasks)
+
+
+class Bus:
+    """Tasks, calls, broadcasts and notifications on one engine. Made by `connect`.
+
+    It lives on the event loop that runs where it is entered, and is used there.
+
+    Args:
+        engine: Where everything is.
+        payloads: How payloads are written and read.
+        exceptions: Which exceptions of tasks are raised as themselves.
+        rpc: The options of calls.
+        notifications: The options of notifications.
+        others: The engine of notifications, where that is another one.
+
+    Attributes:
+        engine: For patterns, and for what is not covered by them.
+        payloads: For patterns.
+        queues: To look at queues and to repair them.
+        rpc: To call and to serve.
+        broadcast: To send broadcasts and to receive them.
+        tasks: Work that is done once.
+        notifications: To listen to notifications; and `notifier`, to send them.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        payloads: Payloads,
+        *,
+        exceptions: Iterable[type[Exception] | str] = (),
+        rpc: RpcOptions | None = None,
+        notifications: NotificationOptions | None = None,
+        others: Engine | None = None,
+    ) -> None:
+        self.engine = engine
+        self._engines = (engine,) if others is None else (engine, others)
+        self.payloads = payloads
+        self.queues = Queues(engine)
+        self.rpc = Rpc(engine, payloads, RpcOptions() if rpc is None else rpc)
+        self.broadcast = Broadcasts(engine, payloads)
+        self.tasks = Tasks(engine, payloads, AllowedExceptions((*_OWN, *exceptions), builtins=False))
+        options = NotificationOptions() if notifications is None else notifications
+        self.notifications = Notifications(self._engines[-1], payloads, options)
+        self._entered = False
+        self._closed: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Bus {self.engine!r}>"
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine can do."""
+        return self.engine.capabilities
+
+    @property
+    def state(self) -> EngineState:
+        """How the engine is."""
+        return self.engine.status.state
+
+    @property
+    def status(self) -> Status:
+        """How the engine is and why; it can be watched and awaited."""
+        return self.engine.status
+
+    async def healthy(self) -> bool:
+        """Whether everything that was asked for is in place, and the engine answers."""
+        try:
+            for engine in self._engines:
+                if engine.status.state is not EngineState.READY:
+                    return False
+                await engine.queues()
+        except RedpollError:
+            return False
+        return all(each.in_place for each in (self.tasks, self.rpc, self.broadcast, self.notifications))
+
+    def notifier(
+        self, publisher: str, *, topics: Sequence[str] | None = None, retry: int | EllipsisType | None = ...
+    ) -> Notifier:
+        """What sends notifications in the name of a publisher. See `Notifications.notifier`."""
+        return self.notifications.notifier(publisher, topics=topics, retry=retry)
+
+    async def close(self, drain: float | None = 0.0) -> None:
+        """Stop: take nothing more, wait for what is being worked on, give the rest back, disconnect.
+
+        Args:
+            drain: Seconds to wait for what is being worked on; None is no limit.
+
+        A second call waits for the first. Cancelled, it closes without waiting for what is being worked on.
+        """
+        if self._closed is not None:
+            await asyncio.shield(self._closed)
+            return
+        self._closed = asyncio.get_running_loop().create_future()
+        problem: BaseException | None = None
+        try:
+            # Patterns first: what they end they say on the engine.
+            for pattern in (self.rpc, self.broadcast, self.notifications):
+                try:
+                    await pattern.close(drain)
+                except asyncio.CancelledError as error:
+                    drain, problem = 0.0, error
+                except BaseException as error:  # noqa: BLE001  # the others are closed all the same
+                    problem = problem or error
+            await asyncio.gather(*(engine.close(drain) for engine in self._engines))
+            if problem is not None:
+                raise problem
+        finally:
+            self._closed.set_result(None)
+
+    async def __aenter__(self) -> Self:
+        """Connect, on the running loop.
+
+        Raises:
+            DialFailed: Nobody was there in time.
+            UsageError: It was entered before.
+        """
+        if self._entered:
+            raise UsageError("this bus was entered before", "connect again for another one")
+        self._entered = True
+        for engine in self._engines:
+            try:
+                await engine.__aenter__()
+            except BaseException:
+                await self.engine.close()
+                raise
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Close, without waiting for what is being worked on."""
+        await self.close()
+
+
+def connect(
+    url: str,
+    *,
+    wait: bool | None = None,
+    connect_timeout: float | None = None,
+    serializer: str | Serializer[Any] = "msgpack",
+    also: Iterable[str | Serializer[Any]] = (),
+    exceptions: Iterable[type[Exception] | str] = (),
+    rpc: RpcOptions | None = None,
+    notifications: str | NotificationOptions | None = None,
+    **options: Any,
+) -> Bus:
+    """Make a bus; nothing is connected before it is entered.
+
+    ``async with redpoll.connect("memory://") as bus: ...``
+
+    Args:
+        url: Which engine, and where: ``memory://`` is one of this process that nobody else has, ``memory://name`` one that
+            all of that name in this process share. Other packages add engines by the entry point group
+            ``redpoll.engines``.
+        wait: Whether entering the bus succeeds though nobody is there: it connects in the background then, and goes on
+            trying (`EngineState.CONNECTING`). Engines take False for None.
+        connect_timeout: Seconds after which entering fails with `DialFailed`. Engines take 5 for None.
+        serializer: What writes payloads.
+        also: What reads payloads too, beside msgpack, json, raw and buffer.
+        exceptions: Classes that are raised here as themselves when a task's handler raised them, and names of modules for
+            all of theirs that are imported already; all others are a `RemoteError`.
+        rpc: The options of calls.
+        notifications: The options of notifications; or the URL of another engine for them, which the options name too.
+        **options: The engine's own; they can stand in the URL as well, and those given here count. They are for the engine of
+            notifications too, if that is of the same scheme.
+
+    Raises:
+        ConfigError: There is no such engine, serializer or option, or a value cannot be.
+    """
+    where = EngineURL.parse(url)
+    payloads = Payloads(serializer, also)
+    for name, value, check in (("wait", wait, flag), ("connect_timeout", connect_timeout, seconds)):
+        if value is not None:
+            problem = check(value)
+            if problem is not None:
+                raise ConfigError(name, value, problem)
+            options[name] = value
+    apart = NotificationOptions(url=notifications) if isinstance(notifications, str) else notifications
+    others = None
+    if apart is not None and apart.url is not None:
+        place = EngineURL.parse(apart.url)
+        others = find_engine(place.scheme)(place, options if place.scheme == where.scheme else {})
+    engine = find_engine(where.scheme)(where, options)
+    return Bus(engine, payloads, exceptions=exceptions, rpc=rpc, notifications=apart, others=others)

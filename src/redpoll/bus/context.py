@@ -1,0 +1,88 @@
+"""What a handler works on, and the headers that travel along with all that it sends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any, Final
+
+from redpoll.bus.engine import Delivery
+
+__all__ = ["CURRENT", "Context", "current_context", "inherit", "use_headers"]
+
+_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class Context:
+    """What is being worked on.
+
+    Args:
+        headers: The headers that came with it; what is sent meanwhile carries them too. None is none.
+        delivery: The call or task, for patterns; None for what is not to be answered, and outside of a handler.
+    """
+
+    __slots__ = ("_headers", "delivery")
+
+    def __init__(self, headers: Mapping[str, Any] | None = None, delivery: Delivery | None = None) -> None:
+        self._headers = headers
+        self.delivery = delivery
+
+    @property
+    def headers(self) -> Mapping[str, Any]:
+        """The headers that came with it."""
+        return self._headers or _NONE
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until its deadline, below 0 when it has passed; None if it has none."""
+        return None if self.delivery is None else self.delivery.left
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether the work is not wanted any more; for handlers in threads, which cannot be stopped."""
+        return self.delivery is not None and (self.delivery.cancelled or self.delivery.lost)
+
+
+_OUTSIDE: Final = Context()
+
+CURRENT: Final[ContextVar[Context]] = ContextVar("redpoll.bus", default=_OUTSIDE)
+"""The context of the handler that runs; for patterns, which set it."""
+
+
+def current_context() -> Context:
+    """The headers, deadline and state of what the running handler works on; empty outside of one.
+
+    Handlers in threads have it as well.
+    """
+    return CURRENT.get()
+
+
+@contextmanager
+def use_headers(**headers: Any) -> Iterator[None]:
+    """Add headers to the calls, casts and tasks that are sent within a block.
+
+    ``with use_headers(user="ada"): await calculator.add(a=1, b=2)``. They reach the handler (`current_context`), and travel
+    along with what that sends. Notifications carry those alone that `NotificationOptions.headers` names, broadcasts those
+    alone that they are given: anybody may listen. Values are what MessagePack carries.
+    """
+    context = CURRENT.get()
+    token = CURRENT.set(Context({**context.headers, **headers}, context.delivery))
+    try:
+        yield
+    finally:
+        CURRENT.reset(token)
+
+
+def inherit(headers: Mapping[str, Any] | None, timeout: float | None) -> tuple[Mapping[str, Any] | None, float | None]:
+    """The headers of what is sent, with those of the running handler; and its time, within that handler's deadline."""
+    context = CURRENT.get()
+    if context is _OUTSIDE:
+        return headers, timeout
+    if context.headers:
+        headers = {**context.headers, **headers} if headers else context.headers
+    left = context.left
+    if left is not None and (timeout is None or left < timeout):
+        timeout = max(0.0, left)
+    return headers, timeout

@@ -1,0 +1,1 @@
+"""The engines that come with redpoll, each imported when a URL names it."""

@@ -1,0 +1,593 @@
+"""The engine ``memory://``.
+
+``memory://`` is private to its bus. ``memory://name`` is shared by all of that name in the process, on any thread and loop;
+what is in it is lost when the last of them is closed. A forked child has none of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
+from typing import Any, Final, Literal, Self
+
+from redpoll.bus.awaitables import Done, Failed
+from redpoll.bus.broker import Limits
+from redpoll.bus.broker.outputs import DELIVER, Effect
+from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DELAYED, TAKEN, Parked, Task
+from redpoll.bus.engine import Clock, DeliverySink, EventSink, Observer, Watcher
+from redpoll.bus.engines.memory.handles import MemoryConsumer, MemoryDelivery, MemorySubscription, check_credit
+from redpoll.bus.engines.memory.room import Member, call, enter, leave
+from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
+from redpoll.bus.records import (
+    Capabilities,
+    QueueInfo,
+    QueueSpec,
+    Receipt,
+    TaskInfo,
+    TaskState,
+    check_publishing,
+    task_id,
+)
+from redpoll.bus.state import EngineState, Status
+from redpoll.bus.urls import EngineURL
+from redpoll.errors import (
+    BatchError,
+    Closed,
+    ConfigError,
+    PayloadTooLarge,
+    QueueEmpty,
+    RedpollError,
+    ResultExpired,
+    UnknownTask,
+    UsageError,
+)
+
+__all__ = ["LIMITS", "MAX_BODY", "MemoryEngine", "open_engine"]
+
+MAX_BODY: Final = 16 * 2**20
+"""The largest body, in bytes, unless told otherwise: the same as a hub's, so that what fits here fits there."""
+
+LIMITS: Final = Limits(results_bytes=16 * 2**20)
+"""The limits of a broker in memory, unless told otherwise."""
+
+
+class MemoryEngine(Member):
+    """See `redpoll.bus.engine.Engine`.
+
+    Args:
+        name: What other engines of this process share it by; "" is private.
+        clock: Its time, for tests; None is that of the loop.
+        limits: Of the broker; all that share it give the same.
+        max_body: The largest body, in bytes.
+
+    Raises:
+        ConfigError: A value cannot be.
+    """
+
+    def __init__(
+        self, name: str = "", *, clock: Clock | None = None, limits: Limits = LIMITS, max_body: int = MAX_BODY
+    ) -> None:
+        super().__init__(max_body)
+        if type(max_body) is not int or max_body < 1:
+            raise ConfigError("max_body", max_body, "must be an int above 0")
+        if not isinstance(limits, Limits):
+            raise ConfigError("limits", limits, "must be a Limits record")
+        if clock is not None and not all(callable(getattr(clock, name, None)) for name in ("time", "call_at")):
+            raise ConfigError("clock", clock, "must have time() and call_at()")
+        self.name = name
+        self.capabilities = Capabilities(engine="memory", confirm="memory", results="stored", max_body=max_body)
+        self.status = Status()
+        self._clock = clock
+        self._limits = limits
+        self._takes: set[asyncio.Future[MemoryDelivery]] = set()
+        self._waiting: dict[asyncio.Future[Receipt], Parked] = {}
+        self._closing: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<MemoryEngine memory://{self.name} {self.status.state.value}>"
+
+    @property
+    def clock(self) -> Clock:
+        """Its time."""
+        return self.loop if self._clock is None else self._clock
+
+    async def __aenter__(self) -> Self:
+        """Start on the running loop."""
+        if self.status.state is not EngineState.CONNECTING:
+            raise UsageError("this engine was started before", "make another one")
+        self.loop = asyncio.get_running_loop()
+        self.room = room = enter(self, self.name, self._limits, self._clock)
+        with room.guard:
+            self.peer = room.broker.peers.join(f"memory-{next(room.numbers)}", room.now(), self)
+        self.closed = False
+        self.status.change(EngineState.READY)
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Close."""
+        await self.close()
+
+    async def close(self, drain: float | None = 0.0) -> None:
+        """Stop."""
+        if self._closing is not None:
+            await asyncio.shield(self._closing)
+            return
+        if self.closed:
+            self.status.change(EngineState.CLOSED)
+            return
+        self._closing = self.loop.create_future()
+        try:
+            await self._drain(drain)
+        finally:
+            try:
+                self._end()
+            finally:
+                self._closing.set_result(None)
+
+    async def _drain(self, seconds: float | None) -> None:
+        owners = [each.owner for each in self.peer.subscriptions]
+        owners += [each.owner for each in self.peer.consumers.values()]
+        for owner in owners:
+            owner.stop()
+        self.flush_all()
+        if not self.peer.held or seconds == 0:
+            return
+        self.drained = self.loop.create_future()
+        timer = None
+        if seconds is not None:
+            timer = self.clock.call_at(self.clock.time() + seconds, lambda: _resolve(self.drained))
+        try:
+            await self.drained
+        finally:
+            if timer is not None:
+                timer.cancel()
+
+    def _end(self) -> None:
+        """Give everything back, settle what is open, leave the room."""
+        refusal = self.refusal()
+        if refusal is not None:
+            return
+        room, peer = self.room, self.peer
+        held = [each for consumer in peer.consumers.values() for each in consumer.owner.deliveries.values()]
+        watchers: list[Watcher] = []
+        with self.turn() as (broker, now):
+            room.observers = [each for each in room.observers if each[0] is not self]
+            room.out.observed = bool(room.observers)
+            broker.intake.unpark(self._waiting.values(), now)
+            # Before it leaves: what ends with it would be told to a peer that is gone.
+            watchers = broker.intake.unwatch_all(peer)
+            broker.peers.leave(peer, now, goodbye=True)
+        self._part()
+        self.read_last()
+        for delivery in held:
+            delivery.lose()
+        error = Closed("bus")
+        for watcher in watchers:
+            call("a watcher", watcher.gone, error)
+        futures: list[asyncio.Future[Any]] = [*self._takes, *self._waiting, *self._pressed]
+        for future in futures:
+            if not future.done():
+                future.set_exception(error)
+                future.exception()  # it may never be awaited
+        self.status.change(EngineState.CLOSED)
+
+    def _part(self) -> None:
+        """Leave the room, and let somebody else look after its timers."""
+        self.closed = True
+        self.disarm()
+        leave(self)
+        for member in tuple(self.room.members):
+            try:
+                member.loop.call_soon_threadsafe(member.arm)
+            except RuntimeError:
+                self.report(member)
+            else:
+                break
+
+    def abort(self) -> None:
+        """Go without goodbye, as a process that is killed: what it holds is lost with it, after the grace.
+
+        For tests.
+        """
+        if self.refusal() is None:
+            with self.turn() as (broker, now):
+                broker.peers.leave(self.peer, now, goodbye=False)
+            self._part()
+            self.status.change(EngineState.CLOSED, "aborted")
+
+    # -- queues
+
+    async def declare(self, spec: QueueSpec, *, update: bool = False) -> None:
+        """Make sure that a queue is there."""
+        with self.turn() as (broker, now):
+            broker.queues.declare(self.peer, spec, now, update=update)
+
+    async def delete(self, queue: str, *, if_unused: bool = False) -> None:
+        """Delete a queue."""
+        with self.turn() as (broker, now):
+            found = broker.queues.get(queue)
+            if not if_unused or not (found.consumers or found.count):
+                broker.queues.delete(found, now)
+
+    async def queues(self) -> list[str]:
+        """The names of all queues."""
+        with self.turn() as (broker, _):
+            return list(broker.queues.found)
+
+    async def inspect(self, queue: str) -> QueueInfo:
+        """What is in a queue."""
+        with self.turn() as (broker, _):
+            return broker.admin.inspect(broker.queues.get(queue))
+
+    # -- publishing
+
+    def publish(
+        self,
+        envelope: Envelope,
+        *,
+        queue: str | None = None,
+        subject: str | None = None,
+        watcher: Watcher | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        ttl: float | None = None,
+        deadline: float | None = None,
+        dedup: str | None = None,
+        keep: bool = True,
+        mandatory: bool = False,
+        last: int = 0,
+        confirm: bool = True,  # noqa: ARG002  # everything is confirmed at once
+        timeout: float | None = None,
+    ) -> Awaitable[Receipt]:
+        """Put a task into a queue, or send an event to a subject."""
+        size = len(envelope.body)
+        if size > self.max_body:
+            raise PayloadTooLarge(size, self.max_body)
+        if (queue is None) is (subject is None):
+            raise UsageError("a message goes to a queue or to a subject", "pass one of queue= and subject=")
+        if self.closed:
+            return Failed(self.refusal() or Closed("bus"))
+        room = self.room
+        lock = room.lock
+        if lock is not None:
+            lock.acquire()
+        try:
+            if queue is not None:
+                options = (priority, delay, ttl, deadline, dedup, keep, mandatory, timeout)
+                got: Task | int | Parked | None = room.submit(
+                    self.peer, queue, envelope, size, room.now(), watcher, options
+                )
+            else:
+                got = room.publish(self.peer, subject or "", envelope, size, room.now(), mandatory, last, timeout)
+        except UsageError:
+            raise
+        except RedpollError as error:
+            return Failed(error)
+        finally:
+            effects = self.collect()
+            if lock is not None:
+                lock.release()
+            if effects or room.timers.earlier:
+                self.route(effects)
+        if type(got) is Task:
+            return Receipt(room.store, got.id)
+        if got is None:
+            return self.pressure() or Receipt(room.store, 0)
+        return self._wait_for_room(got, watcher) if isinstance(got, Parked) else self.join(int(got), watcher)  # type: ignore[arg-type]
+
+    def _wait_for_room(self, parked: Parked, watcher: Watcher | None) -> Awaitable[Receipt]:
+        future: asyncio.Future[Receipt] = self.loop.create_future()
+        parked.owner = (future, watcher)
+        self._waiting[future] = parked
+        future.add_done_callback(self._waited)
+        return future
+
+    def _waited(self, future: asyncio.Future[Receipt]) -> None:
+        parked = self._waiting.pop(future)
+        if future.cancelled() and self.refusal() is None:
+            with self.turn() as (broker, now):
+                broker.intake.unpark((parked,), now)
+
+    def publish_many(
+        self,
+        envelopes: Iterable[Envelope],
+        *,
+        queue: str,
+        watchers: Iterable[Watcher] | None = None,
+        dedup: Iterable[str] | None = None,
+        priority: int = 0,
+        delay: float = 0.0,
+        ttl: float | None = None,
+        keep: bool = True,
+        timeout: float | None = None,
+    ) -> Awaitable[list[Receipt]]:
+        """Put many tasks into a queue, in order."""
+        items = list(envelopes)
+        count = len(items)
+        watched: list[Watcher | None] = [None] * count if watchers is None else list(watchers)
+        keys: list[str | None] = [None] * count if dedup is None else list(dedup)
+        if not count == len(watched) == len(keys):
+            raise UsageError(f"{count} envelopes have {len(watched)} watchers and {len(keys)} keys")
+        for envelope in items:
+            if len(envelope.body) > self.max_body:
+                raise PayloadTooLarge(len(envelope.body), self.max_body)
+        for key in keys:
+            check_publishing(priority, delay, ttl, None, timeout, key)
+        end = None if timeout is None else self.clock.time() + timeout
+        receipts: list[Receipt] = []
+
+        def step() -> Awaitable[Receipt]:
+            number = len(receipts)
+            return self.publish(
+                items[number],
+                queue=queue,
+                watcher=watched[number],
+                priority=priority,
+                delay=delay,
+                ttl=ttl,
+                dedup=keys[number],
+                keep=keep,
+                timeout=None if end is None else max(0.0, end - self.clock.time()),
+            )
+
+        while len(receipts) < count:
+            receipt = step()
+            if type(receipt) is not Receipt:
+                return asyncio.ensure_future(_go_on(receipt, step, receipts, count))
+            receipts.append(receipt)
+        return Done(receipts)
+
+    # -- taking
+
+    async def consume(
+        self,
+        queue: str,
+        *,
+        credit: int = 1,
+        sink: DeliverySink | None = None,
+        accept: bool = False,
+        exclusive: bool = False,
+    ) -> MemoryConsumer:
+        """Take tasks from a queue as they come."""
+        check_credit(credit)
+        consumer = MemoryConsumer(self, queue, credit, sink)
+        with self.turn() as (broker, now):
+            consumer.held = broker.work.consume(
+                self.peer, queue, now, credit, consumer, exclusive=exclusive, accepts=accept
+            )
+        return consumer
+
+    async def take(self, queue: str, timeout: float | None = 0.0) -> MemoryDelivery:
+        """Take one task, in turn with the consumers."""
+        check_publishing(0, 0.0, timeout=timeout)
+        future: asyncio.Future[MemoryDelivery] = self.loop.create_future()
+        consumer = MemoryConsumer(self, queue, 1, lambda delivery: _hand(future, delivery))
+        mine: Effect | None = None
+        with self.turn() as (broker, now):
+            consumer.held = broker.work.consume(self.peer, queue, now, 1, consumer, auto=False)
+            effects = broker.out.effects
+            mine = next((each for each in effects if each[0] == DELIVER and each[2] is consumer.held), None)
+            if mine is not None or timeout == 0:
+                broker.work.close(consumer.held, now)
+            if mine is not None:
+                effects.remove(mine)
+        if mine is not None:
+            return consumer.open(mine[3], mine[4], mine[5])
+        if timeout == 0:
+            raise QueueEmpty(queue, timeout)
+        timer = None
+        if timeout is not None:
+            empty = QueueEmpty(queue, timeout)
+            timer = self.clock.call_at(self.clock.time() + timeout, lambda: _fail(future, empty))
+        self._takes.add(future)
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if future.done() and not future.cancelled() and future.exception() is None:
+                future.result().reject()
+            raise
+        finally:
+            self._takes.discard(future)
+            if timer is not None:
+                timer.cancel()
+            if not self.closed:
+                consumer.stop()
+
+    async def subscribe(
+        self,
+        patterns: Iterable[str],
+        *,
+        sink: EventSink | None = None,
+        last: bool = False,
+        buffer: int = 1_000,
+    ) -> MemorySubscription:
+        """Take the events of the subjects that match."""
+        if type(buffer) is not int or buffer < 1:
+            raise ConfigError("buffer", buffer, "must be an int above 0")
+        wanted = tuple(patterns)
+        if not wanted:
+            raise ConfigError("patterns", wanted, "must be at least one")
+        subscription = MemorySubscription(self, wanted, sink, buffer)
+        with self.turn() as (broker, _):
+            subscription.wanted = broker.intake.subscribe(self.peer, wanted, subscription, last=last)
+        return subscription
+
+    # -- tasks that are somewhere
+
+    def _number(self, task: str) -> int:
+        store, _, rest = task.rpartition("-")[0].rpartition("-")
+        with suppress(ValueError):
+            number = (int(rest) << 64) | int(task.rpartition("-")[2], 16)
+            if store == self.room.store and task_id(store, number) == task:
+                return number
+        raise UnknownTask(task)
+
+    async def cancel(self, task: str) -> Literal["withdrawn", "asked", "too late"]:
+        """Cancel a task, or a call."""
+        number = self._number(task)
+        with self.turn() as (broker, now):
+            answer = broker.work.cancel(number, now)
+        if answer is None:
+            raise UnknownTask(task)
+        return answer
+
+    async def tell(self, task: str, envelope: Envelope) -> bool:
+        """Say something to whoever works on a task."""
+        number = self._number(task)
+        if len(envelope.body) > self.max_body:
+            raise PayloadTooLarge(len(envelope.body), self.max_body)
+        with self.turn() as (broker, _):
+            return broker.work.tell(number, envelope)
+
+    async def lookup(self, task: str) -> TaskInfo:
+        """What is known of a task."""
+        number = self._number(task)
+        with self.turn() as (broker, now):
+            found = broker.work.find(number, now)
+            if isinstance(found, Task):
+                return self._info(found)
+        if found is None:
+            raise (ResultExpired if broker.tasks.knows(number) else UnknownTask)(task)
+        outcome = Outcome(found.kind, None, found.detail) if found.payload is None else found.payload
+        state: TaskState = "dead" if found.kind is OutcomeKind.DEAD else "done"
+        return TaskInfo(
+            id=task,
+            queue=found.queue,
+            state=state,
+            attempt=found.attempts + 1,
+            outcome=outcome,
+            history=found.history,
+        )
+
+    def _info(self, task: Task) -> TaskInfo:
+        store, extra = self.room.store, task.extra
+        state: TaskState = "ready"
+        if task.state == DELAYED:
+            state = "delayed"
+        elif task.state in {TAKEN, ACCEPTED}:
+            state = "taken"
+        elif task.state > ACCEPTED:
+            state = "dead"
+        return TaskInfo(
+            id=task_id(store, task.id),
+            queue=task.queue.name,
+            state=state,
+            attempt=task.attempts + 1,
+            cancelling=bool(task.flags & CANCEL),
+            envelope=task.payload,
+            history=() if extra is None else extra.history,
+            origin=task_id(store, extra.origin) if extra is not None and extra.origin else None,
+        )
+
+    async def watch(self, task: str, watcher: Watcher) -> None:
+        """Watch a task that was submitted before."""
+        number = self._number(task)
+        with self.turn() as (broker, now):
+            broker.intake.watch(self.peer, number, watcher, now)
+
+    def unwatch(self, task: str, watcher: Watcher) -> None:
+        """Tell this watcher nothing more."""
+        if self.refusal() is None:
+            number = self._number(task)
+            with self.turn() as (broker, _):
+                broker.intake.unwatch(self.peer, number, watcher)
+
+    # -- administration
+
+    async def browse(
+        self, queue: str, state: Literal["ready", "delayed", "taken", "dead"] = "ready", limit: int = 100
+    ) -> list[TaskInfo]:
+        """Look at tasks."""
+        with self.turn() as (broker, _):
+            return [self._info(each) for each in broker.admin.browse(broker.queues.get(queue), state, limit)]
+
+    async def purge(self, queue: str, state: Literal["ready", "dead"] = "ready") -> int:
+        """Remove the tasks that wait, or the dead letters."""
+        with self.turn() as (broker, now):
+            return broker.admin.purge(broker.queues.get(queue), state, now)
+
+    async def move(self, source: str, target: str, limit: int | None = None) -> int:
+        """Move ready tasks to another queue."""
+        with self.turn() as (broker, now):
+            return broker.admin.move(broker.queues.get(source), broker.queues.get(target), limit, now)
+
+    async def pause(self, queue: str, paused: bool = True) -> None:
+        """Hand nothing out, or do so again."""
+        with self.turn() as (broker, _):
+            broker.queues.pause(broker.queues.get(queue), paused)
+
+    async def redrive(self, queue: str, tasks: Iterable[str] | None = None) -> list[str]:
+        """Put dead letters back into their queue."""
+        numbers = None if tasks is None else [self._number(each) for each in tasks]
+        with self.turn() as (broker, now):
+            made = broker.admin.redrive(self.peer, broker.queues.get(queue), numbers, now)
+        return [task_id(self.room.store, each.id) for each in made]
+
+    def observe(self, observer: Observer) -> Callable[[], None]:
+        """Be told of everything that happens in this engine's queues."""
+        mine = (self, observer)
+        self._observe(lambda others: [*others, mine])
+        return lambda: self._observe(lambda others: [each for each in others if each is not mine])
+
+    def _observe(self, change: Callable[[list[Any]], list[Any]]) -> None:
+        if self.refusal() is None:
+            with self.turn() as (broker, _):
+                self.room.observers = change(self.room.observers)
+                broker.out.observed = bool(self.room.observers)
+
+
+async def _go_on(
+    first: Awaitable[Receipt], step: Callable[[], Awaitable[Receipt]], receipts: list[Receipt], count: int
+) -> list[Receipt]:
+    """Publish the rest one by one, from one that waits for room."""
+    waiting = first
+    while True:
+        try:
+            receipts.append(await waiting)
+        except RedpollError as error:
+            raise BatchError(len(receipts), len(receipts), error) from error
+        if len(receipts) == count:
+            return receipts
+        waiting = step()
+
+
+def _hand(future: asyncio.Future[MemoryDelivery], delivery: Any) -> None:
+    if future.done():
+        delivery.reject()
+    else:
+        future.set_result(delivery)
+
+
+def _fail(future: asyncio.Future[MemoryDelivery], error: QueueEmpty) -> None:
+    if not future.done():
+        future.set_exception(error)
+
+
+def _resolve(future: asyncio.Future[None] | None) -> None:
+    if future is not None and not future.done():
+        future.set_result(None)
+
+
+def open_engine(url: EngineURL, options: Mapping[str, Any]) -> MemoryEngine:
+    """Make the engine of a URL: ``memory://name``, with the options clock, limits and max_body.
+
+    It is always there: `wait` and `connect_timeout` mean nothing.
+
+    Raises:
+        ConfigError: The URL has what a memory engine does not: a port, a user, a path; or there is no such option.
+    """
+    given: dict[str, Any] = {**dict(url.options), **options}
+    given.pop("wait", None)
+    given.pop("connect_timeout", None)
+    if len(url.hosts) > 1 or url.path or url.user or any(port is not None for _, port in url.hosts):
+        raise ConfigError("url", str(url), "has a name and nothing else", "memory:// or memory://name")
+    for name, value in given.items():
+        if name not in {"clock", "limits", "max_body"}:
+            raise ConfigError(name, value, "is no option of memory://")
+    if isinstance(given.get("max_body"), str):
+        try:
+            given["max_body"] = int(given["max_body"])
+        except ValueError:
+            raise ConfigError("max_body", given["max_body"], "must be an int above 0") from None
+    return MemoryEngine(url.hosts[0][0] if url.hosts else "", **given)

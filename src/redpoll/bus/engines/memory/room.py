@@ -1,0 +1,458 @@
+"""A broker that engines of this process share, and how what it decides reaches each of them on its loop.
+
+A room's lock is held for each call to its broker, and while what it means for other engines is posted to them, so that they
+learn of it in order. What it means for the caller is carried out afterwards: callbacks may call back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from itertools import chain, count, repeat
+from struct import Struct
+from typing import Any, Final
+
+from redpoll.bus.broker import Broker, Limits
+from redpoll.bus.broker.outputs import ADMITTED, CANCELLED, DELIVER, EVENT, NOTE, OUTCOME, PROGRESS, TOLD, Effect
+from redpoll.bus.broker.queue import Peer
+from redpoll.bus.engine import Clock, Observer, Timer, Watcher
+from redpoll.bus.envelope import Outcome
+from redpoll.bus.records import Event, Receipt, task_id
+from redpoll.errors import Closed, NoRoute, RedpollError, UsageError
+from redpoll.platforms import after_fork
+
+__all__ = ["Member", "Room", "call", "enter", "leave"]
+
+_log = logging.getLogger("redpoll.bus")
+
+#: What is handed over in one turn of the loop: deliveries, and events once for each subscription.
+_TURN: Final = 256
+#: Events that wait to be handed over before a publish waits as well; and effects for another loop, before what is best
+#: effort is dropped.
+_PRESSURE: Final = 1_024
+_MAIL: Final = 100_000
+
+
+_ABOUT_PUBLISHING: Final = frozenset({PROGRESS, ADMITTED})
+_AT_ONCE: Final = frozenset({OUTCOME, PROGRESS, ADMITTED})
+#: What is best effort; the rest is bounded by the tasks that there are.
+_LOSSY: Final = frozenset({EVENT, PROGRESS, TOLD, NOTE})
+
+
+def call(whose: str, callback: Callable[..., object], *arguments: object) -> None:
+    """Call what a user gave; it may raise anything, which is logged."""
+    try:
+        callback(*arguments)
+    except Exception:  # noqa: BLE001  # see above
+        _log.exception("%s failed", whose)
+
+
+def _random_bits() -> Iterator[int]:
+    """64 random bits at a time, from the operating system once in a while; without a step in Python for each."""
+    return chain.from_iterable(map(Struct("512Q").unpack, map(os.urandom, repeat(4_096))))
+
+
+class Room:
+    """A broker, and the engines that share it.
+
+    Args:
+        name: What its members know it by; "" is private.
+        limits: Of the broker.
+        clock: Its time; None is the real one.
+
+    Attributes:
+        lock: Is held while the broker is used; None where that is private.
+        guard: The same for a with statement.
+        members: The engines that are open.
+        observers: Who is told of everything, and where.
+        numbers: For the names of peers.
+    """
+
+    def __init__(self, name: str, limits: Limits, clock: Clock | None) -> None:
+        self.name = name
+        self.limits = limits
+        self.clock = clock
+        self.now: Callable[[], float] = time.monotonic if clock is None else clock.time
+        # Nobody else is in a private room: it needs no lock.
+        self.lock = threading.Lock() if name else None
+        self.guard: AbstractContextManager[object] = self.lock or nullcontext()
+        self.broker = Broker(os.urandom(4).hex(), _random_bits(), limits)
+        self.members: list[Member] = []
+        self.observers: list[tuple[Member, Observer]] = []
+        self.numbers = count(1)
+        # The way of each message, without a look-up for each step of it.
+        self.out = self.broker.out
+        self.timers = self.broker.timers
+        self.store = self.broker.tasks.store
+        self.submit = self.broker.intake.submit
+        self.publish = self.broker.intake.publish
+        self.settle = self.broker.work.settle
+
+    def post(self, sender: Member, effects: Iterable[Effect]) -> list[Effect]:
+        """Post what is for other engines, with the lock held.
+
+        Returns:
+            What is for the sender.
+        """
+        mine: list[Effect] = []
+        for effect in effects:
+            kind = effect[0]
+            if kind == NOTE:
+                for member in {member for member, _ in self.observers}:
+                    _give(member, effect, sender, mine)
+            elif kind == EVENT:
+                parts: dict[Member, list[Any]] = {}
+                for each in effect[1]:
+                    parts.setdefault(each.peer.owner, []).append(each)
+                for member, part in parts.items():
+                    _give(member, (kind, part, *effect[2:]), sender, mine)
+            else:
+                _give(effect[1].owner, effect, sender, mine)
+        return mine
+
+
+def _give(member: Member, effect: Effect, sender: Member, mine: list[Effect]) -> None:
+    if member is sender:
+        mine.append(effect)
+    else:
+        member.post(effect, sender)
+
+
+_rooms: dict[str, Room] = {}
+_lock = threading.Lock()
+_members: weakref.WeakSet[Member] = weakref.WeakSet()
+
+
+def enter(member: Member, name: str, limits: Limits, clock: Clock | None) -> Room:
+    """Let a member into the room of a name; "" is a new one.
+
+    Raises:
+        UsageError: It is there with other limits or another clock.
+    """
+    with _lock:
+        room = _rooms.get(name)
+        if room is None:
+            room = Room(name, limits, clock)
+            if name:
+                _rooms[name] = room
+        elif (room.limits, room.clock) != (limits, clock):
+            raise UsageError(f"memory://{name} is open with other limits or another clock", "give the same ones")
+        room.members.append(member)
+    return room
+
+
+def leave(member: Member) -> None:
+    """Let a member go; with the last one the room is gone."""
+    room = member.room
+    with _lock:
+        with suppress(ValueError):
+            room.members.remove(member)
+        if not room.members and _rooms.get(room.name) is room:
+            del _rooms[room.name]
+
+
+def _after_fork() -> None:
+    global _lock  # noqa: PLW0603  # somebody may have held it, and never lets go of this copy
+    _lock = threading.Lock()
+    _rooms.clear()
+    for member in _members:
+        member.forked = member.closed = True
+        room: Room | None = getattr(member, "room", None)
+        if room is not None:
+            # What it held is the parent's alone, as is the thread that may have held the lock.
+            room.lock, room.guard = None, nullcontext()
+            for consumer in member.peer.consumers.values():
+                consumer.held.clear()
+
+
+after_fork(_after_fork)
+
+
+class Member:
+    """An engine's place in a room: its loop, and what is to be done there.
+
+    Attributes:
+        room: The room.
+        loop: Its loop.
+        peer: What the broker has of it.
+        max_body: The largest body, in bytes.
+        closed: Whether it is closed, or was never started.
+        forked: Whether this is a child of the process in which it was started.
+        drained: Done when nothing is held any more, where somebody waits for that.
+    """
+
+    room: Room
+    loop: asyncio.AbstractEventLoop
+    peer: Peer
+
+    def __init__(self, max_body: int) -> None:
+        self.max_body = max_body
+        self.closed = True
+        self.forked = False
+        self.drained: asyncio.Future[None] | None = None
+        self._pending: deque[Effect] = deque()
+        self._flushing = False
+        self._mail: deque[Effect] = deque()
+        self._mailed = False
+        self._pressed: list[asyncio.Future[Receipt]] = []
+        self._timer: Timer | None = None
+        self._armed = float("inf")
+        _members.add(self)
+
+    def __del__(self) -> None:
+        """Warn of one that was not closed."""
+        if not getattr(self, "closed", True):
+            warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+
+    def refusal(self) -> RedpollError | None:
+        """Why it cannot be used, or None."""
+        if self.forked:
+            return UsageError("this bus belongs to the process that forked this one", "connect in the child")
+        return Closed("bus") if self.closed else None
+
+    @contextmanager
+    def turn(self) -> Iterator[tuple[Broker, float]]:
+        """Use the broker, knowing the time; what it decides is carried out at the end.
+
+        Raises:
+            Closed: It is closed.
+            UsageError: This is a child of its process.
+        """
+        refusal = self.refusal()
+        if refusal is not None:
+            raise refusal
+        room = self.room
+        effects: list[Effect] = []
+        try:
+            with room.guard:
+                try:
+                    yield room.broker, room.now()
+                finally:
+                    effects = self.collect()
+        finally:
+            self.route(effects)
+
+    def collect(self) -> list[Effect]:
+        """Take what the broker decided, with the lock held: what is for others is posted, the rest is for `route`."""
+        room = self.room
+        effects = room.out.effects
+        if not effects:
+            # Not the list itself: it is used again once the lock is free.
+            return []
+        room.out.effects = []
+        return effects if room.lock is None else room.post(self, effects)
+
+    # -- effects
+
+    def route(self, effects: Iterable[Effect]) -> None:
+        """Carry out effects that are for this engine."""
+        pending = self._pending
+        for effect in effects:
+            kind = effect[0]
+            if kind == OUTCOME:
+                _, _, watcher, _, ending, outcome, detail = effect
+                try:
+                    watcher.outcome(Outcome(ending, None, detail) if outcome is None else outcome)
+                except Exception:  # noqa: BLE001  # a callback may raise anything
+                    _log.exception("a watcher failed")
+            elif kind in _ABOUT_PUBLISHING:
+                self._tell(effect)
+            else:
+                pending.append(effect)
+        if pending and not self._flushing:
+            self._flushing = True
+            self.loop.call_soon(self.flush)
+        if self.room.timers.earlier:
+            self.arm()
+
+    def _tell(self, effect: Effect) -> None:
+        if effect[0] == PROGRESS:
+            call("a watcher", effect[2].progress, effect[4])
+            return
+        _, _, parked, number, error, known = effect
+        waiting: asyncio.Future[Receipt]
+        waiting, watcher = parked.owner
+        if waiting.done():
+            return
+        if error is None:
+            waiting.set_result(self.join(number, watcher) if known else Receipt(self.room.store, number))
+        else:
+            waiting.set_exception(error)
+            waiting.exception()  # it may never be awaited
+
+    def join(self, number: int, watcher: Watcher | None) -> Receipt:
+        """Watch the task that had the key of a publish before."""
+        if watcher is not None:
+            try:
+                with self.turn() as (broker, now):
+                    broker.intake.watch(self.peer, number, watcher, now)
+            except RedpollError as error:
+                self.loop.call_soon(watcher.gone, error)
+        return Receipt(self.room.store, number, True)
+
+    def post(self, effect: Effect, sender: Member) -> None:
+        """Have an effect carried out on this engine's loop; called on another one's, perhaps in another thread."""
+        if len(self._mail) >= _MAIL and effect[0] in _LOSSY:
+            for each in effect[1] if effect[0] == EVENT else ():
+                each.owner.lost += 1
+            return
+        self._mail.append(effect)
+        if self._mailed:
+            return
+        self._mailed = True
+        try:
+            if self.loop is sender.loop:
+                self.loop.call_soon(self._read)
+            else:
+                self.loop.call_soon_threadsafe(self._read)
+        except RuntimeError:
+            # Its loop ended, and nobody closed it: its tasks are lost with it.
+            self._mailed = False
+            sender.report(self)
+
+    def report(self, member: Member) -> None:
+        """Let an engine that is open take leave of one whose loop is gone: this one, if it is open still."""
+        for each in (self, *self.room.members):
+            if each is not member and not each.closed:
+                with suppress(RuntimeError):  # another one that is gone
+                    each.loop.call_soon_threadsafe(each.bury, member)
+                    return
+        member.closed = True
+        leave(member)
+
+    def bury(self, member: Member) -> None:
+        """Take leave of an engine whose loop is gone."""
+        if member.closed:
+            return
+        if self.closed:
+            self.report(member)
+            return
+        member.closed = True
+        leave(member)
+        room = self.room
+        with self.turn() as (broker, now):
+            room.observers = [each for each in room.observers if each[0] is not member]
+            room.out.observed = bool(room.observers)
+            broker.peers.leave(member.peer, now, goodbye=False)
+            member._mail.clear()
+        # The timers may have been its own to look after.
+        self.arm()
+
+    def _read(self) -> None:
+        # What is posted from now on is read in another turn, or in this one.
+        self._mailed = False
+        mail = self._mail
+        effects = [mail.popleft() for _ in range(len(mail))]
+        if not self.closed:
+            self.route(effects)
+
+    def read_last(self) -> None:
+        """Carry out what watchers were to be told when this was closed; nothing is posted any more."""
+        mail = [each for each in self._mail if each[0] in _AT_ONCE]
+        self._mail.clear()
+        self.route(mail)
+
+    def flush(self) -> None:
+        """Hand over what is pending, as much as one turn of the loop should."""
+        try:
+            self._hand_over()
+        finally:
+            self._flushing = bool(self._pending)
+            if self._pending:
+                self.loop.call_soon(self.flush)
+
+    def _hand_over(self) -> None:
+        pending = self._pending
+        left = _TURN
+        while pending and left > 0:
+            effect = pending.popleft()
+            kind = effect[0]
+            left -= 1
+            if kind == DELIVER:
+                effect[2].owner.deliver(effect[3], effect[4], effect[5])
+            elif kind == EVENT:
+                _, subscriptions, subject, envelope, kept = effect
+                event = Event(subject, envelope, kept)
+                for each in subscriptions:
+                    each.owner.take(event)
+                left -= len(subscriptions)
+            elif kind == NOTE:
+                self._observed(effect)
+            elif kind in {CANCELLED, TOLD}:
+                delivery = effect[2].owner.deliveries.get(effect[3])
+                if delivery is not None:
+                    (delivery.cancel if kind == CANCELLED else delivery.tell)(effect[4])
+            else:
+                effect[2].owner.stop(NoRoute(effect[2].queue.name, effect[3]))
+        if len(pending) < _PRESSURE and self._pressed:
+            pressed, self._pressed = self._pressed, []
+            for future in pressed:
+                if not future.done():
+                    future.set_result(Receipt(self.room.store, 0))
+
+    def flush_all(self) -> None:
+        """Hand over all that is pending."""
+        while self._pending:
+            self.flush()
+
+    def _observed(self, effect: Effect) -> None:
+        _, _, what, queue, number, detail = effect
+        task = task_id(self.room.store, number) if number else ""
+        for member, observer in self.room.observers:
+            if member is self:
+                call("an observer", observer, what, queue, task, detail)
+
+    def pressure(self) -> asyncio.Future[Receipt] | None:
+        """What a publish has to wait for while too many events wait to be handed over here."""
+        if len(self._pending) < _PRESSURE:
+            return None
+        future: asyncio.Future[Receipt] = self.loop.create_future()
+        self._pressed.append(future)
+        return future
+
+    def look_drained(self) -> None:
+        """Tell who waits for it that nothing is held any more."""
+        if self.drained is not None and not self.peer.held and not self.drained.done():
+            self.drained.set_result(None)
+
+    # -- time
+
+    def arm(self) -> None:
+        """Set a timer for what the broker has to do next."""
+        room = self.room
+        with room.guard:
+            room.timers.earlier = False
+            deadline = room.broker.deadline
+        if deadline is None or deadline >= self._armed or self.closed:
+            return
+        self.disarm()
+        self._armed = deadline
+        if room.clock is not None:
+            self._timer = room.clock.call_at(deadline, self._advance)
+        else:
+            self._timer = self.loop.call_later(max(0.0, deadline - room.now()), self._advance)
+
+    def disarm(self) -> None:
+        """Set no timer."""
+        self._armed = float("inf")
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _advance(self) -> None:
+        self.disarm()
+        if self.refusal() is not None:
+            return
+        try:
+            with self.turn() as (broker, now):
+                broker.advance(now)
+        finally:
+            self.arm()

@@ -1,0 +1,190 @@
+"""What every bus message carries, how it is written as bytes, and what a task ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+from struct import Struct
+from typing import Any, Final, NamedTuple
+
+from redpoll import serializers
+from redpoll.errors import BadPayload, ConfigError, DecodeError, PayloadTooLarge
+from redpoll.serializers.base import Buffer, Serializer
+from redpoll.serializers.parts import Encoded, gather
+
+__all__ = ["MAX_HEAD", "Envelope", "Outcome", "OutcomeKind", "Payloads", "decode", "encode"]
+
+MAX_HEAD: Final = 65_536
+"""Bytes that content type, meta and headers of an envelope may have together."""
+
+_VERSION: Final = 1
+# The version, and the length of the head; the head is MessagePack, the body is what stands behind it.
+_PREFIX: Final = Struct("!BI")
+# A larger body stays a view of the bytes that were received.
+_COPIED: Final = 65_536
+
+_head = serializers.get("msgpack")
+_new: Final = tuple.__new__
+
+#: What every receiver can read: none of these builds anything but plain values.
+_COMMON: Final = ("msgpack", "json", "raw", "buffer")
+
+
+class Envelope(NamedTuple):
+    """A message on the bus, immutable.
+
+    Engines carry it and look into none of it.
+
+    Attributes:
+        content_type: Name of the serializer that wrote the body.
+        body: The payload.
+        meta: What the pattern says beside the payload (a method's name, a try's number), as MessagePack carries it.
+            None is none. It is not for users.
+        headers: The user's context, as MessagePack carries it; it travels along, through nested calls too.
+    """
+
+    content_type: str
+    body: bytes | memoryview
+    meta: Mapping[str, Any] | None = None
+    headers: Mapping[str, Any] | None = None
+
+
+class OutcomeKind(IntEnum):
+    """How a task ended. The numbers are stored and sent."""
+
+    #: The handler returned: the envelope holds its result.
+    RESULT = 0
+    #: The handler raised: the envelope holds the error.
+    ERROR = 1
+    #: It was cancelled, purged, or its queue was deleted.
+    CANCELLED = 2
+    #: It became a dead letter: attempts were used up, or a worker gave it up.
+    DEAD = 3
+    #: Its ttl ended before it was begun, or its deadline before it was done.
+    EXPIRED = 4
+    #: Its handler exceeded its time limit.
+    TIME_LIMIT = 5
+    #: It was accepted to be done at most once, and whoever did it is gone.
+    LOST = 6
+
+
+class Outcome(NamedTuple):
+    """What a task, or a call, ended with; it has exactly one.
+
+    Attributes:
+        kind: How it ended.
+        envelope: The result or the error; None where the kind says all.
+        detail: Why, in a few words, where no envelope says it.
+    """
+
+    kind: OutcomeKind
+    envelope: Envelope | None = None
+    detail: str = ""
+
+
+def encode(envelope: Envelope) -> Encoded:
+    """The bytes of an envelope; a large body is not copied.
+
+    Raises:
+        PayloadTooLarge: Content type, meta and headers have more than `MAX_HEAD` bytes.
+        EncodeError: Meta or headers hold what MessagePack does not carry.
+    """
+    head = bytes(_head.encode((envelope.content_type, envelope.meta, envelope.headers)))
+    if len(head) > MAX_HEAD:
+        raise PayloadTooLarge(len(head), MAX_HEAD)
+    return gather([_PREFIX.pack(_VERSION, len(head)) + head, envelope.body])
+
+
+def decode(data: Buffer) -> Envelope:
+    """Read the bytes of an envelope.
+
+    Returns:
+        The envelope; a body of more than 64 KiB is a view of `data`.
+
+    Raises:
+        DecodeError: They are none, or those of another version.
+    """
+    if len(data) < _PREFIX.size:
+        raise DecodeError("envelope", f"{len(data)} bytes are none")
+    version, size = _PREFIX.unpack_from(data)
+    end = _PREFIX.size + size
+    if version != _VERSION or size > MAX_HEAD or end > len(data):
+        raise DecodeError("envelope", f"version {version} with a head of {size} bytes")
+    view = memoryview(data)
+    match _head.decode(view[_PREFIX.size : end]):
+        case [str() as content_type, dict() | None as meta, dict() | None as headers]:
+            body = view[end:]
+            return Envelope(content_type, body if len(body) > _COPIED else bytes(body), meta, headers)
+        case _:
+            raise DecodeError("envelope", "its head is no record")
+
+
+class Payloads:
+    """The serializers of a bus: it writes with one, and reads what any of them wrote.
+
+    Every receiver reads msgpack, json, raw and buffer. Others, pickle among them, are read only where they were given.
+
+    Args:
+        serializer: The one that writes: a name, or a `Serializer`.
+        also: Others that are read.
+
+    Raises:
+        ConfigError: There is no serializer of that name, or two of one name.
+    """
+
+    def __init__(
+        self, serializer: str | Serializer[Any] = "msgpack", also: Iterable[str | Serializer[Any]] = ()
+    ) -> None:
+        writer = serializers.get(serializer)
+        self._name, self._encode = writer.name, writer.encode
+        self._readers = {name: serializers.SERIALIZERS[name] for name in _COMMON}
+        given = {writer.name: writer}
+        for each in map(serializers.get, also):
+            if given.setdefault(each.name, each) is not each:
+                raise ConfigError("also", each.name, "is the name of two serializers")
+        self._readers |= given
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle it, for a child process: serializers that everybody has by their names."""
+
+        def own(each: Serializer[Any]) -> str | Serializer[Any]:
+            return each.name if serializers.SERIALIZERS.get(each.name) is each else each
+
+        return Payloads, (own(self._readers[self._name]), tuple(map(own, self._readers.values())))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The content types that can be read."""
+        return tuple(self._readers)
+
+    def pack(
+        self, value: Any, meta: Mapping[str, Any] | None = None, headers: Mapping[str, Any] | None = None
+    ) -> Envelope:
+        """Put a value into an envelope.
+
+        The body is a copy where the serializer refers to memory of the value.
+
+        Raises:
+            EncodeError: The serializer cannot carry the value.
+        """
+        body = self._encode(value)
+        # What Envelope(...) does, without its function in Python: this is on the way of every message, twice.
+        return _new(Envelope, (self._name, body if type(body) is bytes else bytes(body), meta, headers))
+
+    def unpack(self, envelope: Envelope) -> Any:
+        """The value in an envelope.
+
+        Raises:
+            BadPayload: There is no serializer for its content type here, or it cannot read the body.
+        """
+        reader = self._readers.get(envelope.content_type)
+        if reader is None:
+            raise BadPayload(
+                envelope.content_type,
+                f"the receiver has no such serializer, only {', '.join(self._readers)}",
+                "give it to connect() on this side too",
+            )
+        try:
+            return reader.decode(envelope.body)
+        except DecodeError as error:
+            raise BadPayload(envelope.content_type, error.problem) from error

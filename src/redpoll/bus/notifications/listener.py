@@ -1,0 +1,228 @@
+"""What takes notifications: one by one or in batches, filtered, by one of each pool."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from redpoll.bus.context import CURRENT, Context
+from redpoll.bus.engine import Consumer, Delivery, DeliverySink, Engine, Timer
+from redpoll.bus.envelope import Outcome, OutcomeKind, Payloads
+from redpoll.bus.failures import pack_failure
+from redpoll.bus.lasting import LastingConsumer
+from redpoll.bus.notifications.records import (
+    PRIORITIES,
+    Notification,
+    NotificationFilter,
+    NotificationOptions,
+    NotificationResult,
+    NotificationStats,
+    queue_spec,
+    unpack,
+)
+from redpoll.bus.records import QueueSpec
+from redpoll.bus.service import Service, Source
+from redpoll.checks import is_async
+from redpoll.errors import BadPayload, ConfigError
+
+__all__ = ["Listener"]
+
+_log = logging.getLogger("redpoll.bus.notifications")
+
+_REQUEUE_DELAY: Final = 1.0
+
+
+class _Handler(NamedTuple):
+    function: Callable[[Any], Any]
+    wants: NotificationFilter | None
+    in_thread: bool
+
+
+class Listener(Service):
+    """Takes notifications. Made by ``bus.notifications.listen``; one that it was working on when it ended comes again.
+
+    Args:
+        engine: Where they come from.
+        payloads: How payloads are read.
+        options: The options of notifications.
+        endpoints: What takes them, in order.
+        topics: Which.
+        pool: Its pool; None is the group of all that have none.
+        requeue: Whether one that fails, or that an endpoint gives back, comes again.
+        concurrency: How many at a time of each queue.
+        batch: How many at once; None is one by one.
+        batch_timeout: Seconds after which a batch is full.
+        drain: Seconds for what was begun to end.
+        running: Where it stands while it runs.
+
+    Attributes:
+        stats: What became of them.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        payloads: Payloads,
+        options: NotificationOptions,
+        endpoints: Sequence[object],
+        *,
+        topics: tuple[str, ...],
+        pool: str | None,
+        requeue: bool,
+        concurrency: int,
+        batch: int | None,
+        batch_timeout: float,
+        drain: float | None,
+        running: set[Service],
+    ) -> None:
+        super().__init__(concurrency, drain, running)
+        self.stats = NotificationStats()
+        self._engine = engine
+        self._payloads = payloads
+        self._options = options
+        self._topics = topics
+        self._pool = pool
+        self._requeue = requeue
+        self._size = batch
+        self._timeout = batch_timeout
+        self._handlers = _handlers(endpoints)
+        self._batches: dict[str, list[Delivery]] = {name: [] for name in self._handlers}
+        self._timers: dict[str, Timer] = {}
+
+    def __repr__(self) -> str:
+        return f"<Listener to {', '.join(self._topics)}{f' of pool {self._pool}' if self._pool else ''}>"
+
+    async def _open(self, sources: list[Source]) -> None:
+        credit = self.concurrency if self._size is None else self._size * self.concurrency
+        for topic in self._topics:
+            for priority in self._handlers:
+                spec = queue_spec(self._options, topic, priority, self._pool)
+                sink = partial(self._take if self._size is None else self._collect, priority)
+                begin = partial(self._consume, spec, credit, sink)
+                sources.append(await LastingConsumer(self._engine.clock, spec.name, begin).open())
+
+    async def _consume(self, spec: QueueSpec, credit: int, sink: DeliverySink) -> Consumer:
+        await self._engine.declare(spec)
+        return await self._engine.consume(spec.name, credit=credit, sink=sink)
+
+    def _stopping(self) -> None:
+        for priority, waiting in self._batches.items():
+            self._fire(priority, waiting)
+
+    # -- one by one, or many
+
+    def _take(self, priority: str, delivery: Delivery) -> None:
+        self._work(priority, [delivery])
+
+    def _collect(self, priority: str, delivery: Delivery) -> None:
+        waiting = self._batches[priority]
+        waiting.append(delivery)
+        if len(waiting) >= (self._size or 1):
+            self._fire(priority, waiting)
+        elif len(waiting) == 1:
+            clock = self._engine.clock
+            self._timers[priority] = clock.call_at(clock.time() + self._timeout, partial(self._fire, priority, waiting))
+
+    def _fire(self, priority: str, waiting: list[Delivery]) -> None:
+        timer = self._timers.pop(priority, None)
+        if timer is not None:
+            timer.cancel()
+        if waiting:
+            batch, waiting[:] = waiting[:], []
+            self._work(priority, batch)
+
+    def _work(self, priority: str, batch: list[Delivery]) -> None:
+        holder: list[asyncio.Task[None] | None] = [None]
+        holder[0] = self._begin(self._handle(priority, batch, holder), batch)
+
+    def _unbegun(self, item: list[Delivery]) -> None:
+        for delivery in item:
+            delivery.reject(reason="its listener was stopped")
+
+    async def _handle(self, priority: str, batch: list[Delivery], holder: list[asyncio.Task[None] | None]) -> None:
+        read: list[tuple[Delivery, Notification]] = []
+        try:
+            for delivery in batch:
+                notification = self._read(delivery)
+                if notification is not None:
+                    read.append((delivery, notification))
+            try:
+                requeue = await self._offer(priority, [each for _, each in read])
+            except asyncio.CancelledError:
+                for delivery, _ in read:
+                    delivery.reject(reason="its listener was stopped")
+            except Exception as error:  # noqa: BLE001  # a handler may raise anything
+                _log.error("a listener failed with %d of priority %s", len(read), priority, exc_info=error)
+                self._fail(read, error)
+            else:
+                self._done(priority, read, requeue=requeue)
+        finally:
+            self._ended(holder[0])
+
+    def _read(self, delivery: Delivery) -> Notification | None:
+        try:
+            limit = self._engine.capabilities.max_body
+            return unpack(self._payloads, delivery.envelope, delivery.attempt, limit)
+        except BadPayload as error:
+            _log.error("a notification cannot be read: %s", error)
+            self.stats.failed += 1
+            # Nobody here can: it is kept as a dead letter.
+            delivery.reject(requeue=False, reason=str(error))
+            return None
+
+    async def _offer(self, priority: str, notifications: list[Notification]) -> bool:
+        """Hand notifications to all endpoints that want them; whether one gave them back."""
+        for handler in self._handlers[priority]:
+            wanted = [each for each in notifications if handler.wants is None or handler.wants.matches(each)]
+            if not wanted:
+                continue
+            if self._size is None:
+                CURRENT.set(Context(wanted[0].headers))
+            given: Any = wanted[0] if self._size is None else wanted
+            result = self._in_thread(handler.function, given) if handler.in_thread else handler.function(given)
+            answer = await self._awaited(result)
+            if answer is NotificationResult.REQUEUE and self._requeue:
+                return True
+        return False
+
+    def _done(self, priority: str, read: list[tuple[Delivery, Notification]], *, requeue: bool) -> None:
+        for delivery, _ in read:
+            if requeue:
+                self.stats.requeued += 1
+                delivery.reject(delay=_REQUEUE_DELAY, reason="given back by its listener")
+            else:
+                self.stats.handled += 1
+                self.stats.count(priority)
+                delivery.ack()
+
+    def _fail(self, read: list[tuple[Delivery, Notification]], error: Exception) -> None:
+        for delivery, _ in read:
+            self.stats.failed += 1
+            if self._requeue:
+                # Blamed: one that fails again and again becomes a dead letter.
+                delivery.reject(delay=_REQUEUE_DELAY, blame=True, reason=f"its listener raised {type(error).__name__}")
+            else:
+                delivery.ack(Outcome(OutcomeKind.ERROR, pack_failure(error)))
+
+
+def _handlers(endpoints: Sequence[object]) -> dict[str, list[_Handler]]:
+    """What takes each priority that something takes."""
+    found: dict[str, list[_Handler]] = {}
+    for endpoint in endpoints:
+        if inspect.isclass(endpoint):
+            raise ConfigError("endpoints", endpoint, "is a class", "pass an instance")
+        wants = getattr(endpoint, "filter", None)
+        if wants is not None and not isinstance(wants, NotificationFilter):
+            raise ConfigError("filter", wants, "of an endpoint must be a NotificationFilter")
+        for priority in PRIORITIES:
+            function = endpoint if inspect.isroutine(endpoint) else getattr(endpoint, priority, None)
+            if callable(function):
+                handler = _Handler(function, wants, not is_async(function))
+                found.setdefault(priority, []).append(handler)
+    if not found:
+        raise ConfigError("endpoints", endpoints, f"must have methods named like priorities: {', '.join(PRIORITIES)}")
+    return found

@@ -1,0 +1,132 @@
+"""``bus.notifications``: notifiers, and listeners to what they send."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import EllipsisType
+
+from redpoll.bus.engine import Engine
+from redpoll.bus.envelope import Payloads
+from redpoll.bus.notifications.listener import Listener
+from redpoll.bus.notifications.notifier import Notifier, Outlet, check_retry
+from redpoll.bus.notifications.records import NotificationOptions, NotificationStats, check_topic
+from redpoll.bus.service import Service
+from redpoll.checks import integer, optional, seconds
+from redpoll.errors import ConfigError
+
+__all__ = ["Notifications"]
+
+
+class Notifications:
+    """Something happened, and whoever wants to know is told at least once: ``bus.notifications``.
+
+    Args:
+        engine: Where they go.
+        payloads: How payloads are written and read.
+        options: Their options.
+
+    Attributes:
+        options: Their options.
+    """
+
+    def __init__(self, engine: Engine, payloads: Payloads, options: NotificationOptions) -> None:
+        self.options = options
+        self._engine = engine
+        self._payloads = payloads
+        self._outlet = Outlet(engine, payloads, options)
+        self._listeners: set[Service] = set()
+
+    @property
+    def stats(self) -> NotificationStats:
+        """What became of what was sent here; `Listener.stats` says it of what came."""
+        return self._outlet.stats
+
+    @property
+    def in_place(self) -> bool:
+        """Whether all listeners are given notifications, as far as the engine knows."""
+        return all(listener.in_place for listener in self._listeners)
+
+    async def close(self, drain: float | None = 0.0) -> None:
+        """Let what was posted be sent, stop all listeners, and what they have begun end, within some seconds; for the bus."""
+        await self._outlet.close(drain)
+        await asyncio.gather(*(listener.close(drain) for listener in tuple(self._listeners)))
+
+    def notifier(
+        self, publisher: str, *, topics: Sequence[str] | None = None, retry: int | EllipsisType | None = ...
+    ) -> Notifier:
+        """A notifier: ``notifier = bus.notifier("compute.host-1"); await notifier.info("instance.started", payload)``.
+
+        Args:
+            publisher: Who sends.
+            topics: Where to; None is what the options say, as for what follows.
+            retry: How often one is sent again that was not taken. None: until its time is over.
+
+        Raises:
+            ConfigError: A value cannot be.
+        """
+        where = self.options.topics if topics is None else tuple(topics)
+        tries = self.options.retry if isinstance(retry, EllipsisType) else retry
+        check_retry(tries)
+        for topic in where:
+            check_topic("topics", topic)
+        return Notifier(self._outlet, publisher, where, tries)
+
+    def listen(
+        self,
+        *endpoints: object,
+        topics: Sequence[str] | None = None,
+        pool: str | None = None,
+        requeue: bool = False,
+        concurrency: int = 8,
+        batch: int | None = None,
+        batch_timeout: float = 1.0,
+        drain: float | None = 30.0,
+    ) -> Listener:
+        """A listener: ``async with bus.notifications.listen(endpoint, topics=["notifications"]): ...``.
+
+        Each notification is handled by one listener of each pool, and by one of those that have none.
+
+        Args:
+            *endpoints: Objects with methods named like priorities, which are handed a `Notification`; only these priorities
+                are taken. Or functions, which take all. Coroutine functions on the loop, others in threads. All endpoints
+                whose `filter` it matches have it, in order.
+            topics: Which; None is what the options say.
+            pool: Name of its pool. A pool has what is sent from when its first listener starts.
+            requeue: Let one come again, to all endpoints, if one raises or returns `NotificationResult.REQUEUE`, after a
+                second; one that raised ten times becomes a dead letter. Without it, it is logged and done.
+            concurrency: How many (batches of them) at a time from each queue. 1 keeps their order.
+            batch: Hand lists of so many to the endpoints, of one priority each.
+            batch_timeout: Seconds after the first one, when a list is handed over that is not full.
+            drain: Seconds for what was begun to end when its context is left; None is no limit.
+
+        Raises:
+            ConfigError: A value cannot be.
+        """
+        where = self.options.topics if topics is None else tuple(topics)
+        for topic in where:
+            check_topic("topics", topic)
+        if pool is not None:
+            check_topic("pool", pool)
+        for name, value, check in (
+            ("concurrency", concurrency, integer(1, 2**20)),
+            ("batch", batch, optional(integer(1, 2**20))),
+            ("batch_timeout", batch_timeout, seconds),
+        ):
+            problem = check(value)
+            if problem is not None:
+                raise ConfigError(name, value, problem)
+        return Listener(
+            self._engine,
+            self._payloads,
+            self.options,
+            endpoints,
+            topics=where,
+            pool=pool,
+            requeue=requeue,
+            concurrency=concurrency,
+            batch=batch,
+            batch_timeout=batch_timeout,
+            drain=drain,
+            running=self._listeners,
+        )

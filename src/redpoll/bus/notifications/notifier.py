@@ -1,0 +1,334 @@
+"""What sends notifications: one publisher, or rules that say which of several sends what."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from typing import Any, Final, Protocol
+
+from redpoll.bus.context import inherit
+from redpoll.bus.engine import Engine
+from redpoll.bus.envelope import Envelope, Payloads
+from redpoll.bus.notifications.records import (
+    PRIORITIES,
+    Notification,
+    NotificationOptions,
+    NotificationStats,
+    Priority,
+    pack,
+    queue_spec,
+    subject_name,
+)
+from redpoll.bus.tries import Tries
+from redpoll.checks import integer, optional
+from redpoll.errors import ConfigError, NotAuthorized, RedpollError
+
+__all__ = ["Notifier", "NotifierLike", "Outlet", "Priorities", "Route", "RoutingNotifier", "check_retry"]
+
+_log = logging.getLogger("redpoll.bus.notifications")
+
+_PAUSE: Final = 0.05
+_LONGEST_PAUSE: Final = 5.0
+#: Notifications from other threads that wait to be sent.
+_POSTED: Final = 10_000
+
+
+def check_retry(retry: int | None) -> None:
+    """Check how often something is sent again.
+
+    Raises:
+        ConfigError: It cannot be.
+    """
+    problem = optional(integer(0, 2**31))(retry)
+    if problem is not None:
+        raise ConfigError("retry", retry, problem)
+
+
+class NotifierLike(Protocol):
+    """What can send a notification: `Notifier`, `RoutingNotifier`, or one's own."""
+
+    async def notify(
+        self, priority: Priority, event: str, payload: Any, *, headers: Mapping[str, Any] | None = None
+    ) -> None:
+        """Send a notification."""
+        ...
+
+
+class Outlet:
+    """Where the notifications of a bus leave it.
+
+    Args:
+        engine: Where they go.
+        payloads: How payloads are written.
+        options: Their options.
+
+    Attributes:
+        options: Their options.
+        stats: What became of them.
+    """
+
+    def __init__(self, engine: Engine, payloads: Payloads, options: NotificationOptions) -> None:
+        self.options = options
+        self.stats = NotificationStats()
+        self._engine = engine
+        self._payloads = payloads
+        self._declared: set[tuple[str, str]] = set()
+        self._jobs: set[asyncio.Task[None]] = set()
+        # Posted ones that are not done, those among them that the loop has not seen yet.
+        self._posted = 0
+        self._lock = threading.Lock()
+
+    async def send(self, topics: Sequence[str], notification: Notification, retry: int | None) -> None:
+        """Send a notification to each topic, in their order."""
+        envelope = pack(self._payloads, notification, self.options.compress)
+        for topic in topics:
+            try:
+                await self._send(topic, notification.priority, envelope, retry)
+            except BaseException:
+                self.stats.failed += 1
+                raise
+            self.stats.sent += 1
+            self.stats.count(notification.priority)
+
+    async def _send(self, topic: str, priority: Priority, envelope: Envelope, retry: int | None) -> None:
+        tries = Tries(self._engine.clock, self.options.timeout, retry, "sending a notification", _PAUSE, _LONGEST_PAUSE)
+        while True:
+            left = tries.left()
+            try:
+                # The queue of those that have no pool is there before the first of them listens: nothing is lost.
+                if (topic, priority) not in self._declared:
+                    await self._declare(topic, priority)
+                await self._engine.publish(envelope, subject=subject_name(topic, priority), timeout=left)
+            except RedpollError as error:
+                if not tries.covers(error):
+                    raise
+            else:
+                return
+            await tries.pause()
+
+    async def _declare(self, topic: str, priority: Priority) -> None:
+        try:
+            await self._engine.declare(queue_spec(self.options, topic, priority))
+        except NotAuthorized as error:
+            _log.debug("the queue of %s.%s is left to its listeners: %s", topic, priority, error)
+        self._declared.add((topic, priority))
+
+    def post(self, loop: asyncio.AbstractEventLoop, sending: Any) -> None:
+        """Send from any thread, without waiting: a coroutine of `Notifier.notify`; what fails is logged."""
+
+        def begin() -> None:
+            job = loop.create_task(_logged(sending))
+            self._jobs.add(job)
+            job.add_done_callback(end)
+
+        def end(job: asyncio.Task[None]) -> None:
+            self._jobs.discard(job)
+            with self._lock:
+                self._posted -= 1
+                self.stats.dropped += job.cancelled()
+
+        with self._lock:
+            fits = self._posted < _POSTED
+            self._posted += fits
+            self.stats.dropped += not fits
+        if not fits:
+            sending.close()
+            return
+        try:
+            loop.call_soon_threadsafe(begin)
+        except RuntimeError:  # the loop is closed
+            sending.close()
+            with self._lock:
+                self._posted -= 1
+
+    async def close(self, drain: float | None = 0.0) -> None:
+        """Let what was posted be sent, within some seconds; the rest is dropped, and counted."""
+        # What was posted begins, and what has not to wait for anything is done.
+        await asyncio.sleep(0)
+        try:
+            if self._jobs:
+                await asyncio.wait(self._jobs, timeout=drain)
+        finally:
+            left = tuple(self._jobs)
+            for job in left:
+                job.cancel()
+            if left:
+                _log.warning("%d notifications were not sent: their bus was closed", len(left))
+                await asyncio.wait(left)
+
+
+async def _logged(sending: Any) -> None:
+    try:
+        await sending
+    except RedpollError as error:
+        _log.warning("a notification was not sent: %s", error)
+
+
+class Priorities:
+    """A method for each priority."""
+
+    async def notify(
+        self, priority: Priority, event: str, payload: Any, *, headers: Mapping[str, Any] | None = None
+    ) -> None:
+        """Send a notification."""
+        raise NotImplementedError
+
+    async def debug(self, event: str, payload: Any = None) -> None:
+        """Send something for who looks for a mistake."""
+        await self.notify("debug", event, payload)
+
+    async def audit(self, event: str, payload: Any = None) -> None:
+        """Send something that is to be accounted for."""
+        await self.notify("audit", event, payload)
+
+    async def info(self, event: str, payload: Any = None) -> None:
+        """Send something that happened as it should."""
+        await self.notify("info", event, payload)
+
+    async def warn(self, event: str, payload: Any = None) -> None:
+        """Send something that may go wrong."""
+        await self.notify("warn", event, payload)
+
+    async def error(self, event: str, payload: Any = None) -> None:
+        """Send something that went wrong."""
+        await self.notify("error", event, payload)
+
+    async def critical(self, event: str, payload: Any = None) -> None:
+        """Send something that must not happen."""
+        await self.notify("critical", event, payload)
+
+    async def sample(self, event: str, payload: Any = None) -> None:
+        """Send something that was measured."""
+        await self.notify("sample", event, payload)
+
+
+class Notifier(Priorities):
+    """Sends notifications in the name of a publisher. Made by ``bus.notifier``.
+
+    A notification is sent when the queues have it, as surely as the engine can; listeners are not waited for. It is handled
+    at least once by each pool of listeners.
+
+    Args:
+        outlet: Where they go.
+        publisher: Who sends them: "compute.host-1".
+        topics: Where to.
+        retry: How often one is sent again that was not taken. None: until its time is over.
+    """
+
+    def __init__(self, outlet: Outlet, publisher: str, topics: tuple[str, ...], retry: int | None) -> None:
+        self.publisher = publisher
+        self.topics = topics
+        self._outlet = outlet
+        self._retry = retry
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    def __repr__(self) -> str:
+        return f"<Notifier {self.publisher!r} to {', '.join(self.topics)}>"
+
+    @property
+    def stats(self) -> NotificationStats:
+        """What became of what all notifiers of this bus sent."""
+        return self._outlet.stats
+
+    def prepare(self, *, publisher: str | None = None, retry: int | None = None) -> Notifier:
+        """A notifier for another publisher, or with other retries; None leaves either.
+
+        Raises:
+            ConfigError: The retries cannot be.
+        """
+        check_retry(retry)
+        return Notifier(self._outlet, publisher or self.publisher, self.topics, self._retry if retry is None else retry)
+
+    async def notify(
+        self, priority: Priority, event: str, payload: Any = None, *, headers: Mapping[str, Any] | None = None
+    ) -> None:
+        """Send a notification, to each topic.
+
+        Args:
+            priority: One of `PRIORITIES`.
+            event: What happened.
+            payload: What there is to say about it.
+            headers: For listeners, beside those of `use_headers`; only those that the options name are sent.
+
+        Raises:
+            ConfigError: There is no such priority.
+            EncodeError: The payload cannot be written.
+            NotSent: It was not taken in time.
+            NotConfirmed: It may have been taken.
+        """
+        if priority not in PRIORITIES:
+            raise ConfigError("priority", priority, f"must be one of {', '.join(PRIORITIES)}")
+        context = inherit(headers, None)[0] or {}
+        notification = Notification(
+            event=event,
+            payload=payload,
+            publisher=self.publisher,
+            priority=priority,
+            id=uuid.uuid4().hex,
+            timestamp=time.time(),
+            headers={name: context[name] for name in self._outlet.options.headers if name in context},
+        )
+        await self._outlet.send(self.topics, notification, self._retry)
+
+    def bind(self) -> Notifier:
+        """Let this notifier be used by `post` from other threads, on the running loop; returns itself."""
+        self._loop = asyncio.get_running_loop()
+        return self
+
+    def post(self, priority: Priority, event: str, payload: Any = None) -> None:
+        """Send from any thread, without waiting; at most 10,000 wait, and what fails is logged."""
+        if self._loop is None or self._loop.is_closed():
+            self._outlet.stats.dropped += 1
+            return
+        self._outlet.post(self._loop, self.notify(priority, event, payload))
+
+
+@dataclass(frozen=True)
+class Route:
+    """A rule: which notifications a notifier sends. What is given has to match; an event matches one of the patterns."""
+
+    notifier: NotifierLike
+    """Who sends them."""
+    events: tuple[str, ...] = ()
+    """Patterns as those of files: ``compute.*``. None of them: all events."""
+    priorities: tuple[Priority, ...] = ()
+    """None of them: all priorities."""
+
+    def accepts(self, priority: str, event: str) -> bool:
+        """Return True if it is meant for this one."""
+        if self.priorities and priority not in self.priorities:
+            return False
+        return not self.events or any(fnmatchcase(event, each) for each in self.events)
+
+
+class RoutingNotifier(Priorities):
+    """Sends each notification by all notifiers whose rules it fits; those without rules send everything.
+
+    They may be of several buses. All are tried; then the first error is raised.
+
+    Args:
+        *routes: Rules, and notifiers.
+    """
+
+    def __init__(self, *routes: Route | NotifierLike) -> None:
+        self._routes = [each if isinstance(each, Route) else Route(each) for each in routes]
+
+    async def notify(
+        self, priority: Priority, event: str, payload: Any = None, *, headers: Mapping[str, Any] | None = None
+    ) -> None:
+        """Send a notification. See `Notifier.notify`."""
+        errors: list[Exception] = []
+        for route in self._routes:
+            if route.accepts(priority, event):
+                try:
+                    await route.notifier.notify(priority, event, payload, headers=headers)
+                except Exception as error:  # noqa: BLE001  # it may be anybody's
+                    errors.append(error)
+        if errors:
+            raise errors[0]

@@ -1,0 +1,410 @@
+"""The plain values that engines and patterns share: what a queue is like, what an engine can do, what is in a queue."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final, Literal, NamedTuple
+
+from redpoll.bus.envelope import Envelope, Outcome
+from redpoll.checks import Check, duration, flag, integer, one_of, optional, seconds
+from redpoll.errors import ConfigError, Unsupported, UsageError
+
+__all__ = [
+    "MAX_SUBJECT",
+    "AtLimit",
+    "Capabilities",
+    "Event",
+    "Publication",
+    "QueueInfo",
+    "QueueKind",
+    "QueueSpec",
+    "Receipt",
+    "TaskInfo",
+    "TaskState",
+    "check_publishing",
+    "check_subject",
+    "task_id",
+    "words_match",
+]
+
+MAX_SUBJECT: Final = 255
+"""Bytes that the name of a queue, a subject or a pattern may have."""
+
+QueueKind = Literal["task", "rpc", "events"]
+"""What a queue is for. It decides which permission its use needs: submit and work; call and serve; subscribe (the queue
+of a durable subscription or of a pool of listeners, which only its topics fill)."""
+
+AtLimit = Literal["wait", "refuse", "drop-old"]
+"""What becomes of a message for which a queue has no room: its publish waits; it is refused as never sent; or the oldest
+one that is ready is dropped for it, ends as `OutcomeKind.DEAD`, and is counted."""
+
+TaskState = Literal["ready", "delayed", "taken", "done", "dead"]
+"""Where a task is: `taken` from when a worker was given it until it ends or goes back."""
+
+
+def check_subject(field: str, text: object, *, pattern: bool = False) -> None:
+    """Check a name, a subject, or a pattern of subjects.
+
+    Words are separated by dots. In a pattern the word ``*`` stands for any one word, and ``#`` for any number of words,
+    none too.
+
+    Raises:
+        ConfigError: It is empty, longer than `MAX_SUBJECT` bytes, or has a wildcard where none is allowed.
+    """
+    if not isinstance(text, str) or not text:
+        raise ConfigError(field, text, "must be text, not empty")
+    if len(text) > MAX_SUBJECT or (not text.isascii() and len(text.encode(errors="replace")) > MAX_SUBJECT):
+        raise ConfigError(field, text, f"must have at most {MAX_SUBJECT} bytes")
+    if not pattern and ("*" in text or "#" in text) and not {"*", "#"}.isdisjoint(text.split(".")):
+        raise ConfigError(field, text, "must not have the wildcards * and #")
+
+
+def words_match(pattern: str) -> Callable[[str], bool]:
+    """A function that says whether a pattern matches a text of words, as an engine matches subjects."""
+    words = [
+        {"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}.get(word) or rf"{re.escape(word)}\." for word in pattern.split(".")
+    ]
+    full = re.compile("".join(words)).fullmatch
+    return lambda text: full(f"{text}.") is not None
+
+
+def _words(value: Any) -> str | None:
+    if not isinstance(value, tuple):
+        return "must be a tuple of patterns"
+    for each in value:
+        check_subject("topics", each, pattern=True)
+    return None
+
+
+_U53: Final = 2**53
+_COUNT: Final = integer(1, _U53)
+_CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
+    {
+        "kind": one_of("task", "rpc", "events"),
+        "durable": flag,
+        "max_length": optional(_COUNT),
+        "max_bytes": _COUNT,
+        "at_limit": one_of("wait", "refuse", "drop-old"),
+        "expires": optional(seconds),
+        "ttl": optional(seconds),
+        "priorities": integer(1, 32),
+        "max_attempts": optional(integer(1, 1_000_000)),
+        "topics": _words,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueSpec:
+    """What a queue is to be like. Times are seconds, sizes are bytes.
+
+    Raises:
+        ConfigError: A field has a value that it cannot have; the text names it.
+    """
+
+    name: str
+    """Name of the queue: words separated by dots. Patterns put a prefix and a colon before the name that a user chose
+    ("rpc:calculator"); permissions are for the name behind it. Of kind "task" all of the name is the user's."""
+
+    kind: QueueKind = "task"
+    """What it is for. It never changes."""
+
+    durable: bool = True
+    """Whether its tasks survive a restart, on an engine that has a disk. It never changes."""
+
+    max_length: int | None = None
+    """Tasks that it holds at most, those that workers have included. None (default): no limit."""
+
+    max_bytes: int = 2**30
+    """Bytes that it holds at most: bodies, and 256 bytes more for each task. One task always fits."""
+
+    at_limit: AtLimit = "wait"
+    """What becomes of a message for which there is no room."""
+
+    expires: float | None = None
+    """The queue is deleted when it had no consumer for so long, and no task is in it; of kind "events" with those that are.
+    None (default): never."""
+
+    ttl: float | None = None
+    """A task that was not begun after so long ends as expired, unless it brought a time of its own. None: never."""
+
+    priorities: int = 1
+    """Levels of priority; a task's is 0 (the lowest, and the default) to one less than this."""
+
+    max_attempts: int | None = 10
+    """A task that lost so many workers becomes a dead letter. None: never."""
+
+    dead_letter: str | None = None
+    """Name of the queue that takes the dead letters, where it has room (or drops its oldest). None (default), and those
+    that it does not take: they stay beside this queue, within `max_length` and `max_bytes`, the oldest leaving first."""
+
+    topics: tuple[str, ...] = ()
+    """Patterns of subjects: what is published to a matching one is put into this queue too."""
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_subject("name", self.name)
+        if self.dead_letter is not None:
+            check_subject("dead_letter", self.dead_letter)
+        for field, check in _CHECKS.items():
+            value = getattr(self, field)
+            problem = check(value)
+            if problem is not None:
+                raise ConfigError(field, value, problem)
+
+    def difference(self, other: QueueSpec) -> str | None:
+        """The first field in which another one differs; None if they are equal."""
+        return next((name for name in _FIELDS if getattr(self, name) != getattr(other, name)), None)
+
+
+_FIELDS: Final = tuple(each.name for each in dataclasses.fields(QueueSpec))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capabilities:
+    """What an engine can do. It is the truth: a pattern that needs more builds it visibly, or raises `Unsupported`."""
+
+    engine: str
+    """Name of the engine, which is the scheme of its URL."""
+
+    confirm: Literal["memory", "process", "disk", "replicated"]
+    """What a task that was confirmed survives: nothing; the end of this process; a power failure; the loss of a machine."""
+
+    results: Literal["stored", "live"]
+    """Whether an outcome can be had later and by others too (`lookup`, `watch`), or only by the watcher."""
+
+    max_body: int
+    """The largest body, in bytes."""
+
+    delay: bool = True
+    """Whether the engine keeps what is not due yet."""
+
+    priorities: int = 32
+    """Levels of priority that a queue can have; 1 is none."""
+
+    dedup: bool = True
+    """Whether a second message with the same key is harmless."""
+
+    fencing: bool = True
+    """Whether the outcome of a worker that was declared dead is refused."""
+
+    attempts: Literal["lost", "given", "none"] = "lost"
+    """What counts as an attempt: lost workers alone; every time that it was given out; nothing, so that `max_attempts`
+    is not kept."""
+
+    browse: bool = True
+    """Whether tasks can be looked at, purged, moved and redriven."""
+
+    cancel: bool = True
+    """Whether a task that waits can be withdrawn, and a worker asked to stop."""
+
+    progress: bool = True
+    """Whether a worker's progress reaches the watchers."""
+
+    wildcards: bool = True
+    """Whether the engine itself matches patterns; if not, receivers filter."""
+
+    last: bool = True
+    """Whether the last messages of a subject can be kept for later subscribers."""
+
+    successors: bool = True
+    """Whether `ack` can publish successors in the same step."""
+
+    hold: float | None = None
+    """Seconds after which the engine takes a task away from a worker that lives. None: never."""
+
+    def require(self, name: str, what: str, hint: str | None = None) -> None:
+        """Raise if a capability is not there.
+
+        Args:
+            name: Name of the field.
+            what: What needs it, for the text.
+            hint: The remedy.
+
+        Raises:
+            Unsupported: The field is False, "none", or 1 for priorities.
+        """
+        value = getattr(self, name)
+        if value in {False, "none"} or (name == "priorities" and value == 1):
+            raise Unsupported(self.engine, what, hint)
+
+
+def task_id(store: str, number: int) -> str:
+    """The id of a task as text: the store, the serial, and 64 random bits.
+
+    Args:
+        store: Name of the store.
+        number: The serial, times 2**64, and the random bits.
+    """
+    return f"{store}-{number >> 64}-{number & 0xFFFF_FFFF_FFFF_FFFF:016x}"
+
+
+class Receipt:
+    """What the publisher of a task gets: its id. It can be awaited, and is its own result.
+
+    Attributes:
+        duplicate: Whether nothing was put into the queue because a task with this `dedup` key was there before; the id
+            is the earlier one's.
+    """
+
+    __slots__ = ("_number", "_store", "duplicate")
+
+    def __init__(self, store: str, number: int, duplicate: bool = False) -> None:
+        self._store = store
+        self._number = number
+        self.duplicate = duplicate
+
+    @property
+    def id(self) -> str:
+        """The task's id: store, serial and 64 random bits as text; "" for what no queue took."""
+        return task_id(self._store, self._number) if self._number else ""
+
+    def __await__(self) -> Generator[None, None, Receipt]:
+        """Return itself."""
+        yield from ()
+        return self
+
+    def __repr__(self) -> str:
+        return f"<Receipt {self.id}{' duplicate' if self.duplicate else ''}>"
+
+
+class Event(NamedTuple):
+    """A message to a live subscription.
+
+    Attributes:
+        subject: What it was published to.
+        envelope: The message.
+        kept: Whether it was published before the subscription began (`last`).
+    """
+
+    subject: str
+    envelope: Envelope
+    kept: bool = False
+
+
+def _left(value: Any) -> str | None:
+    """Check the time that is left for something; below 0 it is over."""
+    return duration(abs(value) if type(value) in {int, float} else value)
+
+
+_PUBLISHING: Final[tuple[tuple[str, Check], ...]] = (
+    ("priority", integer(0, _U53)),
+    ("delay", duration),
+    ("ttl", optional(_left)),
+    ("deadline", optional(_left)),
+    ("timeout", optional(_left)),
+)
+_MONTH: Final = 2_592_000.0
+
+
+def check_publishing(
+    priority: int,
+    delay: float,
+    ttl: float | None = None,
+    deadline: float | None = None,
+    timeout: float | None = None,
+    dedup: str | None = None,
+) -> None:
+    """Check how a message is to be published, as `redpoll.bus.engine.Engine.publish` has it.
+
+    Raises:
+        ConfigError: A value cannot be.
+        UsageError: It has a ttl and a deadline.
+    """
+    if ttl is not None and deadline is not None:
+        raise UsageError("a task has a ttl or a deadline, not both", "the deadline covers the waiting too")
+    if dedup is not None and not isinstance(dedup, str):
+        raise ConfigError("dedup", dedup, "must be text")
+    if type(priority) is int and priority >= 0 and type(delay) is float and 0.0 <= delay < _MONTH:
+        for value in (ttl, deadline, timeout):
+            if value is not None and not (type(value) is float and 0.0 <= value < _MONTH):
+                break
+        else:
+            # So it is most times; the rest takes more steps.
+            return
+    for (name, check), value in zip(_PUBLISHING, (priority, delay, ttl, deadline, timeout), strict=True):
+        problem = check(value)
+        if problem is not None:
+            raise ConfigError(name, value, problem)
+
+
+@dataclass(frozen=True, slots=True)
+class Publication:
+    """A task to be put into a queue: a successor in `Delivery.ack`.
+
+    Attributes and their defaults are those of `Engine.publish`.
+
+    Raises:
+        ConfigError: A value cannot be.
+        UsageError: It has a ttl and a deadline.
+    """
+
+    queue: str
+    envelope: Envelope
+    priority: int = 0
+    delay: float = 0.0
+    ttl: float | None = None
+    deadline: float | None = None
+    dedup: str | None = None
+    keep: bool = True
+
+    def __post_init__(self) -> None:
+        """Check every field that can be wrong."""
+        check_publishing(self.priority, self.delay, self.ttl, self.deadline, None, self.dedup)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueInfo:
+    """What is in a queue, at one moment, and what happened in it since it was made (or the broker was started)."""
+
+    spec: QueueSpec
+    ready: int
+    """Tasks that wait for a worker."""
+    delayed: int
+    """Tasks that are not due yet."""
+    taken: int
+    """Tasks that workers have."""
+    dead: int
+    """Dead letters beside the queue."""
+    bytes: int
+    """Bytes that count against `QueueSpec.max_bytes`."""
+    consumers: int
+    paused: bool
+    waiting: int
+    """Publishes that wait for room."""
+    submitted: int
+    delivered: int
+    """Hand-outs, repeated ones too."""
+    done: int
+    """Tasks that ended with a result or an error."""
+    requeued: int
+    """Given back, rejected, or lost with their worker."""
+    expired: int
+    cancelled: int
+    dropped: int
+    """Dropped for newer ones at the limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInfo:
+    """What is known of a task."""
+
+    id: str
+    queue: str
+    state: TaskState
+    attempt: int
+    """1 for its first worker, one more for each that was lost."""
+    cancelling: bool = False
+    """Whether its worker was asked to stop."""
+    outcome: Outcome | None = None
+    """What it ended with."""
+    envelope: Envelope | None = None
+    """What it was submitted with; None once it is done."""
+    history: tuple[str, ...] = ()
+    """What became of its attempts, in words."""
+    origin: str | None = None
+    """The id of the dead letter that was redriven as this task."""

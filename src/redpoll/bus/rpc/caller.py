@@ -1,0 +1,355 @@
+"""The sending half of calls: what goes out, how often, and what becomes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from time import perf_counter
+from typing import Any, Final
+
+from redpoll.bus.awaitables import OutcomeWatcher
+from redpoll.bus.context import inherit
+from redpoll.bus.engine import Engine
+from redpoll.bus.envelope import Envelope, OutcomeKind, Payloads
+from redpoll.bus.failures import AllowedExceptions
+from redpoll.bus.records import Receipt
+from redpoll.bus.rpc.replies import WINDOW_SIZE, Monitor, PartsWatcher, Reader, Stream
+from redpoll.bus.rpc.server import CREDIT, METHOD, MONITOR, NAMESPACE, VERSION, WINDOW
+from redpoll.bus.rpc.target import Target, queue_name, queue_spec, subject_name
+from redpoll.bus.tries import Tries
+from redpoll.checks import integer, optional, seconds
+from redpoll.errors import (
+    CallTimeout,
+    ConfigError,
+    Expired,
+    NoRoute,
+    RedpollError,
+    UsageError,
+)
+
+__all__ = ["CallStats", "Caller", "Way", "check_times"]
+
+_OK: Final = OutcomeKind.RESULT
+#: Ways that are remembered, and statistics; the oldest leaves first.
+_WAYS: Final = 10_000
+#: Seconds between two tries to send, at first and at most.
+_PAUSE: Final = 0.01
+_LONGEST_PAUSE: Final = 0.25
+
+
+def check_times(timeout: float | None, retry: int | None = 0, wait: float = 0.0, monitor: float | None = None) -> None:
+    """Check what a call was given.
+
+    Raises:
+        ConfigError: A value cannot be.
+    """
+    for field, value in (("timeout", timeout), ("wait", wait), ("monitor", monitor)):
+        if value is not None and value != 0:
+            problem = seconds(value)
+            if problem is not None:
+                raise ConfigError(field, value, problem)
+    problem = optional(integer(0, 2**31))(retry)
+    if problem is not None:
+        raise ConfigError("retry", retry, problem)
+    if monitor is not None and timeout is not None and monitor >= timeout:
+        raise ConfigError("monitor", monitor, f"must be below the timeout of {timeout:g} s")
+
+
+class CallStats:
+    """What was sent to one method.
+
+    Attributes:
+        calls: Calls and streams that were begun.
+        ended: Calls that ended, well or not.
+        failed: Calls of these that raised.
+        casts: Casts, and messages to all servers.
+        seconds: What the calls that ended took together.
+    """
+
+    __slots__ = ("calls", "casts", "ended", "failed", "seconds")
+
+    def __init__(self) -> None:
+        self.calls = self.ended = self.failed = self.casts = 0
+        self.seconds = 0.0
+
+    def __repr__(self) -> str:
+        return f"<CallStats {', '.join(f'{name}={getattr(self, name)}' for name in self.__slots__)}>"
+
+
+class Way:
+    """Where the messages to one method go, and how they begin.
+
+    Args:
+        target: The target.
+        method: The method; None is a message to a function.
+        counted: Where statistics are kept.
+
+    Attributes:
+        title: The target, for errors.
+        name: The target and the method, for errors.
+        queue: The queue.
+        subject: The subject that all servers take.
+        method: The method, "" for a message.
+        meta: What each message says beside its arguments.
+        fanout: Whether the target means all servers.
+        stats: What was sent.
+    """
+
+    __slots__ = ("fanout", "meta", "method", "name", "queue", "stats", "subject", "title")
+
+    def __init__(self, target: Target, method: str | None, counted: dict[tuple[str, str], CallStats]) -> None:
+        self.title = target.title
+        self.method = method or ""
+        self.name = self.title if method is None else f"{self.title}: {method}"
+        self.queue = queue_name(target)
+        self.subject = subject_name(target)
+        self.fanout = bool(target.fanout)
+        asked = {METHOD: method, NAMESPACE: target.namespace, VERSION: target.version}
+        self.meta = {key: value for key, value in asked.items() if value is not None}
+        key = (self.title, self.method)
+        self.stats = counted.get(key) or counted.setdefault(key, CallStats())
+        if len(counted) > _WAYS:
+            del counted[next(iter(counted))]
+
+    def require_one(self) -> None:
+        """Check that there is one answer.
+
+        Raises:
+            UsageError: The target is all servers.
+        """
+        if self.fanout:
+            raise UsageError(f"the target is all servers of {self.title!r}, and one is to answer", "use fanout()")
+
+
+class Caller:
+    """Sends what `Rpc` and its clients have looked at before.
+
+    Args:
+        engine: Where the queues are.
+        payloads: How arguments are written and results read.
+        allowed: Which exceptions of servers become what they are.
+
+    Attributes:
+        stats: What was sent, by title of the target and name of the method.
+    """
+
+    def __init__(self, engine: Engine, payloads: Payloads, allowed: AllowedExceptions) -> None:
+        self.stats: dict[tuple[str, str], CallStats] = {}
+        self._ways: dict[tuple[Target | str, str | None, str | None], Way] = {}
+        self._engine = engine
+        self._payloads = payloads
+        self._reader = Reader(payloads, allowed)
+        self._leaving: set[asyncio.Task[None]] = set()
+
+    async def close(self) -> None:
+        """Let what servers are to be told be told."""
+        if self._leaving:
+            await asyncio.wait(self._leaving)
+
+    def way(self, target: Target | str, method: str | None, server: str | None = None) -> Way:
+        """Where messages to a method go.
+
+        Raises:
+            ConfigError: The target has no topic.
+        """
+        key = (target, server, method)
+        way = self._ways.get(key)
+        if way is None:
+            way = Way(Target.of(target, server), method, self.stats)
+            if len(self._ways) >= _WAYS:
+                del self._ways[next(iter(self._ways))]
+            self._ways[key] = way
+        return way
+
+    async def call(
+        self,
+        way: Way,
+        message: Any,
+        timeout: float | None,
+        retry: int | None,
+        wait: float,
+        mandatory: bool,
+        monitor: float | None,
+        headers: Mapping[str, Any] | None,
+    ) -> Any:
+        """Call. See `Rpc.call`."""
+        began = perf_counter()
+        stats = way.stats
+        stats.calls += 1
+        stats.failed += 1
+        try:
+            headers, timeout = inherit(headers, timeout)
+            if timeout is not None and timeout <= 0:
+                raise _over(way, timeout)
+            future = asyncio.get_running_loop().create_future()
+            if monitor:
+                envelope = self._payloads.pack(message, {**way.meta, MONITOR: monitor}, headers)
+                watcher: OutcomeWatcher = Monitor(future, self._engine.clock, monitor)
+            else:
+                envelope = self._payloads.pack(message, way.meta, headers)
+                watcher = OutcomeWatcher(future)
+            key = None if retry == 0 else self._key()
+            receipt = self._engine.publish(
+                envelope,
+                queue=way.queue,
+                watcher=watcher,
+                deadline=timeout,
+                dedup=key,
+                keep=False,
+                mandatory=mandatory,
+                timeout=timeout,
+            )
+            if type(receipt) is not Receipt:
+                again = self._again(envelope, way.queue, watcher, key, mandatory, expires="deadline")
+                receipt = await self._persist(receipt, again, way, timeout, retry, wait, mandatory)
+            try:
+                outcome = await future
+            except asyncio.CancelledError:
+                self._leave(receipt.id)
+                raise
+            kind, reply, _ = outcome
+            if kind is not _OK:
+                if monitor and kind is OutcomeKind.EXPIRED:
+                    # There was no sign of life; the engine does not know.
+                    self._leave(receipt.id)
+                raise self._reader.error(outcome, way.name, timeout)
+            result = None if reply is None else self._payloads.unpack(reply)
+            stats.failed -= 1
+            return result
+        finally:
+            stats.ended += 1
+            stats.seconds += perf_counter() - began
+
+    async def cast(
+        self,
+        way: Way,
+        message: Any,
+        timeout: float | None,
+        retry: int | None,
+        wait: float,
+        mandatory: bool,
+        headers: Mapping[str, Any] | None,
+    ) -> None:
+        """Cast. See `Rpc.cast`."""
+        way.stats.casts += 1
+        if timeout is not None and timeout <= 0:
+            raise Expired(None, timeout, f"sending to {way.name}")
+        # What a handler casts may be done when the handler's time is over.
+        envelope = self._payloads.pack(message, way.meta, inherit(headers, None)[0])
+        key = None if retry == 0 else self._key()
+        again = self._again(envelope, way.queue, None, key, mandatory, expires="ttl")
+        receipt = again(timeout)
+        if type(receipt) is not Receipt:
+            await self._persist(receipt, again, way, timeout, retry, wait, mandatory)
+
+    async def fanout(self, way: Way, message: Any, timeout: float | None, headers: Mapping[str, Any] | None) -> None:
+        """Tell all servers. See `Rpc.fanout`."""
+        way.stats.casts += 1
+        envelope = self._payloads.pack(message, way.meta, inherit(headers, None)[0])
+        await self._engine.publish(envelope, subject=way.subject, timeout=timeout)
+
+    def stream(
+        self, way: Way, message: Any, timeout: float | None, wait: float, headers: Mapping[str, Any] | None
+    ) -> Stream:
+        """Begin to stream. See `Rpc.stream`."""
+        engine, payloads = self._engine, self._payloads
+        loop = asyncio.get_running_loop()
+
+        async def begin(watcher: PartsWatcher) -> str:
+            engine.capabilities.require("progress", "streamed answers", "ask for pages by several calls")
+            way.stats.calls += 1
+            sent, limit = inherit(headers, timeout)
+            if limit is not None and limit <= 0:
+                raise _over(way, limit)
+            envelope = payloads.pack(message, {**way.meta, WINDOW: WINDOW_SIZE}, sent)
+            again = self._again(envelope, way.queue, watcher, None, True, expires="deadline")
+            return (await self._persist(again(limit), again, way, limit, 0, wait, True)).id
+
+        async def credit(task: str, parts: int) -> None:
+            with suppress(RedpollError):  # it has ended
+                await engine.tell(task, Envelope("raw", b"", {CREDIT: parts}))
+
+        def leave(task: str) -> None:
+            with suppress(RuntimeError):  # the loop is closed; it may be another thread that drops the last reference
+                loop.call_soon_threadsafe(self._leave, task)
+
+        return Stream(begin, credit, leave, PartsWatcher(self._reader, way.name), payloads)
+
+    def _again(
+        self,
+        envelope: Envelope,
+        queue: str,
+        watcher: OutcomeWatcher | PartsWatcher | None,
+        key: str | None,
+        mandatory: bool,
+        expires: str,
+    ) -> Callable[[float | None], Awaitable[Receipt]]:
+        """What publishes a message, given the seconds that are left to it."""
+
+        def publish(left: float | None) -> Awaitable[Receipt]:
+            times: dict[str, Any] = {expires: left}
+            return self._engine.publish(
+                envelope,
+                queue=queue,
+                watcher=watcher,
+                dedup=key,
+                keep=False,
+                mandatory=mandatory,
+                timeout=left,
+                **times,
+            )
+
+        return publish
+
+    async def _persist(
+        self,
+        sent: Awaitable[Receipt],
+        again: Callable[[float | None], Awaitable[Receipt]],
+        way: Way,
+        timeout: float | None,
+        retry: int | None,
+        wait: float,
+        mandatory: bool,
+    ) -> Receipt:
+        """Send until it is taken, as often and as long as that may take."""
+        clock = self._engine.clock
+        tries = Tries(clock, timeout, retry, f"sending to {way.name}", _PAUSE, _LONGEST_PAUSE)
+        declared = False
+        while True:
+            try:
+                return await sent
+            except NoRoute as error:
+                if not mandatory:
+                    await self._engine.declare(queue_spec(way.queue))
+                elif clock.time() - tries.began >= wait:
+                    raise NoRoute(way.title, "start a server, or pass wait=") from error
+            except RedpollError as error:
+                if not tries.covers(error):
+                    raise
+            if mandatory or declared:
+                await tries.pause()
+            else:
+                # It may have failed only because the queue was not there.
+                declared = True
+                tries.skip()
+            sent = again(tries.left())
+
+    def _key(self) -> str | None:
+        """What makes a second message harmless, where the engine can."""
+        return uuid.uuid4().hex if self._engine.capabilities.dedup else None
+
+    def _leave(self, task: str) -> None:
+        """Tell the server of a call that nobody waits any more."""
+        leaving = asyncio.get_running_loop().create_task(self._cancel(task))
+        self._leaving.add(leaving)
+        leaving.add_done_callback(self._leaving.discard)
+
+    async def _cancel(self, task: str) -> None:
+        with suppress(RedpollError):  # it has ended, or the bus has
+            await self._engine.cancel(task)
+
+
+def _over(way: Way, timeout: float) -> CallTimeout:
+    return CallTimeout(way.name, timeout, "its time was over before it was sent")

@@ -1,0 +1,211 @@
+"""What a caller waits with: for one answer, or for the parts of a stream."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any, Final, Self
+
+from redpoll.bus.awaitables import OutcomeWatcher
+from redpoll.bus.engine import Clock, Timer
+from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
+from redpoll.bus.failures import AllowedExceptions
+from redpoll.bus.feed import Feed
+from redpoll.bus.rpc.server import NUMBER
+from redpoll.errors import CallTimeout, PeerLost, RedpollError, TaskCancelled, TaskError
+
+__all__ = ["Monitor", "PartsWatcher", "Reader", "Stream"]
+
+WINDOW_SIZE: Final = 64
+"""Parts of a stream that are under way at most."""
+
+
+class Monitor(OutcomeWatcher):
+    """Waits for signs of life as well.
+
+    Args:
+        future: What the caller awaits.
+        clock: The engine's.
+        period: Seconds without one after which the call fails.
+    """
+
+    __slots__ = ("_clock", "_period", "_timer")
+
+    def __init__(self, future: asyncio.Future[Outcome], clock: Clock, period: float) -> None:
+        super().__init__(future)
+        self._clock = clock
+        self._period = period
+        self._timer: Timer | None = None
+        future.add_done_callback(self._stop)
+
+    def progress(self, envelope: Envelope) -> None:  # noqa: ARG002
+        """Take a sign of life; the first one begins the watch, since a call may wait for its turn."""
+        self._stop()
+        self._timer = self._clock.call_at(self._clock.time() + self._period, self._miss)
+
+    def _miss(self) -> None:
+        self.outcome(Outcome(OutcomeKind.EXPIRED, None, f"no sign of life in {self._period:g} s"))
+
+    def _stop(self, _: object = None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class Reader:
+    """Turns outcomes into what a call returns or raises.
+
+    Args:
+        payloads: How results are read.
+        allowed: Which exceptions become what they are.
+    """
+
+    def __init__(self, payloads: Payloads, allowed: AllowedExceptions) -> None:
+        self.payloads = payloads
+        self._allowed = allowed
+
+    def error(self, outcome: Outcome, name: str, timeout: float | None) -> Exception:
+        """The error that an outcome other than a result is.
+
+        Args:
+            outcome: The outcome.
+            name: What was called.
+            timeout: Seconds that it had.
+        """
+        kind, envelope, detail = outcome
+        if kind is OutcomeKind.ERROR and envelope is not None:
+            return self._allowed.rebuild(envelope)
+        if kind is OutcomeKind.EXPIRED:
+            return CallTimeout(name, timeout, detail)
+        if kind is OutcomeKind.LOST:
+            return PeerLost(name, detail or "the server that had begun the call is gone")
+        return (TaskCancelled if kind is OutcomeKind.CANCELLED else TaskError)(name, detail)
+
+
+class PartsWatcher:
+    """Puts the parts of a stream into a feed, and sees whether one is missing."""
+
+    __slots__ = ("_next", "_reader", "_title", "broken", "feed")
+
+    def __init__(self, reader: Reader, title: str) -> None:
+        self.feed: Feed[Envelope] = Feed()
+        self._reader = reader
+        self._title = title
+        self._next = 0
+        self.broken = False
+
+    def progress(self, envelope: Envelope) -> None:
+        """Take a part, or a sign of life."""
+        if envelope.meta is None or self.broken:
+            return
+        if envelope.meta.get(NUMBER) != self._next:
+            self._miss()
+            return
+        if len(self.feed.items) >= WINDOW_SIZE:
+            self._break(f"its server sends more than {WINDOW_SIZE} parts ahead")
+            return
+        self._next += 1
+        self.feed.push(envelope)
+
+    def outcome(self, outcome: Outcome) -> None:
+        """End."""
+        if outcome.kind is not OutcomeKind.RESULT:
+            self.feed.end(self._reader.error(outcome, self._title, None))
+        elif outcome.envelope is not None and (outcome.envelope.meta or {}).get(NUMBER) != self._next:
+            self._miss()
+        self.feed.end()
+
+    def gone(self, error: RedpollError) -> None:
+        """Learn that nothing else will come."""
+        self.feed.end(error)
+
+    def _miss(self) -> None:
+        self._break(f"part {self._next} of its answer was lost")
+
+    def _break(self, problem: str) -> None:
+        self.broken = True
+        self.feed.end(PeerLost(self._title, problem))
+
+
+class Stream:
+    """The parts of an answer, as they come: ``async for part in bus.rpc.stream("calculator", "primes", {"below": 100})``.
+
+    The call begins with the first part that is waited for. The server sends a few parts ahead, and waits until more are
+    taken. Leaving ends the server's work: `aclose`, the end of its ``async with``, or dropping it, as a loop does that is
+    left by ``break``. It is used by one task at a time.
+
+    Args:
+        begin: Sends the call with a watcher; gives its id.
+        credit: Tells the server that more parts are taken.
+        leave: Ends the call.
+        watcher: Takes the parts.
+        payloads: How parts are read.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[PartsWatcher], Awaitable[str]],
+        credit: Callable[[str, int], Awaitable[object]],
+        leave: Callable[[str], object],
+        watcher: PartsWatcher,
+        payloads: Payloads,
+    ) -> None:
+        self._begin = begin
+        self._credit = credit
+        self._leave = leave
+        self._watcher = watcher
+        self._payloads = payloads
+        self._id: str | None = None
+        self._taken = 0
+        self._over = False
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Any:
+        """Wait for the next part.
+
+        Raises:
+            NoRoute: Nobody serves that target.
+            CallTimeout: Its time ended.
+            PeerLost: The server is gone, or a part was lost.
+            Exception: What the server raised, behind the parts that it sent before.
+        """
+        if self._over:
+            raise StopAsyncIteration
+        try:
+            if self._id is None:
+                self._id = await self._begin(self._watcher)
+            part = await self._watcher.feed.take()
+        except asyncio.CancelledError:
+            raise
+        except BaseException:
+            if self._watcher.broken:
+                # It has not ended, as far as its server knows.
+                self._end()
+            self._over = True
+            raise
+        self._taken += 1
+        if self._taken % (WINDOW_SIZE // 2) == 0:
+            await self._credit(self._id, WINDOW_SIZE // 2)
+        return self._payloads.unpack(part)
+
+    async def aclose(self) -> None:
+        """Take no more parts; the server stops."""
+        self._end()
+
+    def _end(self) -> None:
+        if not self._over:
+            self._over = True
+            if self._id is not None:
+                self._leave(self._id)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Take no more parts."""
+        self._end()
+
+    def __del__(self) -> None:
+        self._end()

@@ -1,0 +1,254 @@
+"""What serves: how it begins and ends, and the work that it has begun meanwhile."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import inspect
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Coroutine
+from contextvars import Context as Variables
+from contextvars import copy_context
+from functools import partial
+from types import CoroutineType
+from typing import Any, Final, Protocol, Self, TypeVar
+
+from redpoll.bus.awaitables import of_thread
+from redpoll.bus.context import CURRENT, Context
+
+__all__ = ["FUTURES", "Service", "Source", "spawn"]
+
+T = TypeVar("T")
+
+_log = logging.getLogger("redpoll.bus")
+
+FUTURES: Final = (asyncio.Future, concurrent.futures.Future, CoroutineType)
+"""What is awaited where a coroutine function returns it."""
+
+_EAGER: Final = sys.version_info >= (3, 12)
+
+
+def spawn(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, variables: Variables) -> asyncio.Task[T]:
+    """Do something in a task with a copy of some context; where Python can, its first step is done at once."""
+    # Not create_task(): the loop's debugging and its factory of tasks are of no use here, and cost as much as the task.
+    if _EAGER:
+        # mypy reads it as of 3.11.
+        return asyncio.Task(work, loop=loop, eager_start=True, context=variables.copy())  # type: ignore[call-arg]
+    return asyncio.Task(work, loop=loop, context=variables.copy())
+
+
+class Source(Protocol):
+    """What a service takes its work from: a consumer or a subscription."""
+
+    async def close(self) -> None:
+        """Take no more."""
+
+
+class Service:
+    """Takes work while it runs; used as an async context manager, or by `start`, `stop` and `wait`.
+
+    These may be called in any order and by several tasks at a time: each step is done once.
+
+    Args:
+        concurrency: Threads at most for plain functions.
+        drain: Seconds that work has to end when the context is left; None is no limit.
+        running: Where it stands while it runs, for its owner.
+    """
+
+    def __init__(self, concurrency: int, drain: float | None, running: set[Service]) -> None:
+        self.concurrency = concurrency
+        self._drain = drain
+        self._running = running
+        self._order = asyncio.Lock()
+        self._sources: list[Source] = []
+        # What is being done, and what it is done to.
+        self._tasks: dict[asyncio.Task[None], Any] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._executor: concurrent.futures.ThreadPoolExecutor | None = None
+        self._variables: Variables = copy_context()
+
+    @property
+    def active(self) -> bool:
+        """Whether it takes work, as far as the engine knows: False while it reconnects."""
+        return bool(self._sources) and all(getattr(each, "active", True) for each in self._sources)
+
+    @property
+    def in_place(self) -> bool:
+        """Whether it takes work if it is to."""
+        return self.active or not self._sources
+
+    async def _open(self, sources: list[Source]) -> None:
+        """Begin to take work, and note from where, each as soon as it is open."""
+        raise NotImplementedError
+
+    def _stopping(self) -> None:
+        """Let go of what is not begun, now that nothing comes any more."""
+
+    def _unbegun(self, item: Any) -> None:
+        """Give back what `_begin` was called with: its work was cancelled before the first step, and nothing of it ran."""
+        raise NotImplementedError
+
+    # -- lifecycle
+
+    async def start(self) -> None:
+        """Take work. What was stopped can be started again; what runs goes on.
+
+        Raises:
+            SpecConflict: A queue of it is there and differs, or somebody has it exclusively.
+            NotAuthorized: It may not.
+
+        Cancelled, it takes nothing.
+        """
+        async with self._order:
+            if self._sources:
+                return
+            self._loop = asyncio.get_running_loop()
+            self._variables = copy_context()
+            self._variables.run(CURRENT.set, Context())
+            opened: list[Source] = []
+            try:
+                await self._open(opened)
+            except BaseException:
+                for source in opened:
+                    try:
+                        await source.close()
+                    except Exception:  # noqa: BLE001  # what was raised first counts
+                        _log.exception("%r could not close what it had opened", self)
+                raise
+            self._idle.clear()
+            self._sources = opened
+            self._running.add(self)
+
+    async def stop(self) -> None:
+        """Take no more; what was begun goes on. See `wait`.
+
+        Where it is cancelled or raises, what is not closed yet is served on; it can be stopped again.
+        """
+        async with self._order:
+            problem: Exception | None = None
+            for source in tuple(self._sources):
+                try:
+                    await source.close()
+                except Exception as error:  # noqa: BLE001  # the others are closed all the same
+                    problem = problem or error
+                else:
+                    self._sources.remove(source)
+            if problem is not None:
+                raise problem
+            self._stopping()
+            self._rest()
+
+    async def wait(self) -> None:
+        """Wait until it is stopped and all that was begun has ended; at once where it was never started."""
+        await self._idle.wait()
+
+    async def reset(self) -> None:
+        """Stop, wait for what was begun, and start again."""
+        await self.stop()
+        await self.wait()
+        await self.start()
+
+    async def close(self, drain: float | None = 0.0) -> None:
+        """Stop, and wait for what was begun; what is not done in time is cancelled.
+
+        Args:
+            drain: Seconds to wait; None is no limit.
+
+        Cancelled, it cancels what is left at once.
+        """
+        try:
+            await self.stop()
+            if self._tasks and drain != 0:
+                await asyncio.wait(self._tasks, timeout=drain)
+        finally:
+            left = tuple(self._tasks)
+            for task in left:
+                self._cancel(task)
+            if left:
+                await asyncio.wait(left)
+            # Some may have been cancelled by others, as the end of a loop does.
+            for task in left:
+                self._drop(task)
+
+    async def __aenter__(self) -> Self:
+        """Start."""
+        await self.start()
+        return self
+
+    async def __aexit__(self, *exc_info: object) -> None:
+        """Stop, and wait for what was begun."""
+        await self.close(self._drain)
+
+    # -- work
+
+    def _begin(self, work: Coroutine[Any, Any, None], item: Any) -> asyncio.Task[None] | None:
+        """Do something in a task of its own, which calls `_ended` at its end; None if that is done already.
+
+        Args:
+            work: What is to be done.
+            item: What it is done to, for `_unbegun`.
+        """
+        task = spawn(work, self._loop, self._variables)
+        if task.done():
+            return None
+        self._tasks[task] = item
+        return task
+
+    def _cancel(self, task: asyncio.Task[None]) -> None:
+        """Cancel work. Before Python 3.12 it may not have begun: nothing of it runs then, its end neither."""
+        task.cancel()
+        if inspect.getcoroutinestate(task.get_coro()) == inspect.CORO_CREATED:  # type: ignore[arg-type]
+            self._drop(task)
+
+    def _drop(self, task: asyncio.Task[None]) -> None:
+        if task in self._tasks:
+            item = self._tasks.pop(task)
+            try:
+                self._unbegun(item)
+            finally:
+                self._rest()
+
+    def _ended(self, task: asyncio.Task[None] | None) -> None:
+        """Note that work has ended. Not by a callback of its task: that takes a turn of the loop."""
+        if task is not None:
+            self._tasks.pop(task, None)
+            if not self._sources:
+                self._rest()
+
+    def _rest(self) -> None:
+        """Note that nothing is done any more, if that is so."""
+        if self._tasks or self._sources:
+            return
+        self._idle.set()
+        self._running.discard(self)
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)
+            self._executor = None
+
+    def _in_thread(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Awaitable[Any]:
+        """Call a plain function in a thread, in this context."""
+        if self._executor is None:
+            self._executor = concurrent.futures.ThreadPoolExecutor(self.concurrency, "redpoll-bus")
+        call = partial(_called, function, *args, **kwargs)
+        return self._loop.run_in_executor(self._executor, copy_context().run, call)
+
+    @staticmethod
+    async def _awaited(result: Any) -> Any:
+        """What a handler returned; if it can be awaited, what that gives, also where that is another one."""
+        while True:
+            if isinstance(result, concurrent.futures.Future):
+                result = await of_thread(result)
+            elif inspect.isawaitable(result):
+                result = await result
+            else:
+                return result
+
+
+def _called(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return function(*args, **kwargs)
+    except (StopIteration, SystemExit, KeyboardInterrupt, GeneratorExit) as error:
+        # A future cannot raise the first one, and the others would end the loop.
+        raise RuntimeError(f"the function raised {type(error).__name__}: {error}") from error

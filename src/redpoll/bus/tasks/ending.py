@@ -1,0 +1,206 @@
+"""How the work on a task ended, as a plain value: made where the handler ran, carried out where the engine is."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+from collections.abc import Awaitable
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from redpoll.bus.engine import Delivery
+from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
+from redpoll.bus.failures import pack_failure
+from redpoll.bus.tasks.retry import Retry
+from redpoll.checks import duration
+from redpoll.errors import ConfigError, DeadLettered, EncodeError, PayloadTooLarge, ResultTooLarge, TaskRejected
+
+__all__ = [
+    "LEAVING",
+    "NOTHING",
+    "TRIES",
+    "Ending",
+    "Requeue",
+    "Way",
+    "check_delay",
+    "failed",
+    "returned",
+    "settle",
+    "tries_of",
+]
+
+TRIES: Final = "tries"
+"""Where `Envelope.meta` counts the tries that failed."""
+
+LEAVING: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
+"""On the loop, and in a block, these end the worker and say nothing about the task. Elsewhere they end the handler alone."""
+
+_CANCELLED: Final = (asyncio.CancelledError, concurrent.futures.CancelledError)
+
+
+class Requeue(Exception):  # noqa: N818  # it asks for something, and is no error
+    """Raised by a handler to give its task back, without blame: ``raise Requeue(delay=5)``.
+
+    Args:
+        delay: Seconds before it is handed out again.
+        reason: For its history.
+
+    Raises:
+        ConfigError: The delay cannot be.
+    """
+
+    # A subclass need not call the constructor.
+    delay: float = 0.0
+    reason: str = ""
+
+    def __init__(self, delay: float = 0.0, reason: str = "") -> None:
+        check_delay(delay)
+        super().__init__(delay, reason)
+        self.delay = delay
+        self.reason = reason
+
+
+def check_delay(delay: float) -> None:
+    """Check the seconds before a task is handed out again.
+
+    Raises:
+        ConfigError: They cannot be.
+    """
+    problem = duration(delay)
+    if problem is not None:
+        raise ConfigError("delay", delay, problem)
+
+
+class Way(Enum):
+    """What becomes of a task."""
+
+    RESULT = "result"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    #: It goes back, and anybody may have it.
+    REQUEUE = "requeue"
+    #: It goes to another worker, as long as there is one that did not reject it.
+    REJECT = "reject"
+    #: It becomes a dead letter.
+    DEAD = "dead"
+    #: It goes back, and this was an attempt that failed.
+    DIED = "died"
+
+
+#: Looked up once: these are on the way of every task.
+_RESULT: Final = Way.RESULT
+_RESULT_KIND: Final = OutcomeKind.RESULT
+_new: Final = tuple.__new__
+
+
+class Ending(NamedTuple):
+    """How the work on a task ended.
+
+    Attributes:
+        way: What becomes of it.
+        envelope: The result, or the error.
+        reason: Why, in words, for its history.
+        delay: Seconds before it is handed out again.
+        again: Whether the retry policy covers it.
+    """
+
+    way: Way
+    envelope: Envelope | None = None
+    reason: str = ""
+    delay: float = 0.0
+    again: bool = False
+
+
+NOTHING: Final = Ending(Way.RESULT)
+"""The ending of work that returned None."""
+
+
+def returned(value: Any, payloads: Payloads) -> Ending:
+    """The ending of work that gave a result."""
+    if value is None:
+        return NOTHING
+    try:
+        return _new(Ending, (_RESULT, payloads.pack(value), "", 0.0, False))
+    except EncodeError as error:
+        return Ending(Way.ERROR, pack_failure(error), str(error))
+    except Exception as error:  # noqa: BLE001  # a value's own methods may raise anything
+        return failed(error)
+
+
+def failed(error: BaseException, retry: Retry | None = None) -> Ending:
+    """The ending of work that raised. It never raises, whatever the exception is like: the task would seem done."""
+    try:
+        return _failed(error, retry)
+    except Exception as problem:  # noqa: BLE001  # an exception's own methods may raise anything
+        told = RuntimeError(f"its handler raised {type(error).__name__}, which cannot be told: {_text(problem)}")
+        return Ending(Way.ERROR, pack_failure(told), str(told)[:200])
+
+
+def _failed(error: BaseException, retry: Retry | None) -> Ending:
+    match error:
+        case Requeue():
+            check_delay(error.delay)
+            return Ending(Way.REQUEUE, None, str(error.reason), error.delay)
+        case TaskRejected():
+            return Ending(Way.REJECT, None, str(error.reason))
+        case DeadLettered(outcome=False):
+            return Ending(Way.DEAD, None, str(error.reason) or "given up by its handler")
+    if isinstance(error, _CANCELLED):
+        return Ending(Way.CANCELLED, None, str(error) or "cancelled by its handler")
+    again = retry is not None and retry.covers(error)
+    return Ending(Way.ERROR, pack_failure(error), f"{type(error).__name__}: {_text(error)}"[:200], again=again)
+
+
+def tries_of(envelope: Envelope) -> int:
+    """How many tries of a task failed."""
+    tries = envelope.meta.get(TRIES, 0) if envelope.meta else 0
+    return tries if type(tries) is int else 0
+
+
+def settle(delivery: Delivery, ending: Ending, retry: Retry | None = None, *, blame: bool = False) -> Awaitable[bool]:
+    """Carry an ending out.
+
+    Args:
+        delivery: The task.
+        ending: What becomes of it.
+        retry: The policy, for an error that it covers.
+        blame: Whether another try is an attempt that failed too.
+
+    Returns:
+        What `Delivery.ack` and `Delivery.reject` return.
+    """
+    way, envelope, reason, delay, again = ending
+    if way is _RESULT:
+        try:
+            return delivery.ack(None if envelope is None else _new(Outcome, (_RESULT_KIND, envelope, "")))
+        except ResultTooLarge as error:
+            envelope, reason = pack_failure(error), f"ResultTooLarge: {error}"
+            way = Way.ERROR
+    if way is Way.ERROR:
+        if again and retry is not None:
+            tries = tries_of(delivery.envelope) + 1
+            reason = f"try {tries} failed: {reason}"
+            # Nobody has to know how often it was tried before it was redriven.
+            meta = {**(delivery.envelope.meta or {}), TRIES: tries if tries <= retry.times else 0}
+            if tries <= retry.times:
+                return delivery.reject(delay=retry.pause(tries), blame=blame, reason=reason, meta=meta)
+            if retry.dead_letter:
+                return delivery.reject(requeue=False, reason=reason, meta=meta)
+        if envelope is None:
+            return delivery.ack(Outcome(OutcomeKind.TIME_LIMIT, None, reason))
+        try:
+            return delivery.ack(Outcome(OutcomeKind.ERROR, envelope))
+        except PayloadTooLarge:
+            return delivery.ack(Outcome(OutcomeKind.ERROR, None, reason))
+    if way is Way.CANCELLED:
+        return delivery.ack(Outcome(OutcomeKind.CANCELLED, None, reason))
+    if way is Way.DEAD:
+        return delivery.reject(requeue=False, reason=reason)
+    return delivery.reject(delay=delay, exclude=way is Way.REJECT, blame=way is Way.DIED, reason=reason)
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001  # a text that cannot be had must not hide the error
+        return "<its text cannot be had>"

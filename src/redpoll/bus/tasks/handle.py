@@ -1,0 +1,370 @@
+"""What a submitter has of a task: its progress, its outcome, and how to stop it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Literal
+
+from redpoll.bus.engine import Engine
+from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
+from redpoll.bus.failures import AllowedExceptions
+from redpoll.bus.feed import Feed
+from redpoll.bus.records import Receipt, TaskState
+from redpoll.checks import duration
+from redpoll.errors import (
+    BusError,
+    ConfigError,
+    DeadLettered,
+    RedpollError,
+    RemoteError,
+    TaskCancelled,
+    TaskError,
+    TaskExpired,
+    TimeLimit,
+    Unsupported,
+)
+
+__all__ = ["NESTED", "Handle", "Watch", "error_of"]
+
+_log = logging.getLogger("redpoll.bus.tasks")
+
+NESTED: Final = "nested"
+"""In `Envelope.meta` of progress: the handler returned a future, which the worker waits for; its value is how many."""
+
+#: Progress that an iterator of `Handle.watch` did not take yet; the oldest is dropped beyond that.
+_BUFFER: Final = 1_000
+
+_RESULT: Final = OutcomeKind.RESULT
+_ERRORS: Final[dict[OutcomeKind, type[TaskError]]] = {
+    OutcomeKind.CANCELLED: TaskCancelled,
+    OutcomeKind.DEAD: DeadLettered,
+    OutcomeKind.EXPIRED: TaskExpired,
+    OutcomeKind.TIME_LIMIT: TimeLimit,
+    OutcomeKind.LOST: TaskError,
+}
+
+
+def error_of(outcome: Outcome, task: str, allowed: AllowedExceptions) -> Exception:
+    """The error that an outcome other than a result is.
+
+    Args:
+        outcome: The outcome.
+        task: The task's id.
+        allowed: Which exceptions become what they are.
+    """
+    kind, envelope, detail = outcome
+    if kind is not OutcomeKind.ERROR:
+        failure = _ERRORS[kind](task, detail)
+        failure.outcome = True
+        return failure
+    if envelope is not None:
+        return allowed.rebuild(envelope)
+    # It was too large to be sent.
+    name, _, text = detail.partition(": ")
+    return RemoteError(name or "unknown", text)
+
+
+class Watch:
+    """A watcher of one task, which keeps what it was told. It makes a future where somebody waits, and none otherwise.
+
+    Attributes:
+        ending: The outcome, once there is one.
+        error: Why there will be none.
+        last: The latest progress.
+        nested: How many futures the handler has returned, one within another.
+        over: Whether nothing else will come.
+    """
+
+    __slots__ = ("_listeners", "_waiters", "ending", "error", "last", "nested", "over")
+
+    def __init__(self) -> None:
+        self.ending: Outcome | None = None
+        self.error: RedpollError | None = None
+        self.last: Envelope | None = None
+        self.nested = 0
+        self.over = False
+        self._waiters: dict[asyncio.Future[None], None] | None = None
+        self._listeners: list[Callable[[Envelope | None], object]] | None = None
+
+    # -- for the engine
+
+    def progress(self, envelope: Envelope) -> None:
+        """Take progress."""
+        if envelope.meta and NESTED in envelope.meta:
+            self.nested += 1
+            self._wake()
+            return
+        self.last = envelope
+        for listener in tuple(self._listeners or ()):
+            listener(envelope)
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Take the outcome."""
+        self.ending = outcome
+        self.over = True
+        if self._waiters is not None:
+            self._wake()
+        if self._listeners is not None:
+            self._end()
+
+    def gone(self, error: RedpollError) -> None:
+        """Learn that there will be none."""
+        self.error = error
+        self.over = True
+        self._wake()
+        self._end()
+
+    def _wake(self) -> None:
+        waiters, self._waiters = self._waiters, None
+        for waiter in waiters or ():
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def _end(self) -> None:
+        listeners, self._listeners = self._listeners, None
+        for listener in listeners or ():
+            listener(None)
+
+    # -- for handles
+
+    def waiter(self) -> asyncio.Future[None]:
+        """A future that is done when the task has gone on."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if self._waiters is None:
+            self._waiters = {future: None}
+        else:
+            self._waiters[future] = None
+        return future
+
+    def leave(self, waiter: asyncio.Future[None]) -> None:
+        """Forget a future that nobody waits for any more."""
+        if self._waiters is not None:
+            self._waiters.pop(waiter, None)
+
+    def listen(self, listener: Callable[[Envelope | None], object]) -> Callable[[], None]:
+        """Have a plain function called with each progress, and with None at the end; returns what stops that."""
+        if self._listeners is None:
+            self._listeners = []
+        self._listeners.append(listener)
+
+        def stop() -> None:
+            with suppress(ValueError):
+                (self._listeners or []).remove(listener)
+
+        return stop
+
+
+class Handle:
+    """A task that was submitted. Made by `Tasks.submit`, or by `Tasks.handle` for an id.
+
+    Dropping it changes nothing: the task goes on.
+    """
+
+    __slots__ = (
+        "__weakref__",
+        "_allowed",
+        "_engine",
+        "_level",
+        "_opening",
+        "_payloads",
+        "_receipt",
+        "_watch",
+        "_watching",
+    )
+
+    def __init__(
+        self,
+        engine: Engine,
+        payloads: Payloads,
+        allowed: AllowedExceptions,
+        receipt: Receipt | str,
+        watch: Watch | None,
+        level: int = 0,
+    ) -> None:
+        # Without one the engine is asked when somebody wants to know.
+        self._watching = watch is not None
+        self._engine = engine
+        self._payloads = payloads
+        self._allowed = allowed
+        self._receipt = receipt
+        self._watch = Watch() if watch is None else watch
+        self._level = level
+        self._opening: asyncio.Future[None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<Handle {self.id}>"
+
+    @property
+    def id(self) -> str:
+        """The task's id: `Tasks.handle` finds it again by that, in another process too where outcomes are stored."""
+        return self._receipt if isinstance(self._receipt, str) else self._receipt.id
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether a task with the same `dedup` key was submitted before; this is a handle of that one."""
+        return not isinstance(self._receipt, str) and self._receipt.duplicate
+
+    @property
+    def progress(self) -> Any:
+        """The latest progress that reached this handle; None before.
+
+        Raises:
+            BadPayload: It cannot be read here.
+        """
+        last = self._watch.last
+        return None if last is None else self._payloads.unpack(last)
+
+    async def _watched(self) -> Watch:
+        """The watch; a handle that was made for an id begins to watch now."""
+        if not self._watching:
+            if self._opening is None:
+                # One of those that wait for it may be cancelled, and the others go on.
+                self._opening = asyncio.ensure_future(self._engine.watch(self.id, self._watch))
+                self._opening.add_done_callback(self._opened)
+            await asyncio.shield(self._opening)
+        return self._watch
+
+    def _opened(self, opening: asyncio.Future[None]) -> None:
+        self._opening = None
+        self._watching = not opening.cancelled() and opening.exception() is None
+
+    async def result(self, timeout: float | None = None, *, flat: bool = True) -> Any:
+        """Wait for the result.
+
+        Args:
+            timeout: Seconds to wait; None is no limit.
+            flat: What becomes of a handler that returned a future. True (default): its result is the task's. False: as soon
+                as it is known, a handle is returned in the place of the result, and that handle's result is the future's.
+
+        Raises:
+            ConfigError: The timeout cannot be.
+            RemoteError: The handler raised; or what it raised itself, where `connect` allows its class.
+            TaskCancelled: It was cancelled.
+            DeadLettered: It became a dead letter.
+            TaskExpired: Its time ended before it was begun, or its deadline passed.
+            TimeLimit: Its handler took too long.
+            TimeoutError: There is no outcome yet; it can be waited for again.
+            ResultExpired: It ended, and the outcome is not kept.
+            UnknownTask: There was none with this id.
+            Unsupported: The engine has live results alone, and this handle was made for an id.
+            BadPayload: The result cannot be read here.
+            Closed: The bus was closed.
+
+        Cancelling it ends the waiting and nothing else. Several may wait, one after the other as well.
+        """
+        watch = self._watch if self._watching else await self._watched()
+        if timeout is None:
+            while not watch.over and (flat or watch.nested <= self._level):
+                waiter = watch.waiter()
+                try:
+                    await waiter
+                except BaseException:
+                    watch.leave(waiter)
+                    raise
+        else:
+            await self._wait(watch, timeout, flat)
+        if not flat and watch.nested > self._level:
+            return Handle(self._engine, self._payloads, self._allowed, self._receipt, watch, self._level + 1)
+        ending = watch.ending
+        if ending is None:
+            raise watch.error or BusError("no outcome")
+        if ending.kind is _RESULT:
+            return None if ending.envelope is None else self._payloads.unpack(ending.envelope)
+        raise error_of(ending, self.id, self._allowed)
+
+    async def _wait(self, watch: Watch, timeout: float, flat: bool) -> None:
+        problem = duration(timeout)
+        if problem is not None:
+            raise ConfigError("timeout", timeout, problem)
+        clock = self._engine.clock
+        end = clock.time() + timeout
+        late = TimeoutError(f"task {self.id} has no outcome after {timeout:g} s")
+        while not watch.over and (flat or watch.nested <= self._level):
+            if clock.time() >= end:
+                raise late
+            future = watch.waiter()
+            timer = clock.call_at(end, partial(_fail, future, late))
+            try:
+                await future
+            finally:
+                timer.cancel()
+                watch.leave(future)
+
+    async def watch(self) -> AsyncIterator[Any]:
+        """Iterate over progress, from the latest that is known on, until the task ends; however it ends.
+
+        Raises:
+            ResultExpired, UnknownTask, Unsupported, Closed: As for `result`.
+            BadPayload: It cannot be read here.
+
+        An iterator that is slow loses the oldest beyond 1,000.
+        """
+        watch = await self._watched()
+        feed: Feed[Envelope] = Feed(_BUFFER)
+        if watch.last is not None:
+            feed.push(watch.last)
+        stop = watch.listen(lambda envelope: feed.end(watch.error) if envelope is None else feed.push(envelope))
+        if watch.over:
+            feed.end(watch.error)
+        try:
+            while True:
+                try:
+                    envelope = await feed.take()
+                except StopAsyncIteration:
+                    return
+                yield self._payloads.unpack(envelope)
+        finally:
+            stop()
+
+    def on_progress(self, callback: Callable[[Any], object]) -> Callable[[], None]:
+        """Have a plain function called on the loop with each progress from now on. What it raises is logged.
+
+        A handle that was made for an id hears of progress only once its `result` or `watch` is awaited.
+
+        Returns:
+            What ends that.
+        """
+        loop = asyncio.get_running_loop()
+
+        def call(envelope: Envelope) -> None:
+            try:
+                callback(self._payloads.unpack(envelope))
+            except Exception:  # noqa: BLE001  # a callback may raise anything
+                _log.exception("a callback for the progress of task %s failed", self.id)
+
+        return self._watch.listen(lambda envelope: envelope is not None and loop.call_soon(call, envelope))
+
+    async def state(self) -> TaskState:
+        """Where the task is: ready, delayed, taken, done (however it ended), dead.
+
+        Raises:
+            UnknownTask, ResultExpired: As for `result`.
+            Unsupported: The engine has live results alone, and this handle knows of no outcome yet.
+        """
+        if self._watch.ending is not None:
+            return "dead" if self._watch.ending.kind is OutcomeKind.DEAD else "done"
+        return (await self._engine.lookup(self.id)).state
+
+    async def cancel(self) -> Literal["withdrawn", "asked", "too late"]:
+        """Cancel the task. Once this returns it is not begun any more.
+
+        Returns:
+            "withdrawn": it was not begun, and never will be. "asked": its worker is asked to stop; a result that comes first
+            counts. "too late": it had ended.
+
+        Raises:
+            UnknownTask: There was none with this id.
+            Unsupported: The engine cannot cancel.
+        """
+        if not self._engine.capabilities.cancel:
+            raise Unsupported(self._engine.capabilities.engine, "cancelling a task")
+        return await self._engine.cancel(self.id)
+
+
+def _fail(future: asyncio.Future[None], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,227 @@
+"""Handlers that compute, each in a child process: one that dies takes its own task along and no other.
+
+A child serves one task at a time. The thread of the pool that has the task waits for it, so the loop never does.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle  # between a process and the children that it started itself
+import signal
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from redpoll.bus.context import CURRENT, Context
+from redpoll.bus.engine import Delivery
+from redpoll.bus.envelope import Envelope, Payloads
+from redpoll.bus.tasks.ending import Ending, Way, failed, returned
+from redpoll.bus.tasks.retry import Retry
+from redpoll.bus.tasks.task import Task
+from redpoll.errors import ConfigError
+
+__all__ = ["Child", "Errand", "Processes"]
+
+#: A child that died before it began its task is replaced; after so many the task is not handed to another.
+_STARTS: Final = 2
+#: Seconds for a child to end by itself.
+_LAST: Final = 1.0
+
+
+class Child:
+    """A child process, and the way to it.
+
+    Args:
+        setup: What it is to do, pickled.
+    """
+
+    def __init__(self, setup: bytes) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._way, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, setup), name="redpoll task", daemon=True)
+        try:
+            self._process.start()
+        except BaseException:
+            self._way.close()
+            raise
+        finally:
+            theirs.close()
+
+    def work(self, job: tuple[Any, ...], say: Callable[[Envelope], object]) -> Ending | None:
+        """Have a task done.
+
+        Args:
+            job: The task.
+            say: Is called with its progress.
+
+        Returns:
+            None where the child was gone before it began.
+        """
+        begun = False
+        try:
+            self._way.send(job)
+            while True:
+                said = self._way.recv()
+                if isinstance(said, Ending):
+                    return said
+                if said is None:
+                    begun = True
+                else:
+                    say(said)
+        except (OSError, EOFError):
+            self.kill()
+            self._process.join()
+            self._way.close()
+            code = self._process.exitcode
+            self._process.close()
+            if not begun:
+                return None
+            how = f"signal {-code}" if code is not None and code < 0 else f"status {code}"
+            return Ending(Way.DIED, None, f"its process ended with {how}")
+
+    def kill(self) -> None:
+        """End it now; from any thread."""
+        with suppress(ValueError):  # it is closed
+            self._process.kill()
+
+    def release(self) -> None:
+        """Let it end, since it has nothing to do."""
+        self._way.close()
+
+    def stop(self) -> None:
+        """Wait until it has ended, but not for long."""
+        self.release()
+        self._process.join(_LAST)
+        self.kill()
+        self._process.join()
+        self._process.close()
+
+
+class Errand:
+    """A task on its way to a child.
+
+    Attributes:
+        delivery: The task.
+        child: The child that has it.
+        stopped: Whether it is not wanted any more.
+    """
+
+    __slots__ = ("child", "delivery", "stopped")
+
+    def __init__(self, delivery: Delivery) -> None:
+        self.delivery = delivery
+        self.child: Child | None = None
+        self.stopped = False
+
+
+class Processes:
+    """The children of a worker. They are started when they are needed, and used again.
+
+    Args:
+        handler: A plain function that can be pickled.
+        payloads: How payloads are read and written; they are pickled as well.
+        retry: Which errors are tried again.
+
+    Raises:
+        ConfigError: One of them cannot be pickled.
+    """
+
+    def __init__(self, handler: Callable[[Task], Any], payloads: Payloads, retry: Retry | None) -> None:
+        try:
+            self._setup = pickle.dumps((handler, payloads, retry))
+        except Exception as error:
+            raise ConfigError(
+                "handler", handler, f"cannot be sent to a process: {error}", "define it at the top of a module"
+            ) from error
+        self._idle: list[Child] = []
+        self._closed = False
+        self._lock = threading.Lock()
+
+    def work(self, errand: Errand, say: Callable[[Envelope], object]) -> Ending:
+        """Have a task done; called in a thread that may wait."""
+        delivery = errand.delivery
+        envelope = delivery.envelope
+        if not isinstance(envelope.body, bytes):
+            envelope = envelope._replace(body=bytes(envelope.body))
+        job = (delivery.id, delivery.queue, envelope, delivery.attempt, delivery.left)
+        starts = 0
+        while starts < _STARTS:
+            with self._lock:
+                child = self._idle.pop() if self._idle else None
+            if child is None:
+                # Those that died while they were idle say nothing about this task.
+                starts += 1
+                child = Child(self._setup)
+            with self._lock:
+                errand.child = child
+                if errand.stopped:
+                    child.kill()
+            ending = child.work(job, say)
+            with self._lock:
+                errand.child = None
+            if ending is None and not errand.stopped:
+                continue
+            if ending is not None and ending.way is not Way.DIED:
+                with self._lock:
+                    kept = not self._closed
+                    if kept:
+                        self._idle.append(child)
+                if not kept:
+                    child.stop()
+            return ending or Ending(Way.REQUEUE)
+        return Ending(Way.DIED, None, "its process could not be started")
+
+    def stop(self, errand: Errand) -> None:
+        """End the child that works on a task, or that is about to, and no other."""
+        with self._lock:
+            errand.stopped = True
+            if errand.child is not None:
+                errand.child.kill()
+
+    def close(self) -> None:
+        """End all children that are idle, all at once; one that is busy ends after its task. It waits for them."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for child in idle:
+            child.release()
+        for child in idle:
+            child.stop()
+
+
+class _Held:
+    """A task in a child."""
+
+    lost = False
+    cancelled = False
+
+    def __init__(self, way: Connection, job: tuple[str, str, Envelope, int, float | None]) -> None:
+        self.id, self.queue, self.envelope, self.attempt, self.left = job
+        self._way = way
+
+    def progress(self, envelope: Envelope) -> bool:
+        self._way.send(envelope)
+        return True
+
+
+def _serve(way: Connection, setup: bytes) -> None:
+    """Do tasks, one after the other; runs in the child."""
+    # Ctrl-C reaches the whole group; the parent decides what becomes of the children.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    handler, payloads, retry = pickle.loads(setup)  # noqa: S301
+    held: Any
+    while True:
+        try:
+            job = way.recv()
+        except (EOFError, OSError):
+            return
+        way.send(None)
+        try:
+            held = _Held(way, job)
+            CURRENT.set(Context(held.envelope.headers, held))
+            ending = returned(handler(Task(held, payloads)), payloads)
+        except BaseException as error:  # noqa: BLE001  # whatever a handler raises ends its task
+            ending = failed(error, retry)
+        way.send(ending)

@@ -1,0 +1,98 @@
+"""Trying a task again after an exception: which ones, how often, when."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from redpoll.checks import Check, flag, integer, seconds
+from redpoll.errors import ConfigError
+
+__all__ = ["Retry"]
+
+
+def _share(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"must be a number, not {type(value).__name__}"
+    return None if 0 <= value <= 1 else "must be 0 to 1"
+
+
+def _factor(value: Any) -> str | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"must be a number, not {type(value).__name__}"
+    return None if 1 <= value <= 1_000 else "must be 1 to 1000"
+
+
+_CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
+    {
+        "times": integer(1, 1_000_000),
+        "delay": seconds,
+        "factor": _factor,
+        "longest": seconds,
+        "jitter": _share,
+        "dead_letter": flag,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Retry:
+    """A policy for tasks whose handler raised. Times are seconds.
+
+    The tries are counted in the task itself, so that it does not matter which worker makes the next one. The queue keeps
+    the task meanwhile, not the worker. Attempts (`Task.attempt`) are something else: workers that were lost.
+
+    Raises:
+        ConfigError: A field has a value that it cannot have; the text names it.
+    """
+
+    times: int = 3
+    """How often it is tried again, after the first try."""
+
+    on: type[BaseException] | tuple[type[BaseException], ...] = Exception
+    """Which exceptions; all others are the task's outcome at once. With `redpoll.errors.TimeLimit` among them, a time limit
+    is a failed try too."""
+
+    delay: float = 1.0
+    """Time before the second try."""
+
+    factor: float = 2.0
+    """How much longer each following pause is."""
+
+    longest: float = 60.0
+    """The longest pause."""
+
+    jitter: float = 0.5
+    """The part of each pause that is left to chance, 0 to 1: tasks that failed together are not tried together."""
+
+    dead_letter: bool = False
+    """Whether a task becomes a dead letter when it was tried often enough. False (default): the last exception is its
+    outcome."""
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        kinds: tuple[Any, ...] = self.on if isinstance(self.on, tuple) else (self.on,)
+        if not all(isinstance(each, type) and issubclass(each, BaseException) for each in kinds):
+            raise ConfigError("on", self.on, "must be a class of exceptions, or a tuple of them")
+        for field, check in _CHECKS.items():
+            problem = check(getattr(self, field))
+            if problem is not None:
+                raise ConfigError(field, getattr(self, field), problem)
+
+    def covers(self, error: BaseException) -> bool:
+        """Whether it is tried again after an exception."""
+        return isinstance(error, self.on)
+
+    def pause(self, tries: int, chance: Callable[[], float] = random.random) -> float:
+        """Seconds to wait after so many tries.
+
+        Args:
+            tries: How many failed, 1 or more.
+            chance: Gives a number from 0 to 1.
+        """
+        # More steps would overflow with the largest factor, and are beyond the longest pause with nearly all.
+        full = min(self.longest, self.delay * self.factor ** min(tries - 1, 100))
+        return full * (1 - self.jitter * chance())

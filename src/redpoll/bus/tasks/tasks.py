@@ -1,0 +1,496 @@
+"""Tasks of a bus: submitting them, finding them again, working on them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
+from types import TracebackType
+from typing import Any, Final, Literal
+
+from redpoll.bus.awaitables import OutcomeWatcher
+from redpoll.bus.context import inherit
+from redpoll.bus.engine import Engine
+from redpoll.bus.envelope import Outcome, OutcomeKind, Payloads
+from redpoll.bus.failures import AllowedExceptions
+from redpoll.bus.records import QueueSpec, Receipt
+from redpoll.bus.tasks.handle import Handle, Watch, error_of
+from redpoll.bus.tasks.retry import Retry
+from redpoll.bus.tasks.task import Claim, Task
+from redpoll.bus.tasks.worker import Worker
+from redpoll.checks import Check, duration, integer, optional, seconds
+from redpoll.errors import BatchError, ConfigError, NoRoute, QueueEmpty, RedpollError, SpecConflict, UsageError
+
+__all__ = ["QUEUE", "Tasks"]
+
+QUEUE: Final = "tasks"
+"""The queue of what names none."""
+
+#: Seconds that an eta may lie in the past: clocks differ, and it was to be soon.
+_PAST: Final = 60.0
+_TIMES: Final[tuple[tuple[str, Check], ...]] = (
+    ("delay", duration),
+    ("ttl", optional(seconds)),
+    ("deadline", optional(seconds)),
+    ("timeout", optional(duration)),
+)
+_priority: Final = integer(0, 31)
+_RESULT: Final = OutcomeKind.RESULT
+
+
+class Tasks:
+    """Work that is done once, by one of many workers: ``bus.tasks``.
+
+    A queue that does not exist is declared with the defaults of `QueueSpec`, unless `declare` is False: `NoRoute` then, so
+    that a mistyped name swallows nothing. To have it otherwise, declare it first (``bus.queues.declare``).
+
+    Args:
+        engine: Where the queues are.
+        payloads: How payloads are written and read.
+        allowed: Which exceptions of handlers are raised as themselves.
+    """
+
+    def __init__(self, engine: Engine, payloads: Payloads, allowed: AllowedExceptions) -> None:
+        self._engine = engine
+        self._payloads = payloads
+        self._allowed = allowed
+        # Levels of priority, of queues to which something was submitted with one.
+        self._levels: dict[str, int] = {}
+        self._workers: set[Worker] = set()
+
+    @property
+    def in_place(self) -> bool:
+        """Whether all workers are given tasks, as far as the engine knows."""
+        return all(worker.active for worker in self._workers)
+
+    # -- submitting
+
+    async def submit(
+        self,
+        data: Any,
+        queue: str = QUEUE,
+        *,
+        dedup: str | None = None,
+        delay: float = 0.0,
+        eta: datetime | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        deadline: float | None = None,
+        headers: Mapping[str, Any] | None = None,
+        no_reply: bool = False,
+        declare: bool = True,
+        timeout: float | None = None,
+    ) -> Handle:
+        """Put a task into a queue; it is there as surely as the queue can say (`Capabilities.confirm`) when this returns.
+
+        Args:
+            data: What the handler is given.
+            queue: Name of the queue.
+            dedup: A key: a second task with it in this queue is not made, and the handle is that of the first (for an hour,
+                and a million keys, unless the engine was told otherwise).
+            delay: Seconds before it can be begun; the engine keeps it, not a worker.
+            eta: When it can be begun, instead of `delay`; an aware datetime. One that passed less than a minute ago is now.
+            priority: Higher ones are begun first; 0 (default) to one less than the `priorities` of the queue.
+            ttl: Seconds after which it expires if it was not begun. None: what the queue says.
+            deadline: Seconds after which it expires even if it was begun, and its worker is asked to stop. Instead of `ttl`.
+                Waiting for room in the queue counts, for both.
+            headers: A context for the handler, beside that of the running one (`use_headers`): `Task.headers`.
+            no_reply: Whether nobody will ask for the result: none is stored or sent.
+            declare: Whether a queue that does not exist is declared.
+            timeout: Seconds to wait for room in the queue, and for the confirmation. None: no limit.
+
+        Raises:
+            EncodeError: The serializer cannot carry the data.
+            PayloadTooLarge: It is over the limit of the engine.
+            NoRoute: The queue does not exist, and was not to be declared. Never sent.
+            QueueFull: The queue is full, and refuses. Never sent.
+            Expired: There was no room, or no connection, in time: that of `timeout`, `ttl` or `deadline`. Never sent.
+            NotConfirmed: It was sent, and no confirmation came; with `dedup` it can be submitted again.
+            ConfigError: A time or a priority cannot be, the queue has no such priority, or an eta has no time zone or is in
+                the past.
+            Unsupported: The engine has no delays, dedup keys or priorities.
+            NotAuthorized: It is not allowed.
+            Closed: The bus is closed.
+
+        Cancelled, it withdraws what waits for room; what was sent may be in the queue.
+        """
+        given = eta is not None or dedup is not None or ttl is not None or deadline is not None or timeout is not None
+        if given or priority or delay:
+            delay = await self._check(queue, priority, delay, eta, dedup, declare, ttl, deadline, timeout)
+        envelope = self._payloads.pack(data, None, inherit(headers, None)[0])
+        watch = None if no_reply else Watch()
+
+        while True:
+            done = self._engine.publish(
+                envelope,
+                queue=queue,
+                watcher=watch,
+                priority=priority,
+                delay=delay,
+                ttl=ttl,
+                deadline=deadline,
+                dedup=dedup,
+                keep=not no_reply,
+                timeout=timeout,
+            )
+            try:
+                receipt = done if type(done) is Receipt else await done
+            except NoRoute:
+                if not declare:
+                    raise
+                declare = False
+                await self._declare(queue)
+            else:
+                return Handle(self._engine, self._payloads, self._allowed, receipt, watch)
+
+    async def _check(
+        self,
+        queue: str,
+        priority: int,
+        delay: float,
+        eta: datetime | None,
+        dedup: str | None,
+        declare: bool,
+        *times: float | None,
+    ) -> float:
+        """Check options that cannot be, or that not every engine and queue has; returns the delay."""
+        for (name, check), value in zip(_TIMES, (delay, *times), strict=True):
+            problem = check(value)
+            if problem is not None:
+                raise ConfigError(name, value, problem)
+        problem = _priority(priority)
+        if problem is not None:
+            raise ConfigError("priority", priority, problem)
+        capabilities = self._engine.capabilities
+        if eta is not None:
+            if delay:
+                raise UsageError("a task has a delay or an eta, not both")
+            if eta.tzinfo is None:
+                raise ConfigError("eta", eta, "must have a time zone")
+            delay = (eta - datetime.now(UTC)).total_seconds()
+            if delay < -_PAST:
+                raise ConfigError(
+                    "eta", eta, f"is {-delay:.0f} s in the past", "leave it out to begin the task at once"
+                )
+            delay = max(0.0, delay)
+            problem = duration(delay)
+            if problem is not None:
+                raise ConfigError("eta", eta, f"is too far away: {problem}")
+        if delay:
+            capabilities.require("delay", "delays")
+        if dedup is not None:
+            capabilities.require("dedup", "dedup keys")
+        if priority:
+            capabilities.require("priorities", "priorities")
+            levels = self._levels.get(queue)
+            if levels is None or priority >= levels:
+                # It may have been made anew since.
+                if declare:
+                    await self._declare(queue)
+                levels = self._levels[queue] = (await self._engine.inspect(queue)).spec.priorities
+            if priority >= levels:
+                del self._levels[queue]
+                raise ConfigError(
+                    "priority",
+                    priority,
+                    f"must be 0 to {levels - 1} in queue {queue!r}",
+                    f"declare it with priorities={max(1, priority) + 1}",
+                )
+        return delay
+
+    async def _declare(self, queue: str) -> None:
+        with suppress(SpecConflict):  # it is there, and different
+            await self._engine.declare(QueueSpec(queue))
+
+    async def run(self, data: Any, queue: str = QUEUE, *, timeout: float | None = None, **options: Any) -> Any:
+        """Submit a task and wait for its result.
+
+        Args:
+            data: What the handler is given.
+            queue: Name of the queue.
+            timeout: Seconds for all of it; None is no limit. The task stays in the queue or with its worker after that;
+                `deadline` ends it.
+            **options: Those of `submit`.
+
+        Raises:
+            Exception: As `submit` and `Handle.result` do.
+
+        Cancelling it ends the waiting, not the task.
+        """
+        if timeout is None:
+            if options:
+                return await (await self.submit(data, queue, **options)).result()
+            return await self._run(data, queue)
+        clock = self._engine.clock
+        end = clock.time() + timeout
+        handle = await self.submit(data, queue, timeout=timeout, **options)
+        return await handle.result(max(0.0, end - clock.time()))
+
+    async def _run(self, data: Any, queue: str) -> Any:
+        """Run a task of which nothing else is wanted than its result: without a handle, the way of most."""
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        envelope = self._payloads.pack(data, None, inherit(None, None)[0])
+        done = self._engine.publish(envelope, queue=queue, watcher=OutcomeWatcher(future))
+        try:
+            receipt = done if type(done) is Receipt else await done
+        except NoRoute:
+            return await (await self.submit(data, queue)).result()
+        outcome = await future
+        if outcome.kind is _RESULT:
+            return None if outcome.envelope is None else self._payloads.unpack(outcome.envelope)
+        raise error_of(outcome, receipt.id, self._allowed)
+
+    async def submit_many(
+        self,
+        items: Iterable[Any],
+        queue: str = QUEUE,
+        *,
+        dedup: Iterable[str] | None = None,
+        delay: float = 0.0,
+        eta: datetime | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        headers: Mapping[str, Any] | None = None,
+        no_reply: bool = False,
+        declare: bool = True,
+        timeout: float | None = None,
+    ) -> list[Handle]:
+        """Submit many tasks, in order, at less cost than one by one.
+
+        Args:
+            items: What the handler is given, for each.
+            queue: As for `submit`.
+            dedup: A key for each.
+            delay: As for `submit`, for all of them, as what follows.
+            eta: As for `submit`.
+            priority: As for `submit`.
+            ttl: As for `submit`.
+            headers: As for `submit`.
+            no_reply: As for `submit`.
+            declare: As for `submit`.
+            timeout: As for `submit`, for all of them together.
+
+        Raises:
+            BatchError: The first that failed, with its index; those before it are in the queue, none behind it is.
+            Exception: Otherwise as `submit` does; nothing was sent.
+        """
+        headers = inherit(headers, None)[0]
+        envelopes = [self._payloads.pack(each, None, headers) for each in items]
+        keys = None if dedup is None else list(dedup)
+        if priority or delay or keys or eta is not None or ttl is not None or timeout is not None:
+            key = keys[0] if keys else None
+            delay = await self._check(queue, priority, delay, eta, key, declare, ttl, None, timeout)
+        watches = None if no_reply else [Watch() for _ in envelopes]
+
+        while True:
+            try:
+                receipts = await self._engine.publish_many(
+                    envelopes,
+                    queue=queue,
+                    watchers=watches,
+                    dedup=keys,
+                    priority=priority,
+                    delay=delay,
+                    ttl=ttl,
+                    keep=not no_reply,
+                    timeout=timeout,
+                )
+            except BatchError as error:
+                if error.completed or not isinstance(error.error, NoRoute):
+                    raise
+                if not declare:
+                    raise error.error from None
+                declare = False
+                await self._declare(queue)
+            else:
+                watched: list[Watch | None] = [None] * len(receipts) if watches is None else [*watches]
+                return [
+                    Handle(self._engine, self._payloads, self._allowed, receipt, watch)
+                    for receipt, watch in zip(receipts, watched, strict=True)
+                ]
+
+    async def map(
+        self, items: Iterable[Any], queue: str = QUEUE, *, limit: int = 64, **options: Any
+    ) -> AsyncGenerator[Any, None]:
+        """Iterate over the results of tasks, in the order of their items.
+
+        Args:
+            items: What the handler is given, for each; taken as there is room.
+            queue: Name of the queue.
+            limit: How many are submitted and not yet yielded.
+            **options: Those of `submit`.
+
+        Raises:
+            ConfigError: `limit` is not above 0.
+            Exception: As `submit` and `Handle.result` do, in the place of the result.
+
+        Leaving it, also by an error, cancels what was submitted and not yielded. Leave by `contextlib.aclosing` where
+        the loop may be left early.
+        """
+        if limit < 1:
+            raise ConfigError("limit", limit, "must be 1 or more")
+        source = iter(items)
+        waiting: deque[Handle] = deque()
+        try:
+            while True:
+                for item in source:
+                    waiting.append(await self.submit(item, queue, **options))
+                    if len(waiting) >= limit:
+                        break
+                if not waiting:
+                    return
+                yield await waiting[0].result()
+                waiting.popleft()
+        finally:
+            for handle in waiting:
+                with suppress(RedpollError):
+                    await handle.cancel()
+
+    def handle(self, id: str, queue: str = QUEUE) -> Handle:  # noqa: A002, ARG002  # the public names
+        """A handle for a task that was submitted before, perhaps in another process.
+
+        Args:
+            id: Its id.
+            queue: Name of its queue, for engines that need it.
+
+        Nothing is asked before the handle is used.
+        """
+        return Handle(self._engine, self._payloads, self._allowed, id, None)
+
+    # -- working
+
+    def worker(
+        self,
+        handler: Callable[[Task], Any],
+        queue: str = QUEUE,
+        *,
+        concurrency: int | None = None,
+        retry: Retry | None = None,
+        time_limit: float | None = None,
+        pool: Literal["thread", "process"] | None = None,
+        cancel_lost: bool = True,
+        drain: float | None = 5.0,
+        declare: bool = True,
+    ) -> Worker:
+        """Work on the tasks of a queue, while the block of the returned context manager runs.
+
+        The handler is called with a `Task`. What it returns is the result (a future is waited for); what it raises is the
+        outcome, unless `retry` covers it. It may raise `Requeue` (give it back), `TaskRejected` (offer it to others) and
+        `DeadLettered` (give it up). A worker whose queue is deleted goes on when somebody has made it again.
+
+        Args:
+            handler: A coroutine function, which runs on the loop; or a plain function, which runs in a thread or a process.
+            queue: Name of the queue.
+            concurrency: How many tasks are worked on at a time. None: 8, and with processes one for each CPU.
+            retry: What is tried again. None (default): nothing, an exception is final.
+            time_limit: Seconds for the handler. A coroutine is cancelled and a process killed; a thread cannot be stopped:
+                the outcome is recorded, and its slot is used until it returns. Where `retry` covers `TimeLimit` the task
+                goes back when the thread has returned, not earlier.
+            pool: Where a plain function runs. None: in a thread. A process is for what computes; the function, its data and
+                results have to be picklable, and a process that dies is a failed attempt of its own task alone.
+            cancel_lost: Whether a handler is stopped when its task was given to somebody else.
+            drain: Seconds that handlers have to finish when the block is left; then they are stopped, and their tasks go
+                back. None: no limit. A block that is left by an exception does not wait.
+            declare: Whether a queue that does not exist is declared.
+
+        Raises:
+            ConfigError: A value cannot be, or the handler is no function of one argument, or cannot be pickled.
+        """
+        return Worker(
+            self._engine,
+            self._payloads,
+            handler,
+            self._consume if declare else self._engine.consume,
+            queue,
+            concurrency=concurrency,
+            retry=retry,
+            time_limit=time_limit,
+            pool=pool,
+            cancel_lost=cancel_lost,
+            drain=drain,
+            running=self._workers,
+        )
+
+    async def _consume(self, queue: str, **options: Any) -> Any:
+        try:
+            return await self._engine.consume(queue, **options)
+        except NoRoute:
+            await self._declare(queue)
+            return await self._engine.consume(queue, **options)
+
+    def next(self, queue: str = QUEUE, timeout: float | None = None, *, declare: bool = True) -> _Next:
+        """Take one task: ``async with bus.tasks.next("night") as task``, or ``task = await bus.tasks.next("night")``.
+
+        Args:
+            queue: Name of the queue.
+            timeout: Seconds to wait for one; 0 takes what is there; None (default) is no limit.
+            declare: Whether a queue that does not exist is declared.
+
+        Raises:
+            ConfigError: The timeout cannot be.
+            QueueEmpty: None came in time.
+            NoRoute: The queue does not exist, and was not to be declared.
+            SpecConflict: A consumer has the queue exclusively.
+        """
+        problem = optional(duration)(timeout)
+        if problem is not None:
+            raise ConfigError("timeout", timeout, problem)
+        return _Next(self._claim(queue, timeout, declare))
+
+    async def _claim(self, queue: str, timeout: float | None, declare: bool) -> Claim:
+        try:
+            delivery = await self._engine.take(queue, timeout)
+        except NoRoute:
+            if not declare:
+                raise
+            await self._declare(queue)
+            delivery = await self._engine.take(queue, timeout)
+        return Claim(delivery, self._payloads)
+
+    async def each(self, queue: str = QUEUE) -> AsyncGenerator[Claim, None]:
+        """Iterate over the tasks that are in a queue now, until it is empty.
+
+        Those that are left without an outcome go back when the iteration ends, not earlier: it would never end.
+
+        Raises:
+            NoRoute: The queue does not exist.
+        """
+        skipped: list[Claim] = []
+        try:
+            while True:
+                try:
+                    claim = await self._claim(queue, 0.0, False)
+                except QueueEmpty:
+                    return
+                # Before it is handed out: the iteration may be left there.
+                skipped.append(claim)
+                yield claim
+                if claim.done:
+                    skipped.pop()
+        finally:
+            for each in reversed(skipped):
+                each.requeue()
+
+
+class _Next:
+    """What `Tasks.next` returns: it can be awaited, or entered."""
+
+    def __init__(self, taking: Coroutine[Any, Any, Claim]) -> None:
+        self._taking = taking
+        self._claim: Claim | None = None
+
+    def __await__(self) -> Generator[Any, None, Claim]:
+        """Wait for a task."""
+        return self._taking.__await__()
+
+    async def __aenter__(self) -> Claim:
+        self._claim = claim = await self._taking
+        return claim
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        claim, self._claim = self._claim, None
+        return claim is not None and await claim.__aexit__(kind, error, trace)

@@ -1,0 +1,508 @@
+"""A worker: takes tasks from a queue as it has slots, runs the handler, and tells the engine how each ended.
+
+User code runs in tasks of its own, in threads or in processes, never on the way of an acknowledgement. Whatever happens
+to a task, its `_Job` ends once, in `Worker._end`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import contextvars
+import inspect
+import logging
+import os
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Literal, Self
+
+from redpoll.bus.awaitables import of_thread
+from redpoll.bus.context import CURRENT, Context
+from redpoll.bus.engine import Delivery, Engine, Timer
+from redpoll.bus.envelope import Envelope, Payloads
+from redpoll.bus.lasting import LastingConsumer
+from redpoll.bus.service import spawn
+from redpoll.bus.tasks.ending import LEAVING, NOTHING, Ending, Way, failed, returned, settle
+from redpoll.bus.tasks.handle import NESTED
+from redpoll.bus.tasks.processes import Errand, Processes
+from redpoll.bus.tasks.retry import Retry
+from redpoll.bus.tasks.task import Task
+from redpoll.checks import call_problem, integer, is_async, one_of, optional, seconds
+from redpoll.errors import ConfigError, PayloadTooLarge, TimeLimit, UsageError
+
+__all__ = ["Worker"]
+
+Pool = Literal["thread", "process"]
+Stop = Literal["cancelled", "lost", "time limit", "closing"]
+
+_log = logging.getLogger("redpoll.bus.tasks")
+
+_BACK: Final = Ending(Way.REQUEUE)
+#: Progress of a handler in a thread that the loop did not take yet; the oldest is dropped beyond that.
+_PROGRESS: Final = 1_000
+#: Results of these types are no futures.
+_VALUES: Final = frozenset({type(None), bool, int, float, str, bytes, list, dict, tuple})
+_CHECKS: Final = {
+    "concurrency": integer(1, 100_000),
+    "time_limit": optional(seconds),
+    "pool": optional(one_of("thread", "process")),
+}
+
+
+class _Job:
+    """A task in a slot; the engine tells it what happens meanwhile.
+
+    Attributes:
+        delivery: The task.
+        why: Why its handler was stopped, or None.
+        reason: The same in words.
+        work: What stops it: the asyncio task, the future of a thread, the errand to a process.
+        timer: For the time limit.
+        settled: Whether its outcome was recorded, and its thread still runs.
+    """
+
+    __slots__ = ("_worker", "begun", "delivery", "reason", "settled", "timer", "why", "work")
+
+    def __init__(self, worker: Worker, delivery: Delivery) -> None:
+        self._worker = worker
+        self.delivery = delivery
+        self.why: Stop | None = None
+        self.reason = ""
+        self.work: Any = None
+        self.begun = False
+        self.timer: Timer | None = None
+        self.settled = False
+
+    def lost(self) -> None:
+        """Learn that somebody else may begin it."""
+        if self._worker.cancel_lost:
+            self._worker.stop(self, "lost", "lost")
+
+    def cancelled(self, reason: str) -> None:
+        """Learn that it is not wanted."""
+        self._worker.stop(self, "cancelled", reason)
+
+    def told(self, envelope: Envelope) -> None:
+        """Take nothing: a task is not spoken to."""
+
+
+class Worker:
+    """Tasks of one queue, done by one handler. Made by `Tasks.worker`, and used as an async context manager.
+
+    Attributes:
+        queue: Name of the queue.
+        concurrency: Its slots.
+        cancel_lost: Whether a handler is stopped when its task is lost.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        payloads: Payloads,
+        handler: Callable[[Task], Any],
+        consume: Callable[..., Any],
+        queue: str,
+        *,
+        concurrency: int | None,
+        retry: Retry | None,
+        time_limit: float | None,
+        pool: Pool | None,
+        cancel_lost: bool,
+        drain: float | None,
+        running: set[Worker],
+    ) -> None:
+        if concurrency is None:
+            concurrency = (os.cpu_count() or 1) if pool == "process" else 8
+        for field, value in (("concurrency", concurrency), ("time_limit", time_limit), ("pool", pool)):
+            problem = _CHECKS[field](value)
+            if problem is not None:
+                raise ConfigError(field, value, problem)
+        called: object = handler
+        if not callable(called):
+            hint = "a handler is a plain function or a coroutine function of one argument, the task"
+            raise ConfigError("handler", called, f"must be a function, not {type(called).__name__}", hint)
+        problem = call_problem(handler)
+        if problem is not None:
+            raise ConfigError("handler", handler, f"cannot be called with a task: {problem}")
+        given: object = retry
+        if given is not None and not isinstance(given, Retry):
+            raise ConfigError("retry", given, f"must be a Retry, not {type(given).__name__}", "Retry(times=3)")
+        self.engine = engine
+        self.payloads = payloads
+        self.handler = handler
+        self.queue = queue
+        self.concurrency = concurrency
+        self.retry = retry
+        self.cancel_lost = cancel_lost
+        self._consume = consume
+        self._time_limit = time_limit
+        self._drain = drain
+        self._running = running
+        self._jobs: set[_Job] = set()
+        self._consumer: LastingConsumer | None = None
+        # Of those that wait until no handler runs.
+        self._waiters: set[asyncio.Future[None]] = set()
+        self._stuck = 0
+        self._loop: asyncio.AbstractEventLoop
+        self._context: contextvars.Context
+        is_coroutine = is_async(handler)
+        if is_coroutine and pool is not None:
+            raise ConfigError("pool", pool, "is for plain functions", "a coroutine function runs on the loop")
+        # Coroutines run on the loop, each in an asyncio task of its own.
+        self._threads = None if is_coroutine else _Threads(self, pool == "process")
+
+    def __repr__(self) -> str:
+        return f"<Worker of {self.queue!r}, {len(self._jobs)} of {self.concurrency} slots used>"
+
+    @property
+    def running(self) -> int:
+        """How many handlers run."""
+        return len(self._jobs)
+
+    @property
+    def active(self) -> bool:
+        """Whether it is given tasks: not while the engine reconnects, while its queue is deleted, or when closed."""
+        return self._consumer is not None and self._consumer.active
+
+    async def __aenter__(self) -> Self:
+        """Begin to take tasks.
+
+        Raises:
+            NoRoute: The queue does not exist, and was not to be declared.
+            NotAuthorized: It is not allowed.
+            UsageError: It was used before.
+        """
+        if self._consumer is not None:
+            raise UsageError("this worker was started before", "make another one")
+        self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        options: dict[str, Any] = {"credit": self.concurrency, "sink": self._take}
+        # A queue that was deleted is not made again by who works on it.
+        consumer = LastingConsumer(
+            self.engine.clock,
+            self.queue,
+            partial(self._consume, self.queue, **options),
+            partial(self.engine.consume, self.queue, **options),
+        )
+        self._consumer = await consumer.open()
+        self._running.add(self)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close; a block that ended with an exception does not wait for handlers."""
+        await self.close(self._drain if kind is None else 0.0)
+
+    async def close(self, drain: float | None = 0.0) -> None:
+        """Take no more tasks, let handlers finish, stop the rest and give their tasks back without blame.
+
+        Args:
+            drain: Seconds for handlers to finish; None is no limit.
+
+        A thread cannot be stopped: it is waited for. Cancelled, it stops the handlers at once and waits for nothing.
+        """
+        if self._consumer is None:
+            return
+        self._running.discard(self)
+        ending = None
+        try:
+            await self._consumer.close()
+            if self._jobs and drain != 0:
+                await self._wait(drain)
+            self._stop_all()
+            await self._wait(None)
+        except BaseException:
+            self._stop_all()
+            raise
+        finally:
+            ending = self.let_go()
+        if ending is not None:
+            await asyncio.shield(asyncio.wrap_future(ending))
+
+    def let_go(self) -> concurrent.futures.Future[None] | None:
+        """Let threads and processes end, where nothing is begun there any more; for its owner, in any thread.
+
+        Returns:
+            What is done when the processes have ended; None where there are none.
+        """
+        return None if self._threads is None else self._threads.close()
+
+    async def _wait(self, seconds: float | None) -> None:
+        """Wait until no handler runs, but no longer than that."""
+        for job in tuple(self._jobs):
+            if isinstance(job.work, asyncio.Task) and job.work.done():
+                # Somebody cancelled it before its first step, as the end of a loop does.
+                self.end(job, _BACK)
+        if not self._jobs:
+            return
+        idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.add(idle)
+        clock = self.engine.clock
+        timer = None if seconds is None else clock.call_at(clock.time() + seconds, lambda: _resolve(idle))
+        try:
+            await idle
+        finally:
+            self._waiters.discard(idle)
+            if timer is not None:
+                timer.cancel()
+
+    def _stop_all(self) -> None:
+        for job in tuple(self._jobs):
+            self.stop(job, "closing", "its worker was closed")
+
+    # -- a task
+
+    def _take(self, delivery: Delivery) -> None:
+        job = _Job(self, delivery)
+        self._jobs.add(job)
+        delivery.listen(job)
+        if job.why is not None:
+            self.end(job, _BACK)
+            return
+        limit = self._time_limit
+        if limit is not None:
+            clock = self.engine.clock
+            job.timer = clock.call_at(clock.time() + limit, lambda: self._late(job))
+        if self._threads is None:
+            # Not the context of whatever made the engine hand it out: that may be another handler.
+            job.work = spawn(self.run(job), self._loop, self._context)
+        else:
+            self._threads.begin(job)
+
+    def stop(self, job: _Job, why: Stop, reason: str) -> None:
+        """Stop a handler, if that can be done; the first reason counts."""
+        if job.why is not None or job not in self._jobs:
+            return
+        job.why, job.reason = why, reason
+        if isinstance(job.work, asyncio.Task):
+            # Before its first step there is nothing that would notice; it looks by itself.
+            if job.begun:
+                job.work.cancel()
+        elif self._threads is not None and job.work is not None:
+            self._threads.stop(job)
+
+    def _late(self, job: _Job) -> None:
+        if job.why is not None:
+            return
+        self.stop(job, "time limit", f"it took longer than {self._time_limit:g} s")
+        if isinstance(job.work, concurrent.futures.Future) and job in self._jobs and not self._limited(job).again:
+            # The outcome is there already, but the thread goes on, and so its slot is not free.
+            self._hold(1)
+            job.settled = True
+            settle(job.delivery, self._limited(job))
+
+    def _limited(self, job: _Job) -> Ending:
+        again = self.retry is not None and self.retry.covers(TimeLimit())
+        return Ending(Way.ERROR, None, job.reason, again=again)
+
+    def _hold(self, slots: int) -> None:
+        self._stuck += slots
+        if self._consumer is not None:
+            self._consumer.set_credit(max(0, self.concurrency - self._stuck))
+
+    def end(self, job: _Job, ending: Ending) -> None:
+        """Free a slot, and carry out how its task ended."""
+        self._jobs.discard(job)
+        if job.timer is not None:
+            job.timer.cancel()
+        why = job.why
+        if why is None:
+            settle(job.delivery, ending, self.retry)
+        elif job.settled:
+            self._hold(-1)
+        elif why == "time limit":
+            settle(job.delivery, self._limited(job), self.retry, blame=True)
+        elif why != "lost":
+            if ending.way is not Way.RESULT:
+                # What it raised was most likely the stopping.
+                ending = Ending(Way.CANCELLED if why == "cancelled" else Way.REQUEUE, None, job.reason)
+            settle(job.delivery, ending)
+        if not self._jobs:
+            for waiter in self._waiters:
+                _resolve(waiter)
+
+    async def run(self, job: _Job, value: Any = None) -> None:
+        """Run a coroutine handler, or wait for the future that another one returned."""
+        ending = _BACK
+        try:
+            if job.why is not None:
+                _let_go(value)
+            else:
+                job.begun = True
+                if job.work is None:
+                    # Its first step is done at once: it may be stopped in that.
+                    job.work = asyncio.current_task()
+                delivery = job.delivery
+                CURRENT.set(Context(delivery.envelope.headers, delivery))
+                if value is None:
+                    value = await self.handler(Task(delivery, self.payloads))
+                if type(value) not in _VALUES:
+                    value = await self._follow(job, value)
+                ending = NOTHING if value is None else returned(value, self.payloads)
+        except LEAVING:
+            raise
+        except BaseException as error:  # whatever a handler raises ends its task
+            ending = failed(error, self.retry)
+            task = asyncio.current_task()
+            if ending.way is Way.CANCELLED and job.why is None and task is not None and task.cancelling():
+                # Not the handler's doing: the loop is being ended.
+                ending = _BACK
+            if isinstance(error, KeyboardInterrupt | SystemExit):
+                self.end(job, ending)
+                raise
+        self.end(job, ending)
+
+    async def _follow(self, job: _Job, value: Any) -> Any:
+        """Wait for a future, and for what that gives."""
+        depth = 0
+        while _is_future(value):
+            depth += 1
+            job.delivery.progress(Envelope("", b"", {NESTED: depth}))
+            value = await (of_thread(value) if isinstance(value, concurrent.futures.Future) else value)
+        return value
+
+
+class _Voice:
+    """A task's delivery for a handler in a thread or a process: what it says is said on the loop."""
+
+    __slots__ = ("_delivery", "_due", "_loop", "_said")
+
+    def __init__(self, delivery: Delivery, loop: asyncio.AbstractEventLoop) -> None:
+        self._delivery = delivery
+        self._loop = loop
+        self._said: deque[Envelope] = deque(maxlen=_PROGRESS)
+        self._due = False
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._delivery, name)
+
+    def progress(self, envelope: Envelope) -> bool:
+        """Tell the watchers something, soon; while the loop does not turn, the oldest is dropped beyond a bound."""
+        self._said.append(envelope)
+        if not self._due:
+            self._due = True
+            with suppress(RuntimeError):  # the loop is gone, and the engine with it
+                self._loop.call_soon_threadsafe(self._say)
+        return not self._delivery.lost
+
+    def _say(self) -> None:
+        # Before anything is taken: what is appended from now on is taken here, or in the next turn.
+        self._due = False
+        while self._said:
+            try:
+                self._delivery.progress(self._said.popleft())
+            except PayloadTooLarge as error:
+                _log.warning("progress of task %s was not sent: %s", self._delivery.id, error)
+
+
+class _Threads:
+    """Handlers in threads, or in processes for which threads wait.
+
+    Args:
+        worker: Is told how each ended.
+        in_processes: Whether they run in processes.
+
+    Raises:
+        ConfigError: The handler cannot be sent to a process.
+    """
+
+    def __init__(self, worker: Worker, in_processes: bool) -> None:
+        self._worker = worker
+        self._processes = Processes(worker.handler, worker.payloads, worker.retry) if in_processes else None
+        self._executor: ThreadPoolExecutor | None = None
+        self._context = contextvars.copy_context()
+
+    def begin(self, job: _Job) -> None:
+        """Begin a task."""
+        loop = asyncio.get_running_loop()
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(self._worker.concurrency, f"redpoll tasks {self._worker.queue}")
+        if self._processes is not None:
+            job.work = Errand(job.delivery)
+            self._executor.submit(self._send, job, loop, self._processes)
+        else:
+            job.work = self._executor.submit(self._call, job, loop)
+
+    def stop(self, job: _Job) -> None:
+        """Stop a handler in a process; or in a thread, if it has not begun."""
+        if self._processes is not None:
+            self._processes.stop(job.work)
+        elif job.work.cancel():
+            self._worker.end(job, _BACK)
+
+    def close(self) -> concurrent.futures.Future[None] | None:
+        """Let threads and processes go; no handler runs any more, or nobody waits for it.
+
+        Returns:
+            What is done when the processes have ended.
+        """
+        executor, self._executor = self._executor, None
+        if executor is None:
+            return None
+        # Not on the loop: a child takes its time to end.
+        ending = None if self._processes is None else executor.submit(self._processes.close)
+        executor.shutdown(wait=False)
+        return ending
+
+    # -- in the threads
+
+    def _call(self, job: _Job, loop: asyncio.AbstractEventLoop) -> None:
+        worker = self._worker
+        voice: Any = _Voice(job.delivery, loop)
+        context = self._context.copy()
+        context.run(CURRENT.set, Context(voice.envelope.headers, voice))
+        try:
+            value = context.run(worker.handler, Task(voice, worker.payloads))
+            if type(value) not in _VALUES and _is_future(value):
+                self._post(loop, self._follow, job, value)
+                return
+            ending = returned(value, worker.payloads)
+        except BaseException as error:  # noqa: BLE001  # whatever a handler raises ends its task
+            ending = failed(error, worker.retry)
+        self._post(loop, worker.end, job, ending)
+
+    def _send(self, job: _Job, loop: asyncio.AbstractEventLoop, processes: Processes) -> None:
+        try:
+            ending = processes.work(job.work, _Voice(job.delivery, loop).progress)
+        except Exception as error:  # noqa: BLE001  # no process can be started
+            ending = Ending(Way.REQUEUE, None, f"no process could be started: {error}", 1.0)
+        self._post(loop, self._worker.end, job, ending)
+
+    def _post(self, loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: Any) -> None:
+        with suppress(RuntimeError):  # the loop is gone, and the engine with it
+            loop.call_soon_threadsafe(function, *arguments)
+
+    # -- on the loop
+
+    def _follow(self, job: _Job, value: Any) -> None:
+        if job.why is not None:
+            _let_go(value)
+            self._worker.end(job, _BACK)
+        else:
+            job.work = asyncio.get_running_loop().create_task(
+                self._worker.run(job, value), context=self._context.copy()
+            )
+
+
+def _is_future(value: Any) -> bool:
+    return isinstance(value, concurrent.futures.Future) or inspect.isawaitable(value)
+
+
+def _let_go(value: Any) -> None:
+    """Stop what a handler returned that nobody waits for, where that can be done: not all that is awaited can be stopped."""
+    stop = getattr(value, "close" if inspect.iscoroutine(value) else "cancel", None)
+    if callable(stop):
+        try:
+            stop()
+        except Exception:  # noqa: BLE001  # it may be anybody's
+            _log.exception("what a handler returned could not be cancelled")
+
+
+def _resolve(future: asyncio.Future[None]) -> None:
+    if not future.done():
+        future.set_result(None)

@@ -1,0 +1,160 @@
+"""The bus for code without asyncio: ``redpoll.blocking.connect``.
+
+Each verb of the bus waits until it is done, in any thread, and its ``future`` begins it instead. Everything is done on the
+loop thread that all of `redpoll.blocking` shares; what is the caller's is called in threads, unless it is a coroutine
+function.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Self
+
+from redpoll.blocking.verbs import Face, verb, wait
+from redpoll.bus.bus import Bus, Queues, connect
+from redpoll.bus.records import Capabilities
+from redpoll.bus.state import EngineState, Status
+from redpoll.bus.threads.broadcast import BlockingBroadcasts
+from redpoll.bus.threads.home import Home
+from redpoll.bus.threads.notifications import BlockingNotifications, BlockingNotifier
+from redpoll.bus.threads.rpc import BlockingRpc
+from redpoll.bus.threads.tasks import BlockingTasks
+from redpoll.errors import Closed
+
+__all__ = ["BlockingBus", "BlockingQueues", "BlockingStatus"]
+
+
+class BlockingQueues(Face[Queues]):
+    """The queues of a bus, to look at and to repair: see `redpoll.bus.Queues`."""
+
+    declare = verb(Queues.declare)
+    delete = verb(Queues.delete)
+    names = verb(Queues.names)
+    inspect = verb(Queues.inspect)
+    browse = verb(Queues.browse)
+    purge = verb(Queues.purge)
+    move = verb(Queues.move)
+    pause = verb(Queues.pause)
+    resume = verb(Queues.resume)
+    redrive = verb(Queues.redrive)
+
+
+class BlockingStatus(Face[Status]):
+    """How the engine is and why: see `redpoll.bus.Status`."""
+
+    _home: Home
+
+    @property
+    def state(self) -> EngineState:
+        """How the engine is now."""
+        return self._target.state
+
+    @property
+    def reason(self) -> str:
+        """Why, where there is more to say than the state."""
+        return self._target.reason
+
+    wait_for = verb(Status.wait_for)
+
+    def watch(self, callback: Callable[[EngineState, str], object]) -> Callable[[], None]:
+        """Have a plain function called with (state, reason) at each change, in a thread of the bus.
+
+        Returns:
+            What ends that.
+        """
+        return self._target.watch(self._home.soon(callback, "a watch of the engine's state"))
+
+
+class BlockingBus:
+    """Tasks, calls, broadcasts and notifications on one engine, for threads. Made by `redpoll.blocking.connect`.
+
+    Every verb of `redpoll.bus.Bus` is here, by the same name and with the same arguments; it waits until it is done, and may
+    be used in any thread. Its ``future`` begins it instead: ``bus.tasks.run.future(job)`` is a `concurrent.futures.Future`.
+    Plain functions (handlers, endpoints, callbacks) are called in threads, and may call the bus; coroutine functions run on
+    the event loop, where what waits raises `UsageError`.
+
+    Ctrl-C ends whatever waits, at once: a task that was being taken goes back to its queue. A child of the process
+    (`os.fork`) makes a bus of its own.
+
+    Args:
+        bus: The bus on the loop.
+
+    Attributes:
+        queues: To look at queues and to repair them.
+        rpc: To call and to serve.
+        broadcast: To send broadcasts and to receive them.
+        tasks: Work that is done once.
+        notifications: To listen to notifications.
+        status: How the engine is and why.
+    """
+
+    def __init__(self, bus: Bus) -> None:
+        self._home = home = Home(bus)
+        self.queues = BlockingQueues(home, bus.queues)
+        self.rpc = BlockingRpc(home, bus.rpc)
+        self.broadcast = BlockingBroadcasts(home, bus.broadcast)
+        self.tasks = BlockingTasks(home, bus.tasks)
+        self.notifications = BlockingNotifications(home, bus.notifications)
+        self.status = BlockingStatus(home, bus.status)
+
+    @classmethod
+    def connect(cls, url: str, **options: Any) -> Self:
+        """See `redpoll.blocking.connect`."""
+        return cls(connect(url, **options))
+
+    def __repr__(self) -> str:
+        return repr(self._home)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """What the engine can do."""
+        return self._home.bus.capabilities
+
+    @property
+    def state(self) -> EngineState:
+        """How the engine is."""
+        return self._home.bus.state
+
+    def healthy(self) -> bool:
+        """Whether everything that was asked for is in place, and the engine answers."""
+        try:
+            return wait(self._home, self._home.bus.healthy)
+        except Closed:
+            return False
+
+    def notifier(self, publisher: str, **options: Any) -> BlockingNotifier:
+        """What sends notifications in the name of a publisher. See `redpoll.bus.notifications.Notifications.notifier`."""
+        return self.notifications.notifier(publisher, **options)
+
+    def close(self, drain: float | None = 0.0) -> None:
+        """Stop: take nothing more, wait for what is being worked on, give the rest back, disconnect.
+
+        Args:
+            drain: Seconds to wait for what is being worked on; None is no limit.
+
+        A handler in a thread cannot be stopped: it goes on, and its outcome is lost. Whatever waits in other threads is told
+        (`Closed`). Closing what is closed does nothing. Ctrl-C ends the draining, and comes out when the bus is closed; a
+        second one at once, and it is closed all the same.
+
+        Raises:
+            ConfigError: `drain` is no time.
+            UsageError: This is the thread of the event loop.
+        """
+        self._home.close(drain)
+
+    def __enter__(self) -> Self:
+        """Connect.
+
+        Raises:
+            DialFailed: Nobody was there in time.
+            UsageError: It was entered before; or this is the thread of the event loop.
+        """
+        self._home.enter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close, without waiting for what is being worked on."""
+        self._home.close(0.0)

@@ -1,0 +1,203 @@
+"""Tasks, for threads."""
+
+from __future__ import annotations
+
+from _thread import start_new_thread
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+from redpoll.blocking.iteration import Iteration
+from redpoll.blocking.verbs import Face, call, maker, verb, wait
+from redpoll.bus.tasks import Claim, Handle, Tasks, Worker
+from redpoll.bus.tasks.tasks import QUEUE
+from redpoll.bus.threads.home import Home, Running
+from redpoll.errors import ConfigError, RedpollError
+
+__all__ = ["BlockingClaim", "BlockingHandle", "BlockingTasks", "BlockingWorker"]
+
+
+class BlockingHandle(Face[Handle]):
+    """A task that was submitted: see `redpoll.bus.Handle`."""
+
+    _home: Home
+
+    def __repr__(self) -> str:
+        return repr(self._target)
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return self._target.id
+
+    @property
+    def duplicate(self) -> bool:
+        """Whether a task with the same `dedup` key was submitted before; this is a handle of that one."""
+        return self._target.duplicate
+
+    @property
+    def progress(self) -> Any:
+        """The latest progress that reached this handle; None before."""
+        return self._target.progress
+
+    result = verb(Handle.result, lambda home, result: _handle(home, result) if isinstance(result, Handle) else result)
+    state = verb(Handle.state)
+    cancel = verb(Handle.cancel)
+
+    def watch(self) -> Iteration[Any]:
+        """Iterate over progress, from the latest that is known on, until the task ends. See `redpoll.bus.Handle.watch`."""
+        return self._home.iterate(self._target.watch())
+
+    def on_progress(self, callback: Callable[[Any], object]) -> Callable[[], None]:
+        """Have a plain function called with each progress from now on, in a thread of the bus; what it raises is logged.
+
+        Returns:
+            What ends that.
+        """
+        post = self._home.soon(callback, f"a callback for the progress of task {self.id}")
+        end = call(self._home, self._target.on_progress, post)
+        return partial(call, self._home, end)
+
+
+def _handle(home: Any, handle: Handle) -> BlockingHandle:
+    return BlockingHandle(home, handle)
+
+
+class BlockingClaim(Face[Claim]):
+    """A task that was taken: see `redpoll.bus.Claim`.
+
+    As a context manager it ends with the block, as that does. One that is dropped goes back.
+    """
+
+    _home: Home
+    _goes_back = True
+
+    def __repr__(self) -> str:
+        return repr(self._target)
+
+    def __getattr__(self, name: str) -> Any:
+        """The task's data, id, queue, headers, attempt, tries, left, cancelled, lost and done."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._target, name)
+
+    progress = maker(Claim.progress, lambda _, told: told, on_loop=True)
+    set_result = maker(Claim.set_result, lambda _, nothing: nothing, on_loop=True)
+    set_exception = maker(Claim.set_exception, lambda _, nothing: nothing, on_loop=True)
+    requeue = maker(Claim.requeue, lambda _, nothing: nothing, on_loop=True)
+    reject = maker(Claim.reject, lambda _, nothing: nothing, on_loop=True)
+    dead_letter = maker(Claim.dead_letter, lambda _, nothing: nothing, on_loop=True)
+    confirmed = verb(Claim.confirmed)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        """End it, and wait until that is recorded. Ctrl-C in the block, or here before it ended, gives it back."""
+        target = self._target
+        handover = self._home.handover
+        try:
+            return wait(self._home, target.__aexit__, kind, error, trace)
+        except BaseException:
+            # Nothing comes in between before this one call.
+            start_new_thread(handover.post, (target.requeue,))
+            raise
+
+    def __del__(self) -> None:
+        home: Home | None = getattr(self, "_home", None)
+        if home is not None and self._goes_back:
+            home.give_back(self._target.requeue)
+
+
+def _claim(home: Any, claim: Claim) -> BlockingClaim:
+    """On the loop: what a thread has of a task that it took."""
+    taken = BlockingClaim(home, claim)
+    home.look_after(taken, claim.requeue)
+    return taken
+
+
+def _one_of_each(home: Home, claim: Claim) -> BlockingClaim:
+    """As `_claim`, for `Tasks.each`, which gives back when it ends what was left: else it would have that once more."""
+    taken = BlockingClaim(home, claim)
+    taken._goes_back = False
+    # Its own finalizer runs on the loop, where nothing interrupts it.
+    home.look_after(taken, partial(bool, claim))
+    return taken
+
+
+class BlockingWorker(Running[Worker]):
+    """Tasks of one queue, done by one handler: see `redpoll.bus.Worker`."""
+
+    @property
+    def queue(self) -> str:
+        """Name of the queue."""
+        return self._target.queue
+
+    @property
+    def concurrency(self) -> int:
+        """Its slots."""
+        return self._target.concurrency
+
+    @property
+    def running(self) -> int:
+        """How many handlers run."""
+        return self._target.running
+
+    def _let_go(self) -> None:
+        self._target.let_go()
+
+
+class BlockingTasks(Face[Tasks]):
+    """Work that is done once, by one of many workers: see `redpoll.bus.Tasks`."""
+
+    _home: Home
+
+    submit = verb(Tasks.submit, _handle)
+    run = verb(Tasks.run)  # type: ignore[arg-type]  # mypy: one of its options might be named self
+    next = verb(Tasks.next, _claim, undo=lambda claim: claim._target.requeue())
+    handle = maker(Tasks.handle, _handle)
+    worker = maker(Tasks.worker, BlockingWorker)
+
+    def submit_many(self, items: Iterable[Any], queue: str = QUEUE, **options: Any) -> list[BlockingHandle]:
+        """Submit many tasks, in order, at less cost than one by one. See `redpoll.bus.Tasks.submit_many`."""
+        if options.get("dedup") is not None:
+            options["dedup"] = list(options["dedup"])
+        # Asked for here: an iterable may wait.
+        given = list(items)
+        handles = wait(self._home, partial(self._target.submit_many, given, queue, **options))
+        return [BlockingHandle(self._home, each) for each in handles]
+
+    def map(self, items: Iterable[Any], queue: str = QUEUE, *, limit: int = 64, **options: Any) -> Iterator[Any]:
+        """Iterate over the results of tasks, in the order of their items. See `redpoll.bus.Tasks.map`.
+
+        The items are asked for in the thread that iterates. Leaving it cancels what was submitted and not yielded.
+        """
+        if limit < 1:
+            raise ConfigError("limit", limit, "must be 1 or more")
+        return self._map(iter(items), queue, limit, options)
+
+    def _map(self, source: Iterator[Any], queue: str, limit: int, options: dict[str, Any]) -> Iterator[Any]:
+        waiting: deque[BlockingHandle] = deque()
+        try:
+            while True:
+                for item in source:
+                    waiting.append(self.submit(item, queue, **options))
+                    if len(waiting) >= limit:
+                        break
+                if not waiting:
+                    return
+                yield waiting[0].result()
+                waiting.popleft()
+        finally:
+            for handle in waiting:
+                with suppress(RedpollError):
+                    handle.cancel.future()
+
+    def each(self, queue: str = QUEUE) -> Iteration[BlockingClaim]:
+        """Iterate over the tasks that are in a queue now, until it is empty. See `redpoll.bus.Tasks.each`."""
+        return self._home.iterate(self._target.each(queue), partial(_one_of_each, self._home))

@@ -1,0 +1,658 @@
+"""What tasks do on every engine: kiwiPy's behaviours by their ids, and ours."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import gc
+import threading
+from collections.abc import Awaitable
+from typing import Any
+
+from redpoll.bus import Bus, Claim, EngineState, QueueSpec, Requeue, Retry, Task, current_context, use_headers
+from redpoll.errors import (
+    Closed,
+    DeadLettered,
+    NoRoute,
+    QueueEmpty,
+    RedpollError,
+    RemoteError,
+    ResultExpired,
+    TaskCancelled,
+    TaskExpired,
+    TaskRejected,
+    TimeLimit,
+)
+from redpoll.testing.conformance.frame import Place, behaviour
+
+__all__: list[str] = []
+
+
+async def _twice(task: Task) -> Any:
+    return task.data * 2
+
+
+async def _forever(_: Task) -> None:
+    await asyncio.get_running_loop().create_future()
+
+
+async def _fails(awaited: Awaitable[object], error: type[Exception]) -> Exception:
+    try:
+        await awaited
+    except error as raised:
+        return raised
+    raise AssertionError(f"it did not raise {error.__name__}")
+
+
+async def _open(place: Place, count: int = 1) -> tuple[str, list[Bus]]:
+    """A queue, and buses that meet; the first declares the queue by submitting to it."""
+    queue = place.name("tasks")
+    place.clean(queue)
+    return queue, [await place.open() for _ in range(count)]
+
+
+async def _empty(bus: Bus, queue: str) -> None:
+    await _fails(bus.tasks.next(queue, 0).__aenter__(), QueueEmpty)
+
+
+@behaviour("K-01")
+async def closed(place: Place) -> None:
+    """Every verb of a closed bus raises Closed."""
+    queue, (bus,) = await _open(place)
+    await bus.tasks.submit(1, queue)
+    await bus.close()
+    await _fails(bus.tasks.submit(1, queue), Closed)
+    await _fails(bus.tasks.run(1, queue), Closed)
+    await _fails(bus.tasks.next(queue).__aenter__(), Closed)
+    await _fails(bus.tasks.worker(_twice, queue).__aenter__(), Closed)
+    topic = place.name("topic")
+    for verb in (bus.rpc.call, bus.rpc.cast, bus.rpc.fanout):
+        await _fails(verb(topic, "x"), Closed)
+    await _fails(bus.rpc.serve(topic, _twice).start(), Closed)
+    await _fails(bus.broadcast.send(1, subject=topic), Closed)
+    await _fails(bus.broadcast.subscribe(print, subject=topic).start(), Closed)
+    await _fails(bus.notifier("p", topics=[topic]).info("e"), Closed)
+    await _fails(bus.notifications.listen(_twice, topics=[topic]).start(), Closed)
+
+
+@behaviour("K-02")
+async def block(place: Place) -> None:
+    """A bus is open inside of its block, and closed after it."""
+    bus = place.setting.connect(place)
+    async with bus:
+        inside = bus.state
+    assert [inside, bus.state] == [EngineState.READY, EngineState.CLOSED]
+
+
+@behaviour("K-08")
+async def result(place: Place) -> None:
+    """The handler sees the task, and the submitter gets what it returns."""
+    queue, (sender, receiver) = await _open(place, 2)
+    async with receiver.tasks.worker(_twice, queue):
+        assert await sender.tasks.run("x", queue) == "xx"
+
+
+@behaviour("K-09", "progress")
+async def nested(place: Place) -> None:
+    """A handler that returns a future: the submitter first gets a future, whose result comes when the handler's is there."""
+    queue, (sender, receiver) = await _open(place, 2)
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    async with receiver.tasks.worker(lambda _: future, queue):
+        handle = await sender.tasks.submit(1, queue)
+        first = await handle.result(flat=False)
+        waiting = asyncio.ensure_future(first.result(flat=False))
+        await place.calm()
+        assert not waiting.done()
+        future.set_result(5)
+        assert await waiting == 5
+        assert await handle.result() == 5
+
+
+@behaviour("K-10")
+async def raises(place: Place) -> None:
+    """What a handler raises reaches the submitter as a RemoteError with class, text and traceback."""
+    queue, (sender, receiver) = await _open(place, 2)
+
+    async def handler(_: Task) -> None:
+        raise LookupError("nothing there")
+
+    async with receiver.tasks.worker(handler, queue):
+        error = await _fails(sender.tasks.run(1, queue), RemoteError)
+    assert isinstance(error, RemoteError)
+    assert (error.kind, error.text) == ("LookupError", "nothing there")
+    assert "in handler" in (error.traceback or "")
+
+
+@behaviour("K-11")
+async def no_reply(place: Place) -> None:
+    """A task that nobody asks for is done once."""
+    queue, (sender, receiver) = await _open(place, 2)
+    seen: list[Any] = []
+
+    async def handler(task: Task) -> None:
+        seen.append(task.data)
+
+    async with receiver.tasks.worker(handler, queue):
+        await sender.tasks.submit(1, queue, no_reply=True)
+        await place.until(lambda: seen)
+        await place.calm()
+    assert seen == [1]
+    await _empty(sender, queue)
+
+
+@behaviour("K-12")
+async def worker_gone(place: Place) -> None:
+    """After its worker has ended a task waits."""
+    queue, (sender, receiver) = await _open(place, 2)
+    async with receiver.tasks.worker(_twice, queue):
+        pass
+    waiting = asyncio.ensure_future((await sender.tasks.submit(1, queue)).result())
+    await place.calm()
+    assert not waiting.done()
+    waiting.cancel()
+
+
+@behaviour("K-23", "progress")
+async def own_queue(place: Place) -> None:
+    """A queue with a name of its own works from end to end, also with a handler that returns a future."""
+    queue, (sender, receiver) = await _open(place, 2)
+    future: concurrent.futures.Future[Any] = concurrent.futures.Future()
+    async with receiver.tasks.worker(lambda _: future, queue):
+        handle = await sender.tasks.submit("x", queue)
+        future.set_result("done")
+        assert await handle.result() == "done"
+    await _empty(sender, queue)
+
+
+@behaviour("K-24")
+async def claim(place: Place) -> None:
+    """The result that is set on a claimed task reaches the submitter."""
+    queue, (sender, receiver) = await _open(place, 2)
+    handle = await sender.tasks.submit("x", queue)
+    task = await receiver.tasks.next(queue)
+    task.set_result(task.data * 2)
+    assert await task.confirmed()
+    assert await handle.result() == "xx"
+
+
+@behaviour("K-25")
+async def claim_block(place: Place) -> None:
+    """A task is claimed by a block, its data seen and its result set; a block without a result gives it back."""
+    queue, (sender, receiver) = await _open(place, 2)
+    handle = await sender.tasks.submit("x", queue)
+    async with receiver.tasks.next(queue) as task:
+        assert task.data == "x"
+    async with receiver.tasks.next(queue, 5) as task:
+        assert (task.data, task.attempt) == ("x", 1)
+        task.set_result(None)
+    assert await handle.result() is None
+
+
+@behaviour("K-26")
+async def drain(place: Place) -> None:
+    """Iterating over a queue of ten finishes them all; a second iteration has nothing."""
+    queue, (sender, receiver) = await _open(place, 2)
+    handles = await sender.tasks.submit_many(range(10), queue)
+    async for task in receiver.tasks.each(queue):
+        async with task:
+            task.set_result(task.data * 2)
+    assert [await each.result() for each in handles] == [number * 2 for number in range(10)]
+    assert [task async for task in receiver.tasks.each(queue)] == []
+
+
+@behaviour("K-27")
+async def drain_part(place: Place) -> None:
+    """What an iteration leaves comes in the next one."""
+    queue, (sender, receiver) = await _open(place, 2)
+    handles = await sender.tasks.submit_many(range(10), queue)
+    for odd in (1, 0):
+        async for task in receiver.tasks.each(queue):
+            if task.data % 2 == odd:
+                async with task:
+                    task.set_result(task.data)
+        await place.calm()
+    assert [await each.result() for each in handles] == list(range(10))
+
+
+@behaviour("K-28")
+async def forgotten(place: Place) -> None:
+    """A claimed task is nobody else's; when its claim is garbage-collected it is there again."""
+    queue, (sender, receiver) = await _open(place, 2)
+    handle = await sender.tasks.submit(1, queue)
+    claims: list[Claim] = [await receiver.tasks.next(queue)]
+    await _empty(sender, queue)
+    claims.clear()
+    gc.collect()
+    async with receiver.tasks.next(queue, 5) as task:
+        task.set_result(2)
+    assert await handle.result() == 2
+
+
+@behaviour("K-29")
+async def nothing(place: Place) -> None:
+    """An empty queue is QueueEmpty at the timeout, and not before."""
+    queue, (bus,) = await _open(place)
+    taking = asyncio.ensure_future(bus.tasks.next(queue, 1).__aenter__())
+    await place.calm()
+    assert not taking.done()
+    while not taking.done():  # a thread may have begun to wait just now
+        await place.wait(1)
+    await _fails(taking, QueueEmpty)
+
+
+@behaviour("K-30")
+async def claim_raises(place: Place) -> None:
+    """An exception in the block of a claim is raised further, reaches the submitter, and the queue is empty."""
+    queue, (sender, receiver) = await _open(place, 2)
+    handle = await sender.tasks.submit(1, queue)
+
+    async def work() -> None:
+        async with receiver.tasks.next(queue):
+            raise ZeroDivisionError
+
+    await _fails(work(), ZeroDivisionError)
+    await _fails(handle.result(), RemoteError)
+    await _empty(sender, queue)
+
+
+@behaviour("K-31")
+async def told_of_close(place: Place) -> None:
+    """A watch of the state hears once that the bus is closed."""
+    bus = await place.open()
+    seen: list[EngineState] = []
+    bus.status.watch(lambda state, _: seen.append(state))
+    await bus.close()
+    await bus.close()
+    await place.until(lambda: seen)
+    await place.calm()
+    assert seen == [EngineState.CLOSED]
+
+
+@behaviour("K-33")
+async def what_it_is(place: Place) -> None:
+    """A bus says which engine it is on, and what that can do."""
+    bus = await place.open()
+    assert place.setting.url.startswith(bus.capabilities.engine)
+
+
+@behaviour("K-36")
+async def no_queue(place: Place) -> None:
+    """With declare=False a queue that does not exist is no route."""
+    queue, (bus,) = await _open(place)
+    await _fails(bus.tasks.submit(1, queue, declare=False), NoRoute)
+    await _fails(bus.tasks.next(queue, 0, declare=False).__aenter__(), NoRoute)
+    await _fails(bus.tasks.worker(_twice, queue, declare=False).__aenter__(), NoRoute)
+
+
+@behaviour("KX-01")
+async def killed(place: Place) -> None:
+    """What a killed worker held is done by another one, however many there were."""
+    queue, (sender, dead, alive) = await _open(place, 3)
+    worker = await dead.tasks.worker(_forever, queue, concurrency=4).__aenter__()
+    handles = await sender.tasks.submit_many(range(4), queue)
+    await place.until(lambda: worker.running == 4)
+    await place.kill(dead)
+    async with alive.tasks.worker(_twice, queue, concurrency=1):
+        await place.wait(2)
+        assert [await each.result() for each in handles] == [0, 2, 4, 6]
+    await worker.close()
+
+
+@behaviour("KX-03")
+async def one_at_a_time(place: Place) -> None:
+    """No task is given to two workers, and each is done once."""
+    queue, (sender, *others) = await _open(place, 4)
+    seen: list[int] = []
+
+    async def handler(task: Task) -> Any:
+        seen.append(task.data)
+        await asyncio.sleep(0)
+        return task.data
+
+    handles = await sender.tasks.submit_many(range(50), queue)
+    workers = [await each.tasks.worker(handler, queue, concurrency=3).__aenter__() for each in others]
+    assert [await each.result() for each in handles] == list(range(50))
+    for worker in workers:
+        await worker.close()
+    assert sorted(seen) == list(range(50))
+
+
+@behaviour("KX-04")
+async def rejected(place: Place) -> None:
+    """A task that a worker rejects goes to another one."""
+    queue, (sender, one, two) = await _open(place, 3)
+    asked: list[str] = []
+
+    async def unwilling(_: Task) -> None:
+        asked.append("unwilling")
+        raise TaskRejected
+
+    async def willing(_: Task) -> str:
+        asked.append("willing")
+        return "done"
+
+    async with one.tasks.worker(unwilling, queue), two.tasks.worker(willing, queue):
+        for _ in range(4):
+            assert await sender.tasks.run(1, queue) == "done"
+    assert asked.count("willing") == 4
+
+
+@behaviour("KX-05")
+async def final(place: Place) -> None:
+    """An exception is final: the task is not tried again."""
+    queue, (sender, receiver) = await _open(place, 2)
+    seen: list[int] = []
+
+    async def handler(task: Task) -> None:
+        seen.append(task.attempt)
+        raise ValueError
+
+    async with receiver.tasks.worker(handler, queue):
+        await _fails(sender.tasks.run(1, queue), RemoteError)
+        await place.calm()
+    assert seen == [1]
+    await _empty(sender, queue)
+
+
+@behaviour("KX-07")
+async def told_of_loss(place: Place) -> None:
+    """A watch of the state hears of a loss that nobody asked for, too."""
+    bus = await place.open()
+    seen: list[EngineState] = []
+    bus.status.watch(lambda state, _: seen.append(state))
+    await place.kill(bus)
+    await place.until(lambda: seen)
+    assert EngineState.READY not in seen
+
+
+@behaviour("KX-08")
+async def own_pool(place: Place) -> None:
+    """A handler may hand its task to a pool of threads and return the pool's future."""
+    queue, (sender, receiver) = await _open(place, 2)
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        async with receiver.tasks.worker(lambda task: pool.submit(pow, 2, task.data), queue):
+            assert await sender.tasks.run(5, queue) == 32
+
+
+@behaviour("T-01", "results")
+async def found_again(place: Place) -> None:
+    """A task is found again by its id, on another bus, before and after its end."""
+    queue, (sender, receiver, other) = await _open(place, 3)
+    handle = await sender.tasks.submit(1, queue)
+    waiting = asyncio.ensure_future(other.tasks.handle(handle.id, queue).result())
+    async with receiver.tasks.worker(_twice, queue):
+        assert await waiting == 2
+    late = other.tasks.handle(handle.id, queue)
+    assert [await late.result(), await late.state()] == [2, "done"]
+    quiet = await sender.tasks.submit(1, queue, no_reply=True)
+    async with receiver.tasks.worker(_twice, queue, concurrency=1):
+        await sender.tasks.run(1, queue)
+    await _fails(quiet.result(), ResultExpired)
+
+
+@behaviour("T-02", "progress")
+async def progress(place: Place) -> None:
+    """Progress reaches the submitter in order and before the outcome, by iterating and by a callback."""
+    queue, (sender, receiver) = await _open(place, 2)
+
+    seen: list[Any] = []
+
+    async def handler(task: Task) -> str:
+        task.progress("begun")
+        await place.until(lambda: seen)
+        for number in range(5):
+            task.progress(number)
+        return "done"
+
+    handle = await sender.tasks.submit(1, queue)
+    heard: list[Any] = []
+    handle.on_progress(heard.append)
+    async with receiver.tasks.worker(handler, queue):
+        async for each in handle.watch():
+            seen.append(each)  # noqa: PERF401  # the handler waits for the first
+        assert await handle.result() == "done"
+    assert seen == ["begun", *range(5)]
+    await place.until(lambda: heard == seen)
+
+
+@behaviour("T-03", "cancel")
+async def cancel(place: Place) -> None:
+    """A task that waits is withdrawn; the handler of another is cancelled; one that ended is too late."""
+    queue, (sender, receiver) = await _open(place, 2)
+    handle = await sender.tasks.submit(1, queue)
+    assert await handle.cancel() == "withdrawn"
+    await _fails(handle.result(), TaskCancelled)
+    async with receiver.tasks.worker(_forever, queue) as worker:
+        handle = await sender.tasks.submit(2, queue)
+        await place.until(lambda: worker.running)
+        await place.calm()
+        assert await handle.cancel() == "asked"
+        await _fails(handle.result(), TaskCancelled)
+        assert await handle.cancel() == "too late"
+
+
+@behaviour("T-04", "delay")
+async def retries(place: Place) -> None:
+    """An exception that the policy covers is tried again by any worker, and its tries are counted in the task."""
+    queue, (sender, one, two) = await _open(place, 3)
+    tries: list[int] = []
+
+    async def handler(task: Task) -> None:
+        tries.append(task.tries)
+        raise OSError("again")
+
+    policy = Retry(times=2, on=OSError, delay=0.5, factor=1, jitter=0)
+    async with one.tasks.worker(handler, queue, retry=policy):
+        handle = await sender.tasks.submit(1, queue)
+        await place.until(lambda: tries == [1])
+    async with two.tasks.worker(handler, queue, retry=policy):
+        await place.wait(0.5)
+        await place.until(lambda: tries == [1, 2])
+        await place.wait(0.5)
+        await _fails(handle.result(), RemoteError)
+    assert tries == [1, 2, 3]
+
+
+@behaviour("T-05", "delay")
+async def requeue(place: Place) -> None:
+    """Requeue gives a task back unblamed, and it is not begun before its delay."""
+    queue, (sender, receiver) = await _open(place, 2)
+    seen: list[int] = []
+
+    async def handler(task: Task) -> str:
+        seen.append(task.attempt)
+        if len(seen) == 1:
+            raise Requeue(delay=1)
+        return "done"
+
+    async with receiver.tasks.worker(handler, queue):
+        handle = await sender.tasks.submit(1, queue)
+        await place.until(lambda: seen)
+        await place.calm()
+        assert seen == [1]
+        await place.wait(1)
+        assert await handle.result() == "done"
+    assert seen == [1, 1]
+
+
+@behaviour("T-06")
+async def time_limit(place: Place) -> None:
+    """A handler that takes longer than its time limit is cancelled, and that is the outcome."""
+    queue, (sender, receiver) = await _open(place, 2)
+    async with receiver.tasks.worker(_forever, queue, time_limit=0.5) as worker:
+        handle = await sender.tasks.submit(1, queue)
+        await place.until(lambda: worker.running)
+        await place.wait(0.5)
+        await _fails(handle.result(), TimeLimit)
+
+
+@behaviour("T-07", "delay")
+async def times(place: Place) -> None:
+    """A task is not begun before its delay, nor after its ttl."""
+    queue, (sender, receiver) = await _open(place, 2)
+    late = await sender.tasks.submit(1, queue, ttl=0.5)
+    delayed = asyncio.ensure_future((await sender.tasks.submit(2, queue, delay=1)).result())
+    await place.wait(0.6)
+    async with receiver.tasks.worker(_twice, queue):
+        await _fails(late.result(), TaskExpired)
+        await place.calm()
+        assert not delayed.done()
+        await place.wait(0.5)
+        assert await delayed == 4
+
+
+@behaviour("T-08", "dedup")
+async def dedup(place: Place) -> None:
+    """A second task with the same key is the first one."""
+    queue, (sender, receiver) = await _open(place, 2)
+    first = await sender.tasks.submit(1, queue, dedup="k")
+    second = await sender.tasks.submit(2, queue, dedup="k")
+    assert (second.id, second.duplicate) == (first.id, True)
+    async with receiver.tasks.worker(_twice, queue):
+        assert [await first.result(), await second.result()] == [2, 2]
+
+
+@behaviour("T-09", "priorities")
+async def priorities(place: Place) -> None:
+    """Higher priorities come first; one that the queue has not is refused, not ignored."""
+    queue, (bus,) = await _open(place)
+    await bus.queues.declare(QueueSpec(queue, priorities=2))
+    for priority in (0, 1):
+        await bus.tasks.submit(priority, queue, priority=priority)
+    assert [task.data async for task in bus.tasks.each(queue)] == [1, 0]
+    await _fails(bus.tasks.submit(1, queue, priority=2), RedpollError)
+
+
+@behaviour("T-10", "browse")
+async def dead_letters(place: Place) -> None:
+    """A task that is given up is a dead letter with its history; redriving it makes a new task."""
+    queue, (sender, receiver) = await _open(place, 2)
+
+    async def hopeless(_: Task) -> None:
+        raise DeadLettered(reason="no such host")
+
+    async with receiver.tasks.worker(hopeless, queue):
+        handle = await sender.tasks.submit(4, queue)
+        error = await _fails(handle.result(), DeadLettered)
+    assert "no such host" in str(error)
+    (letter,) = await sender.queues.browse(queue, "dead")
+    assert (letter.id, letter.history[-1]) == (handle.id, "no such host")
+    await sender.queues.redrive(queue)
+    async with receiver.tasks.next(queue, 5) as task:
+        assert (task.data, task.tries) == (4, 1)
+        task.set_result(None)
+
+
+@behaviour("T-11")
+async def credit(place: Place) -> None:
+    """A worker has no more tasks than slots; the rest is there for others."""
+    queue, (sender, one, two) = await _open(place, 3)
+    handles = await sender.tasks.submit_many(range(6), queue)
+    async with one.tasks.worker(_forever, queue, concurrency=2, drain=0) as busy:
+        await place.until(lambda: busy.running == 2)
+        await place.calm()
+        assert busy.running == 2
+        async with two.tasks.worker(_twice, queue):
+            assert [await each.result() for each in handles[2:]] == [4, 6, 8, 10]
+    async with two.tasks.worker(_twice, queue):
+        assert [await each.result() for each in handles[:2]] == [0, 2]
+
+
+@behaviour("T-12")
+async def threads(place: Place) -> None:
+    """A plain function runs in a thread, and other tasks end while it blocks."""
+    queue, (sender, receiver) = await _open(place, 2)
+    gate = threading.Event()
+
+    def handler(task: Task) -> Any:
+        if task.data == "slow":
+            gate.wait(place.setting.patience)
+        return threading.current_thread() is not threading.main_thread()
+
+    async with receiver.tasks.worker(handler, queue, concurrency=2):
+        slow = await sender.tasks.submit("slow", queue)
+        assert [each async for each in sender.tasks.map(range(5), queue)] == [True] * 5
+        gate.set()
+        assert await slow.result()
+
+
+@behaviour("T-13")
+async def context(place: Place) -> None:
+    """Headers travel along from a task to what its handler submits and calls, in threads too; calls have no more time."""
+    queue, (sender, receiver) = await _open(place, 2)
+    behind, topic = place.name("behind"), place.name("topic")
+    place.clean(behind)
+    seen: list[tuple[str, dict[str, Any], bool]] = []
+
+    def note(where: str) -> None:
+        context = current_context()
+        seen.append((where, dict(context.headers), context.left is not None and context.left <= 50))
+
+    async def front(task: Task) -> Any:
+        note("front")
+        await receiver.rpc.call(topic, None, 1, timeout=100)
+        return await receiver.tasks.run(1, behind, headers={"more": task.data})
+
+    def back(_: Task) -> None:
+        note("behind")
+
+    async def called(_: Any) -> None:
+        note("called")
+
+    async with (
+        receiver.tasks.worker(front, queue),
+        receiver.tasks.worker(back, behind),
+        receiver.rpc.serve(topic, called),
+    ):
+        with use_headers(user="ada"):
+            await sender.tasks.run(7, queue, deadline=50)
+            (many,) = await sender.tasks.submit_many([8], queue)
+            await many.result()
+        await sender.tasks.run(9, queue)
+    ada = {"user": "ada"}
+    assert seen == [
+        ("front", ada, True),
+        ("called", ada, True),
+        ("behind", {**ada, "more": 7}, False),
+        ("front", ada, False),
+        ("called", ada, False),
+        ("behind", {**ada, "more": 8}, False),
+        ("front", {}, False),
+        ("called", {}, False),
+        ("behind", {"more": 9}, False),
+    ]
+
+
+@behaviour("T-14")
+async def queue_deleted(place: Place) -> None:
+    """A worker whose queue is deleted is seen not to work, and works again when somebody has made it again."""
+    queue, (sender, receiver) = await _open(place, 2)
+    async with receiver.tasks.worker(_twice, queue):
+        assert await sender.tasks.run(1, queue) == 2
+        assert await receiver.healthy()
+        await sender.queues.delete(queue)
+        await place.calm()
+        assert not await receiver.healthy()
+        handle = await sender.tasks.submit(2, queue)
+        await place.wait(2)
+        assert await handle.result() == 4
+        assert await receiver.healthy()
+
+
+@behaviour("T-15")
+async def exits(place: Place) -> None:
+    """A handler in a thread that exits the program has failed, once; its worker works on."""
+    queue, (sender, receiver) = await _open(place, 2)
+    begun: list[Any] = []
+
+    def handler(task: Task) -> Any:
+        begun.append(task.data)
+        if task.data == "exit":
+            raise SystemExit(3)
+        return task.data
+
+    async with receiver.tasks.worker(handler, queue):
+        error = await _fails(sender.tasks.run("exit", queue), RemoteError)
+        assert await sender.tasks.run("next", queue) == "next"
+    assert isinstance(error, RemoteError)
+    assert (error.kind, begun) == ("SystemExit", ["exit", "next"])

@@ -1,0 +1,94 @@
+"""What operators see and do."""
+
+from __future__ import annotations
+
+import pytest
+
+from redpoll.errors import SpecConflict
+from tests.bus.broker.support import Desk
+
+
+def test_inspect_counts() -> None:
+    """The counts of a queue are those of its tasks, and its counters those of what happened."""
+    desk = Desk()
+    for body in "abcde":
+        desk.submit(body)
+    desk.submit("f", delay=5)
+    worker = desk.consume("w", 2)
+    desk.settle(worker)
+    desk.reject(worker, requeue=False)
+    desk.reject(worker, exclude=True)
+    info = desk.broker.admin.inspect(desk.queue)
+    assert (info.ready, info.delayed, info.taken, info.dead, info.consumers) == (0, 2, 2, 1, 1)
+    assert (info.submitted, info.delivered, info.done, info.requeued) == (6, 5, 1, 1)
+    assert info.spec.name == "q"
+
+
+def test_browse_changes_nothing() -> None:
+    """Tasks of each state can be looked at, the next ones first."""
+    desk = Desk(priorities=2)
+    for body, delay in (("late", 9.0), ("soon", 1.0)):
+        desk.submit(body, delay=delay)
+    worker = desk.consume("w", 2)
+    desk.submit("taken")
+    desk.submit("dead")
+    desk.broker.work.reject(worker, list(worker.held)[1], 0.0, requeue=False)
+    desk.broker.work.close(worker, 0.0)
+    desk.submit("low")
+    desk.submit("high", priority=1)
+    browse = desk.broker.admin.browse
+
+    def bodies(state: str, limit: int = 9) -> list[str]:
+        return [task.payload for task in browse(desk.queue, state, limit)]  # type: ignore[arg-type]
+
+    assert bodies("ready") == ["high", "low"]
+    assert bodies("ready", 1) == ["high"]
+    assert bodies("delayed") == ["soon", "late"]
+    assert bodies("taken") == ["taken"]
+    assert bodies("dead") == ["dead"]
+
+
+def test_purge_cancels_what_waits() -> None:
+    """Purging ends what waits, delayed tasks too, and leaves what workers have; dead letters are purged apart."""
+    desk = Desk()
+    worker = desk.consume("w")
+    desk.submit("a")
+    desk.submit("b")
+    desk.submit("c", delay=1)
+    desk.take()
+    assert desk.broker.admin.purge(desk.queue, "ready", 0.0) == 2
+    assert desk.said() == [("b", "CANCELLED", "purged"), ("c", "CANCELLED", "purged")]
+    desk.reject(worker, requeue=False)
+    assert desk.broker.admin.purge(desk.queue, "dead", 0.0) == 1
+    assert (desk.queue.count, desk.queue.dead_bytes) == (0, 0)
+
+
+def test_moving_keeps_the_tasks() -> None:
+    """Ready tasks move with their numbers and order, and make room."""
+    desk = Desk(max_length=3)
+    other = desk.declare("other")
+    numbers = [desk.number(body) for body in "abc"]
+    desk.submit("d", owner="d")
+    assert desk.broker.admin.move(desk.queue, other, 2, 0.0) == 2
+    assert [task.id for task in other.in_line()] == numbers[:2]
+    assert [task.payload for task in desk.queue.in_line()] == ["c", "d"]
+    desk.consume("w", 9)
+    assert [body for _, body in desk.deliveries()] == ["c", "d"]
+    with pytest.raises(SpecConflict, match="durable"):
+        desk.broker.admin.move(desk.queue, desk.declare("memory", durable=False), None, 0.0)
+
+
+def test_redriving_makes_new_tasks() -> None:
+    """A dead letter comes back as a new task with its history, all or some."""
+    desk = Desk()
+    worker = desk.consume("w")
+    numbers = []
+    for body in "ab":
+        numbers.append(desk.number(body))
+        desk.reject(worker, requeue=False, reason="no")
+    desk.broker.work.close(worker, 0.0)
+    (task,) = desk.broker.admin.redrive(desk.boss, desk.queue, [numbers[1], 5], 0.0)
+    assert task.id not in numbers
+    assert (task.payload, task.more.origin, task.more.history, task.attempts) == ("b", numbers[1], ("no",), 0)
+    assert len(desk.broker.admin.redrive(desk.boss, desk.queue, None, 0.0)) == 1
+    assert not desk.queue.dead

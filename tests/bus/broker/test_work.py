@@ -1,0 +1,269 @@
+"""What workers do with their tasks."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from redpoll.bus import Envelope, OutcomeKind, Publication
+from redpoll.bus.broker.queue import GONE
+from redpoll.errors import ConfigError, NoRoute, SpecConflict
+from tests.bus.broker.support import Desk
+
+
+def test_a_task_ends_once() -> None:
+    """A second outcome, a late give-back, late progress: each changes nothing and says so."""
+    desk = Desk()
+    worker = desk.consume("w")
+    desk.submit("a")
+    work, token = desk.broker.work, next(iter(worker.held))
+    assert work.progress(worker, token, "half")
+    assert work.settle(worker, token, 0.0, payload="r", size=1)
+    assert not work.settle(worker, token, 0.0)
+    assert not work.reject(worker, token, 0.0)
+    assert not work.progress(worker, token, "late")
+    assert not work.accept(worker, token)
+    assert desk.said() == [("w", "a"), ("a", "PROGRESS", "half"), ("a", "RESULT", "r")]
+
+
+def test_what_is_given_back_is_next() -> None:
+    """A task that is given back without blame is at the front, its token counts no more, and it is no attempt."""
+    desk = Desk()
+    worker = desk.consume("w")
+    task = desk.submit("a")
+    desk.submit("b")
+    token = task.token
+    desk.reject(worker)
+    assert desk.deliveries() == [("w", "a"), ("w", "a")]
+    assert task.attempts == 0
+    assert desk.broker.work.reclaim(worker, task.id, token, 0.0) == "lost"
+    desk.reject(worker, delay=2.0)
+    assert desk.deliveries() == [("w", "b")]
+    desk.reject(worker, blame=True, reason="too slow")
+    assert (desk.queue.requeued, desk.deliveries()) == (3, [("w", "b")])
+
+
+def test_an_accepted_task_is_not_begun_by_another() -> None:
+    """At most once: a task that was accepted and whose worker is lost ends as lost."""
+    desk = Desk()
+    worker = desk.consume("w")
+    desk.consume("other")
+    desk.submit("a")
+    assert desk.broker.work.accept(worker, next(iter(worker.held)))
+    desk.broker.peers.leave(worker.peer, 0.0, goodbye=False)
+    desk.take()
+    desk.wait(1.0)
+    assert desk.said() == [("a", "LOST", "worker w was lost")]
+
+
+def test_an_accepted_task_keeps_its_slot() -> None:
+    """Accepting gives no credit back: back-pressure stays. The end does."""
+    desk = Desk()
+    worker = desk.consume("w")
+    desk.submit("a")
+    desk.submit("b")
+    desk.broker.work.accept(worker, next(iter(worker.held)))
+    assert desk.deliveries() == [("w", "a")]
+    desk.settle(worker)
+    assert desk.deliveries() == [("w", "b")]
+
+
+def test_cancel_withdraws_or_asks() -> None:
+    """What waits is withdrawn; a worker is asked; a result that comes first wins; then it is too late."""
+    desk = Desk()
+    cancel = desk.broker.work.cancel
+    waiting, delayed = desk.number("a"), desk.number("b", delay=5)
+    assert [cancel(waiting, 0.0), cancel(delayed, 0.0), cancel(delayed, 0.0)] == ["withdrawn", "withdrawn", "too late"]
+    assert cancel(99 << 64, 0.0) is None
+    worker = desk.consume("w")
+    number = desk.number("c")
+    desk.take()
+    assert [cancel(number, 0.0), cancel(number, 0.0)] == ["asked", "asked"]
+    assert desk.said() == [("w", "cancelled", "cancelled")]
+    assert not desk.broker.work.accept(worker, next(iter(worker.held)))
+    assert desk.settle(worker, "done")
+    assert desk.said() == [("c", "RESULT", "done")]
+    assert cancel(number, 0.0) == "too late"
+
+
+@pytest.mark.parametrize("how", ["lost", "given back", "given up", "excluded"])
+def test_a_cancelled_task_is_not_begun_again(how: str) -> None:
+    """When the worker of a task that is being cancelled dies or gives it back, it is cancelled."""
+    desk = Desk()
+    worker = desk.consume("w")
+    number = desk.number("a")
+    desk.broker.work.cancel(number, 0.0)
+    desk.take()
+    if how == "lost":
+        desk.broker.peers.leave(worker.peer, 0.0, goodbye=False)
+        desk.wait(1.0)
+    else:
+        desk.reject(worker, requeue=how != "given up", exclude=how == "excluded")
+    assert desk.said() == [("a", "CANCELLED", "cancelled while it was worked on")]
+
+
+def test_the_publisher_can_talk_to_the_worker() -> None:
+    """What is said to a task reaches who works on it; without a worker it is not said."""
+    desk = Desk()
+    number = desk.number("a")
+    assert not desk.broker.work.tell(number, "more")
+    worker = desk.consume("w")
+    desk.take()
+    assert desk.broker.work.tell(number, "more")
+    assert desk.said() == [("w", "told", "more")]
+    desk.broker.peers.leave(worker.peer, 0.0, goodbye=False)
+    assert not desk.broker.work.tell(number, "more")
+    assert not desk.broker.work.tell(1, "more")
+
+
+def test_successors_come_with_the_outcome() -> None:
+    """Successors are put into their queues in the step that ends a task, or nothing is done."""
+    desk = Desk(max_length=1)
+    other = desk.declare("next")
+    worker = desk.consume("w")
+    desk.submit("a")
+    token = next(iter(worker.held))
+    wrong = [(Publication("nowhere", "x"), 1)]  # type: ignore[arg-type]
+    with pytest.raises(NoRoute):
+        desk.broker.work.settle(worker, token, 0.0, then=wrong)
+    assert token in worker.held
+    then = [(Publication("next", "x", priority=1), 1), (Publication("q", "y"), 1)]  # type: ignore[arg-type]
+    assert desk.broker.work.settle(worker, token, 0.0, then=then)
+    assert not desk.broker.work.settle(worker, token, 0.0, then=then)
+    assert (other.ready, desk.deliveries()) == (1, [("w", "a"), ("w", "y")])
+
+
+def test_an_exclusive_consumer_is_alone() -> None:
+    """Nobody joins an exclusive consumer, and none becomes it beside others."""
+    desk = Desk()
+    alone = desk.consume("w", exclusive=True)
+    with pytest.raises(SpecConflict, match="another consumer"):
+        desk.consume("x")
+    desk.broker.work.close(alone, 0.0)
+    desk.consume("y")
+    with pytest.raises(SpecConflict):
+        desk.consume("z", exclusive=True)
+    with pytest.raises(NoRoute):
+        desk.consume("y", queue="nowhere")
+
+
+def test_a_closed_consumer_keeps_what_it_holds() -> None:
+    """Closing ends the hand-outs, not the work."""
+    desk = Desk()
+    worker = desk.consume("w", 2)
+    desk.submit("a")
+    desk.broker.work.close(worker, 0.0)
+    desk.broker.work.close(worker, 0.0)
+    desk.submit("b")
+    assert desk.deliveries() == [("w", "a")]
+    assert desk.settle(worker)
+    assert not worker.peer.consumers
+    assert desk.queue.ready == 1
+
+
+def test_only_what_was_begun_is_blamed() -> None:
+    """Where a consumer says what it began, the rest of what it held is no attempt when it is lost."""
+    desk = Desk()
+    worker = desk.consume("w", 2, tells_begin=True)
+    begun, waiting = desk.submit("a"), desk.submit("b")
+    desk.broker.work.begin(worker, begun.token)
+    desk.broker.peers.leave(worker.peer, 0.0, goodbye=False)
+    desk.wait(1.0)
+    assert (begun.attempts, waiting.attempts) == (1, 0)
+    assert [task.payload for task in desk.queue.in_line()] == ["a", "b"]
+
+
+def test_a_worker_keeps_what_nobody_else_was_given() -> None:
+    """A late worker has its task again while nobody else was given it, and the attempt is taken back."""
+    desk = Desk()
+    worker = desk.consume("w")
+    task = desk.submit("a")
+    token = task.token
+    desk.broker.peers.leave(worker.peer, 0.0, goodbye=False)
+    desk.wait(1.0)
+    assert task.attempts == 1
+    back = desk.consume("w")
+    desk.broker.work.close(back, desk.now)
+    desk.take()
+    # It was handed out again, to itself: the old hand-out is over.
+    assert desk.broker.work.reclaim(back, task.id, token, desk.now) == "lost"
+
+
+def test_reclaiming_takes_a_task_out_of_its_queue() -> None:
+    """A task that went back and that nobody was given is its old worker's again, wherever it waits."""
+    desk = Desk()
+    worker = desk.consume("w")
+    task = desk.submit("a")
+    token = task.token
+    desk.queue.paused = True
+    desk.broker.peers.leave(worker.peer, 0.0, goodbye=False)
+    desk.wait(1.0)
+    again = desk.consume("w")
+    assert desk.broker.work.reclaim(again, task.id, token, desk.now) == "held"
+    desk.broker.peers.settle(again.peer, desk.now)
+    assert (task.attempts, desk.queue.ready, desk.queue.taken) == (0, 0, 1)
+    assert desk.broker.work.settle(again, token, desk.now, payload="r", size=1)
+    assert desk.broker.work.reclaim(again, task.id, token, desk.now) == "done"
+    assert desk.broker.work.reclaim(again, task.id, token + 1, desk.now) == "lost"
+    assert (task.state, again.credit) == (GONE, 1)
+
+
+def test_only_the_loss_that_was_none_is_taken_back() -> None:
+    """Reclaiming undoes the attempt that its own loss was counted as, and no other."""
+    desk = Desk()
+    worker = desk.consume("w", tells_begin=True)
+    task = desk.submit("a")
+    desk.reject(worker, blame=True, reason="slow")
+    token = task.token
+    desk.queue.paused = True
+    desk.broker.peers.leave(worker.peer, 0.0, goodbye=False)
+    desk.wait(2.0)
+    assert (task.attempts, task.more.lost) == (1, 0)
+    again = desk.consume("w")
+    assert desk.broker.work.reclaim(again, task.id, token, desk.now) == "held"
+    assert (task.attempts, task.more.lost) == (1, 0)
+
+
+def test_a_stranger_cannot_reclaim() -> None:
+    """While a worker is there, its tasks are nobody else's."""
+    desk = Desk()
+    desk.consume("w")
+    task = desk.submit("a")
+    stranger = desk.consume("x")
+    assert desk.broker.work.reclaim(stranger, task.id, task.token, 0.0) == "lost"
+
+
+def test_finding_a_task() -> None:
+    """A task is found while it has no outcome, and its outcome afterwards."""
+    desk = Desk()
+    number = desk.number("a")
+    assert desk.broker.work.find(number, 0.0) is desk.broker.tasks.found[number]
+    desk.settle(desk.consume("w"), "r", OutcomeKind.ERROR)
+    found = desk.broker.work.find(number, 0.0)
+    assert found is not None
+    assert found.payload == "r"
+    assert desk.broker.work.find(5, 0.0) is None
+
+
+@pytest.mark.parametrize("delay", ["5", float("nan"), -1, None])
+def test_a_delay_that_cannot_be_changes_nothing(delay: Any) -> None:
+    """Who gives a task back for later with a delay that cannot be still holds it."""
+    desk = Desk()
+    worker = desk.consume("w")
+    desk.submit("a")
+    with pytest.raises(ConfigError, match="delay"):
+        desk.reject(worker, delay=delay)
+    assert desk.settle(worker)
+
+
+def test_a_successor_is_made_once() -> None:
+    """A successor whose key was used in its queue is not put there again."""
+    desk = Desk()
+    desk.declare("next")
+    worker = desk.consume("w")
+    for _ in range(2):
+        desk.submit("a")
+        then = [(Publication("next", Envelope("raw", b""), dedup="k"), 0)]
+        assert desk.broker.work.settle(worker, next(iter(worker.held)), 0.0, then=then)
+    assert desk.broker.queues.get("next").count == 1

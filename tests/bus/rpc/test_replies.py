@@ -1,0 +1,231 @@
+"""Streamed answers: in order, as fast as they are taken, until somebody leaves."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+import redpoll
+from redpoll.bus import Envelope, Outcome, OutcomeKind
+from redpoll.bus.awaitables import OutcomeWatcher
+from redpoll.bus.failures import AllowedExceptions
+from redpoll.bus.rpc.replies import PartsWatcher, Reader
+from redpoll.bus.rpc.target import queue_spec
+from redpoll.errors import CallTimeout, Closed, NoRoute, PeerLost, TaskCancelled, TaskError
+from tests.bus.patterns import bus_in_virtual_time, until
+
+pytestmark = pytest.mark.asyncio
+
+
+class Counter:
+    """Streams numbers, and notes how far it came."""
+
+    def __init__(self) -> None:
+        self.sent = 0
+        self.ended = False
+
+    async def count(self, below: int) -> AsyncIterator[int]:
+        """Count."""
+        try:
+            for number in range(below):
+                self.sent = number + 1
+                yield number
+        finally:
+            self.ended = True
+
+    async def fail(self) -> AsyncIterator[int]:
+        """Fail behind the first part."""
+        yield 1
+        raise ValueError("no more")
+
+    async def single(self) -> int:
+        """No stream."""
+        return 1
+
+
+async def test_parts_come_in_order_and_end() -> None:
+    """All parts of a stream come in order, then its end; again and again."""
+    async with bus_in_virtual_time() as (bus, _), bus.rpc.serve("a", Counter()):
+        for below in (0, 1, 31, 32, 33, 64, 65, 500):
+            assert [part async for part in bus.rpc.stream("a", "count", {"below": below})] == list(range(below))
+
+
+async def test_the_caller_sets_the_pace() -> None:
+    """A server sends no more than a few parts ahead of what the caller takes."""
+    counter = Counter()
+    async with bus_in_virtual_time() as (bus, clock), bus.rpc.serve("a", counter):
+        stream = bus.rpc.stream("a", "count", {"below": 10_000})
+        for taken in range(1, 200):
+            assert await anext(stream) == taken - 1
+            await clock.advance(0)
+            assert counter.sent <= taken + 64
+        await stream.aclose()
+        await until(lambda: counter.ended)
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+
+
+@pytest.mark.parametrize("way", ["break", "aclose", "with", "cancel", "thread"])
+async def test_leaving_ends_the_stream(way: str) -> None:
+    """A caller that leaves, in whatever way, has the server stop; what it had open is closed."""
+    counter = Counter()
+    async with bus_in_virtual_time() as (bus, _), bus.rpc.serve("a", counter):
+        if way == "break":
+            async for _ in bus.rpc.stream("a", "count", {"below": 10_000}):
+                break
+        elif way == "with":
+            async with bus.rpc.stream("a", "count", {"below": 10_000}) as stream:
+                await anext(stream)
+        elif way == "cancel":
+
+            async def take() -> None:
+                async for _ in bus.rpc.stream("a", "count", {"below": 10_000}):
+                    await asyncio.Event().wait()
+
+            task = asyncio.ensure_future(take())
+            await until(lambda: counter.sent == 64)
+            task.cancel()
+            await asyncio.wait([task])
+            del task
+        elif way == "thread":
+            held = [bus.rpc.stream("a", "count", {"below": 10_000})]
+            await anext(held[0])
+            thread = threading.Thread(target=held.clear)
+            thread.start()
+            thread.join()
+        else:
+            stream = bus.rpc.stream("a", "count", {"below": 10_000})
+            await anext(stream)
+            await stream.aclose()
+        gc.collect()
+        await until(lambda: counter.ended)
+        assert counter.sent <= 128
+
+
+async def test_errors_come_behind_the_parts() -> None:
+    """What a stream raises comes behind what it sent; then it is over. What is no stream is not called as one."""
+    async with bus_in_virtual_time() as (bus, clock), bus.rpc.serve("a", Counter()):
+        stream = bus.rpc.stream("a", "fail")
+        assert await anext(stream) == 1
+        with pytest.raises(ValueError, match="no more"):
+            await anext(stream)
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
+        with pytest.raises(TypeError, match=r"use call\(\)"):
+            await anext(bus.rpc.stream("a", "single"))
+        with pytest.raises(TypeError, match=r"use stream\(\)"):
+            await bus.rpc.call("a", "count", {"below": 1})
+        with pytest.raises(NoRoute):
+            await anext(bus.rpc.stream("b", "count"))
+        late = bus.rpc.stream("a", "count", {"below": 10_000}, timeout=5)
+        await anext(late)
+        await clock.advance(5)
+        with pytest.raises(CallTimeout):
+            _ = [part async for part in late]
+
+
+async def test_a_lost_part_is_seen() -> None:
+    """A stream of which a part is missing, in between or at its end, fails; so does one that comes too fast."""
+    payloads = redpoll.bus.Payloads()
+    reader = Reader(payloads, AllowedExceptions())
+    for missing in (1, 3):
+        watcher = PartsWatcher(reader, "a: count")
+        for number in range(4):
+            if number != missing:
+                watcher.progress(payloads.pack(number, {"#": number}))
+        watcher.outcome(Outcome(OutcomeKind.RESULT, payloads.pack(None, {"#": 4})))
+        for _ in range(missing):
+            await watcher.feed.take()
+        while watcher.feed.items:
+            await watcher.feed.take()
+        with pytest.raises(PeerLost, match=f"part {missing}"):
+            await watcher.feed.take()
+    watcher = PartsWatcher(reader, "a")
+    for number in range(100):  # its server takes no notice of what was asked for
+        watcher.progress(payloads.pack(number, {"#": number}))
+    assert len(watcher.feed.items) == 64
+    watcher.feed.items.clear()
+    with pytest.raises(PeerLost, match="more than 64 parts ahead"):
+        await watcher.feed.take()
+    watcher = PartsWatcher(reader, "a")
+    watcher.gone(Closed("bus"))
+    with pytest.raises(Closed):
+        await watcher.feed.take()
+
+
+async def test_a_server_that_floods_is_told_to_stop() -> None:
+    """A caller that ends a stream because of what came tells the server, which would send on."""
+    async with bus_in_virtual_time() as (bus, clock):
+        held: list[Any] = []
+        await bus.engine.declare(queue_spec("rpc:a"))
+        await bus.engine.consume("rpc:a", sink=held.append, accept=True)
+        stream = bus.rpc.stream("a", "count")
+        first = asyncio.ensure_future(anext(stream))
+        await until(lambda: held)
+        for number in (0, 2):
+            held[0].progress(bus.payloads.pack(number, {"#": number}))
+        assert await first == 0
+        with pytest.raises(PeerLost):
+            await anext(stream)
+        await clock.advance(0)
+        assert held[0].cancelled
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [
+        (OutcomeKind.EXPIRED, CallTimeout),
+        (OutcomeKind.LOST, PeerLost),
+        (OutcomeKind.CANCELLED, TaskCancelled),
+        (OutcomeKind.DEAD, TaskError),
+    ],
+)
+async def test_each_outcome_is_an_error_of_its_own(kind: OutcomeKind, error: type[Exception]) -> None:
+    """What a call ended with says who has to act."""
+    reader = Reader(redpoll.bus.Payloads(), AllowedExceptions())
+    found = reader.error(Outcome(kind, None, "why"), "a: x", 3.0)
+    assert type(found) is error
+    assert "why" in str(found)
+
+
+async def test_a_lost_server_is_told() -> None:
+    """A server that dies with a call that it had begun: the caller is told that it is lost, and nobody begins it again."""
+    clock = redpoll.testing.VirtualTime()
+    begun: list[Any] = []
+    async with (
+        redpoll.connect("memory://lost", clock=clock) as mine,
+        redpoll.connect("memory://lost", clock=clock) as theirs,
+    ):
+
+        async def handler(message: Any) -> None:
+            begun.append(message)
+            await asyncio.Event().wait()
+
+        server = theirs.rpc.serve("a", handler)
+        await server.start()
+        call = asyncio.ensure_future(mine.rpc.call("a", None, "x"))
+        await until(lambda: begun)
+        theirs.engine.abort()  # type: ignore[attr-defined]
+        await clock.advance(1)
+        with pytest.raises(PeerLost):
+            await call
+        async with mine.rpc.serve("a", handler):
+            await clock.advance(1)
+        assert begun == ["x"]
+
+
+async def test_a_reply_is_taken_once() -> None:
+    """What comes for a caller that is gone, or comes twice, changes nothing."""
+    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+    watcher = OutcomeWatcher(future)
+    outcome = Outcome(OutcomeKind.RESULT)
+    watcher.progress(Envelope("raw", b""))
+    watcher.outcome(outcome)
+    watcher.outcome(Outcome(OutcomeKind.LOST))
+    watcher.gone(Closed("bus"))
+    assert await future is outcome

@@ -1,0 +1,203 @@
+"""The bus of a program."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+from typing import Any
+
+import pytest
+
+import redpoll
+from redpoll.bus import EngineState, EngineURL, QueueSpec, connect
+from redpoll.bus.engines.memory import MemoryEngine, open_engine
+from redpoll.errors import ConfigError, SpecConflict, TaskCancelled, Unsupported, UsageError
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["memory://a:1", "memory://me@a", "memory://a,b", "memory://a/b", "memory://?size=1", "memory://?max_body=x"],
+)
+def test_a_memory_engine_has_a_name_and_no_more(url: str) -> None:
+    """What a memory engine cannot mean is refused when the bus is made."""
+    with pytest.raises(ConfigError):
+        connect(url)
+
+
+def test_an_unknown_engine_names_those_there_are() -> None:
+    """A scheme without an engine is an error with the schemes that have one."""
+    with pytest.raises(ConfigError, match=r"there is no such engine \(there are memory://"):
+        connect("gopher://host")
+    with pytest.raises(ConfigError, match="serializer"):
+        connect("memory://", serializer="nothing")
+
+
+@pytest.mark.asyncio
+async def test_a_bus_has_queues_to_look_at() -> None:
+    """The queues of a bus are declared, looked at and repaired by their names."""
+    async with redpoll.connect("memory://", max_body=1_000) as bus:
+        assert isinstance(bus, redpoll.Bus)
+        assert (bus.state, bus.capabilities.max_body) == (EngineState.READY, 1_000)
+        assert await bus.healthy()
+        await bus.queues.declare("night")
+        await bus.queues.declare(QueueSpec("day", ttl=5))
+        with pytest.raises(SpecConflict):
+            await bus.queues.declare("day")
+        await bus.queues.declare("day", update=True)
+        assert await bus.queues.names() == ["night", "day"]
+        await bus.queues.pause("night")
+        for number in range(3):
+            await bus.engine.publish(bus.payloads.pack(number), queue="night")
+        assert len(await bus.queues.browse("night", limit=2)) == 2
+        assert await bus.queues.move("night", "day", 1) == 1
+        assert await bus.queues.purge("night") == 2
+        await bus.queues.resume("night")
+        assert (await bus.queues.inspect("night")).paused is False
+        await (await bus.engine.take("day")).reject(requeue=False)
+        assert len(await bus.queues.redrive("day")) == 1
+        await bus.queues.delete("day", if_unused=True)
+        await bus.queues.delete("night")
+        assert await bus.queues.names() == ["day"]
+    assert not await bus.healthy()
+    assert repr(bus) == "<Bus <MemoryEngine memory:// closed>>"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("fails", [True, False])
+async def test_closing_ends_the_patterns_first(fails: bool) -> None:
+    """What patterns want to end is ended before the engine is closed, all of it, also if one raises."""
+    ended: list[tuple[str, float | None, EngineState]] = []
+    bus = connect("memory://")
+
+    def ending(name: str) -> Any:
+        async def end(drain: float | None) -> None:
+            ended.append((name, drain, bus.state))
+            if fails:
+                raise OSError(name)
+
+        return end
+
+    names = ("rpc", "broadcast", "notifications")
+    async with bus:
+        for name in names:
+            setattr(getattr(bus, name), "close", ending(name))  # noqa: B010  # mypy has it that a method stays
+        seen: list[tuple[EngineState, str]] = []
+        bus.status.watch(lambda *change: seen.append(change))
+        if fails:
+            with pytest.raises(OSError, match="rpc"):
+                await bus.close(3.0)
+        else:
+            await bus.close(3.0)
+    await bus.close()
+    assert ended == [(name, 3.0, EngineState.READY) for name in names]
+    assert seen == [(EngineState.CLOSED, "")]
+
+
+@pytest.mark.asyncio
+async def test_a_second_close_waits_for_the_first() -> None:
+    """What is being worked on has its time, whoever else closes the bus; a first close that is cancelled closes at once."""
+    for cancels in (False, True):
+        gate, begun = asyncio.Event(), asyncio.Event()
+
+        async def wait(_: Any, gate: asyncio.Event = gate, begun: asyncio.Event = begun) -> str:
+            begun.set()
+            await gate.wait()
+            return "done"
+
+        bus = connect("memory://")
+        async with bus:
+            await bus.rpc.serve("a", wait).start()
+            call = asyncio.ensure_future(bus.rpc.call("a", None, 1))
+            await begun.wait()
+            first = asyncio.ensure_future(bus.close(None))
+            second = asyncio.ensure_future(bus.close())
+            for _ in range(10):
+                await asyncio.sleep(0)
+            assert not first.done()
+            assert not second.done()
+            if cancels:
+                first.cancel()
+                with pytest.raises(TaskCancelled):
+                    await call
+            else:
+                gate.set()
+                assert await call == "done"
+            await second
+            assert bus.state is EngineState.CLOSED
+            await asyncio.wait([first])
+            assert first.cancelled() is cancels
+
+
+@pytest.mark.asyncio
+async def test_a_bus_is_entered_once() -> None:
+    """Entering an open bus again is refused, and leaves it open."""
+    async with connect("memory://") as bus:
+        with pytest.raises(UsageError, match="entered before"):
+            await bus.__aenter__()
+        assert bus.state is EngineState.READY
+        await bus.queues.declare("night")
+
+
+def test_how_to_connect_is_told_to_every_engine() -> None:
+    """The options wait and connect_timeout are checked; an engine that is always there takes them too."""
+    connect("memory://?wait=1&connect_timeout=3", wait=True, connect_timeout=0.5)
+    for wrong in ({"wait": 1}, {"connect_timeout": -1.0}):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            connect("memory://", **wrong)
+
+
+def test_options_of_the_url_count_unless_given() -> None:
+    """An option can stand in the URL; one that is given counts instead."""
+    assert connect("memory://?max_body=7").capabilities.max_body == 7
+    assert connect("memory://?max_body=7", max_body=8).capabilities.max_body == 8
+    with pytest.raises(ConfigError, match="max_body"):
+        connect("memory://", max_body=0)
+
+
+@pytest.mark.asyncio
+async def test_a_bus_that_was_not_entered_can_be_closed() -> None:
+    """Closing a bus that never was open is nothing."""
+    bus = connect("memory://")
+    await bus.close()
+    assert bus.state is EngineState.CLOSED
+    assert isinstance(open_engine(EngineURL.parse("memory://x"), {}), MemoryEngine)
+
+
+@pytest.mark.asyncio
+async def test_capabilities_are_the_truth() -> None:
+    """The memory engine promises what memory can; what an engine cannot do is refused with its name, and not done less."""
+    async with connect("memory://") as bus:
+        can = bus.capabilities
+        assert (can.engine, can.confirm, can.results, can.hold) == ("memory", "memory", "stored", None)
+        engine: Any = bus.engine
+        engine.capabilities = dataclasses.replace(can, delay=False, dedup=False, priorities=1, progress=False)
+        lacking: list[dict[str, Any]] = [{"delay": 1}, {"dedup": "k"}, {"priority": 1}]
+        for options in lacking:
+            with pytest.raises(Unsupported, match="memory"):
+                await bus.tasks.submit(1, **options)
+        with pytest.raises(Unsupported, match="streamed"):
+            await anext(bus.rpc.stream("a", "b"))
+        assert await bus.queues.names() == []
+
+
+@pytest.mark.asyncio
+async def test_closing_that_is_cancelled_does_not_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who does not wait any more for what a pattern works on does not wait for what the engine has out, either."""
+    bus = redpoll.connect("memory://")
+    await bus.__aenter__()
+    begun = asyncio.Event()
+
+    async def hang(drain: float | None) -> None:
+        begun.set()
+        await asyncio.get_running_loop().create_future()
+
+    monkeypatch.setattr(bus.rpc, "close", hang)
+    await bus.tasks.submit(1)
+    claim = await bus.tasks.next()
+    closing = asyncio.ensure_future(bus.close(None))
+    await begun.wait()
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(closing, 10)
+    assert claim.lost
+    assert bus.state is EngineState.CLOSED

@@ -1,0 +1,52 @@
+"""What tasks and calls cost, counted: functions of the bus in Python, from the sender to the handler and back."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from tests.bus.patterns import Server, bus_in_virtual_time
+
+pytestmark = pytest.mark.asyncio
+
+
+async def counted(send: Callable[[], Awaitable[object]]) -> Counter[str]:
+    """Count the calls of one of 64 that are open."""
+    calls: Counter[str] = Counter()
+
+    def count(frame: FrameType, event: str, _: Any) -> None:
+        if event == "call" and "redpoll/bus" in frame.f_code.co_filename:
+            calls[frame.f_code.co_qualname] += 1
+
+    for round_ in range(2):
+        sys.setprofile(count if round_ else None)
+        try:
+            await asyncio.gather(*(send() for _ in range(64)))
+        finally:
+            sys.setprofile(None)
+    return calls
+
+
+async def test_a_task_costs_few_calls() -> None:
+    """A task that is run takes at most 40 calls of functions of the bus."""
+
+    async def handler(task: Any) -> Any:
+        return task.data
+
+    async with bus_in_virtual_time() as (bus, _), bus.tasks.worker(handler, "q", concurrency=64):
+        calls = await counted(lambda: bus.tasks.run(b"x", "q"))
+    assert calls.total() / 64 <= 40, calls
+
+
+async def test_a_call_costs_few_calls() -> None:
+    """A call of a method takes at most 37 calls of functions of the bus."""
+    async with bus_in_virtual_time() as (bus, _), bus.rpc.serve("a", Server(), concurrency=64):
+        client = bus.rpc.client("a")
+        calls = await counted(lambda: client.echo(value=b"x"))
+    assert calls.total() / 64 <= 37, calls

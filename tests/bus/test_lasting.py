@@ -1,0 +1,79 @@
+"""Consumers that come back when their queue does."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import pytest
+
+from redpoll.bus import QueueSpec
+from redpoll.bus.lasting import LastingConsumer
+from redpoll.errors import SpecConflict
+from tests.bus.patterns import bus_in_virtual_time, until
+
+pytestmark = pytest.mark.asyncio
+
+
+def active(consumer: LastingConsumer) -> bool:
+    """Whether it is given tasks; it changes, which the type checker does not see of an attribute."""
+    return consumer.active
+
+
+async def test_a_queue_that_comes_back(caplog: pytest.LogCaptureFixture) -> None:
+    """A consumer whose queue was deleted says so, is not active meanwhile, and has the credit of before when it is back."""
+    taken: list[Any] = []
+    async with bus_in_virtual_time() as (bus, clock):
+        await bus.queues.declare("q")
+        consumer = LastingConsumer(clock, "q", partial(bus.engine.consume, "q", credit=1, sink=taken.append))
+        await consumer.open()
+        consumer.set_credit(2)
+        for spec in (QueueSpec("q"), QueueSpec("q", priorities=3)):
+            await bus.queues.delete("q")
+            await until(lambda: not consumer.active)
+            await clock.advance(3)
+            assert not active(consumer)
+            consumer.set_credit(2)
+            await bus.queues.declare(spec)
+            await bus.tasks.submit_many(range(3), "q")
+            await clock.advance(1)
+            assert active(consumer)
+            await until(lambda: len(taken) == 2)
+            taken.clear()
+        await consumer.close()
+        assert not active(consumer)
+    assert caplog.text.count("nothing is taken from queue 'q'") == 2
+
+
+async def test_what_hinders_it_may_end() -> None:
+    """Another one may have the queue when it is there again, for a time; the first one has to be let begin."""
+    async with bus_in_virtual_time() as (bus, clock):
+        await bus.queues.declare("q")
+        consume = partial(bus.engine.consume, "q", exclusive=True, sink=print)
+        consumer = await LastingConsumer(clock, "q", consume).open()
+        with pytest.raises(SpecConflict):
+            await LastingConsumer(clock, "q", consume).open()
+        await bus.queues.delete("q")
+        await bus.queues.declare("q")
+        other = await consume()
+        await clock.advance(5)
+        assert not active(consumer)
+        await other.close()
+        await clock.advance(1)
+        assert active(consumer)
+        await bus.queues.delete("q")
+        await clock.advance(1)
+        await consumer.close()
+
+
+async def test_a_bus_that_is_closed_meanwhile() -> None:
+    """A consumer that waits for its queue ends with its bus."""
+    async with bus_in_virtual_time() as (bus, clock):
+        await bus.queues.declare("q")
+        consumer = await LastingConsumer(clock, "q", partial(bus.engine.consume, "q", sink=print)).open()
+        await bus.queues.delete("q")
+        await clock.advance(1)
+        await bus.close()
+        await clock.advance(1)
+        await until(consumer._runner.done)
+        await consumer.close()
