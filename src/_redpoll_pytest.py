@@ -12,24 +12,36 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from redpoll.testing.buses import BusFactory
     from redpoll.testing.certificates import Certificates
     from redpoll.testing.plugin import FaultsFactory, Kept, NodeFactory, NodesFactory
 
 __all__ = [
     "pytest_addoption",
     "pytest_runtest_makereport",
+    "redpoll_bus",
     "redpoll_faults",
     "redpoll_node",
     "redpoll_nodes",
     "redpoll_pki",
 ]
 
+# So that what an engine's author sees of a behaviour that fails is more than "AssertionError".
+pytest.register_assert_rewrite("redpoll.testing.conformance")
+
 _KEPT = pytest.StashKey["Kept"]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add ``--redpoll-seed``."""
-    parser.getgroup("redpoll").addoption(
+    """Add ``--redpoll-seed`` and ``--redpoll-engine``."""
+    group = parser.getgroup("redpoll")
+    group.addoption(
+        "--redpoll-engine",
+        default="memory://",
+        metavar="URL",
+        help="let redpoll_bus use this engine; the default is memory://, of which each test has one of its own",
+    )
+    group.addoption(
         "--redpoll-seed",
         type=int,
         default=None,
@@ -92,6 +104,22 @@ def redpoll_faults(_redpoll_kept: Kept) -> FaultsFactory:
     from redpoll.testing.plugin import FaultsFactory
 
     return FaultsFactory(_redpoll_kept)
+
+
+@pytest.fixture
+def redpoll_bus(request: pytest.FixtureRequest) -> Iterator[BusFactory]:
+    """Make buses that meet each other, on the engine of ``--redpoll-engine`` or in memory.
+
+    `async with redpoll_bus() as bus`; `redpoll_bus.sent` is what was published, `redpoll_bus.time` virtual time
+    """
+    from redpoll.testing.buses import BusFactory
+
+    factory = BusFactory(request.config.getoption("--redpoll-engine", default="memory://"))
+    yield factory
+    forgotten = factory.forgotten()
+    if forgotten:
+        names = "\n".join(f"    {bus!r}" for bus in forgotten)
+        pytest.fail(f"the test ended and did not close:\n{names}\n(open them with `async with`)", pytrace=False)
 
 
 @pytest.fixture(scope="session")

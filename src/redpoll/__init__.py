@@ -1,5 +1,7 @@
 """redpoll: messages between processes with one `await node.send(message)`, and no broker."""
 
+from typing import TYPE_CHECKING
+
 from redpoll.address import Address
 from redpoll.config import Config
 from redpoll.errors import (
@@ -31,12 +33,21 @@ from redpoll.errors import (
     Undecodable,
     UsageError,
 )
+from redpoll.later import import_later
 from redpoll.message import Message
 from redpoll.node import Node, NodeEvents, PeerInfo, Received
 from redpoll.runner import run
 from redpoll.stats import NodeStats, PeerStats
 from redpoll.tls import TLS
-from redpoll.wiring import GLOBAL, LOCAL, PROCESS, Wiring
+
+if TYPE_CHECKING:
+    from redpoll.bus import Bus, connect
+    from redpoll.wiring import GLOBAL, LOCAL, PROCESS, Wiring
+else:
+    __getattr__ = import_later(
+        __name__,
+        {"Bus": "bus", "connect": "bus", **dict.fromkeys(("GLOBAL", "LOCAL", "PROCESS", "Wiring"), "wiring")},
+    )
 
 __version__ = "0.1.0"
 
@@ -48,6 +59,7 @@ __all__ = [
     "Abandoned",
     "Address",
     "BatchError",
+    "Bus",
     "Busy",
     "Cancelled",
     "Closed",
@@ -83,5 +95,6 @@ __all__ = [
     "UsageError",
     "Wiring",
     "__version__",
+    "connect",
     "run",
 ]

@@ -1,11 +1,13 @@
-"""What options are checked by: each check takes a value and says what is wrong with it, or None."""
+"""Checks of options: each takes a value and returns what is wrong with it, or None."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final
 
-__all__ = ["Check", "flag", "integer", "one_of", "optional", "seconds"]
+__all__ = ["Check", "call_problem", "duration", "flag", "integer", "is_async", "one_of", "optional", "seconds"]
 
 Check = Callable[[Any], "str | None"]
 
@@ -13,7 +15,7 @@ _YEAR: Final = 31_536_000.0
 
 
 def integer(low: int, high: int) -> Check:
-    """The check for an int from `low` to `high`; True and False are none."""
+    """Return a check for an int from `low` to `high`; True and False are rejected."""
 
     def check(value: Any) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -30,21 +32,55 @@ def seconds(value: Any) -> str | None:
     return None if 0 < value <= _YEAR else f"must be above 0 and at most {_YEAR:.0f} seconds"
 
 
+def duration(value: Any) -> str | None:
+    """Check a time that may be none at all: 0, or what `seconds` takes."""
+    if type(value) in {int, float} and value == 0:
+        return None
+    problem = seconds(value)
+    return problem and problem.replace("above 0", "0 or more")
+
+
 def optional(check: Check) -> Check:
-    """The check for None or what another check takes."""
+    """Return a check for None or a value that another check accepts."""
     return lambda value: None if value is None else check(value)
 
 
 def flag(value: Any) -> str | None:
-    """Check for True or False, not what counts as one."""
+    """Check for True or False, not for truthiness."""
     return None if isinstance(value, bool) else f"must be True or False, not {type(value).__name__}"
 
 
 def one_of(*values: object) -> Check:
-    """The check for one of some values."""
-    # By type too: 1 == True, and it is not meant.
+    """Return a check for one of some values."""
+    # By type too: 1 == True, but is not meant.
     return lambda value: (
         None
         if any(type(value) is type(each) and value == each for each in values)
         else f"must be one of {', '.join(map(repr, values))}"
     )
+
+
+def is_async(function: Callable[..., Any]) -> bool:
+    """Return True if calling it gives a coroutine: a coroutine function, or an object whose ``__call__`` is one.
+
+    `functools.partial` is looked through. What only happens to return a coroutine cannot be told before.
+    """
+    while isinstance(function, partial):
+        function = function.func
+    # Of its type, where a call looks: a class of such objects gives no coroutine.
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+        getattr(type(function), "__call__", None)  # noqa: B004  # it is the method that is looked at
+    )
+
+
+def call_problem(function: Callable[..., Any]) -> str | None:
+    """Check that a function can be called with one argument; None also if its signature is not available."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):  # some built-in functions
+        return None
+    try:
+        signature.bind(None)
+    except TypeError as error:
+        return str(error)
+    return None

@@ -1,4 +1,4 @@
-"""The options of a node: one frozen record, checked when it is made."""
+"""The options of a node: a frozen record, checked on creation."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from redpoll.address import Address
 from redpoll.checks import Check as _Check
+from redpoll.checks import call_problem as _call_problem
 from redpoll.checks import flag as _flag
 from redpoll.checks import integer as _integer
 from redpoll.checks import one_of as _one_of
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["DEFAULT_PORT", "MAX_RESUME", "Config", "is_encrypted"]
 
 DEFAULT_PORT = 2998
-"""Where a node with a handler listens unless told otherwise: libchirp's port."""
+"""The default port of a node with a handler: libchirp's port."""
 
 _KIB = 1024
 _MIB = 1024 * _KIB
@@ -35,19 +36,19 @@ _U32 = 2**32 - 1
 _U63 = 2**63 - 1
 
 MAX_RESUME = 86_400.0
-"""Seconds that `Config.resume` may be at most: as long as any node remembers what became of a peer's messages."""
+"""Maximum of `Config.resume`, in seconds: how long any node remembers the outcomes of a peer's messages."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """The options of a node.
 
-    Every option has a default that is safe on one machine. Times are seconds, sizes are bytes; a time is above 0 and
-    at most a year. `Node` takes the same names as keywords. None stands for what the option says of it, never for "no
-    value given".
+    Every option has a default that is safe on one machine. Times are in seconds, sizes in bytes; a time is above 0 and
+    at most a year. `Node` accepts the same names as keywords. The meaning of None is documented with each option; it
+    never means "no value given".
 
     Raises:
-        ConfigError: An option has a value, or a type, that it cannot have; the text names it.
+        ConfigError: An option has an invalid value or type; the text names it.
     """
 
     host: str | tuple[str, ...] = "127.0.0.1"
@@ -56,163 +57,174 @@ class Config:
 
     port: int | None = None
     """Port to listen on, 0 to 65,535. None (default): 2998 with a handler, any free port without. 0: any free port,
-    the same on both families."""
+    the same for both families."""
 
     public_port: int | None = None
-    """Port that peers are told, 1 to 65,535, where it is not the one listened on: behind a forwarded port, for
+    """Port that peers are told, 1 to 65,535, if it differs from the one listened on: behind a forwarded port, for
     example. None (default): the one listened on."""
 
     listen: bool | None = None
-    """Whether to listen. None (default) and True: yes. False: no; peers can send here only while a link that this
-    node dialled is up, and they are told port 0."""
+    """Whether to listen. None (default) and True: yes. False: no; peers can send to this node only while a link that it
+    dialled is up, and they are told port 0."""
 
     backlog: int = 100
-    """Connections that the system holds for us until they are accepted, 1 to 65,535."""
+    """Maximum connections that the system queues until they are accepted, 1 to 65,535."""
 
     identity: bytes | None = None
-    """Who this node is: 16 bytes, not all zero. None (default): random, anew for each node. Give the same bytes again
-    for a node that is to be known again after a restart."""
+    """Identity of this node: 16 bytes, not all zero. None (default): random for each node. Pass the same bytes again for a
+    node that peers should recognise after a restart."""
 
     acknowledge: bool = True
-    """Whether a send is done when the receiver has released the message (default), or, False, when it was written. A
-    send may choose for itself."""
+    """Whether a send is done when the receiver has released the message (default), or, False, when it was written. Each
+    send may override it."""
 
     slots: int | None = None
-    """Messages of one peer that are handled at a time, over all its links, 1 to 65,535. None (default): 1 when
+    """Maximum messages of one peer that are handled at a time, over all its links, 1 to 65,535. None (default): 1 when
     acknowledging, so strictly one after another, 16 when not."""
 
     node_slots: int = 1024
-    """The same over all peers together, shared fairly, 1 to 4,294,967,295."""
+    """Maximum messages of all peers that are handled at a time, shared fairly, 1 to 4,294,967,295."""
 
     window: int | None = None
-    """Messages that one redpoll peer may have unreleased here, 1 to 4,294,967,295; those that have no slot wait in
-    the inbox. None (default): 64, or `slots` where that is more. A libchirp peer has one."""
+    """Maximum unreleased messages per redpoll peer, 1 to 4,294,967,295; messages without a slot wait in the inbox. None
+    (default): 64, or `slots` if that is more. A libchirp peer has one."""
 
     window_bytes: int = 4 * _MIB
-    """Bytes that one redpoll peer may have unreleased here, 1 to 2**63-1 (default 4 MiB); one message of any legal
-    size always fits."""
+    """Maximum unreleased bytes per redpoll peer, 1 to 2**63-1 (default 4 MiB); one message of any legal size always
+    fits."""
 
     lookahead: int = _MIB
-    """Bytes that are read on behind a full node from a libchirp peer, so that its acknowledgements and answers still
+    """Maximum bytes that are read from a libchirp peer behind its full slots, so that its acknowledgements and answers still
     pass, 0 to 2**63-1 (default 1 MiB). 0: reading stops at once, as libchirp's does."""
 
     auto_release: Literal[True, False, "get"] = True
     """Who ends a received message. True (default): the library, when the handler returns or the consumer is done with
-    it. False: you, with `release()` or `refuse()`. "get": the library, as soon as it is pulled, which is what
-    libchirp's queue does."""
+    it. False: the application, with `release()` or `refuse()`; a message that is dropped before that is refused as
+    `Abandoned`. "get": the library, as soon as it is pulled, which is what libchirp's queue does."""
 
     timeout: float | None = 5.0
-    """Time a send or a request has, unless its call says otherwise; it counts from the last progress while bytes of a
-    large body move. None: no limit."""
+    """Default timeout of a send or a request; while bytes of a large body are transferred, it counts from the last
+    progress. None: no limit."""
 
     connect_timeout: float | None = None
-    """Time that looking a name up has, and connecting to each of the addresses that it stands for, handshake included.
-    None (default): twice `timeout`, at most 60; 60 where `timeout` is None."""
+    """Timeout for resolving a name, and for connecting to each of its addresses, handshake included; an address that does not
+    answer delays the next one by 0.25 s. None (default): twice `timeout`, at most 60; 60 if `timeout` is None."""
 
     handshake_timeout: float = 10.0
-    """Time that a new link has until its handshake is complete, whichever end dialled (default 10, libchirp's)."""
+    """Timeout of a new link's handshake, whichever end dialled (default 10, libchirp's)."""
 
-    unclaimed_timeout: float = 5.0
-    """Time after which a message that neither a handler nor a consumer takes is refused as `NoHandler`."""
+    unclaimed_timeout: float = 2.0
+    """Time after which an unclaimed message, without a handler or consumer, is refused as `NoHandler` (default 2):
+    less than the default `timeout`, so that the sender learns the reason before its message expires. Raise it if a
+    consumer pauses for longer."""
 
     reuse_time: float = 30.0
-    """Time after which a link that carries nothing is closed; never less than three times `timeout`."""
+    """Time after which an idle link is closed; never less than three times `timeout`."""
 
     transfer_timeout: float | None = 30.0
-    """Time in which at least 16 KiB have to come over a link while a message is arriving over it; a link that brings less
-    is closed, after twice this time at the latest (default 30). None: it may be as slow as it likes, but not silent for
+    """Time in which at least 16 KiB must arrive over a link while it receives a message; a slower link is closed, after twice
+    this time at the latest (default 30). None: there is no minimum, but the link must not be silent for
     `reuse_time`."""
 
     keepalive: float | None = 5.0
-    """Time without an answer to a ping after which a redpoll peer is suspect; after three times that its link is
+    """Time without an answer to a ping after which a redpoll peer is suspect; after three times this its link is
     closed. None: no pings; a frozen peer is then found by the next send's timeout."""
 
     dial: Literal["retry", "once"] = "retry"
-    """Whether a message waits while its peer is dialled again and again until its timeout ("retry", default), or
-    fails with the first `DialFailed` ("once"). A send may choose for itself. What no dialling would mend, a `TLSError`, a
-    `NotAuthorized` or a `ConfigError`, fails it at once either way."""
+    """Whether a message waits while its peer is redialled until its timeout ("retry", default), or fails with the first
+    `DialFailed` ("once"). Each send may override it. Errors that redialling would not mend, a `TLSError`, a
+    `NotAuthorized` or a `ConfigError`, fail it at once either way."""
 
     resume: float | None = None
-    """Time that a session survives its links: when the last one to a redpoll peer is lost without a goodbye, what is sent to
-    it waits for the next one that long, above 0 and at most 86,400. Acknowledged messages that were in flight are sent
-    again, first and in order, and handled once; this node dials again if it had dialled. None (default): what was in
-    flight fails, unless `retry` sends it again."""
+    """Time that a session survives its links: when the last link to a redpoll peer is lost without a goodbye, messages to it
+    wait this long for the next link, above 0 and at most 86,400. Acknowledged messages that were in flight are resent,
+    first and in order, and handled once; this node redials if it had dialled. None (default): messages in flight fail,
+    unless `retry` resends them."""
 
     secret: bytes | None = field(default=None, repr=False)
-    """What this node proves by that a new link is its own, in this run or a later one: 16 bytes, shown to redpoll nodes that
-    it dials in a form of their own each; it is never logged. None (default): random, anew for each node, and shown only with
-    `resume`. Give `identity` and the same bytes again to a node that is to take over from its former run."""
+    """Secret that proves that a new link is this node's, in this run or a later one: 16 bytes; each redpoll node that
+    it dials is shown a form derived from it; it is never logged. None (default): random for each node, and shown only
+    with `resume`. Pass `identity` and the same bytes again for a node that has to take over from its former run."""
 
     cancel_handlers: bool = False
     """Whether a handler's task is cancelled when its sender withdraws the message or the deadline passes. False
-    (default): it only sees `msg.cancelled` and `msg.deadline`."""
+    (default): `msg.cancelled` is set, and the handler goes on."""
 
     answer_libchirp: bool = True
-    """Whether what a handler returns is sent to a libchirp peer, which cannot say if it wants it."""
+    """Whether a handler's result is sent to a libchirp peer, which cannot say if it wants it."""
 
     max_message_size: int = 104_857_600
-    """Largest message taken or sent, header and data together, 1 to 2**63-1 (default 100 MiB, libchirp's). A link on
-    which a larger one is announced is closed."""
+    """Maximum size of a sent or received message, header and data, 1 to 2**63-1 (default 100 MiB, libchirp's). A link
+    on which a larger one is announced is closed."""
 
     fragment_size: int = _MIB
-    """Size above which a message to a redpoll peer travels in fragments of this size, so that others pass between
-    them, 4,096 to 2**30 (default 1 MiB). Those of a message above 16 MiB have 128 KiB at most."""
+    """Size above which a message to a redpoll peer is sent in fragments of this size, so that others pass between
+    them, 4,096 to 2**30 (default 1 MiB). Fragments of a message above 16 MiB have at most 128 KiB."""
+
+    in_order: bool = False
+    """Whether messages to a redpoll peer wait here while one above `fragment_size` is being sent, so that they are handled in
+    the order of their sends whatever their size. Acknowledgements and answers still pass. False (default): small
+    messages pass between the fragments, and are handled before it."""
 
     max_connections: int = 10_000
-    """Links at a time, those still in their handshake included, 1 to 4,294,967,295; further ones are closed when
-    accepted. While more peers than that are gone and have messages here that wait or are handled, nobody is let in."""
+    """Maximum links, including those in their handshake, 1 to 4,294,967,295; further ones are closed when accepted. No
+    connection is accepted while more than so many lost peers have messages here that wait or are handled. It is also
+    the maximum of peers without a link that are remembered, for what they resend, and of sessions that wait for their
+    next link."""
 
     max_connections_per_host: int = 1_000
-    """The same for those accepted from one IP address; all unix sockets count as one host."""
+    """Maximum accepted links per IP address, with the same effects; all unix sockets count as one host."""
 
     memory_limit: int | None = _GIB
-    """Bytes that the node holds in all, 1 to 2**63-1 (default 1 GiB): large messages that are here in part, what waits
-    for a slot, what waits to be sent, answers, acknowledgements and the like that peers do not read, and 64 KiB for each
-    link with TLS. What a handler has in its hands does not count: slots bound it. At the limit no message above 64 KiB
-    begins to arrive, and its link waits; of those that have begun the one with the most bytes here goes on. The link with
-    the most of what hardly moved for 5 s is closed, and what waited for 8 s is refused as `Busy`. Large sends fail with
-    `QueueFull`, and small ones once what waits to be sent is this much by itself. A message of any legal size passes where
-    nothing is held. None: no limit."""
+    """Maximum bytes that the node holds in all, 1 to 2**63-1 (default 1 GiB): partial large messages, messages that wait for
+    a slot, messages that wait to be sent, output that peers do not read, and 64 KiB per link with TLS. Messages that a
+    handler has begun do not count: slots bound them. At the limit no message above 64 KiB begins to arrive, and its
+    link waits; of the begun ones the one with the most bytes here goes on. Among links with less than 16 KiB of
+    progress in 5 s, the one holding the most memory is closed, and messages that waited for 8 s are refused as `Busy`.
+    Large sends fail with `QueueFull`, and small ones once the send queues alone reach the limit. A message of any legal
+    size passes if nothing is held. A quarter of this, in addition, is available for remembering peers without a link.
+    None: no limit, and 256 MiB for remembering."""
 
     send_queue_limit: int = 100_000
-    """Messages that wait to be sent to one peer, and requests to it that are done and wait for their answers, 1 to
+    """Maximum messages that wait to be sent to one peer, and requests to it that are done and wait for their answers, 1 to
     4,294,967,295 of each; a send or request past it fails with `QueueFull`."""
 
     send_queue_bytes: int = 64 * _MIB
-    """Bytes that wait to be sent to one peer, 1 to 2**63-1 (default 64 MiB); one message of any legal size always
-    fits, and a buffer of the caller's that is only referred to does not count."""
+    """Maximum bytes that wait to be sent to one peer, 1 to 2**63-1 (default 64 MiB); one message of any legal size always
+    fits, and a buffer of the caller that is only referenced does not count."""
 
     serializer: str | Serializer[Any] = "raw"
-    """What turns `Message.data` into bytes and back: "raw" (default), "buffer", "msgpack", "json", "pickle" (with its
-    default list of what is let in), or a `Serializer`. Both nodes need the same."""
+    """Serializer of `Message.data`: "raw" (default), "buffer", "msgpack", "json", "pickle" (with its default list of allowed
+    names), or a `Serializer`. Both nodes need the same one: a node with "msgpack", "json" or "pickle" refuses messages
+    of another of these, or of "raw", as `Undecodable`."""
 
     encryption: bool | Literal["auto"] = "auto"
     """Whether links are encrypted. "auto" (default), libchirp's rule: with TLS, except to and from 127.0.0.1 and ::1;
-    without `tls` it is a `ConfigError` to listen or dial elsewhere. True: those too. False: never, so that whoever is on
-    the way can read and change everything; `tls` is not used. Both ends have to say the same. unix and inproc are never
-    encrypted."""
+    without `tls` listening or dialling elsewhere is a `ConfigError`. True: those too. False: never, so that anyone on
+    the network path can read and change everything; `tls` is not used. Both ends need the same setting. unix and inproc
+    are never encrypted."""
 
     tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext] | None = None
-    """Certificates: a `TLS`, or two contexts of your own, the first for links that others dial, the second for those that
-    this node dials. None (default): there are none."""
+    """Certificates: a `TLS`, or two SSLContexts, the first for accepted links, the second for links that this node dials.
+    None (default): no certificates."""
 
     authorize: Callable[[Any], bool | Awaitable[bool]] | None = None
-    """Called once with the `PeerInfo` of who is at the other end of a new link, whichever end dialled it, before anything
-    that came over it is handled and before any message is sent over it; its `certificate` is what it showed. True lets it
-    in. False, an exception, which is logged, or, where it returns an awaitable, no result within `handshake_timeout` close
-    the link; sends fail at both ends with a `NotAuthorized` as their cause. None (default): whoever gets through TLS is
-    let in."""
+    """Function that is called once with the `PeerInfo` of each new link, whichever end dialled it, before any of its messages
+    is handled and before any message is sent over it; `certificate` is the one that the peer showed. Only the result
+    True admits the peer. False, any other value or an exception, which are logged, or, if it returns an awaitable, no
+    result within `handshake_timeout` close the link; sends fail at both ends with a `NotAuthorized` as their cause.
+    None (default): a peer that passes TLS is admitted."""
 
     def __post_init__(self) -> None:
-        """Check every option, then those that depend on each other."""
+        """Check each option, then those that depend on each other."""
         for name, check in _CHECKS.items():
             value = getattr(self, name)
             problem = check(value)
             if problem is not None:
-                # A secret is not shown, not even a bad one.
+                # A secret is not shown, not even an invalid one.
                 raise ConfigError(name, "hidden" if name == "secret" else value, problem)
         if self.listen is False and self.port is not None:
-            raise ConfigError("port", self.port, "a node with listen=False has no port", "leave one of the two out")
+            raise ConfigError("port", self.port, "must be None with listen=False", "leave out one of them")
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -238,50 +250,49 @@ class Config:
 
     @property
     def effective_reuse_time(self) -> float:
-        """`reuse_time` in seconds, but at least three times `timeout`: no send is cut off as idle."""
+        """`reuse_time` in seconds, but at least three times `timeout`, so that no send is cut off as idle."""
         return self.reuse_time if self.timeout is None else max(self.reuse_time, 3 * self.timeout)
 
     def replace(self, **options: Any) -> Config:
-        """A copy with some options changed.
+        """Return a copy with some options changed.
 
         Args:
             options: Names and values of options.
 
         Raises:
-            ConfigError: There is no such option (the hint names the nearest), or its value is not allowed.
+            ConfigError: An option is unknown (the hint names the nearest), or its value is invalid.
         """
         for name, value in options.items():
             if name not in _CHECKS:
                 near = difflib.get_close_matches(name, _CHECKS, n=1)
-                raise ConfigError(
-                    name, value, "there is no such option", f"did you mean {near[0]!r}?" if near else None
-                )
+                raise ConfigError(name, value, "unknown option", f"did you mean {near[0]!r}?" if near else None)
         return dataclasses.replace(self, **options)
 
     @staticmethod
     def from_options(config: Config | None, options: Mapping[str, Any]) -> Config:
-        """The Config that `Node` and its like mean by ``config=None, **options``.
+        """Return the Config that `Node` uses for ``config=None, **options``.
 
         Args:
-            config: What to start from; None: the defaults.
-            options: Options that go before it.
+            config: The Config to start from; None: the defaults.
+            options: Options that override it.
 
         Raises:
-            UsageError: `config` is something else.
+            UsageError: `config` is not a Config.
             ConfigError: As for `replace`.
         """
         if config is None:
             config = _DEFAULT
         elif not isinstance(config, Config):
-            raise UsageError(f"config is a Config, not {type(config).__name__}", "pass options as keywords")
+            raise UsageError(f"config must be a Config, not {type(config).__name__}", "pass options as keywords")
         return config.replace(**options) if options else config
 
 
 def is_encrypted(address: Address, config: Config) -> bool:
-    """Whether a link to or from an address is encrypted, as `Config.encryption` says.
+    """Return True if a link to or from an address is encrypted, by `Config.encryption`.
 
     Args:
-        address: The other end, or where to listen; resolved, since a name counts as off loopback whatever it resolves to.
+        address: The remote address, or the one to listen at; resolved, as a name counts as off loopback whatever it
+            resolves to.
         config: The node's options.
 
     Raises:
@@ -293,8 +304,8 @@ def is_encrypted(address: Address, config: Config) -> bool:
         raise ConfigError(
             "encryption",
             config.encryption,
-            f"{address} needs TLS, and there are no certificates",
-            "give tls=TLS(certificate=…), or say with encryption=False that plaintext is meant",
+            f"{address} requires TLS, but there are no certificates",
+            "pass tls=TLS(certificate=…), or encryption=False for plaintext",
         )
     return True
 
@@ -331,18 +342,18 @@ def _secret(value: Any) -> str | None:
 
 
 def _serializer(value: Any) -> str | None:
-    # Whether a name is known is found when the node looks it up: serializers are a layer of their own.
+    # Whether a name is known is checked when the node looks it up: serializers are a layer of their own.
     if isinstance(value, str):
         return None if value else "must not be empty"
     if isinstance(value, type):
-        return "is a class: pass an object of it"
+        return "is a class: pass an instance"
     if all(hasattr(value, name) for name in ("name", "wants_buffer", "encode", "decode")):
         return None
     return "must be the name of a serializer, or an object with name, wants_buffer, encode and decode"
 
 
 def _tls(value: Any) -> str | None:
-    # By what it has, as a serializer: the class is of a layer of its own.
+    # By its attributes, as a serializer: the class is of a layer of its own.
     if value is None or (hasattr(value, "effective_check_names") and not isinstance(value, type)):
         return None
     contexts = value if isinstance(value, tuple) else ()
@@ -350,12 +361,15 @@ def _tls(value: Any) -> str | None:
         return "must be a redpoll.TLS, or a tuple of two SSLContexts, or None"
     server, client = contexts
     if server.protocol == ssl.PROTOCOL_TLS_CLIENT or client.protocol == ssl.PROTOCOL_TLS_SERVER:
-        return "the first context is for a server, the second for a client"
+        return "must be a server context, then a client context"
     return None
 
 
-def _function(value: Any) -> str | None:
-    return None if callable(value) else f"must be a function, not {type(value).__name__}"
+def _authorize(value: Any) -> str | None:
+    if not callable(value):
+        return f"must be a function, not {type(value).__name__}"
+    problem = _call_problem(value)
+    return None if problem is None else f"must accept one argument, the peer: {problem}"
 
 
 _CHECKS: Mapping[str, _Check] = MappingProxyType(
@@ -387,6 +401,7 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "answer_libchirp": _flag,
         "max_message_size": _integer(1, _U63),
         "fragment_size": _integer(4096, 2**30),
+        "in_order": _flag,
         "max_connections": _integer(1, _U32),
         "max_connections_per_host": _integer(1, _U32),
         "memory_limit": _optional(_integer(1, _U63)),
@@ -395,7 +410,7 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "serializer": _serializer,
         "encryption": _one_of("auto", True, False),
         "tls": _tls,
-        "authorize": _optional(_function),
+        "authorize": _optional(_authorize),
     }
 )
 

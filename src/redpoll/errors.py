@@ -1,47 +1,64 @@
-"""Every error redpoll raises, by who must act.
+"""The errors that redpoll raises, grouped by who has to act.
 
     RedpollError
-      UsageError (ValueError)              you: a bad argument
-        ConfigError                        a bad option, named
+      UsageError (ValueError)              you: an invalid argument or call
+        ConfigError                        an option has an invalid value
         MessageTooLarge                    a part of a message is over its limit
       Closed                               you: it was stopped, or never started
       LinkError (ConnectionError)          the network or the peer
         DialFailed                         no link could be made
         PeerLost                           the link, or the node behind it, is gone
-          Fenced                           another run of this node took its place there
-        ProtocolError                      the peer sent what the wire format forbids
-        TLSError                           no agreement on encryption or on who is who
-        NotAuthorized                      one end does not let the other one in
+          Fenced                           another run of this node took over there
+        ProtocolError                      the peer violated the wire format
+          OtherProtocol                    the server speaks another protocol, and is not a node
+        TLSError                           no agreement on encryption or on identities
+        NotAuthorized                      one end rejects the other
       SendError                            delivery of one message; says whether it was sent
         NotSent                            safe to send again
           QueueFull                        a bound of the send queue was reached
-          Expired (TimeoutError)           its time ended before it was sent or begun
+          Expired (TimeoutError)           it expired before it was sent or begun
         NotConfirmed                       may have been handled
-          ConfirmTimeout (TimeoutError)    its time ended first
-        Refused                            the peer says the work was not done
+          ConfirmTimeout (TimeoutError)    it expired before it was confirmed
+        Refused                            the peer reports that the work was not done
           HandlerFailed                    its handler raised
           Undecodable                      its serializer could not read the data
           Abandoned                        its consumer left without ending it
           Cancelled                        its handler was cancelled
-          NoHandler                        nobody there takes messages; not begun
-          Busy                             a bound was reached there; not begun
-          ShuttingDown                     it is stopping; not begun
+          NoHandler                        the peer has no handler or consumer; not begun
+          Busy                             a bound of the peer was reached; not begun
+          ShuttingDown                     the peer is stopping; not begun
           Withdrawn                        expired or withdrawn in its inbox; not begun
         BatchError                         the first failure of send_many
-      NoAnswer (TimeoutError)              the request was done, but no answer came
-      EncodeError                          data: the serializer cannot carry the value
-      DecodeError                          data: the bytes are not what the serializer reads
-      RemoteError                          the bus: what the remote function raised
-      NoRoute                              the bus: nobody serves that name
-      TaskRejected                         the bus: a worker gave the task up
+      NoAnswer (TimeoutError)              the request was done, but no answer arrived
+        CallTimeout (BusError)             a call of the bus was not answered in time
+      EncodeError                          data: the serializer cannot encode the value
+      DecodeError                          data: the serializer cannot decode the bytes
+      BusError                             tasks, calls, broadcasts and notifications
+        RemoteError                        the remote function raised
+        NoRoute                            nothing serves that name
+        QueueEmpty                         no task arrived in time
+        SpecConflict                       the queue exists with other settings
+        Unsupported                        the engine does not support the operation
+        BadPayload                         the receiver cannot read the payload
+        PayloadTooLarge (ValueError)       a body is over the limit of the engine
+          ResultTooLarge                   the result of a task is
+        StaleHub                           the hub is older than one that was seen before
+        TaskError                          the outcome of a task, other than a result
+          TaskRejected                     a worker rejected the task
+          TaskCancelled                    it was cancelled
+          TaskExpired (TimeoutError)       it expired before it was done
+          TimeLimit (TimeoutError)         its handler exceeded the time limit
+          DeadLettered                     it failed too often, or was rejected for good; it is kept
+          UnknownTask (LookupError)        there is no task with that id
+          ResultExpired (LookupError)      its outcome is not stored any more
       WiringError                          exchanges and queues, and their names
-        UnknownName (LookupError)          nobody has that name, or nobody said so in time
-        NameTaken                          somebody else has it, or it is made differently
-        ScopeError (UsageError)            that name cannot be had, or seen, from here
+        UnknownName (LookupError)          no object has that name, or none was found in time
+        NameTaken                          another owner has it, or it exists with other settings
+        ScopeError (UsageError)            the name cannot be used, or seen, from here
         DirectoryUnavailable (LinkError)   the directory does not answer
 
-Fields come first and the text is built from them. A ``hint`` names the remedy where there is one and stands in brackets
-behind the text. All of them can be pickled and copied; the cause, as always in Python, does not travel along.
+Fields come first and the text is built from them. A ``hint`` names the remedy if there is one, and follows the text in
+parentheses. All errors can be pickled and copied; the cause, as always in Python, is not included.
 """
 
 # ruff: noqa: N818 - most of these names say what happened; "Error" behind them would add nothing.
@@ -49,6 +66,7 @@ behind the text. All of them can be pickled and copied; the cause, as always in 
 from __future__ import annotations
 
 import reprlib
+from copy import copy
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -60,12 +78,16 @@ if TYPE_CHECKING:
 __all__ = [
     "REFUSALS",
     "Abandoned",
+    "BadPayload",
     "BatchError",
+    "BusError",
     "Busy",
+    "CallTimeout",
     "Cancelled",
     "Closed",
     "ConfigError",
     "ConfirmTimeout",
+    "DeadLettered",
     "DecodeError",
     "DialFailed",
     "DirectoryUnavailable",
@@ -82,19 +104,32 @@ __all__ = [
     "NotAuthorized",
     "NotConfirmed",
     "NotSent",
+    "OtherProtocol",
+    "PayloadTooLarge",
     "PeerLost",
     "ProtocolError",
+    "QueueEmpty",
     "QueueFull",
     "RedpollError",
     "Refused",
     "RemoteError",
+    "ResultExpired",
+    "ResultTooLarge",
     "ScopeError",
     "SendError",
     "ShuttingDown",
+    "SpecConflict",
+    "StaleHub",
     "TLSError",
+    "TaskCancelled",
+    "TaskError",
+    "TaskExpired",
     "TaskRejected",
+    "TimeLimit",
     "Undecodable",
     "UnknownName",
+    "UnknownTask",
+    "Unsupported",
     "UsageError",
     "WiringError",
     "Withdrawn",
@@ -104,17 +139,17 @@ _E = TypeVar("_E", bound="RedpollError")
 
 
 class RedpollError(Exception):
-    """The root of all errors redpoll raises.
+    """The root of all errors that redpoll raises.
 
     Attributes:
-        hint: The remedy in a few words, or None where there is none to name.
+        hint: The remedy in a few words, or None.
     """
 
     hint: str | None = None
 
     def __init__(self, *fields: object, hint: str | None = None) -> None:
-        """Keep the fields; subclasses say which they are."""
-        # Not super().__init__(): OSError's would read two fields as errno and strerror, and drop a third.
+        """Store the fields; subclasses document them."""
+        # Not super().__init__(): that of OSError would take two fields as errno and strerror, and drop a third.
         self.args = fields
         if hint is not None:
             self.hint = hint
@@ -122,8 +157,17 @@ class RedpollError(Exception):
     def _text(self) -> str:
         return ", ".join(map(str, self.args)) or type(self).__name__
 
+    def _reason(self, address: object) -> str:
+        """Return the text as the reason of another error about an address: without that address and the hint."""
+        if address is None or getattr(self, "address", None) != address:
+            return self._text()
+        bare: Any = copy(self)
+        bare.address = None
+        text: str = bare._text()
+        return text
+
     def __str__(self) -> str:
-        """The text, and the hint in brackets."""
+        """Return the text, and the hint in parentheses."""
         return self._text() if self.hint is None else f"{self._text()} ({self.hint})"
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -138,19 +182,19 @@ def _rebuild(kind: type[_E], fields: tuple[object, ...]) -> _E:
 
 
 def _shown(text: str) -> str:
-    # A peer wrote it: line breaks and terminal codes have no business in a log.
+    # A peer wrote it: keep line breaks and terminal codes out of logs.
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _value(value: object) -> str:
     try:
         return reprlib.repr(value)
-    except ValueError:  # an int with more digits than Python writes out
+    except ValueError:  # an int with more digits than Python formats
         return f"<{type(value).__name__}>"
 
 
 def _within(timeout: float | None) -> str:
-    return "in time" if timeout is None else f"in {timeout:g} s"
+    return "in time" if timeout is None else f"within {timeout:g} s"
 
 
 def _to(address: object) -> str:
@@ -161,11 +205,15 @@ def _at(address: object) -> str:
     return "" if address is None else f" with {address}"
 
 
+def _at_address(address: object) -> str:
+    return "" if address is None else f" at {address}"
+
+
 class UsageError(RedpollError, ValueError):
-    """An argument that cannot be meant, or a call that makes no sense here.
+    """An invalid argument, or a call that is not allowed here.
 
     Attributes:
-        text: What is wrong.
+        text: The problem.
     """
 
     def __init__(self, text: str, hint: str | None = None) -> None:
@@ -177,12 +225,12 @@ class UsageError(RedpollError, ValueError):
 
 
 class ConfigError(UsageError):
-    """An option has a value it cannot have.
+    """An option has an invalid value.
 
     Attributes:
         field: Name of the option.
-        value: What it was given.
-        problem: What is wrong with that.
+        value: The value.
+        problem: The problem with the value.
     """
 
     def __init__(self, field: str, value: object, problem: str, hint: str | None = None) -> None:
@@ -199,7 +247,7 @@ class MessageTooLarge(UsageError):
     Attributes:
         what: The part: "message", "header", "metadata".
         size: Its size in bytes.
-        limit: The most it may have, in bytes.
+        limit: Its maximum size in bytes.
     """
 
     _HINTS: ClassVar[Mapping[str, str]] = MappingProxyType(
@@ -218,14 +266,14 @@ class MessageTooLarge(UsageError):
 
 
 class Closed(RedpollError):
-    """It is not running: stopped, or not started yet.
+    """The object is not running: stopped, or not started yet.
 
     Attributes:
-        what: What is closed, for example "node".
+        what: The object, for example "node".
     """
 
-    def __init__(self, what: str) -> None:
-        super().__init__(what)
+    def __init__(self, what: str, hint: str | None = None) -> None:
+        super().__init__(what, hint=hint)
         self.what = what
 
     def _text(self) -> str:
@@ -233,10 +281,10 @@ class Closed(RedpollError):
 
 
 class LinkError(RedpollError, ConnectionError):
-    """A link could not be made or did not last.
+    """A link could not be made or was lost.
 
     Attributes:
-        address: The other end, where it is known.
+        address: The remote address, if it is known.
     """
 
     address: Address | str | None = None
@@ -246,7 +294,7 @@ class DialFailed(LinkError):
     """No link could be made.
 
     Attributes:
-        reason: Why, as the system or the peer said it.
+        reason: The reason, as reported by the system or the peer.
     """
 
     def __init__(self, address: Address | str | None, reason: str) -> None:
@@ -259,10 +307,10 @@ class DialFailed(LinkError):
 
 
 class PeerLost(LinkError):
-    """The link to a peer ended, or the node that was there is gone.
+    """The link to a peer ended, or its node is gone.
 
     Attributes:
-        reason: Why, as far as it can be told from here.
+        reason: The reason, as far as it is known here.
     """
 
     def __init__(self, address: Address | str | None, reason: str) -> None:
@@ -275,19 +323,19 @@ class PeerLost(LinkError):
 
 
 class Fenced(PeerLost):
-    """Another run of this node, with its identity and secret, took its place at a peer, which lets this one in no more."""
+    """Another run of this node, with its identity and secret, took over at a peer, which now rejects this run."""
 
     def __init__(self, address: Address | str | None) -> None:
-        super().__init__(address, "another run of this node took its place there")
+        super().__init__(address, "another run of this node took over there")
         self.args = (address,)
-        self.hint = "give each node that runs an identity of its own"
+        self.hint = "give each running node its own identity"
 
 
 class ProtocolError(LinkError):
-    """The peer sent what the wire format forbids; its link was closed.
+    """The peer violated the wire format; its link was closed.
 
     Attributes:
-        detail: What was wrong.
+        detail: The violation.
     """
 
     def __init__(self, detail: str, address: Address | str | None = None) -> None:
@@ -299,11 +347,17 @@ class ProtocolError(LinkError):
         return f"protocol error{_at(self.address)}: {self.detail}"
 
 
+class OtherProtocol(ProtocolError):
+    """The server at an address speaks another protocol, such as HTTP: it is neither a redpoll nor a libchirp node."""
+
+    hint = "is the address right?"
+
+
 class TLSError(LinkError):
-    """Both ends could not agree on encryption or on who is who.
+    """The ends could not agree on encryption or on their identities.
 
     Attributes:
-        detail: What was wrong.
+        detail: The problem.
     """
 
     def __init__(self, detail: str, address: Address | str | None = None, hint: str | None = None) -> None:
@@ -316,10 +370,10 @@ class TLSError(LinkError):
 
 
 class NotAuthorized(LinkError):
-    """One end of a link does not let the other one in: what its `Config.authorize` said.
+    """One end of a link rejects the other: the result of its `Config.authorize`.
 
     Attributes:
-        detail: Which end it was, and why as far as that is known here.
+        detail: Which end it was, and why, as far as that is known here.
     """
 
     def __init__(self, detail: str, address: Address | str | None = None, hint: str | None = None) -> None:
@@ -332,12 +386,12 @@ class NotAuthorized(LinkError):
 
 
 class SendError(RedpollError):
-    """A message was not done, or is not known to be done.
+    """A message failed, or its outcome is not known.
 
     Attributes:
         message: The Message that was to be sent.
         sent: Whether it may have been handled. False: it was not begun, so it is safe to send it again.
-        address: Where it was to go, where that is known.
+        address: The destination, if it is known.
     """
 
     message: Any
@@ -349,7 +403,7 @@ class NotSent(SendError):
     """The message was not sent: it is safe to send it again.
 
     Attributes:
-        reason: Why.
+        reason: The reason.
     """
 
     def __init__(self, message: Any, reason: str, address: Address | str | None = None) -> None:
@@ -363,45 +417,67 @@ class NotSent(SendError):
 
 
 class QueueFull(NotSent):
-    """The send queue of that peer is at its bound, or so many requests to it are done and not answered.
+    """A bound was reached: of the send queue to a peer, of its unanswered requests, or of a task queue.
 
     Attributes:
         limit: The bound.
-        unit: "messages", "bytes" or "requests".
+        unit: "messages", "bytes", "requests" or "tasks".
+        queue: Name of the task queue; None for a send queue.
     """
 
-    def __init__(self, message: Any, limit: int, unit: str, address: Address | str | None = None) -> None:
-        super().__init__(message, f"the send queue holds its limit of {limit} {unit}", address)
-        self.args = (message, limit, unit, address)
+    def __init__(
+        self,
+        message: Any,
+        limit: float,
+        unit: str,
+        address: Address | str | None = None,
+        queue: str | None = None,
+    ) -> None:
+        what = "the send queue" if queue is None else f"the queue {queue!r}"
+        super().__init__(message, f"{what} is full: the limit is {limit} {unit}", address)
+        self.args = (message, limit, unit, address) if queue is None else (message, limit, unit, address, queue)
         self.limit = limit
         self.unit = unit
-        self.hint = "await each send, await node.ready(address), or use send_many"
+        self.queue = queue
+        self.hint = (
+            "await each send, await node.ready(address), or use send_many"
+            if queue is None
+            else "start more workers, wait with timeout=, or raise the limit of the queue"
+        )
 
 
 class Expired(NotSent, TimeoutError):
-    """The time of the message ended before it was sent, or before the peer began it.
+    """The message expired before it was sent, or before the peer began it.
 
     Attributes:
-        timeout: The time it had, in seconds; None where a deadline was given from elsewhere.
-        stage: Where it still was, for example "queued" or "connecting".
+        timeout: The timeout in seconds; None if the deadline was inherited.
+        stage: Where it still was, for example "waiting to be sent".
     """
+
+    _HINTS: ClassVar[Mapping[str, str]] = MappingProxyType(
+        {
+            "waiting in the peer's inbox": "the remote handler is slower than the timeout or blocks its event loop, or no"
+            " consumer takes messages there",
+        }
+    )
 
     def __init__(self, message: Any, timeout: float | None, stage: str, address: Address | str | None = None) -> None:
         super().__init__(
             message,
-            f"still {stage} when its time ended" if timeout is None else f"still {stage} after {timeout:g} s",
+            f"still {stage} when its deadline passed" if timeout is None else f"still {stage} after {timeout:g} s",
             address,
         )
         self.args = (message, timeout, stage, address)
+        self.hint = self._HINTS.get(stage)
         self.timeout = timeout
         self.stage = stage
 
 
 class NotConfirmed(SendError):
-    """The message was sent, and whether it was handled is not known.
+    """The message was sent, and it is not known whether it was handled.
 
     Attributes:
-        reason: Why.
+        reason: The reason.
     """
 
     sent = True
@@ -418,27 +494,29 @@ class NotConfirmed(SendError):
 
 
 class ConfirmTimeout(NotConfirmed, TimeoutError):
-    """The message was sent, and its time ended before it was confirmed.
+    """The message was sent, and expired before it was confirmed.
 
     Attributes:
-        timeout: The time it had, in seconds; None where a deadline was given from elsewhere.
+        timeout: The timeout in seconds; None if the deadline was inherited.
     """
 
+    hint = "it may have been handled or still run: the remote handler is slow, or blocks its event loop, which its node logs"
+
     def __init__(self, message: Any, timeout: float | None, address: Address | str | None = None) -> None:
-        super().__init__(message, f"nothing came back {_within(timeout)}", address)
+        super().__init__(message, f"no acknowledgement {_within(timeout)}", address)
         self.args = (message, timeout, address)
         self.timeout = timeout
 
 
 class Refused(SendError):
-    """The peer says that the work was not done.
+    """The peer reports that the work was not done.
 
     The subclass says why; `Refused` itself stands for a handler that called ``msg.refuse(reason)``, and for codes of
     a newer peer that this release does not know.
 
     Attributes:
-        text: What the peer said, at most a short line; may be empty.
-        code: The reason's number on the wire, see `REFUSALS`.
+        text: The reason that the peer sent, at most a short line; may be empty.
+        code: The number of the reason on the wire, see `REFUSALS`.
     """
 
     sent = True
@@ -467,7 +545,7 @@ class Undecodable(Refused):
     """The peer's serializer could not read the data."""
 
     code = 2
-    _WHY = "the peer cannot decode it"
+    _WHY = "the peer cannot decode the data"
     hint = "both nodes need the same serializer"
 
 
@@ -479,7 +557,7 @@ class Abandoned(Refused):
 
 
 class Cancelled(Refused):
-    """The peer's handler was cancelled while it worked on the message."""
+    """The peer's handler was cancelled while it handled the message."""
 
     code = 4
     _WHY = "the handler was cancelled"
@@ -490,12 +568,12 @@ class NoHandler(Refused):
 
     sent = False
     code = 5
-    _WHY = "nobody takes messages there"
+    _WHY = "unclaimed"
     hint = "give that node a handler, or pull from it within its unclaimed_timeout"
 
 
 class Busy(Refused):
-    """The peer is at a bound of its own; the message was not begun."""
+    """The peer is at one of its bounds; the message was not begun."""
 
     sent = False
     code = 6
@@ -535,19 +613,19 @@ REFUSALS: Mapping[int, type[Refused]] = MappingProxyType(
         )
     }
 )
-"""The class of each refusal code on the wire; a code that is not in it is a plain `Refused`."""
+"""The class of each refusal code on the wire; other codes are a plain `Refused`."""
 
 
 class BatchError(SendError):
     """The first failure of `send_many`.
 
-    `message`, `sent` and `address` are those of `error`; where that is no `SendError` (a bad argument, a value that
-    cannot be encoded) the item was not sent.
+    `message`, `sent` and `address` are those of `error`; if that is not a `SendError` (an invalid argument, a value
+    that cannot be encoded) the item was not sent.
 
     Attributes:
-        index: Which item failed, counted from 0 in the order of the iterable.
-        completed: How many items succeeded, before and after it.
-        error: What its send raised.
+        index: The index of the failed item, counted from 0 in the order of the iterable.
+        completed: The number of items that succeeded, before and after it.
+        error: The exception of its send.
     """
 
     def __init__(self, index: int, completed: int, error: BaseException) -> None:
@@ -564,30 +642,39 @@ class BatchError(SendError):
 
 
 class NoAnswer(RedpollError, TimeoutError):
-    """The request was done, but no answer came in time.
+    """The request was done, but no answer arrived in time, or there will be none.
 
     Attributes:
         message: The request.
-        timeout: The time it had, in seconds; None where a deadline was given from elsewhere.
-        address: Where it went, where that is known.
+        timeout: The timeout in seconds; None if the deadline was inherited.
+        address: The destination, if it is known.
+        reason: The reason, as far as it is known here.
     """
 
-    def __init__(self, message: Any, timeout: float | None, address: Address | str | None = None) -> None:
-        super().__init__(message, timeout, address)
+    def __init__(
+        self,
+        message: Any,
+        timeout: float | None,
+        address: Address | str | None = None,
+        reason: str | None = None,
+        hint: str | None = None,
+    ) -> None:
+        super().__init__(message, timeout, address, hint=hint)
         self.message = message
         self.timeout = timeout
         self.address = address
+        self.reason = f"no answer arrived {_within(timeout)}" if reason is None else reason
 
     def _text(self) -> str:
-        return f"request{_to(self.address)} was done, but no answer came {_within(self.timeout)}"
+        return f"request{_to(self.address)} was done, but {self.reason}"
 
 
 class EncodeError(RedpollError):
-    """The serializer cannot carry the value; nothing was sent.
+    """The serializer cannot encode the value; nothing was sent.
 
     Attributes:
         serializer: Name of the serializer.
-        problem: What is wrong.
+        problem: The problem.
     """
 
     def __init__(self, serializer: str, problem: str, hint: str | None = None) -> None:
@@ -600,11 +687,11 @@ class EncodeError(RedpollError):
 
 
 class DecodeError(RedpollError):
-    """The bytes are not what the serializer reads.
+    """The serializer cannot decode the bytes.
 
     Attributes:
         serializer: Name of the serializer.
-        problem: What is wrong.
+        problem: The problem.
     """
 
     def __init__(self, serializer: str, problem: str, hint: str | None = None) -> None:
@@ -616,13 +703,34 @@ class DecodeError(RedpollError):
         return f"{self.serializer} cannot decode: {_shown(self.problem)}"
 
 
-class RemoteError(RedpollError):
-    """What a remote function raised.
+class BusError(RedpollError):
+    """An operation on the bus failed: the root of the errors of tasks, calls, broadcasts and notifications."""
+
+
+class CallTimeout(NoAnswer, BusError):
+    """A call was not answered in time; it is not known whether it was begun.
 
     Attributes:
-        kind: Name of the exception's class there.
+        message: The call.
+        timeout: The timeout in seconds; None if something else ended it, which `reason` says.
+        reason: The reason, if there is more to say.
+    """
+
+    def __init__(self, message: str, timeout: float | None, reason: str = "") -> None:
+        super().__init__(message, timeout, None, reason)
+        self.args = (message, timeout, reason)
+
+    def _text(self) -> str:
+        return f"no answer from {self.message} {_within(self.timeout)}" + (f": {self.reason}" if self.reason else "")
+
+
+class RemoteError(BusError):
+    """The remote function raised an exception.
+
+    Attributes:
+        kind: Name of the exception's class.
         text: Its text.
-        traceback: Its traceback as text, where the remote side sends it.
+        traceback: Its traceback as text, if the remote side sent it.
     """
 
     def __init__(self, kind: str, text: str, traceback: str | None = None) -> None:
@@ -635,49 +743,220 @@ class RemoteError(RedpollError):
         return f"remote {_shown(self.kind)}: {_shown(self.text)}"
 
 
-class NoRoute(RedpollError):
-    """Nobody serves that name.
+class NoRoute(BusError):
+    """Nothing serves that name: the queue does not exist, or has no consumer where one is needed; nothing was sent.
 
     Attributes:
-        target: The name: a queue, a topic, a server.
+        target: The name: a queue, a subject, a server.
     """
 
-    def __init__(self, target: str) -> None:
-        super().__init__(target)
+    def __init__(self, target: str, hint: str | None = None) -> None:
+        super().__init__(target, hint=hint)
         self.target = target
 
     def _text(self) -> str:
         return f"no route to {self.target!r}"
 
 
-class TaskRejected(RedpollError):
-    """A worker gave the task up.
+class QueueEmpty(BusError):
+    """No task arrived in time.
 
     Attributes:
-        task: Identity of the task.
-        reason: What the worker said.
+        queue: Name of the queue.
+        timeout: The timeout in seconds.
     """
 
-    def __init__(self, task: str, reason: str) -> None:
+    def __init__(self, queue: str, timeout: float | None) -> None:
+        super().__init__(queue, timeout)
+        self.queue = queue
+        self.timeout = timeout
+
+    def _text(self) -> str:
+        return f"no task in queue {self.queue!r}" + (f" after {self.timeout:g} s" if self.timeout else "")
+
+
+class SpecConflict(BusError):
+    """The queue exists with another setting.
+
+    Attributes:
+        queue: Name of the queue.
+        field: Name of the first setting that differs.
+        existing: The existing value.
+        asked: The requested value.
+    """
+
+    def __init__(self, queue: str, field: str, existing: object, asked: object, hint: str | None = None) -> None:
+        super().__init__(queue, field, existing, asked, hint=hint)
+        self.queue = queue
+        self.field = field
+        self.existing = existing
+        self.asked = asked
+
+    def _text(self) -> str:
+        return f"queue {self.queue!r} has {self.field}={_value(self.existing)}, not {_value(self.asked)}"
+
+
+class Unsupported(BusError):
+    """The engine does not support the operation.
+
+    Attributes:
+        engine: Name of the engine, which is the scheme of its URL.
+        what: The operation.
+    """
+
+    def __init__(self, engine: str, what: str, hint: str | None = None) -> None:
+        super().__init__(engine, what, hint=hint)
+        self.engine = engine
+        self.what = what
+
+    def _text(self) -> str:
+        return f"{self.engine}:// does not support {self.what}"
+
+
+class BadPayload(BusError):
+    """The receiver cannot read the payload: it lacks the serializer, or the content is invalid.
+
+    Attributes:
+        content_type: Name of the serializer that wrote it.
+        problem: The problem.
+    """
+
+    def __init__(self, content_type: str, problem: str, hint: str | None = None) -> None:
+        super().__init__(content_type, problem, hint=hint)
+        self.content_type = content_type
+        self.problem = problem
+
+    def _text(self) -> str:
+        return f"payload of type {_shown(self.content_type)!r}: {_shown(self.problem)}"
+
+
+class PayloadTooLarge(BusError, ValueError):
+    """A body is over the limit of the engine; nothing was sent.
+
+    Attributes:
+        size: Its size in bytes.
+        limit: The limit of the engine in bytes.
+    """
+
+    hint = "pass a reference to the data, or raise max_body"
+    _WHAT: ClassVar[str] = "body"
+
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__(size, limit)
+        self.size = size
+        self.limit = limit
+
+    def _text(self) -> str:
+        return f"{self._WHAT} of {self.size} bytes is over the limit of {self.limit}"
+
+
+class ResultTooLarge(PayloadTooLarge):
+    """The result of a task is over the limit of the engine; the task stays with its worker."""
+
+    _WHAT = "result"
+
+
+class StaleHub(BusError):
+    """The hub is older than one that was seen before: a later one runs on the same store.
+
+    Attributes:
+        address: Its address.
+        epoch: The epoch of the hub.
+        seen: The epoch that was seen before.
+    """
+
+    hint = "stop the older hub"
+
+    def __init__(self, address: Address | str | None, epoch: int, seen: int) -> None:
+        super().__init__(address, epoch, seen)
+        self.address = address
+        self.epoch = epoch
+        self.seen = seen
+
+    def _text(self) -> str:
+        return f"the hub{_at_address(self.address)} has epoch {self.epoch}, but epoch {self.seen} was seen before"
+
+
+class TaskError(BusError):
+    """The outcome of a task that has no result, or the failure to get its outcome.
+
+    Attributes:
+        task: Identity of the task; empty if a handler raises it about its own task.
+        reason: The reason, in a few words; may be empty.
+        outcome: Whether a task that was waited for ended with it; False if a handler raises it about its own task.
+    """
+
+    _WHAT: ClassVar[str] = "has no result"
+
+    # A subclass need not call the constructor.
+    task: str = ""
+    reason: str = ""
+    outcome: bool = False
+
+    def __init__(self, task: str = "", reason: str = "") -> None:
         super().__init__(task, reason)
         self.task = task
         self.reason = reason
 
     def _text(self) -> str:
-        return f"task {self.task} was rejected: {_shown(self.reason)}"
+        return " ".join(filter(None, ("task", self.task, self._WHAT))) + (
+            f": {_shown(self.reason)}" if self.reason else ""
+        )
+
+
+class TaskRejected(TaskError):
+    """A worker rejected the task."""
+
+    _WHAT = "was rejected"
+
+
+class TaskCancelled(TaskError):
+    """The task was cancelled; it is not begun again."""
+
+    _WHAT = "was cancelled"
+
+
+class TaskExpired(TaskError, TimeoutError):
+    """The task expired before it was begun, or passed its deadline before it was done."""
+
+    _WHAT = "expired"
+
+
+class TimeLimit(TaskError, TimeoutError):
+    """The handler of the task took longer than its time limit."""
+
+    _WHAT = "exceeded its time limit"
+
+
+class DeadLettered(TaskError):
+    """The task was begun and lost too often, or was rejected for good; it is among the dead letters of its queue."""
+
+    _WHAT = "is a dead letter"
+
+
+class UnknownTask(TaskError, LookupError):
+    """There is no task with that identity in this store."""
+
+    _WHAT = "is unknown"
+
+
+class ResultExpired(TaskError, LookupError):
+    """The task ended, and its outcome is not stored any more, or was not to be stored."""
+
+    _WHAT = "has no stored outcome"
 
 
 class WiringError(RedpollError):
-    """Exchanges and queues could not be made or wired as was asked."""
+    """Exchanges and queues could not be made or wired as requested."""
 
 
 class UnknownName(WiringError, LookupError):
-    """Nobody has an exchange or a queue of that name, as far as can be seen from here.
+    """No exchange or queue of that name is visible from here.
 
     Attributes:
         kind: "exchange" or "queue".
         name: Its name.
-        waited: Seconds that were waited for it to appear.
+        waited: Time in seconds that was waited for it to appear.
     """
 
     def __init__(self, kind: str, name: str, waited: float = 0.0, hint: str | None = None) -> None:
@@ -691,12 +970,12 @@ class UnknownName(WiringError, LookupError):
 
 
 class NameTaken(WiringError):
-    """That name is somebody else's, or was given to something that is made differently.
+    """The name belongs to another owner, or to an object with other settings.
 
     Attributes:
         kind: "exchange" or "queue".
         name: Its name.
-        owner: Who has it, as far as is known.
+        owner: The owner, as far as it is known.
     """
 
     def __init__(self, kind: str, name: str, owner: str, hint: str | None = None) -> None:
@@ -710,21 +989,21 @@ class NameTaken(WiringError):
 
 
 class ScopeError(WiringError, UsageError):
-    """A name with that scope cannot be had, or cannot be seen, from here."""
+    """A name with that scope cannot be used, or seen, from here."""
 
 
 class DirectoryUnavailable(WiringError, LinkError):
     """The directory does not answer.
 
     Attributes:
-        address: Where it should be.
-        reason: Why, as far as it can be told from here.
+        address: The address of the directory.
+        reason: The reason, as far as it is known here.
     """
 
     hint = "start one with: redpoll directory"
 
-    def __init__(self, address: Address | str | None, reason: str) -> None:
-        super().__init__(address, reason)
+    def __init__(self, address: Address | str | None, reason: str, hint: str | None = None) -> None:
+        super().__init__(address, reason, hint=hint)
         self.address = address
         self.reason = reason
 

@@ -1,4 +1,4 @@
-"""Messages: what is sent, what was received."""
+"""Messages, sent and received."""
 
 from __future__ import annotations
 
@@ -8,47 +8,48 @@ from typing import Any, Generic, TypeVar
 
 from redpoll.address import Address, parse_text
 from redpoll.errors import MessageTooLarge, UsageError
+from redpoll.platforms import after_fork
 
 __all__ = ["IDENTITY_SIZE", "MAX_HEADER_SIZE", "Message", "identity_prefix"]
 
 IDENTITY_SIZE = 16
 
-#: Bytes that a header may have: the length field of libchirp's frame is 16 bits.
+#: Maximum size of a header, in bytes: the length field of libchirp's frame has 16 bits.
 MAX_HEADER_SIZE = 0xFFFF
 
 DataT = TypeVar("DataT")
 OtherT = TypeVar("OtherT")
 
-# A random prefix for each process and a counter: unique as random identities are, without asking the operating
-# system for entropy once a message. After a fork the child goes on counting behind a prefix of its own.
+# A random prefix per process and a counter: as unique as random identities, without asking the operating system for
+# entropy for each message. After a fork the child continues with a prefix of its own.
 _prefix = os.urandom(8)
 _numbers = count(1)
 _NO_HEADER = b""
 
 
 def _new_prefix() -> None:
-    global _prefix  # noqa: PLW0603  # one a process
+    global _prefix  # noqa: PLW0603  # one per process
     _prefix = os.urandom(8)
 
 
-os.register_at_fork(after_in_child=_new_prefix)
+after_fork(_new_prefix)
 
 
 def identity_prefix() -> bytes:
-    """The first 8 bytes of the identities that this process makes; a number of 8 bytes follows."""
+    """Return the first 8 bytes of the identities that this process makes; a number of 8 bytes follows."""
     return _prefix
 
 
 class Message(Generic[DataT]):
-    """Something to send, immutable: the same one may be sent many times, also at once.
+    """A message to send. It is immutable: one object may be sent many times, also at the same time.
 
     Args:
-        data: What the node's serializer carries: anything bytes-like by default.
-        address: Where it goes, an `Address` or its text ("127.0.0.1:2998", "[::1]:2998", "unix:PATH", "inproc:NAME").
-        header: Bytes for the user alone, at most 65,535; they arrive as they are.
+        data: The payload, for the node's serializer: by default any bytes-like object.
+        address: The destination, an `Address` or its text ("127.0.0.1:2998", "[::1]:2998", "unix:PATH", "inproc:NAME").
+        header: Bytes for the user alone, at most 65,535; they are delivered unchanged.
 
     Raises:
-        UsageError: The address cannot be read, or the header is not bytes-like.
+        UsageError: The address cannot be parsed, or the header is not bytes-like.
         MessageTooLarge: The header has more than 65,535 bytes.
     """
 
@@ -66,7 +67,7 @@ class Message(Generic[DataT]):
 
     @property
     def data(self) -> DataT:
-        """The payload; on a received message what the node's serializer made of the bytes."""
+        """The payload; on a received message the value that the node's serializer decoded."""
         return self._data
 
     @property
@@ -76,42 +77,42 @@ class Message(Generic[DataT]):
 
     @property
     def identity(self) -> bytes:
-        """16 bytes that name the message; a reply and a forwarded message keep them."""
+        """The identity of the message, 16 bytes; replies and forwarded messages keep it."""
         return _prefix + self._number.to_bytes(8, "big")
 
     @property
     def address(self) -> Address | None:
-        """Where the message goes or, received, where it came from: sending it back is a reply."""
+        """The destination or, on a received message, its sender: sending it back is a reply."""
         return self._address
 
     @property
     def remote_identity(self) -> bytes | None:
-        """The identity of the node it came from, 16 bytes; None on a message that was made here."""
+        """The identity of the node that sent it, 16 bytes; None on a message made here."""
         return None
 
     def reply(self, data: OtherT, *, header: bytes = b"") -> Message[OtherT]:
-        """Return a message with the same identity to where this one points: on a received one, its sender."""
+        """Return a message with the same identity and address: on a received message, that of its sender."""
         return _Continued(data, self.address, header, self.identity, self._bound_to(), None)
 
     def forward(self, address: Address | str) -> Message[DataT]:
         """Return this message, with its identity and header, addressed to another node.
 
-        Sent without a timeout of its own, a received message that is forwarded has what is left of its deadline, less
-        three tenths of that and 0.7 seconds at most. So the error of a next hop that does not answer refuses this message,
-        and reaches its sender inside that one's own timeout if that is a second or more.
+        If a received message is forwarded without a timeout, it inherits its deadline, less three tenths of the time
+        left, 0.7 seconds at most. So if the next hop does not answer, the error refuses this message and reaches its
+        sender within the sender's own timeout, if that is a second or more.
         """
         return _Continued(self.data, Address.parse(address), self.header, self.identity, None, self._due())
 
     def _bound_to(self) -> Any:
-        """The peer that a reply to this message goes to, whoever else is at its address; None is whoever is there."""
+        """Return the peer that a reply is pinned to, whatever node is at its address; None for any node there."""
         return None
 
     def _due(self) -> float | None:
-        """By when this message has to be done, on the node's clock; None is never."""
+        """Return the deadline of this message, by the node's clock; None if it has none."""
         return None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """What can be read elsewhere: a message with this identity, not bound to a peer or a deadline."""
+        """Pickle a message with this identity, without its peer and deadline."""
         return _continued, (self.data, self.address, self.header, self.identity)
 
     def __repr__(self) -> str:
@@ -122,7 +123,7 @@ class Message(Generic[DataT]):
 
 
 class _Continued(Message[DataT]):
-    """A reply or a forwarded message: it keeps an identity, and what it came from binds it."""
+    """A reply or a forwarded message: it keeps the identity, and the peer or deadline, of the original."""
 
     __slots__ = ("_deadline", "_identity", "_peer")
 
@@ -142,7 +143,7 @@ class _Continued(Message[DataT]):
 
     @property
     def identity(self) -> bytes:
-        """16 bytes, those of the message that it continues."""
+        """The identity of the original message, 16 bytes."""
         return self._identity
 
     def _bound_to(self) -> Any:
@@ -159,7 +160,7 @@ def _continued(data: Any, address: Address | None, header: bytes, identity: byte
 def _checked_header(header: object) -> bytes:
     if not isinstance(header, (bytes, bytearray, memoryview)):
         raise UsageError(
-            f"a header is bytes, not {type(header).__name__}",
+            f"a header must be bytes, not {type(header).__name__}",
             hint="encode text first: header=text.encode()" if isinstance(header, str) else None,
         )
     header = bytes(header)

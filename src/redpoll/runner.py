@@ -1,4 +1,4 @@
-"""Running a program on the faster event loop that is there."""
+"""Running a program on the faster of the installed event loops."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ ResultT = TypeVar("ResultT")
 
 
 def run(main: Coroutine[Any, Any, ResultT], *, debug: bool | None = None) -> ResultT:
-    """Run a coroutine to its end on a new event loop: uvloop's where it is installed, else asyncio's.
+    """Run a coroutine to its end on a new event loop: uvloop's if it is installed, otherwise asyncio's.
 
     Args:
-        main: What to run.
+        main: The coroutine.
         debug: Whether the loop runs in debug mode; None leaves it to `PYTHONASYNCIODEBUG`.
 
     Returns:
-        What `main` returned.
+        The result of `main`.
 
     Ctrl-C cancels `main`, as with `asyncio.run`.
 
     Raises:
-        RuntimeError: An event loop is running in this thread already.
+        RuntimeError: An event loop is already running in this thread.
     """
     if asyncio._get_running_loop() is not None:
         main.close()
@@ -34,7 +34,7 @@ def run(main: Coroutine[Any, Any, ResultT], *, debug: bool | None = None) -> Res
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """What makes the faster event loop that is there; None is asyncio's own."""
+    """Return the factory of the faster installed event loop; None for asyncio's own."""
     try:
         import uvloop
     except ImportError:

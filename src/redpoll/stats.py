@@ -1,4 +1,4 @@
-"""What a node has counted: immutable records, one per peer and one for all."""
+"""Statistics of a node: immutable records, one per peer and one for all."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ __all__ = ["NodeStats", "PeerStats", "TurnedAway"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PeerStats:
-    """What was counted about one peer, over all its links, up to the moment it was asked for.
+    """The counters of one peer, over all its links, at the time of the call.
 
     Attributes:
         sent: Messages written to the peer; each resend counts.
-        received: Messages that came from the peer.
-        bytes_sent: All bytes written to its links, those of handshakes, acknowledgements and the like included.
-        bytes_received: All bytes that its links brought, likewise.
-        in_flight: Messages sent whose end is not known yet.
+        received: Messages received from the peer.
+        bytes_sent: All bytes written to its links, including handshakes, acknowledgements and other frames.
+        bytes_received: All bytes received over its links, likewise.
+        in_flight: Messages sent whose outcome is not known yet.
         queued: Messages that wait here to be sent.
         slots_used: Messages of the peer that are being handled here.
         refused: Messages of the peer that were refused here.
         refused_by_peer: Messages sent that the peer refused.
-        late: Acknowledgements, refusals and answers that came after nobody waited for them any more.
+        late: Acknowledgements, refusals and answers that arrived when nothing waited for them any more.
         reconnects: Links made after the first.
-        errors: Sends that failed otherwise than by a refusal, and links lost otherwise than by a goodbye (libchirp
-            says none: with it, otherwise than by closing).
-        conflicts: Times that a link claimed an identity that another one holds.
-        resumed: Times that a link came back to a session that had lost its last one.
-        resent: Messages written again because they were not confirmed over the link that they went over.
+        errors: Sends that failed other than by a refusal, and links lost other than by a goodbye (libchirp sends none:
+            with it, other than by closing).
+        conflicts: Links that claimed an identity which another link holds.
+        resumed: New links of a session that had lost its last one.
+        resent: Messages written again because they were not confirmed over their link.
     """
 
     sent: int = 0
@@ -54,25 +54,27 @@ class PeerStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnedAway:
-    """How often a node met each of its limits, and turned something away.
+    """The number of times that a node rejected something at each of its limits.
 
     Attributes:
-        connections: Connections closed when accepted, because of `max_connections`.
-        connections_of_host: Connections closed when accepted, because of `max_connections_per_host`.
-        handshakes_late: Connections that came in and did not say who they are within `handshake_timeout`.
-        handshakes_failed: Connections that came in and ended before that otherwise: closed there, or TLS failed.
-        unauthorized: Links that `Config.authorize` did not let in.
-        protocol_errors: Links closed because the other end sent what the wire format forbids; those of `too_large` too.
+        connections: Connections closed on accept, because of `max_connections`.
+        connections_of_host: Connections closed on accept, because of `max_connections_per_host`.
+        handshakes_late: Accepted connections without a handshake within `handshake_timeout`.
+        handshakes_failed: Accepted connections that ended before their handshake otherwise: closed by the peer, or TLS
+            failed.
+        unauthorized: Links that `Config.authorize` refused.
+        protocol_errors: Links closed because the peer violated the wire format; those of `too_large` too.
         too_large: Messages above `max_message_size` that were announced here.
-        overruns: Times that reading from a peer stopped, because more of it waits than `window` and `lookahead` allow.
-        slow_senders: Links closed because a message did not arrive any further, as `transfer_timeout` says.
-        slow_readers: Links closed because the other end does not read what is written to it.
+        overruns: Pauses of reading from a peer, because more of its messages wait than `window` and `lookahead` allow.
+        slow_senders: Links closed because a message made too little progress, by `transfer_timeout`.
+        slow_readers: Links closed because the peer does not read what is written to it.
         queue_full: Sends and requests of this node that failed with `QueueFull`.
-        memory_waits: Times that a link had to wait with a large message, because of `memory_limit`.
-        memory_refused: Messages refused as `Busy` after such a wait.
-        memory_closed: Links closed at `memory_limit`, because what they had begun did not move.
-        sessions_refused: Session secrets that were malformed, shown again over the same link, or not the one shown first.
-        sessions_ended: Sessions without a link that ended before their time, because too many waited.
+        memory_waits: Pauses of a link with a large message, because of `memory_limit`.
+        memory_refused: Messages refused as `Busy` after such a pause.
+        memory_closed: Links closed at `memory_limit`, because their transfers made no progress.
+        sessions_refused: Session secrets that were malformed, shown again over the same link, or not the one shown
+            first.
+        sessions_ended: Sessions without a link that ended early, because too many waited.
     """
 
     connections: int = 0
@@ -98,13 +100,13 @@ _COUNTERS = tuple(each.name for each in fields(PeerStats))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStats(PeerStats):
-    """What a node has counted: the sums over its peers, those that are gone included.
+    """The counters of a node: sums over its peers, including forgotten ones.
 
     Attributes:
-        connections: Links open now, those still in their handshake included.
-        memory_held: Bytes held now, as `Config.memory_limit` counts them.
-        turned_away: What was turned away at a limit.
-        peers: The record of each peer that is known now, by the text of the peer; cannot be changed.
+        connections: Links open now, including those in their handshake.
+        memory_held: Bytes held now, as counted by `Config.memory_limit`.
+        turned_away: Rejections at limits.
+        peers: The record of each known peer, by a text that names the peer; read-only.
     """
 
     connections: int = 0
@@ -113,7 +115,7 @@ class NodeStats(PeerStats):
     peers: Mapping[str, PeerStats] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
-        """Keep a copy of `peers` that nobody can change."""
+        """Make an immutable copy of `peers`."""
         object.__setattr__(self, "peers", MappingProxyType(dict(self.peers)))
 
     @classmethod
@@ -126,14 +128,14 @@ class NodeStats(PeerStats):
         memory_held: int = 0,
         turned_away: TurnedAway | None = None,
     ) -> NodeStats:
-        """Sum the records up.
+        """Sum records.
 
         Args:
-            peers: The record of each peer that is known now.
+            peers: The record of each known peer.
             connections: Links open now.
-            gone: Records that count in the sums and are no longer listed, such as those of peers that were forgotten.
+            gone: Records that count in the sums and are not listed, such as those of forgotten peers.
             memory_held: Bytes held now.
-            turned_away: What was turned away; None is nothing.
+            turned_away: Rejections at limits; None for none.
 
         Returns:
             The record of the node.
@@ -144,7 +146,7 @@ class NodeStats(PeerStats):
         return cls(connections=connections, memory_held=memory_held, turned_away=away, peers=peers, **sums)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Rebuild from the values: a read-only mapping cannot be pickled itself."""
+        """Rebuild from the values: a read-only mapping cannot be pickled."""
         values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         return _rebuild, (values | {"peers": dict(self.peers)},)
 

@@ -1,7 +1,8 @@
-"""Nodes for code without asyncio: `QueueNode` is pulled from, `PoolNode` has a handler that runs in threads."""
+"""Code without asyncio: nodes that are pulled from (`QueueNode`) or have a handler (`PoolNode`), and a bus (`connect`)."""
 
+from redpoll.blocking.connecting import connect
 from redpoll.blocking.pool_node import PoolNode
 from redpoll.blocking.queue_node import QueueNode
 from redpoll.blocking.received import Received
 
-__all__ = ["PoolNode", "QueueNode", "Received"]
+__all__ = ["PoolNode", "QueueNode", "Received", "connect"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 from redpoll.address import Address
 from redpoll.blocking.batch import send_all
 from redpoll.blocking.loop_node import LoopNode
-from redpoll.blocking.loop_thread import LoopThread, enter, leave
+from redpoll.blocking.resident import Resident
 from redpoll.blocking.sending import Sending
 from redpoll.config import Config
 from redpoll.errors import Closed, MessageTooLarge, UsageError
@@ -45,7 +45,7 @@ _REQ_ACK = int(Kind.REQ_ACK)
 _REQUEST = int(Kind.REQ_ACK | Kind.WANTED)
 
 
-class BlockingNode(Generic[DataT]):
+class BlockingNode(Resident, Generic[DataT]):
     """A node on a loop thread, which all such nodes of the process share; every method may be called from any thread.
 
     What waits raises `UsageError` on the loop thread itself, where hooks and the callbacks of futures run, and in a child
@@ -59,7 +59,6 @@ class BlockingNode(Generic[DataT]):
         self._timeout = config.timeout
         self._once = config.dial == "once"
         self._max_size = config.max_message_size
-        self._thread: LoopThread | None = None
         self._life = threading.RLock()
 
     # Life
@@ -77,20 +76,11 @@ class BlockingNode(Generic[DataT]):
         """
         with self._life:
             self._node._check_new()
-            thread = enter(self)
-            self._node.handover = thread.handover
-            # Before it runs: its first message may be handled before this thread goes on.
-            self._thread = thread
-            try:
-                thread.handover.run(self._node.start)
-            except BaseException:
-                try:
-                    if self._node._state == "running":  # Ctrl-C, when it had just begun to
-                        thread.handover.run(self._node.stop, 0)
-                finally:
-                    self._thread = None
-                    leave(thread, self)
-                raise
+            self._move_in(self._start)
+
+    async def _start(self, handover: Handover) -> None:
+        self._node.handover = handover
+        await self._node.start()
 
     def stop(self, drain: float | Unset | None = UNSET) -> None:
         """Stop: take no more messages, finish those that were begun, say goodbye, close.
@@ -103,7 +93,8 @@ class BlockingNode(Generic[DataT]):
                 refused as `ShuttingDown`, sends fail with `NotSent` or `NotConfirmed`.
 
         Stopping a node that is stopped does nothing, nor does stopping the parent's in a child process; a second call waits
-        for the first. Ctrl-C ends the draining, and comes out when the node is closed.
+        for the first. Ctrl-C ends the draining, and comes out when the node is closed; a second one comes out at once, and
+        the node is closed all the same.
 
         Raises:
             UsageError: `drain` is no time; the node goes on.
@@ -113,27 +104,21 @@ class BlockingNode(Generic[DataT]):
         thread = self._thread
         if thread is None:
             self._node.stop_unstarted()
-            return
-        if self._is_inherited:
-            return
-        thread.handover.check_blocking()
-        self._leave_behind()
-        try:
-            thread.handover.run(self._node.stop, drain)
-        except Closed:  # by another thread, and its loop has ended
-            pass
-        finally:
-            with self._life:
-                mine, self._thread = self._thread is not None, None
-            if mine:
-                leave(thread, self)
+        elif not self._is_inherited:
+            thread.handover.check_blocking()
+            self._leave_behind()
+            self._move_out(partial(self._node.stop, drain))
+
+    async def evict(self, patience: float) -> None:  # noqa: ARG002  # Lodger's
+        """For the library. See `Resident.evict`."""
+        if self._node._state != "new":
+            await self._node.stop(0)
 
     def _leave_behind(self) -> None:
         """This thread stops the node: end what it would wait for in vain."""
 
     def inherit(self) -> None:
-        """For the library: this is a child of the process."""
-        self._node.inherit()
+        """For the library: this is a child of the process, where the node has let go of its sockets itself."""
 
     def serve_forever(self) -> None:
         """Wait until the node is stopped, which it may be already; Ctrl-C interrupts the waiting.
@@ -156,14 +141,10 @@ class BlockingNode(Generic[DataT]):
     ) -> None:
         self.stop(0 if error is not None else UNSET)
 
-    @property
-    def _is_inherited(self) -> bool:
-        return self._thread is not None and self._thread.handover.forked
-
     def _handover(self) -> Handover:
         thread = self._thread
         if thread is None:
-            raise Closed("node")
+            raise self._node._closed("with node, or node.start()")
         return thread.handover
 
     # Sending
@@ -251,7 +232,7 @@ class BlockingNode(Generic[DataT]):
         node = self._node
         thread = self._thread
         if thread is None:
-            raise Closed("node")
+            raise self._node._closed("with node, or node.start()")
         handover = thread.handover
         if node._state != "running":
             handover.check()
@@ -413,6 +394,6 @@ class BlockingNode(Generic[DataT]):
 
 def _check_message(message: Any) -> None:
     if not isinstance(message, Message):
-        raise UsageError(f"a node sends a Message, not {type(message).__name__}", "Message(data, address)")
+        raise UsageError(f"expected a Message, not {type(message).__name__}", "Message(data, address)")
     if message.address is None and message._bound_to() is None:
         raise UsageError("the message has no address", 'Message(data, "host:port")')

@@ -29,7 +29,7 @@ def send_all(
         catch_up: Waits until the loop has got to the first, whose peer is known then.
     """
     if not isinstance(messages, Iterable):
-        raise UsageError(f"send_many takes an iterable of messages, not {type(messages).__name__}")
+        raise UsageError(f"expected an iterable of messages, not {type(messages).__name__}")
     futures: _Open = deque()
     completed = 0
     try:

@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import _thread
+import math
 import threading
+import time
 from concurrent.futures import CancelledError, Future, InvalidStateError
 from typing import Any
 
-__all__ = ["ThreadFuture"]
+from redpoll.platforms import after_fork
+
+__all__ = ["LOOK", "ThreadFuture", "time_left"]
+
+#: Seconds after which a thread that waits looks whether it still has to: Ctrl-C that comes just before it sleeps does not
+#: wake it, and the thread that was to wake it may have been interrupted.
+LOOK = 0.5
+
+#: Seconds that what the library does with futures may take, before it was interrupted.
+_STUCK = 5.0
 
 _PENDING = "PENDING"
 _CANCELLED = "CANCELLED"
@@ -18,18 +29,42 @@ _FINISHED = "FINISHED"
 _lock = threading.RLock()
 
 
+class _Condition(_thread.RLock):  # type: ignore[misc]  # it is final for checkers alone
+    """What `concurrent.futures` has of the condition of a future.
+
+    A `with` enters the lock itself: the library's is entered by a function, which Ctrl-C can leave with the lock held.
+    """
+
+    def notify_all(self) -> None:
+        """Nobody waits for this."""
+
+
+#: For all futures with callbacks, or that somebody is to `wait` for.
+_condition = _Condition()
+
+
 def _new_lock() -> None:
-    global _lock  # noqa: PLW0603  # a thread that is not in the child may hold the parent's
+    global _lock, _condition  # noqa: PLW0603  # a thread that is not in the child may hold the parent's
     _lock = threading.RLock()
+    _condition = _Condition()
 
 
-os.register_at_fork(after_in_child=_new_lock)
+def _free_condition() -> None:
+    """Have another condition where Ctrl-C left this one held: `concurrent.futures.wait` takes it once for each future."""
+    global _condition  # noqa: PLW0603  # one for all
+    if _condition.acquire(timeout=_STUCK):
+        _condition.release()
+    else:
+        _condition = _Condition()
+
+
+after_fork(_new_lock)
 
 
 class ThreadFuture(Future[Any]):
     """A `concurrent.futures.Future` in every respect, but for its condition.
 
-    That is made when a callback or a `wait` needs it, which for most messages of a burst is never. `result` and `exception`
+    It has none before a callback or a `wait` needs it, which for most messages of a burst is never. `result` and `exception`
     wait without it: an interruption inside of the library's own `Condition.wait` can leave its lock held, and who ends the
     future would then wait for ever.
     """
@@ -38,25 +73,25 @@ class ThreadFuture(Future[Any]):
     _state = _PENDING
     _result: Any = None
     _exception: BaseException | None = None
-    _made: threading.Condition | None = None
+    _watched = False
     _sleepers: list[threading.Lock] | None = None
 
     def __init__(self) -> None:
         """Be pending."""
 
     @property
-    def _condition(self) -> threading.Condition:  # type: ignore[override]
-        made = self._made
-        if made is None:
-            made = threading.Condition()
+    def _condition(self) -> _Condition:  # type: ignore[override]
+        if not self._watched:
             with _lock:
-                if self._made is None:
+                if not self._watched:
                     self._waiters: list[Any] = []
                     self._done_callbacks: list[Any] = []
-                    self._made = made
-                else:
-                    made = self._made
-        return made
+                    self._watched = True
+        return _condition
+
+    def done(self) -> bool:
+        """Whether it has ended."""
+        return self._state not in {_PENDING, "RUNNING"}
 
     def result(self, timeout: float | None = None) -> Any:
         """Wait for the end; return the result, or raise the error."""
@@ -91,7 +126,7 @@ class ThreadFuture(Future[Any]):
         with _lock:
             if self._state != _PENDING:
                 return
-            plain = self._made is None
+            plain = not self._watched
             if plain:
                 if result is not None:
                     self._result = result
@@ -99,6 +134,7 @@ class ThreadFuture(Future[Any]):
                     self._exception = error
                 self._state = _FINISHED
         if not plain:
+            _free_condition()
             try:
                 if error is None:
                     self.set_result(result)
@@ -133,17 +169,20 @@ class ThreadFuture(Future[Any]):
             self._may_wait()
             waiter = threading.Lock()
             waiter.acquire()
+            deadline = None if timeout is None else time.monotonic() + timeout
             with _lock:
                 if self._sleepers is None:
                     self._sleepers = []
                 self._sleepers.append(waiter)
-                pending = self._state == _PENDING
-            if pending and not waiter.acquire(timeout=-1 if timeout is None else max(0.0, timeout)):
-                with _lock:
-                    if waiter in self._sleepers:
-                        self._sleepers.remove(waiter)
-                if self._state == _PENDING:
-                    raise TimeoutError
+            while self._state == _PENDING:
+                left = time_left(deadline)
+                if waiter.acquire(timeout=min(left, LOOK)) or left <= LOOK:
+                    break
+            with _lock:
+                if waiter in self._sleepers:
+                    self._sleepers.remove(waiter)
+            if self._state == _PENDING:
+                raise TimeoutError
         if self._state != _FINISHED:
             raise CancelledError
 
@@ -152,3 +191,8 @@ class ThreadFuture(Future[Any]):
             sleepers, self._sleepers = self._sleepers, []
         for waiter in sleepers or ():
             waiter.release()
+
+
+def time_left(deadline: float | None) -> float:
+    """Return the seconds until a deadline on the clock of `time.monotonic`, at least 0; None is never."""
+    return math.inf if deadline is None else max(0.0, deadline - time.monotonic())

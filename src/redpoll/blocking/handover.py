@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import inspect
 import logging
 import threading
+from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
@@ -13,8 +15,9 @@ from typing import Any, Protocol, TypeVar
 
 from redpoll.blocking.futures import ThreadFuture
 from redpoll.errors import Closed, UsageError
+from redpoll.node.fork import forked_error
 
-__all__ = ["BACKLOG", "Call", "Handover", "Promise"]
+__all__ = ["BACKLOG", "Call", "Handover", "LoopFuture", "Promise"]
 
 #: Calls that run before the loop gets its turn, and that may wait for it before a thread that sends waits as well.
 BACKLOG = 1024
@@ -70,17 +73,25 @@ class Handover:
         """
         if self.forked:
             self.check()
-        self._calls.append((call, args, promise))
-        if not self._woken:
-            self._woken = True
-            try:
-                self._wake(self._run)
-            except RuntimeError:  # the loop is closed, so this is as well
-                self._woken = False
-            except BaseException:  # Ctrl-C, maybe before it was woken
-                self._wake(self._run)
-                raise
+        try:
+            self._calls.append((call, args, promise))
+            if not self._woken:
+                self._woken = True
+                try:
+                    self._wake(self._run)
+                except RuntimeError:  # the loop is closed, so this is as well
+                    self._woken = False
+        except BaseException:
+            # Ctrl-C, maybe before it was woken. No second one comes before the one call here, nor in another thread.
+            start_new_thread(self._wake_again, ())
+            raise
         if self._closed:
+            self._drop()
+
+    def _wake_again(self) -> None:
+        try:
+            self._wake(self._run)
+        except RuntimeError:
             self._drop()
 
     def post_sending(self, submit: Callable[[SendingT], object], out: SendingT) -> None:
@@ -96,27 +107,49 @@ class Handover:
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
         """Call a function on the loop, await what it returns if that is a coroutine, and wait for the result.
 
-        An exception that interrupts the waiting (Ctrl-C) cancels the coroutine, and comes out when that has ended.
+        An exception that interrupts the waiting (Ctrl-C) cancels the coroutine, and comes out when that has ended. A second
+        one comes out at once.
 
         Raises:
             UsageError: It is called on the loop itself, which would wait for itself; or in a child of the process.
             Closed: The loop has ended.
         """
+        return self.run_within(None, function, *args)
+
+    def run_within(self, limit: float | None, function: Callable[..., Any], *args: Any) -> Any:
+        """As `run`, and wait so many seconds at most, where the loop may be blocked.
+
+        Raises:
+            TimeoutError: It has not ended by then, and goes on.
+        """
         self.check_blocking()
-        call = self.submit(function, *args)
+        return self.wait_for(Call(self), limit, function, *args)
+
+    def wait_for(self, call: Call, limit: float | None, function: Callable[..., Any], *args: Any) -> Any:
+        """As `run_within`, with the future of the result, which says what becomes of one that nobody saw."""
         try:
-            return call.result()
+            self.post(self._begin, (call, function, args), call)
+            return call.result(limit)
+        except TimeoutError:
+            raise
         except BaseException:
-            if not call.done():
-                self.post(call.stop)
+            if call._exception is None:
+                # As in `post`: nothing comes before this call.
+                start_new_thread(self.post, (call.stop,))
                 call.wait()
             raise
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Call:
         """As `run`, without waiting: the future of the result."""
         call = Call(self)
-        self.post(self._begin, (call, function, args), call)
+        self.begin(call, function, *args)
         return call
+
+    def begin(self, call: Call, function: Callable[..., Any], *args: Any) -> None:
+        """As `wait_for`, without waiting, but while `BACKLOG` calls wait."""
+        if len(self._calls) >= BACKLOG and not self.is_here:
+            self.catch_up()
+        self.post(self._begin, (call, function, args), call)
 
     @property
     def is_here(self) -> bool:
@@ -130,9 +163,7 @@ class Handover:
             UsageError: This is one.
         """
         if self.forked:
-            raise UsageError(
-                "this node belongs to the process that forked this one", "start a node of its own in the child"
-            )
+            raise forked_error()
 
     def check_blocking(self) -> None:
         """Refuse to block the loop.
@@ -161,15 +192,24 @@ class Handover:
                 call(*args)
             except Exception as error:  # noqa: BLE001  # told to whom it is for
                 _failed(promise, error)
+            except BaseException as error:  # it ends the loop
+                if promise is not None:
+                    promise.fail(error)
+                raise
         if calls and not self._woken:
             self._woken = True
             self.loop.call_soon(self._run)
 
     def _begin(self, call: Call, function: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        if call._state != "PENDING":  # cancelled
+            return
         result = function(*args)
-        if inspect.iscoroutine(result):
+        if inspect.iscoroutine(result) and self._closed:
+            result.close()
+            call.fail(Closed("node"))
+        elif inspect.iscoroutine(result):
             self._open.add(call)
-            call.task = self.loop.create_task(result)
+            call.task = self.loop.create_task(result, context=call.context)
             call.task.add_done_callback(lambda task: self._ended(call, task))
         else:
             call.finish(result, None)
@@ -182,12 +222,23 @@ class Handover:
             call.fail(error)
         else:
             call.finish(task.result(), None)
+            if call.unseen or call.cancelled():
+                call.give_back(task.result())
 
     def close(self) -> None:
-        """Make the calls that wait; those that are posted from now on fail as `Closed`."""
+        """Make the calls that wait; those that are posted from now on, and coroutines that run, fail as `Closed`."""
         self._closed = True
-        while self._calls:
-            self._run()
+        try:
+            while self._calls:
+                self._run()
+        finally:
+            self._drop()
+            for call in list(self._open):
+                call.fail(Closed("node"))
+
+    def end(self) -> None:
+        """The loop's thread ends: another may get its number."""
+        self._thread = 0
 
     def abandon(self) -> None:
         """This is a child of the process: there is no loop here."""
@@ -204,14 +255,38 @@ class Handover:
                 promise.fail(Closed("node"))
 
 
-class Call(ThreadFuture):
+class LoopFuture(ThreadFuture):
+    """A future that the loop ends; its callbacks are called by the loop, and not inside of what ended it."""
+
+    _handover: Handover
+
+    def _invoke_callbacks(self) -> None:
+        handover = self._handover
+        if handover.is_here:
+            # Waiting threads first: a callback may wait for what one of them does then.
+            self.wake_sleepers()
+            handover.loop.call_soon(super()._invoke_callbacks)
+        else:
+            super()._invoke_callbacks()
+
+    def _may_wait(self) -> None:
+        self._handover.check_blocking()
+
+
+class Call(LoopFuture):
     """The result of a call that threads wait for.
 
     Attributes:
         task: What runs it, if that is a coroutine; cancelling the future leaves it alone.
+        context: The variables with which a coroutine runs; None are those of the loop.
+        undo: Called on the loop with a result that nobody saw: who waited was interrupted, or the future cancelled.
+        unseen: Whether nobody will see the result.
     """
 
     task: asyncio.Task[Any] | None = None
+    context: contextvars.Context | None = None
+    undo: Callable[[Any], object] | None = None
+    unseen = False
 
     def __init__(self, handover: Handover) -> None:
         self._handover = handover
@@ -221,9 +296,21 @@ class Call(ThreadFuture):
         self.finish(None, error)
 
     def stop(self) -> None:
-        """On the loop: cancel what runs; its end is this one's."""
-        if self.task is not None:
+        """On the loop: nobody waits. Cancel what runs; its end is this one's. What was not posted will not be."""
+        self.unseen = True
+        if self._state == "FINISHED":
+            if self._exception is None:
+                self.give_back(self._result)
+        elif self.task is not None:
             self.task.cancel()
+        else:
+            super().cancel()
+
+    def give_back(self, result: Any) -> None:
+        """On the loop: nobody saw the result."""
+        undo, self.undo = self.undo, None
+        if undo is not None:
+            undo(result)
 
     def wait(self) -> None:
         """Wait for the end, whatever it is."""
@@ -231,9 +318,6 @@ class Call(ThreadFuture):
             self._sleep(None)
         except CancelledError:
             pass
-
-    def _may_wait(self) -> None:
-        self._handover.check_blocking()
 
 
 def _failed(promise: Promise | None, error: Exception) -> None:

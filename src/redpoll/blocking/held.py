@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from typing import TYPE_CHECKING, Any
 
+from redpoll.blocking.thread_queue import Slot
 from redpoll.errors import Abandoned
 
 if TYPE_CHECKING:
@@ -15,32 +15,30 @@ if TYPE_CHECKING:
 __all__ = ["Held", "warn_of"]
 
 
-class Held:
+class Held(Slot["Received[Any]"]):
     """The message that a thread or a loop pulled last and has not ended; whoever drops it abandons that.
 
     Attributes:
         feed: Where from.
-        message: It; None if it is no longer to be ended by who pulled it.
-        waiter: What wakes who waits for it.
+        item: It; None if it is no longer to be ended by who pulled it.
     """
 
-    __slots__ = ("__weakref__", "feed", "message", "waiter")
+    __slots__ = ("feed",)
 
     def __init__(self, feed: Feed) -> None:
+        super().__init__()
         self.feed = feed
-        self.message: Received[Any] | None = None
-        self.waiter: threading.Lock | None = None
 
     def release(self) -> None:
-        """End the message as done."""
-        message = self.message
-        if message is not None:
+        """End the message as done, if it was seen."""
+        message = self.item
+        if message is not None and self.seen:
             self.feed.release(message)
-            self.message = None
+            self.item = None
 
     def abandon(self) -> Received[Any] | None:
         """Refuse the message, if there is one that has not ended; return it."""
-        message, self.message = self.message, None
+        message, self.item = self.item, None
         if message is None or message.ended:
             return None
         message._refuse(Abandoned.code, "its consumer left without ending it")
@@ -49,7 +47,7 @@ class Held:
     def __del__(self) -> None:
         try:
             left = self.abandon()
-        except ValueError:  # in a child of the process
+        except (ValueError, AttributeError):  # in a child of the process; or interrupted before it was made
             return
         if left is not None:
             warn_of(left)

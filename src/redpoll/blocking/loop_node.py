@@ -6,12 +6,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from redpoll.blocking.feed import Feed
-from redpoll.blocking.received import Received
+from redpoll.blocking.received import Received, Taken
 from redpoll.blocking.sending import Sending
 from redpoll.config import Config
 from redpoll.message import Message
 from redpoll.node import Node
-from redpoll.node.inherited import let_go
 
 if TYPE_CHECKING:
     from redpoll.blocking.base import BlockingNode
@@ -34,6 +33,8 @@ class LoopNode(Node[Any]):
     """
 
     _received = Received
+    _handed_out = Taken  # type: ignore[assignment]  # as that of `_received`
+    _on_loop = False
     handover: Handover
 
     def __init__(self, facade: BlockingNode[Any], handler: Callable[[Any], Any] | None, config: Config) -> None:
@@ -46,7 +47,7 @@ class LoopNode(Node[Any]):
         peers = self._peers
         if self.feed is not None and peers.consumers is not None:
             decode = None if peers.raw else self._serializer.decode
-            self.feed.open(peers.consumers, peers.ends, self.handover, decode)
+            self.feed.open(peers.consumers, peers.completion, self.handover, decode)
 
     def submit(self, out: Sending) -> None:
         """Send what a thread posted, unless it was cancelled since."""
@@ -61,18 +62,18 @@ class LoopNode(Node[Any]):
         else:
             peer, out.pinned = self._find(message)
             if out.unset and not out.pinned:
-                out.timeout = self._left(message, now)
+                out.timeout = self._default_timeout(message, now)
         out.peer = peer
         if out.timeout is not None:
             out.deadline = now + out.timeout
         peer.submit(out, now)
         link = peer.link
         if link is not None:
-            link.owner.submitted()
+            link.connection.submitted()
 
     def unheard(self, message: Message[Any], error: BaseException) -> None:
         """A send failed and nobody looked at its future."""
-        self._events.tell("send_failed", message, error)
+        self._peers.unawaited.tell(message, error)
 
     def take_back(self, message: Received[Any]) -> bool:
         """Refuse a message that its sender withdrew, if no thread has it yet."""
@@ -80,13 +81,9 @@ class LoopNode(Node[Any]):
 
     def refuse(self, message: Received[Any], code: int, text: str) -> None:
         """Refuse a message at once."""
-        self._peers.ends.refuse(message, code, text)
+        self._peers.completion.refuse(message._message if isinstance(message, Taken) else message, code, text)
 
     def stop_unstarted(self) -> None:
         """Stop before the start."""
         if self._state == "new":
             self._state = "stopped"
-
-    def inherit(self) -> None:
-        """In a child of the process: let go of the sockets, so that the parent's are closed when it closes them."""
-        let_go(self)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from _thread import start_new_thread
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from redpoll.blocking.received import hand_out
 from redpoll.errors import Closed
 
 if TYPE_CHECKING:
@@ -44,9 +46,9 @@ class Messages(Generic[DataT]):
         if message is None:
             raise StopIteration
         if self._mode is not True:
-            held.message = None
-            if self._mode == "get":
-                message.release()
+            message = hand_out(message, self._mode)
+            held.item = None
+        held.seen = True
         return message
 
     def _uncount(self) -> None:
@@ -73,19 +75,24 @@ class Take(Generic[DataT]):
         self._held = feed.hold()
 
     def __enter__(self) -> Received[DataT]:
-        message = self._feed.pull(self._held, self._timeout)
+        try:
+            message = self._feed.pull(self._held, self._timeout)
+        except BaseException:
+            if self._held.item is not None:
+                # Ctrl-C, twice. No third one comes in between before this one call.
+                start_new_thread(self._feed.put_back, (self._held,))
+            raise
         if message is None:
-            raise TimeoutError(f"no message came within {self._timeout:g} s")
+            raise TimeoutError(f"no message arrived within {self._timeout:g} s")
         if self._mode is not True:
-            self._held.message = None
-            if self._mode == "get":
-                message.release()
+            message = hand_out(message, self._mode)
+            self._held.item = None
         return message
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        message: Any = self._held.message
-        self._held.message = None
+        message: Any = self._held.item
         if message is not None:
             message.__exit__(kind, error, traceback)
+        self._held.item = None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import threading
 from collections.abc import Callable
@@ -13,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from redpoll.blocking.base import BlockingNode
 from redpoll.blocking.received import Received
+from redpoll.checks import is_async
 from redpoll.config import Config
 from redpoll.errors import ShuttingDown, UsageError
+from redpoll.node.dispatch import check_handler
 from redpoll.node.received import raised
 from redpoll.node.sending import UNSET, Unset
 
@@ -51,7 +52,8 @@ class PoolNode(BlockingNode[DataT]):
 
     Raises:
         ConfigError: An option is unknown or has a value that it cannot have.
-        UsageError: The handler is no plain function, or `max_workers` is no number above 0.
+        UsageError: The handler is no plain function that can be called with a message alone, or `max_workers` is no number
+            above 0.
     """
 
     def __init__(
@@ -163,9 +165,6 @@ def _check_workers(number: object) -> None:
 
 
 def _check(handler: Any) -> None:
-    if not callable(handler):
-        raise UsageError(f"a handler is a function, not {type(handler).__name__}", "options are keywords")
-    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        raise UsageError(f"a handler returns its answer: {handler.__name__!r} is a generator function")
-    if inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None)):  # noqa: B004
+    check_handler(handler)
+    if is_async(handler):
         raise UsageError("a handler that runs in threads is a plain function", "redpoll.Node takes coroutine functions")

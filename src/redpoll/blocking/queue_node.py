@@ -10,7 +10,7 @@ from redpoll.blocking.base import BlockingNode
 from redpoll.blocking.feed import Feed
 from redpoll.blocking.held import Held, warn_of
 from redpoll.blocking.loops import Messages, Take
-from redpoll.blocking.received import Received
+from redpoll.blocking.received import Received, hand_out
 from redpoll.config import Config
 from redpoll.errors import Closed, UsageError
 from redpoll.node.sending import UNSET, Unset, check_seconds
@@ -58,7 +58,8 @@ class QueueNode(BlockingNode[DataT]):
 
         Returns:
             The message. If this thread neither ends it nor calls `get` again, it is refused as `Abandoned` when the thread
-            ends or the node stops, with a warning. `Config.auto_release` "get" releases it at once, False leaves it to you.
+            ends or the node stops, with a warning. `Config.auto_release` "get" releases it at once, False leaves it to you:
+            dropped before it was ended, it is refused as `Abandoned`, with a warning.
 
         Raises:
             queue.Empty: None came in time, or none is there.
@@ -74,15 +75,15 @@ class QueueNode(BlockingNode[DataT]):
             held = self._mine.held
         except AttributeError:
             held = self._mine.held = self._feed().hold()
-        if held.message is not None:
+        if held.item is not None:
             held.release()
         message = held.feed.pull(held, timeout) if block else held.feed.pull_nowait(held)
         if message is None:
             raise queue.Empty
         if self._mode is not True:
-            held.message = None
-            if self._mode == "get":
-                message.release()
+            message = hand_out(message, self._mode)
+            held.item = None
+        held.seen = True
         return message
 
     def get_nowait(self) -> Received[DataT]:
@@ -151,6 +152,6 @@ class QueueNode(BlockingNode[DataT]):
     def _feed(self) -> Feed:
         self._handover().check_blocking()
         feed = self._node.feed
-        if feed is None or not self._node._has_run:
+        if feed is None or not self._node._was_started:
             raise Closed("node")
         return feed

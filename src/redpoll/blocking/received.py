@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from concurrent.futures import Future
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from redpoll.errors import Abandoned
 from redpoll.node import Received as NodeReceived
+from redpoll.node.received import HandedOut
+from redpoll.platforms import after_fork
 
 if TYPE_CHECKING:
     from redpoll.blocking.base import BlockingNode
 
-__all__ = ["Received"]
+__all__ = ["Received", "Taken", "hand_out"]
 
 DataT = TypeVar("DataT")
 
@@ -25,7 +27,7 @@ def _new_lock() -> None:
     _lock = threading.Lock()
 
 
-os.register_at_fork(after_in_child=_new_lock)
+after_fork(_new_lock)
 
 
 class Received(NodeReceived[DataT]):
@@ -42,7 +44,7 @@ class Received(NodeReceived[DataT]):
     @property
     def node(self) -> BlockingNode[Any]:  # type: ignore[override]
         """The node that received it."""
-        facade: BlockingNode[Any] = self.link.owner.keeper.node.facade
+        facade: BlockingNode[Any] = self.link.connection.keeper.node.facade
         return facade
 
     @property
@@ -69,15 +71,15 @@ class Received(NodeReceived[DataT]):
     def release(self) -> None:
         """The work is done: give the slot back and acknowledge. Does nothing if the message has ended."""
         if not self.phase and not hasattr(self, "_ending"):
-            keeper = self.link.owner.keeper
-            keeper.node.handover.post(keeper.ends.release, (self,))
+            keeper = self.link.connection.keeper
+            keeper.node.handover.post(keeper.completion.release, (self,))
             self._ending = True
 
     def _refuse(self, code: int, text: str) -> None:
         """Refuse with a reason of the library's."""
         if not self.ended:
-            keeper = self.link.owner.keeper
-            keeper.node.handover.post(keeper.ends.refuse, (self, code, text))
+            keeper = self.link.connection.keeper
+            keeper.node.handover.post(keeper.completion.refuse, (self, code, text))
             self._ending = True
 
     def respond(self, data: Any, *, header: bytes = b"") -> Future[None]:  # type: ignore[override]
@@ -92,8 +94,8 @@ class Received(NodeReceived[DataT]):
             is there), `NotConfirmed` (the link was lost before it was written); where the sender is a libchirp node or did
             not ask as `send` does. An error that nobody looks at is told to nobody.
         """
-        keeper = self.link.owner.keeper
-        return keeper.node.handover.submit(keeper.ends.respond, self, data, header)  # type: ignore[no-any-return]
+        keeper = self.link.connection.keeper
+        return keeper.node.handover.submit(keeper.completion.respond, self, data, header)  # type: ignore[no-any-return]
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
@@ -101,14 +103,22 @@ class Received(NodeReceived[DataT]):
         if error is None:
             self.release()
         elif not self.ended:
-            self.link.owner.keeper.node.handover.post(self._refuse_for, (error,))
+            self.link.connection.keeper.node.handover.post(self._refuse_for, (error,))
             self._ending = True
 
     # For the library
 
+    def _abandon(self, text: str) -> bool:
+        """Refuse it because its consumer is gone; False in a child of the process, where it cannot be."""
+        try:
+            self._refuse(Abandoned.code, text)
+        except ValueError:
+            return False
+        return True
+
     def _withdrawn(self, hard: bool) -> None:
         """Its sender gave it up: one that no thread has is refused, else whoever works on it is told."""
-        if not self.link.owner.keeper.node.take_back(self):
+        if not self.link.connection.keeper.node.take_back(self):
             super()._withdrawn(hard)
 
     def _take_decoded(self, data: Any) -> None:
@@ -117,3 +127,22 @@ class Received(NodeReceived[DataT]):
         frame = self.frame
         self.frame = (*frame[:5], data, *frame[6:])
         self._read = True
+
+
+class Taken(HandedOut, Received[DataT]):  # type: ignore[override]  # what is set of a Received is set in its message
+    """What a node for threads hands out, or gives to its handler, that ends no messages itself."""
+
+    __slots__ = ("_message",)
+
+
+def hand_out(message: Received[DataT], mode: bool | str) -> Received[DataT]:
+    """What a thread gets that pulled a message which is not to be released by the library later on.
+
+    Args:
+        message: What was pulled.
+        mode: `Config.auto_release`, "get" or False.
+    """
+    if mode == "get":
+        message.release()
+        return message
+    return Taken(message)

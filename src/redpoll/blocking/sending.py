@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redpoll.blocking.futures import ThreadFuture
+from redpoll.blocking.handover import Handover, LoopFuture
 from redpoll.node.sending import Queued
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.outgoing import Stage
@@ -42,7 +42,7 @@ class _Unheard:
                 pass
 
 
-class Sending(ThreadFuture, Queued):
+class Sending(LoopFuture, Queued):
     """How one sending ends: None for a send, the answer for a request, or an error."""
 
     #: Tells of a failure that nobody looks at.
@@ -52,6 +52,10 @@ class Sending(ThreadFuture, Queued):
 
     def __init__(self, node: LoopNode) -> None:
         self._node = node
+
+    @property
+    def _handover(self) -> Handover:  # type: ignore[override]
+        return self._node.handover
 
     # For threads
 
@@ -100,9 +104,6 @@ class Sending(ThreadFuture, Queued):
         if self._unheard is not None and self._state == "FINISHED":
             self._unheard.node = None
 
-    def _may_wait(self) -> None:
-        self._node.handover.check_blocking()
-
     # For the loop
 
     def _withdraw(self) -> None:
@@ -117,7 +118,7 @@ class Sending(ThreadFuture, Queued):
         if error is None:
             if answer is not None and not self._owner.raw:
                 try:
-                    self._owner.ends.decode(answer)
+                    self._owner.completion.decode(answer)
                 except Exception as problem:  # noqa: BLE001  # a serializer may be anybody's
                     self.settle(None, problem)
                     return

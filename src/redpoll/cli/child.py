@@ -15,6 +15,7 @@ from typing import Any, Self
 
 import redpoll
 from redpoll.errors import RedpollError
+from redpoll.platforms import FORKS, KILL
 
 __all__ = ["Child", "ChildError", "Program"]
 
@@ -116,7 +117,7 @@ class Program:
                 async with asyncio.timeout(_PATIENCE):
                     await process.wait()
             except TimeoutError:
-                _signal(process, signal.SIGKILL)
+                _signal(process, KILL)
                 await process.wait()
 
     def _running(self) -> Process:
@@ -152,7 +153,7 @@ class Child(Program):
         try:
             event = await self.event("listening", timeout=_PATIENCE)
         except BaseException:
-            await self._end(signal.SIGKILL)
+            await self._end(KILL)
             raise
         self.address = str(event["address"])
         self.slots = int(event["slots"])
@@ -168,7 +169,10 @@ class Child(Program):
             ChildError: It ended with an error.
         """
         process = self._running()
-        _signal(process, signal.SIGTERM)
+        if FORKS or process.stdin is None:
+            _signal(process, signal.SIGTERM)
+        else:
+            process.stdin.close()
         event = await self.event("done", timeout=_PATIENCE)
         if await process.wait() != 0:
             raise ChildError(self._command, f"ended with exit code {process.returncode}")

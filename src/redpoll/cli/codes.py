@@ -13,7 +13,8 @@ __all__ = ["CannotListenError", "ExitCode", "code_of"]
 class ExitCode(IntEnum):
     """What the command exits with.
 
-    A program that a second Ctrl-C or SIGTERM ends dies of that signal, which a shell shows as 130 or 143 too.
+    A program that a second Ctrl-C or SIGTERM ends, of `send` a third, dies of that signal, which a shell shows as 130 or 143
+    too.
     """
 
     DONE = 0
@@ -41,8 +42,8 @@ class CannotListenError(RedpollError):
         reason: Why, in the system's words.
     """
 
-    def __init__(self, address: Address, reason: str) -> None:
-        super().__init__(address, reason)
+    def __init__(self, address: Address, reason: str, hint: str | None = None) -> None:
+        super().__init__(address, reason, hint=hint)
         self.address = address
         self.reason = reason
 

@@ -8,6 +8,8 @@ from typing import Annotated, NoReturn, TypeVar
 import typer
 
 from redpoll.address import Address
+from redpoll.checks import seconds as seconds_problem
+from redpoll.errors import UsageError
 from redpoll.wiring.directory import DEFAULT_LEASE, DEFAULT_PORT, Directory
 from redpoll.wiring.directory.settings import Settings, read_settings
 from redpoll.wiring.directory.tokens import read_token
@@ -78,6 +80,9 @@ def directory(
     What an option says goes before what the file says. Ctrl-C ends it with exit code 0.
     """
     output = Output(json=json, quiet=quiet)
+    problem = None if lease is None else seconds_problem(lease)
+    if problem is not None:
+        raise UsageError(f"--lease {lease:g}: it {problem}", f"{DEFAULT_LEASE:g} unless told otherwise")
     said = Settings() if config is None else read_settings(config)
     if not plain:
         plain = bool(said.plain) and tls is None and ca is None

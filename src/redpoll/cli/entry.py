@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Sequence
 from typing import NoReturn
@@ -36,6 +37,9 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.stderr.write("redpoll: error: the command needs the extra `cli`: pip install 'redpoll[cli]'\n")
         sys.exit(ExitCode.USAGE)
     try:
+        if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+            # So it was while this was imported; from here on each command ends in its own way.
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         app(args=None if arguments is None else list(arguments), prog_name="redpoll")
     except UsageError as error:
         Output().error(error)

@@ -9,9 +9,11 @@ import typer
 
 from redpoll.address import Address
 from redpoll.errors import UsageError
+from redpoll.serializers import RawSerializer
 from redpoll.tls import TLS
 
 __all__ = [
+    "AS_GIVEN",
     "CaOption",
     "JsonOption",
     "ListenArgument",
@@ -72,6 +74,10 @@ TokenFileOption = Annotated[
 UntilEofOption = Annotated[bool, typer.Option("--until-eof", help="End when standard input ends, as after Ctrl-C.")]
 
 
+#: What the command sends is what it was given: any node may read it, by whatever serializer it has.
+AS_GIVEN = RawSerializer("any")
+
+
 def listen_options(address: Address) -> dict[str, Any]:
     """Return the options of a node that listens there."""
     if address.kind == "unix":
@@ -112,7 +118,13 @@ def listen_address(text: str) -> Address:
     Raises:
         UsageError: It cannot be read, or is one that another process cannot reach.
     """
-    address = Address.parse(f"127.0.0.1:{text}" if text.isascii() and text.isdigit() else text)
+    if text[:1].isdigit() and not set(text) & set(".:"):
+        if not text.isascii() or not text.isdigit() or int(text) > 65_535:
+            raise UsageError(
+                f"{text!r} is no port", "a port is a number from 0 to 65535; to listen elsewhere write HOST:PORT"
+            )
+        text = f"127.0.0.1:{text}"
+    address = Address.parse(text)
     if address.kind == "inproc":
         raise UsageError("an inproc: address is for nodes of one process")
     return address

@@ -22,6 +22,8 @@ from redpoll.errors import (
     UsageError,
 )
 
+from .codes import CannotListenError
+
 __all__ = ["Output", "beginning", "counted", "payload", "printable", "reason", "remedy", "size"]
 
 #: Characters of a message that an error quotes.
@@ -100,7 +102,8 @@ def reason(error: BaseException | str) -> str:
     else:
         text = str(error) or type(error).__name__
     behind = reason(cause) if cause is not None else ""
-    return text if behind in text else f"{text} ({behind})"
+    bare = cause._reason(getattr(error, "address", None)) if isinstance(cause, RedpollError) else behind
+    return text if behind in text or bare in text else f"{text} ({behind})"
 
 
 def remedy(error: BaseException | str) -> str | None:
@@ -115,7 +118,7 @@ def remedy(error: BaseException | str) -> str | None:
             return "give --tls on both ends or on neither; `redpoll pki show` says what is wrong with a FILE"
     if isinstance(error, NotAuthorized) and error.hint is not None and "token" in error.hint:
         return "give --token-file FILE, with the token that the directory was started with"
-    return error.hint if isinstance(error, UsageError | DirectoryUnavailable) else None
+    return error.hint if isinstance(error, UsageError | DirectoryUnavailable | CannotListenError) else None
 
 
 def _without_hint(text: str, error: BaseException | None) -> str:

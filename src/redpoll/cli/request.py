@@ -18,6 +18,7 @@ from redpoll.node import Node
 from . import runtime
 from .codes import ExitCode, code_of
 from .options import (
+    AS_GIVEN,
     CaOption,
     JsonOption,
     PeerArgument,
@@ -74,7 +75,12 @@ def request(
         peer_address(address),
         [] if message is None else [message],
         [] if file is None else [file],
-        Config(listen=False, timeout=seconds(timeout), **encryption_options(plain=plain, tls=tls, ca=ca)),
+        Config(
+            listen=False,
+            timeout=seconds(timeout),
+            serializer=AS_GIVEN,
+            **encryption_options(plain=plain, tls=tls, ca=ca),
+        ),
         Form.RAW if raw else Form.SCREEN if is_screen() else Form.LINES,
         Output(json=json),
     )

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import os
 import signal
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, NoReturn, TypeVar
@@ -13,6 +11,7 @@ import typer
 
 from redpoll import run as run_loop
 from redpoll.errors import RedpollError
+from redpoll.platforms import die_by, signals
 
 from .codes import ExitCode, code_of
 from .output import Output
@@ -28,11 +27,12 @@ DRAIN = 5.0
 class Stop:
     """The wish to end: the first Ctrl-C or SIGTERM sets it, a second one ends the process at once.
 
-    Belongs to the running event loop.
+    Where a command waits for the second one too, the third does that. Belongs to the running event loop.
     """
 
     def __init__(self) -> None:
         self._event = asyncio.Event()
+        self._again: asyncio.Event | None = None
         self._code = ExitCode.INTERRUPTED
 
     @property
@@ -43,6 +43,24 @@ class Stop:
     def is_set(self) -> bool:
         """Tell whether somebody wants the command to end."""
         return self._event.is_set()
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether the command was asked twice, and waits for that."""
+        return self._again is not None and self._again.is_set()
+
+    def insist(self) -> bool:
+        """Ask the command to end a second time; False if it does not wait for that, or was asked so before."""
+        if self._again is None or self._again.is_set():
+            return False
+        self._again.set()
+        return True
+
+    async def wait_again(self) -> None:
+        """Wait until the command is asked a second time. Cancelling it has no effect on others that wait."""
+        if self._again is None:
+            self._again = asyncio.Event()
+        await self._again.wait()
 
     def set(self, number: int = signal.SIGINT) -> None:
         """Ask the command to end.
@@ -87,11 +105,15 @@ def run(command: Callable[[Stop], Coroutine[Any, Any, ExitCode]], output: Output
     Raises:
         typer.Exit: Always, with the exit code.
     """
+    work = _with_signals(command)
     try:
-        code = run_loop(_with_signals(command))
+        code = run_loop(work)
     except RedpollError as error:
         output.error(error)
         code = code_of(error)
+    finally:
+        # Ctrl-C may come before it has begun.
+        work.close()
     raise typer.Exit(code)
 
 
@@ -100,14 +122,9 @@ async def _with_signals(command: Callable[[Stop], Coroutine[Any, Any, ExitCode]]
     stop = Stop()
 
     def on_signal(number: signal.Signals) -> None:
-        if stop.is_set():
-            loop.remove_signal_handler(number)
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
+        if stop.is_set() and not stop.insist():
+            die_by(number)
         stop.set(number)
 
-    for number in (signal.SIGINT, signal.SIGTERM):
-        # Where a loop has no signal handlers (Windows) Ctrl-C cancels the command instead.
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, on_signal, number)
-    return await command(stop)
+    with signals(loop, (signal.SIGINT, signal.SIGTERM), on_signal):
+        return await command(stop)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import dataclass
 from typing import Annotated, NoReturn
@@ -10,13 +11,14 @@ import typer
 
 from redpoll.address import Address
 from redpoll.config import Config
-from redpoll.errors import BatchError, MessageTooLarge, NotConfirmed, UsageError
+from redpoll.errors import BatchError, ConfirmTimeout, MessageTooLarge, NotConfirmed, UsageError
 from redpoll.message import Message
 from redpoll.node import Node
 
 from . import runtime
 from .codes import ExitCode, code_of
 from .options import (
+    AS_GIVEN,
     CaOption,
     JsonOption,
     PeerArgument,
@@ -35,8 +37,10 @@ from .source import STANDARD_INPUT, Source
 
 __all__ = ["send"]
 
-#: More than a message may have.
-_WHOLE = 1 << 30
+#: Seconds after a stop before what is waited for is told: mostly it has come by then.
+_PATIENCE = 0.3
+
+_SLOW_HINT = "it may have been handled, or still be: the listener is slower than --timeout, or stands still"
 
 _RETRY_HINT = (
     "it may have been handled; --retry N sends it again, and a redpoll listener that still runs then handles it once"
@@ -93,7 +97,7 @@ def send(
 
     Exits with 0 when every message was confirmed. Otherwise with 1, naming the first that was not:
     what comes before it is done, it and what follows may be or not. Ctrl-C takes no more input and
-    waits for what is open.
+    waits for what is open; a second one names the first message that is not confirmed, and ends.
     """
     words, files = messages or [], file or []
     if lines and not files:
@@ -107,9 +111,9 @@ def send(
         listen=False,
         acknowledge=not no_acknowledge,
         timeout=seconds(timeout),
+        serializer=AS_GIVEN,
         **encryption_options(plain=plain, tls=tls, ca=ca),
-        # In one piece: between the pieces of a large message those behind it would arrive before it.
-        fragment_size=_WHOLE,
+        in_order=True,
     )
     job = _Job(peer_address(address), words, files, lines, retry, config, output)
     runtime.run(lambda stop: _deliver(job, stop), output)
@@ -121,11 +125,35 @@ async def _deliver(job: _Job, stop: Stop) -> ExitCode:
     started = time.perf_counter()
     node: Node[bytes] = Node(config=job.config)
     async with node, progress(source, job.output, job.noun):
+        hurrying = asyncio.create_task(_hurry(job, node, stop))
         try:
             confirmed = await node.send_many(source.read(job.address), retry=job.retry)
         except BatchError as error:
             failure, confirmed = error, error.completed
+        finally:
+            hurrying.cancel()
     return _report(job, _Result(source, confirmed, time.perf_counter() - started, failure), stop)
+
+
+async def _hurry(job: _Job, node: Node[bytes], stop: Stop) -> None:
+    """After a stop say what is waited for; after a second one wait no longer."""
+    await stop.wait()
+    again = asyncio.ensure_future(stop.wait_again())
+    try:
+        await asyncio.wait({again}, timeout=_PATIENCE)
+        if not again.done():
+            stats = node.stats()
+            linked = any(peer.connected for peer in node.peers)
+            job.output.notice(
+                f"waiting for {job.address}, {'' if linked else 'to which there is no link, '}which has"
+                f" {counted(stats.in_flight + stats.queued, job.noun)} to {'confirm' if job.config.acknowledge else 'take'};"
+                " Ctrl-C again waits no longer"
+            )
+            await again
+        # Each that is open fails now, and says whether it was sent.
+        await node.stop(0)
+    finally:
+        again.cancel()
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,8 +177,8 @@ class _Result:
 def _report(job: _Job, result: _Result, stop: Stop) -> ExitCode:
     source = result.source
     if result.failure is not None:
-        _report_failure(job, result, result.failure)
-        return code_of(result.failure.error)
+        _report_failure(job, result, result.failure, urgent=stop.is_urgent)
+        return stop.code if stop.is_urgent else code_of(result.failure.error)
     if source.error is not None:
         _report_unread(job, result, source.error)
         return ExitCode.NOT_DELIVERED
@@ -164,16 +192,24 @@ def _report(job: _Job, result: _Result, stop: Stop) -> ExitCode:
     return ExitCode.DONE
 
 
-def _report_failure(job: _Job, result: _Result, failure: BatchError) -> None:
+def _report_failure(job: _Job, result: _Result, failure: BatchError, *, urgent: bool) -> None:
     error = failure.error
     place = str(result.source.place(failure.index))
     data = failure.message.data if isinstance(failure.message, Message) else None
     quoted = f" {beginning(data)}" if isinstance(data, bytes) else ""
     before = f"{counted(failure.index, job.noun)} before it {job.verb}"
     after = failure.completed - failure.index
+    why, hint = reason(error), remedy(error)
+    if urgent:
+        why = "interrupted when it was on its way" if failure.sent else "interrupted before it was sent"
+        hint = "it may have been handled" if failure.sent else None
+    elif isinstance(error, ConfirmTimeout):
+        hint = _SLOW_HINT
+    elif isinstance(error, NotConfirmed) and not job.retry:
+        hint = _RETRY_HINT
     job.output.error(
-        f"{place}{quoted} is not {job.verb}: {reason(error)}; {before}" + (f", {after:,} after it" if after else ""),
-        hint=_RETRY_HINT if isinstance(error, NotConfirmed) and not job.retry else remedy(error),
+        f"{place}{quoted} is not {job.verb}: {why}; {before}" + (f", {after:,} after it" if after else ""),
+        hint=hint,
         fields={
             "kind": type(error).__name__,
             "sent": failure.sent,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import sys
 from collections.abc import AsyncIterator
@@ -20,6 +21,13 @@ from .runtime import DRAIN, Stop
 from .worker import Worker
 
 __all__ = ["Served", "announce", "serving", "stop_at_eof"]
+
+
+#: What to do where the system does not let a node listen.
+_HINTS = {
+    errno.EADDRINUSE: "another process listens there: end it, or listen elsewhere; port 0 is any free one",
+    errno.EADDRNOTAVAIL: "that is no address of this machine",
+}
 
 
 class Served(Protocol):
@@ -57,7 +65,8 @@ async def serving(node: Served, address: Address, stop: Stop, *, until_eof: bool
         # Options that contradict each other have no cause; what the system does not allow has. Certificates are files.
         if error.field in {"host", "port"} and isinstance(error.__cause__, OSError):
             # Not from the ConfigError, which says the same once more, in terms of options.
-            raise CannotListenError(address, reason(error.__cause__)) from error.__cause__
+            hint = _HINTS.get(error.__cause__.errno or 0)
+            raise CannotListenError(address, reason(error.__cause__), hint) from error.__cause__
         raise
     draining = asyncio.create_task(_drain(node, stop))
     watching = [asyncio.create_task(stop_at_eof(stop))] if until_eof else []

@@ -99,4 +99,4 @@ async def _look(job: _Job) -> Graph:
     async with client:
         entries = await client.list()
     async with Node(listen=False, timeout=job.timeout, **job.encryption) as node:
-        return await look(entries, node, job.timeout)
+        return await look(entries, node, job.timeout, job.token)

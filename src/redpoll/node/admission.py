@@ -1,7 +1,7 @@
-"""How a link gets in: from its handshake, past pins, `authorize` and proofs, to the peer that it belongs to.
+"""Admission of links: handshake, pins, `authorize`, proofs, and the peer that the link belongs to.
 
-The decisions are in routes.py (whose link it may be), claims.py (how that is proven) and authorization.py (what the user's
-function says); here they follow one another.
+The decisions are made in routes.py (which peer a link may belong to), claims.py (how that is proven) and
+authorization.py (the user's function); this module calls them in order.
 """
 
 from __future__ import annotations
@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redpoll.errors import Fenced, NotAuthorized, PeerLost, RedpollError
-from redpoll.node.authorization import TURNED_AWAY_FOR, Authorization
-from redpoll.node.claims import CLAIM_TIMEOUT, TURNED_AWAY, Claims
+from redpoll.node.authorization import REJECTION_TIME, Authorization
+from redpoll.node.claims import CLAIM_TIMEOUT, REJECTED, Claims
 from redpoll.node.hooks import PeerInfo
 from redpoll.node.routes import Claim, is_kept, may_be, place_of
 from redpoll.wire.frames import PREAMBLE_SIZE, Control
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
     from redpoll.node.claims import OpenClaim
     from redpoll.node.peers import Peers
-    from redpoll.tls.credentials import Session
+    from redpoll.tls.credentials import TLSSession
     from redpoll.transport.connection import Connection
     from redpoll.wire.link import Link
     from redpoll.wire.peer import Peer
 
 __all__ = ["LAG", "Admission"]
 
-#: What arrived while this process was busy is read this much later, seconds.
+#: Delay in seconds for reading what arrived while this process was busy.
 LAG = 0.01
 
-_TURNED_AWAY = "the other end does not let this node in"
-_HINT = "what its authorize= says decides: see what is logged there"
+_REJECTED_TEXT = "the peer rejected this node"
+_HINT = "its authorize= decides: see the log of the peer"
 
 
 class Admission:
-    """Lets the links of one node in.
+    """Admits the links of one node.
 
     Attributes:
-        claims: The links that have to prove that they are a peer's.
-        authorization: What `Config.authorize` said of those that it was asked about.
+        claims: The links that have to prove which peer they belong to.
+        authorization: The results of `Config.authorize`.
     """
 
     def __init__(self, peers: Peers) -> None:
@@ -49,8 +49,12 @@ class Admission:
         self._settings = peers.settings
         self._loop = peers.loop
         self.claims = Claims()
-        #: Links that are to show a secret, or to close since their run lost its place, and what ends that; None once it did.
-        self._awaited: dict[Connection, asyncio.TimerHandle | None] = {}
+        #: Links that have to show a secret, or that close because their run was fenced, and their timers; None once
+        #: fired.
+        self._awaiting_secret: dict[Connection, asyncio.TimerHandle | None] = {}
+        #: The links that this node dialled: those without a peer, and the others by the identity of the remote node.
+        self._unbound: dict[Connection, None] = {}
+        self._dialled: dict[bytes | None, dict[Connection, None]] = {}
         self.authorization: Authorization | None = None
         if peers.config.authorize is not None:
             self.authorization = Authorization(
@@ -58,7 +62,7 @@ class Admission:
             )
 
     def identified(self, connection: Connection, now: float) -> None:
-        """Find the peer whose handshake came, and give it the link, once its claim is beyond doubt."""
+        """Find the peer of a link whose handshake arrived, and bind the link once its claim is proven."""
         link = connection.link
         if isinstance(connection.error, NotAuthorized | Fenced):
             _drop(link)
@@ -67,11 +71,11 @@ class Admission:
         if number is not None:
             if self._is_overrun(link):
                 self._unproven(number)
-            elif link.reader.stalled:
-                # What it brings is read when it is known whose it is; until then there is room for one read.
+            elif link.reader.awaiting_peer:
+                # Read on once the peer is known; until then there is room for one read.
                 self._peers.pause(connection)
             return
-        if connection.secured is not None and not self._is_meant(connection.secured, connection):
+        if connection.secured is not None and not self._is_expected(connection.secured, connection):
             return
         if self.authorization is not None and not self._is_authorized(connection, self.authorization):
             return
@@ -92,7 +96,7 @@ class Admission:
         if claim is Claim.TO_PROVE:
             number = self.claims.ask(connection, peer, now)
             self._peers.wake_links(peer)
-            if link.reader.stalled:
+            if link.reader.awaiting_peer:
                 self._peers.pause(connection)
             if self._peers.stopping:
                 self._unproven(number)
@@ -101,50 +105,60 @@ class Admission:
             return
         self._peers.bind(connection, peer, claim, now)
         if link.dialled and connection.certificate is None:
-            self._keep_one(connection, peer)
+            self._join_twin(connection, peer)
 
     def _may_wait(self, connection: Connection) -> bool:
-        """Whether a link may still wait for the secret that it is to show; it is looked at again when it may not."""
-        if connection not in self._awaited:
+        """Return True while a link may wait for its secret; the link is examined again when the time is over."""
+        if connection not in self._awaiting_secret:
             seconds = self._settings.handshake_timeout or CLAIM_TIMEOUT
-            self._awaited[connection] = self._loop.call_later(seconds, self._wait_no_more, connection)
-        return self._awaited[connection] is not None
+            self._awaiting_secret[connection] = self._loop.call_later(seconds, self._stop_waiting, connection)
+        return self._awaiting_secret[connection] is not None
 
-    def _wait_no_more(self, connection: Connection) -> None:
-        # Its time is not compared: by uvloop's clock a timer may ring a rounding error before it.
-        self._awaited[connection] = None
+    def _stop_waiting(self, connection: Connection) -> None:
+        # The time is not compared: by uvloop's clock a timer may fire a rounding error early.
+        self._awaiting_secret[connection] = None
         connection.go_on()
 
     def _is_known_by_secret(self, connection: Connection, now: float) -> bool:
-        """Whether the secret that a link showed says whose it is, or that its run lost its place; then that is dealt with."""
-        timer = self._awaited.pop(connection, None)
+        """Handle a link whose secret identifies its peer, or whose run was fenced; return True if it was handled."""
+        timer = self._awaiting_secret.pop(connection, None)
         if timer is not None:
             timer.cancel()
         try:
             peer = self._peers.sessions.find(connection)
         except Fenced as error:
-            self._turn_away(connection, error, FENCED)
-            self._awaited[connection] = self._loop.call_later(TURNED_AWAY_FOR, connection.fail, error)
+            self._reject(connection, error, FENCED)
+            self._awaiting_secret[connection] = self._loop.call_later(REJECTION_TIME, connection.fail, error)
             return True
         if peer is not None:
             self._peers.bind(connection, peer, Claim.PLAIN, now)
         return peer is not None
 
-    def _keep_one(self, connection: Connection, peer: Peer) -> None:
-        """Leave a link to another address of a node that one leads to already: that end sees one peer, and would close one.
+    def _join_twin(self, connection: Connection, peer: Peer) -> None:
+        """Leave a link to another address of a node that is linked already: that node would close one of the two.
 
-        Nothing proves that it is one node. So what is for the new address goes over the old link, to the node that holds
-        the identity, and nothing that is for that one goes over the new.
+        Nothing proves that both are one node. So messages for the new address use the old link, to the node that holds
+        the identity, and messages pinned to that node do not use the new link.
+
+        Where the old link was accepted, its identity is only a claim: the node that was dialled has to prove it.
         """
         twin = self._peers.routes.twin(peer)
         if twin is not None:
-            self._peers.moves.adopt(peer, twin)
-            connection.link.leave(take_all=True)
+            self._adopt(connection, peer, twin, proven=False)
+            return
+        supposed = self._peers.routes.supposed_twin(peer)
+        if supposed is not None:
+            self.claims.ask_twin(connection, supposed)
             connection.wake()
 
+    def _adopt(self, connection: Connection, peer: Peer, twin: Peer, *, proven: bool) -> None:
+        self._peers.requeue.adopt(peer, twin, proven=proven)
+        connection.link.leave(accept_all=True)
+        connection.wake()
+
     @staticmethod
-    def _is_meant(session: Session, connection: Connection) -> bool:
-        """Whether who is at the other end may be the node that it says it is; if not, the link is closed."""
+    def _is_expected(session: TLSSession, connection: Connection) -> bool:
+        """Return True if the remote node may be the one that it claims to be; otherwise close the link."""
         link = connection.link
         if link.handshake is None:
             return False
@@ -153,12 +167,12 @@ class Admission:
             connection.fail(unknown)
             return False
         if session.checks_names and not link.dialled:
-            # Only its claim leads from an address to it: who sends there is to dial, and to see its certificate.
+            # The claimed address is not proven: to send there, this node has to dial it and check its certificate.
             link.handshake = link.handshake._replace(port=0)
         return True
 
     def _is_overrun(self, link: Link) -> bool:
-        """Whether a link that waits for its peer brought more than an honest one may send ahead."""
+        """Return True if a link that waits for its peer sent more than the announced window allows."""
         settings = self._settings
         frames = PREAMBLE_SIZE * settings.window
         return (
@@ -167,66 +181,94 @@ class Admission:
         )
 
     def session(self, connection: Connection, now: float) -> None:
-        """Session frames came."""
+        """Handle the session frames of a link."""
         link = connection.link
-        if TURNED_AWAY in link.session:
-            self._turned_away_there(connection)
+        if REJECTED in link.session_frames:
+            self._rejected_by_peer(connection)
             return
-        if FENCED in link.session:
-            link.session.clear()
-            self._peers.sessions.fenced_there(connection)
+        if FENCED in link.session_frames:
+            link.session_frames.clear()
+            self._peers.sessions.fenced_by_peer(connection)
             return
         if self.authorization is not None and link.peer is None and not self.authorization.allowed(connection):
-            # They stay until it is known whether anything is done for it.
+            # Kept until the link is authorized.
             return
-        bodies, link.session = link.session, []
+        bodies, link.session_frames = link.session_frames, []
+        dialled = [*self._dialled.get(link.remote_identity, ()), *self._unbound]
         for body in bodies:
-            dialled = [each for each in self._peers.connections if each.link.dialled]
+            dialled_elsewhere = self.claims.proven_twin(connection, body)
+            if dialled_elsewhere is not None:
+                self._proven_twin(dialled_elsewhere, link)
+                continue
             number = self.claims.take(connection, body, dialled)
             if number is not None:
                 proven = self.claims.drop(number)
                 if proven is not None:
                     self._peers.bind(connection, proven.peer, Claim.PLAIN, now)
 
+    def _proven_twin(self, connection: Connection, known: Link) -> None:
+        """Give a dialled connection the peer of an accepted link that is proven to be its twin, unless it is in use."""
+        peer, twin = connection.link.peer, known.peer
+        begun = peer is None or any(link.in_flight or link.transfers or link.written for link in peer.links)
+        if peer is not None and twin is not None and twin is not peer and known.sending and not begun:
+            self._adopt(connection, peer, twin, proven=True)
+
+    def opened(self, connection: Connection) -> None:
+        """Register a connection that this node dialled."""
+        self._unbound[connection] = None
+
+    def bound(self, connection: Connection) -> None:
+        """Note that a connection has its peer."""
+        link = connection.link
+        if link.dialled:
+            self._unbound.pop(connection, None)
+            self._dialled.setdefault(link.remote_identity, {})[connection] = None
+
     def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Forget a connection that was lost."""
+        self._unbound.pop(connection, None)
+        same = self._dialled.get(connection.link.remote_identity)
+        if same is not None:
+            same.pop(connection, None)
+            if not same:
+                del self._dialled[connection.link.remote_identity]
         self.claims.forget(connection)
-        timer = self._awaited.pop(connection, None)
+        timer = self._awaiting_secret.pop(connection, None)
         if timer is not None:
             timer.cancel()
         if self.authorization is not None:
             self.authorization.forget(connection)
 
-    # What proves a claim
+    # Proofs
 
     def _decide_later(self, number: bytes) -> None:
-        # Twice: what came while this process did not run is read in between.
+        # Two timers: what arrived while this process did not run is read in between.
         self._loop.call_later(CLAIM_TIMEOUT, self._loop.call_later, LAG, self._decide, number)
 
     def _decide(self, number: bytes) -> None:
-        """The time of a claim is over, unless it is still in doubt."""
+        """Decide a claim whose time is over, or wait longer while it is in doubt."""
         if self.claims.in_doubt(number, self._loop.time()) and self._peers.closing is None:
             self._decide_later(number)
         else:
             self._unproven(number)
 
     def _unproven(self, number: bytes) -> None:
-        """A claim was not proven by its holder in time: see who holds the identity now, and what the certificate says."""
+        """Decide a claim that was not proven in time, by the present holder of the identity and by the certificate."""
         claimed = self.claims.drop(number)
         if claimed is None or claimed.connection.transport is None:
             return
         connection = claimed.connection
-        peer, claim = self._whose(claimed)
+        peer, claim = self._peer_of(claimed)
         now = self._loop.time()
         self._peers.bind(connection, peer, claim, now)
         connection.go_on()
         connection.resume_reading()
         if connection.link.state is not LinkState.OPEN:
-            # Its other end said goodbye meanwhile, and waits for what came of its messages.
+            # The remote node said goodbye meanwhile, and waits for the outcomes of its messages.
             connection.part()
 
-    def _whose(self, claimed: OpenClaim) -> tuple[Peer, Claim]:
-        """Whose a link is that its holder does not vouch for."""
+    def _peer_of(self, claimed: OpenClaim) -> tuple[Peer, Claim]:
+        """Return the peer of a link that the holder of its identity did not prove."""
         connection, peer = claimed.connection, claimed.peer
         held = any(link.state is not LinkState.PARTING for link in peer.links)
         same_key = may_be(peer, connection.certificate)
@@ -243,45 +285,45 @@ class Admission:
         return new, Claim.CONFLICT if kept else Claim.PLAIN
 
     def _end_former_run(self, peer: Peer) -> None:
-        """A node was started anew and has its certificate: its links of before are dead, and nobody told."""
+        """Close the links of a node that restarted with the same certificate: they are dead, but not closed yet."""
         for link in list(peer.links):
-            link.owner.give_up(PeerLost(peer.address, "its node was started anew"))
+            link.connection.give_up(PeerLost(peer.address, "its node restarted"))
         if peer not in self._peers.routes:
             self._peers.routes.add(peer)
 
     @staticmethod
     def leave_former(connection: Connection, peer: Peer) -> None:
-        """Leave a peer's links on which this node showed another key: to the other end they may be another node's."""
+        """Leave the links of a peer on which this node showed another key: the peer may see two nodes there."""
         session = connection.secured
         for link in peer.links:
-            former = link.owner.secured
+            former = link.connection.secured
             if session is not None and former is not None and former.own_key != session.own_key:
-                link.leave(take_all=True)
-                link.owner.wake()
+                link.leave(accept_all=True)
+                link.connection.wake()
 
     def decide_for(self, peer: Peer) -> None:
-        """Wait for a peer's word no longer: it has gone, or goes."""
+        """Decide the open claims to a peer that is lost, or leaves."""
         for number in self.claims.of_peer(peer):
             self._unproven(number)
 
-    # What `authorize` says
+    # Authorization
 
     def _is_authorized(self, connection: Connection, authorization: Authorization) -> bool:
         link = connection.link
-        verdict = authorization.verdict(connection, lambda: self._info(connection))
-        if verdict is True:
+        result = authorization.result(connection, lambda: self._info(connection))
+        if result is True:
             return True
-        if verdict is None:
-            # Nothing is taken from it meanwhile.
+        if result is None:
+            # Nothing is read from it meanwhile.
             self._peers.pause(connection)
         elif link.state in (LinkState.OPEN, LinkState.LEFT):
-            self._turn_away(connection, verdict)
+            self._reject(connection, result)
         else:
             _drop(link)
         return False
 
     def _decided(self, connection: Connection) -> None:
-        """`authorize` said something after a time."""
+        """Go on with a connection for which `authorize` returned late."""
         connection.resume_reading()
         connection.go_on()
 
@@ -290,8 +332,8 @@ class Admission:
         address = place_of(link, connection.remote) if connection.target is None else connection.target.address
         return PeerInfo(address, link.remote_identity, False, link.announced is not None, connection.certificate)
 
-    def _turn_away(self, connection: Connection, error: RedpollError, body: bytes = TURNED_AWAY) -> None:
-        """Tell the other end that it is not let in, and that nothing of what it sent was taken; then close."""
+    def _reject(self, connection: Connection, error: RedpollError, body: bytes = REJECTED) -> None:
+        """Tell the remote node that it is rejected and that none of its messages was accepted; then close."""
         link = connection.link
         _drop(link)
         if link.announced is None:
@@ -304,20 +346,20 @@ class Admission:
         if connection.ready is not None and not connection.ready.done():
             connection.ready.set_exception(error)
 
-    def _turned_away_there(self, connection: Connection) -> None:
-        """The other end does not let this node in: what waits for it fails at once, and it is not dialled again for that."""
-        connection.link.session.clear()
-        error = NotAuthorized(_TURNED_AWAY, connection.name, _HINT)
+    def _rejected_by_peer(self, connection: Connection) -> None:
+        """Fail what waits for a peer that rejected this node, so that it is not dialled again."""
+        connection.link.session_frames.clear()
+        error = NotAuthorized(_REJECTED_TEXT, connection.name, _HINT)
         connection.fail(error)
         peer = connection.link.peer
         if peer is not None and peer.links == [connection.link]:
-            peer.trouble = error
+            peer.last_error = error
             peer.fail_queue(error)
 
     # The end
 
     def stop(self) -> None:
-        """Wait for no proof and no word any longer: the node stops, and messages that wait for these are to be told."""
+        """Stop waiting for proofs and authorization: the node stops, and waiting messages are to be refused."""
         for number in self.claims.open:
             self._unproven(number)
         if self.authorization is not None:
@@ -326,15 +368,15 @@ class Admission:
                 connection.resume_reading()
 
     async def close(self) -> None:
-        """Ask nobody any more."""
+        """Cancel the calls of `authorize`."""
         if self.authorization is not None:
             await self.authorization.close()
 
 
 def _drop(link: Link) -> None:
-    """Take nothing of what a link brought: its goodbye will say so."""
+    """Drop the messages of a link, so that its goodbye reports none as accepted."""
     link.arrived.clear()
-    link.reader.give_up()
-    link.claimed()
+    link.reader.discard_all()
+    link.release_early()
     link.early_cancels.clear()
     link.last_serial = None

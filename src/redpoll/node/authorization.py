@@ -1,4 +1,4 @@
-"""What the user's `authorize` says of links: it is asked once about each, and whatever goes wrong is a no."""
+"""The results of the user's `authorize`: one call per link, and any failure is a refusal."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from redpoll.errors import NotAuthorized
-from redpoll.node.once_a_second import OnceASecond
+from redpoll.node.log_limit import LogLimit
 
 if TYPE_CHECKING:
     from redpoll.node.hooks import PeerInfo
     from redpoll.transport.connection import Connection
 
-__all__ = ["TURNED_AWAY_FOR", "Authorization"]
+__all__ = ["REJECTION_TIME", "Authorization"]
 
-#: Seconds that who is turned away has to read it and hang up.
-TURNED_AWAY_FOR = 1.0
+#: Time in seconds that a rejected node has to read the refusal and close.
+REJECTION_TIME = 1.0
 
 _logger = logging.getLogger("redpoll.node")
 
 
 class Authorization:
-    """What was said of the links of one node.
+    """Calls `authorize` for the links of one node and keeps the results.
 
     Args:
         authorize: As in `Config.authorize`.
-        loop: The node's.
-        timeout: Seconds that it has.
-        decided: Called with a connection when it was not decided at once and is now.
+        loop: The event loop of the node.
+        timeout: Time in seconds for each call.
+        decided: Called with a connection whose result came late.
     """
 
     def __init__(
@@ -44,93 +44,99 @@ class Authorization:
         self._authorize = authorize
         self._loop = loop
         self._timeout = timeout
-        self._tell_decided = decided
-        #: True: allowed, None: not known yet, else why not.
-        self._verdicts: dict[Connection, NotAuthorized | Literal[True] | None] = {}
+        self._on_decided = decided
+        #: True: allowed, None: pending, else the error of the refusal.
+        self._results: dict[Connection, NotAuthorized | Literal[True] | None] = {}
         self._tasks: dict[Connection, asyncio.Task[None]] = {}
-        #: When an answer is too late; after a no, when the other end has had its time to read it.
+        #: The timeout of a pending call; after a refusal, the time to read it.
         self._timers: dict[Connection, asyncio.TimerHandle] = {}
-        self._tracebacks = OnceASecond(loop)
+        self._errors = LogLimit(loop)
 
     def allowed(self, connection: Connection) -> bool:
-        """Whether a connection was let in."""
-        return self._verdicts.get(connection) is True
+        """Return True if a connection was allowed."""
+        return self._results.get(connection) is True
 
-    def verdict(self, connection: Connection, info: Callable[[], PeerInfo]) -> NotAuthorized | Literal[True] | None:
-        """What is said of a connection, which is asked about if it was not before.
+    def result(self, connection: Connection, info: Callable[[], PeerInfo]) -> NotAuthorized | Literal[True] | None:
+        """Return the result for a connection, and call `authorize` if it was not called yet.
 
         Args:
-            connection: It has its handshake.
-            info: Makes what is known of who is there.
+            connection: A connection with its handshake.
+            info: Returns what is known of the remote node.
 
         Returns:
-            True: it is let in. An error: it is not. None: that is decided later, and `decided` called.
+            True: allowed. An error: refused. None: pending; `decided` is called later.
         """
-        if connection not in self._verdicts:
-            self._verdicts[connection] = None
+        if connection not in self._results:
+            self._results[connection] = None
             self._ask(connection, info())
-        return self._verdicts[connection]
+        return self._results[connection]
 
     def _ask(self, connection: Connection, peer: PeerInfo) -> None:
         try:
-            said = self._authorize(peer)
+            result = self._authorize(peer)
         except Exception as error:  # noqa: BLE001  # a function of the user's
             self._failed(connection, error)
             return
-        if not inspect.isawaitable(said):
-            self._decide(connection, said)
+        if not inspect.isawaitable(result):
+            self._decide(connection, result)
             return
-        task = self._loop.create_task(self._wait(connection, said), name="redpoll authorize")
+        task = self._loop.create_task(self._wait(connection, result), name="redpoll authorize")
         if task.done():
-            # It began at once.
+            # It finished eagerly.
             self._over(connection, task)
             return
         self._tasks[connection] = task
-        self._timers[connection] = self._loop.call_later(self._timeout, self._late, connection)
-        task.add_done_callback(partial(self._ended, connection, said))
+        self._timers[connection] = self._loop.call_later(self._timeout, self._timed_out, connection)
+        task.add_done_callback(partial(self._ended, connection, result))
 
-    def _ended(self, connection: Connection, said: Awaitable[Any], task: asyncio.Task[None]) -> None:
+    def _ended(self, connection: Connection, result: Awaitable[Any], task: asyncio.Task[None]) -> None:
         del self._tasks[connection]
-        if inspect.iscoroutine(said):
-            # It may not have been begun.
-            said.close()
+        if inspect.iscoroutine(result):
+            # It may not have started.
+            result.close()
         self._over(connection, task)
         if not task.cancelling():
-            # Else who cancelled it sees to the connection.
-            self._tell_decided(connection)
+            # Otherwise the canceller handles the connection.
+            self._on_decided(connection)
 
     def _over(self, connection: Connection, task: asyncio.Task[None]) -> None:
         if task.cancelled():
             self._refuse(connection, "authorize was cancelled")
 
-    async def _wait(self, connection: Connection, said: Awaitable[Any]) -> None:
+    async def _wait(self, connection: Connection, result: Awaitable[Any]) -> None:
         try:
-            verdict = await said
+            value = await result
         except Exception as error:  # noqa: BLE001  # a function of the user's
             self._failed(connection, error)
         else:
-            self._decide(connection, verdict)
+            self._decide(connection, value)
 
-    def _late(self, connection: Connection) -> None:
-        """It is waited for no longer, whatever `authorize` makes of its cancellation."""
-        self._refuse(connection, f"authorize took longer than {self._timeout:g} s")
+    def _timed_out(self, connection: Connection) -> None:
+        """Refuse a connection whose call timed out, even if `authorize` suppresses its cancellation."""
+        self._refuse(connection, f"authorize timed out after {self._timeout:g} s")
         self._cancel(connection)
-        self._tell_decided(connection)
+        self._on_decided(connection)
 
-    def _decide(self, connection: Connection, said: Any) -> None:
-        if not said:
-            self._refuse(connection, "authorize does not let it in")
+    def _decide(self, connection: Connection, result: Any) -> None:
+        if result is False:
+            self._refuse(connection, "authorize returned False")
+        elif result is not True:
+            # A record or a reason in words is truthy too, and may mean a refusal.
+            problem = f"authorize returned {type(result).__name__}: only True admits a peer"
+            if self._errors.may_log():
+                _logger.error("%s", problem)
+            self._refuse(connection, problem)
         elif self._is_open(connection):
             self._disarm(connection)
-            self._verdicts[connection] = True
+            self._results[connection] = True
 
     def _is_open(self, connection: Connection) -> bool:
-        """Whether nothing is decided: it is not gone, nor was it told something else meanwhile."""
-        return self._verdicts.get(connection, True) is None
+        """Return True if a connection is pending: neither decided nor lost."""
+        return self._results.get(connection, True) is None
 
     def _failed(self, connection: Connection, error: Exception) -> None:
-        if self._tracebacks.may_tell():
-            _logger.error("authorize raised, so the link is not let in", exc_info=error)
+        if self._errors.may_log():
+            _logger.error("authorize raised, so the link is rejected", exc_info=error)
         self._refuse(connection, f"authorize raised {type(error).__name__}", error)
 
     def _refuse(
@@ -142,8 +148,8 @@ class Authorization:
         connection.link.memory.tally.unauthorized += counts
         error = NotAuthorized(detail, connection.name)
         error.__cause__ = cause
-        self._verdicts[connection] = error
-        self._timers[connection] = self._loop.call_later(TURNED_AWAY_FOR, connection.fail, error)
+        self._results[connection] = error
+        self._timers[connection] = self._loop.call_later(REJECTION_TIME, connection.fail, error)
 
     def _disarm(self, connection: Connection) -> None:
         timer = self._timers.pop(connection, None)
@@ -156,21 +162,21 @@ class Authorization:
             task.cancel()
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
-        self._verdicts.pop(connection, None)
+        """Forget a connection that was lost."""
+        self._results.pop(connection, None)
         self._disarm(connection)
         self._cancel(connection)
 
     def stop(self) -> list[Connection]:
-        """Wait for no word about those that came in: the node stops. Return them; nothing is taken from them."""
+        """Refuse the accepted connections that are pending, because the node stops; return them."""
         waiting = [each for each in self._tasks if not each.link.dialled]
         for connection in waiting:
-            self._refuse(connection, "the node stops", counts=False)
+            self._refuse(connection, "the node is stopping", counts=False)
             self._tasks[connection].cancel()
         return waiting
 
     async def close(self) -> None:
-        """Cancel what is still asked, and wait for its end."""
+        """Cancel the pending calls and wait for their end."""
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()

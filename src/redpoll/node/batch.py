@@ -1,4 +1,4 @@
-"""`send_many`: a stream of messages with at most a window of them open."""
+"""`send_many`: sends a stream of messages with at most one window of them open."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ if TYPE_CHECKING:
 
 __all__ = ["send_all"]
 
-#: Open sends toward a peer whose window is not known yet.
+#: Maximum open sends to a peer whose window is not known yet.
 _OPEN_AT_FIRST = 64
 
-#: Messages that are written in a row before the loop gets its turn.
+#: Maximum messages written in one run before the event loop gets its turn.
 _RUN = 4096
 
-#: What stands for the end of an iterable, whatever is in it.
+#: The sentinel for the end of an iterable.
 _END: Any = object()
 
 _Messages = Iterable[Message[Any]] | AsyncIterable[Message[Any]]
@@ -48,9 +48,9 @@ class _Stream:
         self._completed = 0
 
     async def run(self, messages: _Messages) -> int:
-        """Send them all."""
+        """Send all messages and return their number."""
         if not isinstance(messages, (AsyncIterable, Iterable)):
-            raise UsageError(f"send_many takes an iterable of messages, not {type(messages).__name__}")
+            raise UsageError(f"expected an iterable of messages, not {type(messages).__name__}")
         try:
             if isinstance(messages, AsyncIterable):
                 async for message in messages:
@@ -70,7 +70,7 @@ class _Stream:
         body: Payload | None = None
         while message is not _END:
             await self._send(message, body)
-            # A message that does not fit a run goes by itself; the next run begins behind it.
+            # A message that does not fit a run is sent singly; the next run begins after it.
             leftover, body = (_END, None) if self._acknowledge else await self._run_of_small(message, messages)
             message = leftover if leftover is not _END else next(messages, _END)
 
@@ -78,7 +78,7 @@ class _Stream:
         """Write small unacknowledged messages to one peer without a future for each.
 
         Returns:
-            The first that is other, and what was made of its data, if anything was.
+            The first message that does not fit the run, and its encoded data, if it was encoded.
         """
         address = like.address
         if address is None or type(like) is not Message:
@@ -89,27 +89,28 @@ class _Stream:
         while True:
             link = peer.link
             if link is None or link.announced is None:
+                self._peers.forget_if_idle(peer)
                 return _END, None
-            places = peer.places
+            places = peer.free_window
             if places <= 0:
-                # Room is waited for only by a message that needs it: the last one is done once it is written.
+                # Wait only if there is another message: the last one is done once it is written.
                 waiting = next(messages, _END)
                 if waiting is not _END and not await wait_room(self._peers, peer, self._seconds):
                     late = Expired(waiting, self._seconds, "waiting for room in the window", peer.address)
-                    raise BatchError(self._completed, self._completed, late) from peer.trouble
+                    raise BatchError(self._completed, self._completed, late) from peer.last_error
                 return waiting, None
             if link.oversized:
-                # What goes beside a message larger than the window has to keep to the window to the byte.
+                # Beside a message larger than the window, the window is enforced to the byte.
                 return _END, None
             try:
                 run = transmit_run(
                     link, messages, address, self._peers.serializer.encode, min(places, _RUN), raw=self._peers.raw
                 )
             finally:
-                # Also when what makes the messages raises: what it gave before is in the output.
-                link.owner.flush()
-            # Else a link that carries nothing but runs would be left as idle, in the middle of one.
-            link.liveness.used = self._peers.loop.time()
+                # Even if the iterable raises: its earlier messages are in the output.
+                link.connection.flush()
+            # Otherwise a link with nothing but runs would be closed as idle, in the middle of one.
+            link.liveness.last_used = self._peers.loop.time()
             written, leftover, body, ended = run
             self._completed += written
             if leftover is not None:
@@ -126,16 +127,16 @@ class _Stream:
                     message, timeout=self._timeout, retry=self._retry, acknowledge=self._acknowledge
                 )
             else:
-                # Behind a run, so unacknowledged, and options like those of the message before it.
+                # After a run, so unacknowledged, with the options of the message before it.
                 future = self._node._submit(message, 0, self._timeout, self._retry, None, False, body)
         except Exception as error:
-            # Those before it may fail as well, and were first.
+            # Earlier messages may fail as well, and would be the first failure.
             while self._open:
                 await self._oldest()
             raise BatchError(self._completed, self._completed, error) from error
         self._open.append(future)
         link = future.peer.link  # type: ignore[attr-defined]
-        limit = link.window if link is not None and link.announced is not None else _OPEN_AT_FIRST
+        limit = link.announced.window if link is not None and link.announced is not None else _OPEN_AT_FIRST
         while len(self._open) >= max(1, limit):
             await self._oldest()
 

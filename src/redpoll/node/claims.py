@@ -1,10 +1,12 @@
 """Proof that a link comes from the node that another link already belongs to.
 
-An identity is only a claim. When a link comes in that claims the identity of a peer with a live link, this node sends a
-random number over the link that it trusts; whoever is there returns it over the new one, if that is a link that it
-dialled itself. So two nodes that dial each other at the same time find that they are one peer with two links, and a
-stranger stays a stranger. A number goes only where the certificate is that of who asked: else whoever is dialled, and
-claims to be that node, could pass it on. (Wire format, section 5.6.)
+An identity is only a claim. When an accepted link claims the identity of a peer with a live link, this node sends a
+random number over the trusted link; the peer returns it over the new link, if it dialled that link itself. So two nodes
+that dial each other at the same time find that they are one peer with two links, and a stranger cannot pass for a peer.
+In the same way a node that dialled another one learns whether an accepted link belongs to that node too: the remote
+node then sees two links of one peer and leaves the dialled one. A number is returned only to a node with the
+certificate of the one that
+asked: otherwise a dialled node that claims to be the asking one could relay it. (Wire format, section 5.6.)
 """
 
 from __future__ import annotations
@@ -20,32 +22,32 @@ from redpoll.wire.peer import Peer
 if TYPE_CHECKING:
     from redpoll.transport.connection import Connection
 
-__all__ = ["CLAIM_TIMEOUT", "DOUBT_TIMEOUT", "TURNED_AWAY", "Claims", "OpenClaim"]
+__all__ = ["CLAIM_TIMEOUT", "DOUBT_TIMEOUT", "REJECTED", "Claims", "OpenClaim"]
 
-#: Seconds that a link has to prove its claim; after that it is a peer of its own.
+#: Time in seconds that a link has to prove its claim; after that it becomes a peer of its own.
 CLAIM_TIMEOUT = 1.0
 
-#: Seconds that it has if who was asked does not answer the ping behind the question: as long as a peer whose link was lost
-#: is remembered, and longer than it takes to find a dead link.
+#: Time in seconds that it has if the asked peer does not answer the ping behind the question: as long as a lost peer is
+#: remembered, and longer than it takes to detect a dead link.
 DOUBT_TIMEOUT = 30.0
 
 _NUMBER_SIZE = 16
 _PROVE = b"\x01"
 _PROOF = b"\x02"
 
-#: What a session frame says to who is not let in.
-TURNED_AWAY = b"\x03"
+#: The body of the session frame that tells a node that it is rejected.
+REJECTED = b"\x03"
 
 
 class OpenClaim(NamedTuple):
     """A claim that waits for its proof.
 
     Attributes:
-        connection: Who claims.
-        peer: Whose identity.
-        received: How many bytes each link of that peer had brought when it was asked.
+        connection: The connection that claims the identity.
+        peer: The holder of the identity.
+        received: Bytes received over each link of that peer when it was asked.
         ping: The number of the ping behind the question.
-        asked: When it was asked, on the loop's clock, seconds.
+        asked: Time of the question, by the clock of the loop.
     """
 
     connection: Connection
@@ -56,20 +58,20 @@ class OpenClaim(NamedTuple):
 
     @property
     def same_run(self) -> bool:
-        """Whether the peer and who claims say that they are the same run of a node."""
+        """True if the peer and the claiming node announce the same run of a node."""
         announced = self.connection.link.announced
         return announced is not None and announced.epoch == self.peer.epoch
 
     @property
     def holder_lives(self) -> bool:
-        """Whether the peer was heard since it was asked: its link is not one that is dead and looks alive."""
+        """True if the peer sent something since it was asked: its links are not dead."""
         return any(link.bytes_received > self.received.get(link, 0) for link in self.peer.links)
 
     def in_doubt(self, now: float) -> bool:
-        """Whether the peer may be the same run of the same node and has not read the question yet.
+        """Return True if the peer may be the same run of the same node and has not read the question yet.
 
-        Its link may be dead without anybody knowing, or bring what was under way when its other end gave it up: it is lost
-        soon then, and the new one its successor. After `DOUBT_TIMEOUT` there is no doubt any more.
+        Its link may be dead but not closed, or still deliver what was under way when the remote node closed it: it is
+        lost soon then, and the new link succeeds it. After `DOUBT_TIMEOUT` there is no doubt any more.
         """
         if not self.same_run or now >= self.asked + DOUBT_TIMEOUT:
             return False
@@ -77,35 +79,43 @@ class OpenClaim(NamedTuple):
 
 
 class Claims:
-    """The links of one node whose claim is not proven yet, and the proofs that it owes for its own."""
+    """The links of one node whose claims are not proven yet, and the proofs that this node owes."""
 
     def __init__(self) -> None:
         self._open: dict[bytes, OpenClaim] = {}
-        #: By the connection that it is owed over: the number, and where it was asked for.
+        #: The numbers of open claims, by claiming connection and by holder.
+        self._of_connection: dict[Connection, bytes] = {}
+        self._of_peer: dict[Peer, dict[bytes, None]] = {}
+        #: By the connection to send the proof over: the number, and the connection that it was asked on.
         self._owed: dict[Connection, tuple[bytes, Connection]] = {}
+        #: Dialled connections asked whether an accepted link is of the same node: the number, and the peer of that
+        #: link.
+        self._twins: dict[Connection, tuple[bytes, Peer]] = {}
 
     def of_connection(self, connection: Connection) -> bytes | None:
-        """The number of the claim that is open for a connection."""
-        return next((number for number, claim in self._open.items() if claim.connection is connection), None)
+        """Return the number of the open claim of a connection, or None."""
+        return self._of_connection.get(connection)
 
     @property
     def open(self) -> list[bytes]:
-        """The numbers of all claims that are open."""
+        """The numbers of all open claims."""
         return list(self._open)
 
     def of_peer(self, peer: Peer) -> list[bytes]:
-        """The numbers of the claims that are open for a peer."""
-        return [number for number, claim in self._open.items() if claim.peer is peer]
+        """Return the numbers of the open claims to a peer."""
+        return list(self._of_peer.get(peer, ()))
 
     def ask(self, connection: Connection, peer: Peer, now: float) -> bytes:
         """Ask a peer, over its own link, to prove that a new connection is its own too; return the number.
 
-        A ping goes along, which whoever lives answers, also if there is nothing to prove.
+        A ping follows, which a live peer answers even if it has nothing to prove.
         """
         number = os.urandom(_NUMBER_SIZE)
         ping = int.from_bytes(number[:4], "big") | 1
         received = {link: link.bytes_received for link in peer.links}
         self._open[number] = OpenClaim(connection, peer, received, ping, now)
+        self._of_connection[connection] = number
+        self._of_peer.setdefault(peer, {})[number] = None
         asked = peer.link or next(iter(peer.links), None)
         if asked is not None:
             asked.control(Control.SESSION, body=_PROVE + number)
@@ -113,8 +123,21 @@ class Claims:
             asked.pings.add(ping)
         return number
 
+    def ask_twin(self, connection: Connection, known: Peer) -> None:
+        """Ask the remote node of a dialled connection to prove that the accepted links of another peer are its own."""
+        number = os.urandom(_NUMBER_SIZE)
+        self._twins[connection] = number, known
+        connection.link.control(Control.SESSION, body=_PROVE + number)
+
+    def proven_twin(self, connection: Connection, body: bytes) -> Connection | None:
+        """Return the dialled connection whose remote node proves by a frame that an accepted link is its own."""
+        if body[:1] != _PROOF or connection.link.dialled:
+            return None
+        proof = body[1:], connection.link.peer
+        return next((dialled for dialled, asked in self._twins.items() if asked == proof), None)
+
     def in_doubt(self, number: bytes, now: float) -> bool:
-        """Whether a claim is open and cannot be decided yet."""
+        """Return True if a claim is open and cannot be decided yet."""
         claim = self._open.get(number)
         return claim is not None and claim.in_doubt(now)
 
@@ -122,20 +145,25 @@ class Claims:
         """Stop waiting for a proof; return the claim if it was still open."""
         claim = self._open.pop(number, None)
         if claim is not None:
+            del self._of_connection[claim.connection]
+            same = self._of_peer[claim.peer]
+            del same[number]
+            if not same:
+                del self._of_peer[claim.peer]
             for link in claim.peer.links:
                 link.pings.discard(claim.ping)
         return claim
 
     def take(self, connection: Connection, body: bytes, dialled: Iterable[Connection]) -> bytes | None:
-        """Take a session frame that came over a connection.
+        """Handle a session frame.
 
         Args:
-            connection: Where it came in.
-            body: What it says.
-            dialled: The connections that this node dialled.
+            connection: The connection that it arrived on.
+            body: The body of the frame.
+            dialled: The connections that this node dialled, except those known to lead to another node.
 
         Returns:
-            The number of a claim that is proven by it, or None.
+            The number of the claim that it proves, or None.
         """
         kind, number = body[:1], body[1:]
         if len(number) != _NUMBER_SIZE:
@@ -154,21 +182,22 @@ class Claims:
         return None
 
     def settle(self, connection: Connection) -> None:
-        """A connection heard its other end's announcement: pay what is owed there."""
+        """Send the proof that is owed over a connection whose announcement arrived."""
         owed = self._owed.pop(connection, None)
         if owed is not None:
             self._prove(connection, *owed)
 
     def forget(self, connection: Connection) -> None:
-        """A connection is gone."""
+        """Forget a connection that was lost."""
         self._owed.pop(connection, None)
+        self._twins.pop(connection, None)
         number = self.of_connection(connection)
         if number is not None:
             self.drop(number)
 
     @staticmethod
     def _prove(dialled: Connection, number: bytes, asking: Connection) -> None:
-        """Return a number over a connection that this node dialled, if it leads to who asked."""
+        """Return a number over a dialled connection, if it leads to the node that asked."""
         if dialled.link.remote_identity == asking.link.remote_identity and _key(dialled) == _key(asking):
             dialled.link.control(Control.SESSION, body=_PROOF + number)
             dialled.wake()
@@ -179,7 +208,7 @@ def _key(connection: Connection) -> str | None:
 
 
 def _may_lead_to(dialled: Connection, link: Link) -> bool:
-    """Whether a dialled connection, whose handshake is not here, may lead to the node at the other end of a link."""
+    """Return True if a dialled connection without a handshake may lead to the remote node of a link."""
     identity = dialled.link.remote_identity
     if identity is not None:
         return identity == link.remote_identity

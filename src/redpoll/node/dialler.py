@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING
 
 from redpoll.config import is_encrypted
-from redpoll.errors import Closed, ConfigError, DialFailed, Fenced, NotAuthorized, PeerLost, RedpollError, TLSError
-from redpoll.transport.backoff import LONGEST, backoff
+from redpoll.errors import (
+    Closed,
+    ConfigError,
+    DialFailed,
+    Fenced,
+    NotAuthorized,
+    OtherProtocol,
+    PeerLost,
+    RedpollError,
+    TLSError,
+)
+from redpoll.transport.backoff import LONGEST, SOON, backoff
+from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from redpoll.address import Address
     from redpoll.node.peers import Peers
@@ -20,11 +32,17 @@ if TYPE_CHECKING:
     from redpoll.transport.connection import Connection
     from redpoll.wire.peer import Peer
 
-__all__ = ["Dialler"]
+__all__ = ["HEAD_START", "USEFUL", "Dialler"]
+
+#: Bytes received above which a lost link counts as one that worked, and its peer is redialled at once.
+USEFUL = 1024
+
+#: Time in seconds after which the next address of a name is tried beside one that does not answer (RFC 8305).
+HEAD_START = 0.25
 
 
 class Dialler:
-    """Dials, again and again with growing pauses, as long as something waits for a peer."""
+    """Dials, and redials with growing pauses, as long as something waits for a peer."""
 
     def __init__(self, peers: Peers, carrier: Carrier, connect_timeout: float) -> None:
         self._peers = peers
@@ -32,47 +50,52 @@ class Dialler:
         self._loop = peers.loop
         self._connect_timeout = connect_timeout
         self._tasks: dict[Peer, asyncio.Task[None]] = {}
-        #: Single diallings under way, whoever waits for them.
+        #: Single attempts under way, shared by all that wait for them.
         self._attempts: dict[Peer, asyncio.Task[None]] = {}
         self._wanted: set[Peer] = set()
-        #: When the last link to a peer was made, and the pauses that follow if it did not last.
-        self._made: dict[Peer, tuple[float, Iterator[float]]] = {}
+        #: Long pauses, which end early when something new is to be sent.
+        self._pauses: dict[Peer, asyncio.Future[None]] = {}
+        #: The time of the last link to each peer, the bytes received before, and the pauses if it did not last.
+        self._made: dict[Peer, tuple[float, int, Iterator[float]]] = {}
 
     def __contains__(self, peer: object) -> bool:
-        """Whether a peer is being dialled."""
+        """Return True if a peer is being dialled."""
         return peer in self._tasks or peer in self._attempts
 
     def want(self, peer: Peer) -> None:
-        """See that a peer gets a link though nothing is queued for it, until it has one or dialling ends."""
+        """Dial a peer even if nothing is queued for it, until it has a link or dialling ends."""
         self._wanted.add(peer)
         self.need(peer)
 
     def unwant(self, peer: Peer) -> None:
-        """Nobody waits for a link of that peer any more, unless something is queued for it."""
+        """Withdraw `want`: stop dialling unless something is queued for the peer."""
         self._wanted.discard(peer)
 
     def need(self, peer: Peer) -> None:
-        """See that a peer gets a link; does nothing while it is being dialled, or once the node closes.
+        """Dial a peer; do nothing while it is being dialled, or once the node closes.
 
-        What cannot be sent because it can only go to this very node, which cannot be dialled, fails.
+        Messages pinned to a node that cannot be dialled fail.
         """
         if peer in self._tasks or self._peers.closing is not None:
+            pause = self._pauses.get(peer)
+            if pause is not None and not pause.done():
+                pause.set_result(None)
             return
         address = peer.address
         if address is None or (address.kind == "tcp" and address.port == 0):
             if peer.resuming:
-                # It knows where this node is.
+                # The peer knows this node's address and redials.
                 return
-            lost = PeerLost(address, "its link is gone, and it does not listen")
-            peer.fail_queue(peer.trouble if isinstance(peer.trouble, PeerLost) else lost)
+            lost = PeerLost(address, "its link was lost, and it does not listen")
+            peer.fail_queue(peer.last_error if isinstance(peer.last_error, PeerLost) else lost)
             return
         there = self._peers.routes.get(address)
         if there is not None and there is not peer and there.links:
-            self._peers.sessions.end(peer, PeerLost(address, "another node is there now"))
+            self._peers.sessions.end(peer, PeerLost(address, "another node is at its address now"))
             return
         fenced = self._peers.sessions.fenced(address)
         if fenced is not None:
-            peer.trouble = fenced
+            peer.last_error = fenced
             self._peers.sessions.end(peer, fenced)
             return
         task = self._tasks[peer] = self._loop.create_task(
@@ -81,23 +104,24 @@ class Dialler:
         task.add_done_callback(partial(self._done, peer))
 
     def forget(self, peer: Peer) -> None:
-        """Forget when a peer was linked."""
+        """Forget the last link to a peer."""
         self._made.pop(peer, None)
 
     def _is_wanted(self, peer: Peer) -> bool:
-        """Whether a peer has no link and is to get one: something waits here, or may be waiting there."""
+        """Return True if a peer has no link and needs one: something waits here, or may wait at the peer."""
         redials = peer.session is not None and peer.session.redials and not self._peers.stopping
         return (peer.queued > 0 or peer in self._wanted or redials) and not self._is_linked(peer)
 
     def _is_linked(self, peer: Peer) -> bool:
-        """Whether what waits for a peer has a link, or will have one without dialling.
+        """Return True if what waits for a peer has a link, or will have one without dialling.
 
-        A link that is being left is waited for, as what was sent over it is to end first; but not while this node stops:
-        then it stays until the work is done that what waits may belong to.
+        A link that is being left is waited for, as what was sent over it ends first; but not while this node stops:
+        then the link stays until the work is done to which the waiting messages may belong. Nor is it waited for where
+        only answers are still to be received over it.
         """
         if self._peers.stopping:
             return any(link.sending for link in peer.links)
-        return bool(peer.links)
+        return any(link.state is not LinkState.PARTING or not link.drained for link in peer.links)
 
     def _done(self, peer: Peer, task: asyncio.Task[None]) -> None:
         self._tasks.pop(peer, None)
@@ -114,45 +138,68 @@ class Dialler:
         self._peers.forget_if_idle(peer)
 
     async def _dial_until_linked(self, peer: Peer, address: Address) -> None:
-        made, waits = self._made.get(peer, (None, None))
-        if made is None or waits is None or self._loop.time() - made > LONGEST:
+        made, before, waits = self._made.get(peer, (None, 0, None))
+        received = peer.counters.bytes_received - before
+        if made is None or waits is None or self._loop.time() - made > LONGEST or received > USEFUL:
             waits = backoff(random.random)
         else:
-            # The last one did not last: who closes what is dialled is not to be dialled as fast as can be.
-            await asyncio.sleep(next(waits))
+            # The last link did not last: do not redial at full speed a listener that closes each connection.
+            waits = await self._pause(peer, waits)
         while self._is_wanted(peer):
             try:
                 await self.attempt(peer, address)
-            except (ConfigError, TLSError, NotAuthorized, Fenced) as error:
-                # Dialling again would bring the same.
-                peer.trouble = error
+            except (ConfigError, TLSError, NotAuthorized, Fenced, OtherProtocol) as error:
+                # Redialling would fail in the same way.
+                peer.last_error = error
                 self._peers.sessions.end(peer, error)
                 self._wanted.discard(peer)
                 self._peers.room(peer)
                 return
             except Closed:
-                # What waits is failed by who closes the node.
+                # What waits is failed by the shutdown.
                 return
             except RedpollError as error:
-                peer.trouble = error
+                peer.last_error = error
                 peer.fail_queue(error, once=True)
                 if self._is_wanted(peer):
-                    await asyncio.sleep(next(waits))
+                    waits = await self._pause(peer, waits)
             else:
-                self._made[peer] = self._loop.time(), waits
+                self._made[peer] = self._loop.time(), peer.counters.bytes_received, waits
                 return
 
+    async def _pause(self, peer: Peer, waits: Iterator[float]) -> Iterator[float]:
+        """Wait before redialling; a new message shortens the pause and resets the back-off.
+
+        Returns:
+            The pauses that follow.
+        """
+        seconds = next(waits)
+        if seconds > SOON:
+            pause = self._pauses[peer] = self._loop.create_future()
+            try:
+                async with asyncio.timeout(seconds):
+                    await pause
+            except TimeoutError:
+                return waits
+            finally:
+                del self._pauses[peer]
+            waits = backoff(random.random, SOON)
+            seconds = next(waits)
+        await asyncio.sleep(seconds)
+        return waits
+
     async def attempt(self, peer: Peer, address: Address) -> None:
-        """Dial once, or wait for the dialling that is under way.
+        """Dial once, or wait for the attempt that is under way.
 
         Raises:
-            DialFailed: It gave no link.
-            TLSError: The ends do not agree on encryption, or on who is who.
-            NotAuthorized: `authorize` here does not let it in.
+            DialFailed: No link could be made.
+            TLSError: The ends do not agree on encryption, or on their identities.
+            OtherProtocol: The server at the address is not a node.
+            NotAuthorized: `authorize` of this node refused the link.
             ConfigError: The address needs TLS, and there are no certificates.
             Closed: The node stopped meanwhile.
 
-        Cancelling it leaves the dialling to whoever else waits for it, and to its timeout.
+        Cancelling leaves the attempt to the other waiters, and to its timeout.
         """
         task = self._attempts.get(peer)
         if task is None:
@@ -168,36 +215,88 @@ class Dialler:
     def _attempted(self, peer: Peer, task: asyncio.Task[None]) -> None:
         self._attempts.pop(peer, None)
         if not task.cancelled():
-            task.exception()  # taken note of, also where nobody waits any more
+            task.exception()  # retrieved, even where nothing waits for it any more
         self._peers.forget_if_idle(peer)
 
     async def _dial(self, peer: Peer, address: Address) -> None:
-        """Try each address that the peer's name stands for, until one gives a link with its handshake done."""
-        failure: RedpollError = DialFailed(address, "the name stands for no address")
-        for candidate in await self._resolve(address):
-            encrypted = is_encrypted(candidate, self._peers.config)
-            known = self._peers.routes.get(candidate) if candidate != address else None
-            credentials = self._peers.credentials
-            if encrypted and credentials is not None and credentials.checks_names:
-                # It may not be who goes by this name.
-                known = None
-            if known is not None and known is not peer and known.links:
-                self._peers.moves.adopt(peer, known)
-                return
-            try:
-                async with asyncio.timeout(self._connect_timeout):
-                    await self._connect(peer, candidate, address.host if encrypted else None)
-            except TimeoutError as error:
-                failure = DialFailed(candidate, f"no link within {self._connect_timeout:g} s")
-                failure.__cause__ = error
-            except (DialFailed, TLSError, NotAuthorized, Fenced) as error:
-                failure = error
-            except RedpollError as error:
-                failure = DialFailed(candidate, str(error))
-                failure.__cause__ = error
-            else:
-                return
+        """Try the addresses that the peer's name resolves to, until one gives a link with its handshake done."""
+        found = await self._resolve(address)
+        if len(found) == 1:
+            await self._try(peer, address, found[0], lambda: None)
+        else:
+            await self._race(peer, address, deque(found))
+
+    async def _race(self, peer: Peer, address: Address, waiting: deque[Address]) -> None:
+        """Try the addresses, each with a head start before the next one is tried beside it.
+
+        The first one that connects is left alone: the others are retried if its handshake fails.
+        """
+        failure: BaseException = DialFailed(address, "the name resolves to no address")
+        running: dict[asyncio.Task[None], Address] = {}
+        connected: asyncio.Task[None] | None = None
+
+        def stop_others() -> None:
+            nonlocal connected
+            connected = asyncio.current_task()
+            for task, candidate in running.items():
+                if task is not connected and task.cancel():
+                    waiting.append(candidate)
+
+        try:
+            while waiting or running:
+                if waiting and connected is None:
+                    candidate = waiting.popleft()
+                    trying = self._try(peer, address, candidate, stop_others)
+                    running[self._loop.create_task(trying, name=f"redpoll dial {candidate}")] = candidate
+                patience = HEAD_START if waiting and connected is None else None
+                done, _ = await asyncio.wait(running, timeout=patience, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    del running[task]
+                    if task is connected:
+                        connected = None
+                    if task.cancelled():
+                        continue
+                    error = task.exception()
+                    if error is None:
+                        return
+                    if not isinstance(error, RedpollError):
+                        raise error
+                    # An error in this node's own options matters most.
+                    if not isinstance(failure, ConfigError):
+                        failure = error
+        finally:
+            for task in running:
+                task.cancel()
+            await asyncio.gather(*running, return_exceptions=True)
         raise failure
+
+    async def _try(self, peer: Peer, address: Address, candidate: Address, connected: Callable[[], None]) -> None:
+        """Make a link to one address of a name, or adopt an existing one.
+
+        Args:
+            peer: The peer to dial.
+            address: The name.
+            candidate: The address.
+            connected: Called when the socket is connected, before the handshake.
+        """
+        encrypted = is_encrypted(candidate, self._peers.config)
+        known = self._peers.routes.get(candidate) if candidate != address else None
+        credentials = self._peers.credentials
+        if encrypted and credentials is not None and credentials.checks_names:
+            # The node there may be another one than the name stands for.
+            known = None
+        if known is not None and known is not peer and known.links:
+            self._peers.requeue.adopt(peer, known)
+            return
+        try:
+            async with asyncio.timeout(self._connect_timeout):
+                await self._connect(peer, candidate, address.host if encrypted else None, connected)
+        except TimeoutError as error:
+            raise DialFailed(candidate, f"no link within {self._connect_timeout:g} s") from error
+        except (DialFailed, TLSError, NotAuthorized, Fenced, OtherProtocol):
+            raise
+        except RedpollError as error:
+            raise DialFailed(candidate, error._reason(candidate)) from error
 
     async def _resolve(self, address: Address) -> list[Address]:
         try:
@@ -206,13 +305,14 @@ class Dialler:
         except TimeoutError as error:
             raise DialFailed(address, f"the name was not resolved within {self._connect_timeout:g} s") from error
 
-    async def _connect(self, peer: Peer, candidate: Address, name: str | None) -> None:
-        """Connect to one address and wait for the handshake; whatever comes between, nothing stays open.
+    async def _connect(self, peer: Peer, candidate: Address, name: str | None, connected: Callable[[], None]) -> None:
+        """Connect to one address and wait for the handshake; if that fails, nothing stays open.
 
         Args:
-            peer: Who is meant.
-            candidate: Where to.
-            name: What its certificate may have to be valid for; None is a link that is not encrypted.
+            peer: The peer to dial.
+            candidate: The address.
+            name: The name that its certificate may have to be valid for; None for a link that is not encrypted.
+            connected: Called between the two.
         """
         connections: list[Connection] = []
         ready: asyncio.Future[None] = self._loop.create_future()
@@ -225,12 +325,15 @@ class Dialler:
 
         try:
             await self._carrier.dial(candidate, factory, self._loop)
+            connected()
+            if peer.last_error is None and not ready.done():
+                peer.last_error = DialFailed(candidate, "it accepts connections, but sent no handshake")
             await ready
         finally:
             ready.cancel()
             for connection in connections:
                 if connection.link.peer is None:
-                    connection.give_up(DialFailed(candidate, "it was given up"))
+                    connection.give_up(DialFailed(candidate, "the attempt was abandoned"))
 
     async def stop(self) -> None:
         """Cancel all dialling and wait for its end."""

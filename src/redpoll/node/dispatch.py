@@ -1,4 +1,4 @@
-"""From inbox to handler: begins messages as slots allow, runs the handler, and ends each message by how that went."""
+"""From inbox to handler: begins messages as slots allow, runs the handler, and ends each message by its outcome."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import sys
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import partial
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 
-from redpoll.errors import Cancelled, HandlerFailed, SendError
+from redpoll.checks import call_problem, is_async
+from redpoll.errors import Cancelled, HandlerFailed, SendError, UsageError
 from redpoll.transport.connection import EARLY_FLUSH
+from redpoll.wire.frames import Kind
 from redpoll.wire.link import Link
 from redpoll.wire.output import OUTPUT_LIMIT
 from redpoll.wire.peer import Peer
@@ -23,16 +26,27 @@ if TYPE_CHECKING:
     from redpoll.node.peers import Peers
     from redpoll.node.received import Received
 
-__all__ = ["MAX_HANDLERS_PER_TURN", "MAX_SECONDS_PER_TURN", "Dispatcher"]
+__all__ = ["MAX_HANDLERS_PER_TURN", "MAX_SECONDS_PER_TURN", "Dispatcher", "check_handler"]
 
-#: At most so many handlers start, or so many seconds go by, before the loop gets its turn.
+#: Maximum handlers started, and maximum time in seconds, before the event loop gets its turn.
 MAX_HANDLERS_PER_TURN = 256
 MAX_SECONDS_PER_TURN = 0.001
 
-#: After so many the output and the clock are looked at.
-_LOOK_EVERY = 16
+#: The output and the clock are examined every so many messages.
+_CHECK_EVERY = 16
+
+#: Interval in seconds at which the loop is checked while handlers run, and the lag in seconds that means that one
+#: blocked it.
+_WATCH_EVERY = 0.5
+_BLOCKED = 1.0
+
+_ACK = int(Kind.ACK)
+_WANTED = int(Kind.WANTED)
 
 _EAGER = sys.version_info >= (3, 12)
+
+# The result of a handler that is still running.
+_RUNNING: Any = object()
 
 _logger = logging.getLogger("redpoll.node")
 
@@ -40,31 +54,51 @@ _logger = logging.getLogger("redpoll.node")
 class Dispatcher:
     """Runs one node's handler.
 
-    Peers take turns where the node's slots are short. A coroutine starts at once (eagerly, from Python 3.12 on), each
-    handler in its own copy of the context that the node was started in: links are read in that of whoever dialled.
+    Peers take turns where the slots of the node run short. A coroutine starts at once (eagerly, from Python 3.12 on),
+    each handler in its own copy of the context that the node was started in, not that of the task that dialled the
+    link.
+
+    Args:
+        handler: The handler of the node.
+        peers: The peers whose messages it handles.
+        loop: The event loop of the node.
+        watched: Whether to warn, once, when the loop blocks while messages are being handled.
     """
 
-    def __init__(self, handler: Callable[[Any], Any], peers: Peers, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, handler: Callable[[Any], Any], peers: Peers, loop: asyncio.AbstractEventLoop, *, watched: bool = True
+    ) -> None:
         self._handler = handler
         self._peers = peers
-        self._ends = peers.ends
+        self._completion = peers.completion
         self._loop = loop
         self._new_context = copy_context().copy
         self._tasks: dict[asyncio.Task[Any], Received[Any]] = {}
-        self._is_async = _is_coroutine_function(handler)
+        self._is_async = is_async(handler)
         self._raw = peers.raw
         self._releasing = peers.config.auto_release is not False
+        self._hand_out = None if self._releasing else peers.node._handed_out
         #: Peers whose messages wait for their turn, in order.
         self._waiting: dict[Peer, None] = {}
         self._scheduled = False
+        #: Whether a check of the loop is scheduled, or none is needed; its start, and its timer.
+        self._watches = not watched
+        self._watched_at = 0.0
+        self._watch: asyncio.TimerHandle | None = None
+
+    def close(self) -> None:
+        """Stop watching the loop: the node stopped."""
+        self._watches = True
+        if self._watch is not None:
+            self._watch.cancel()
 
     @property
     def tasks(self) -> dict[asyncio.Task[Any], Received[Any]]:
-        """Handlers in progress, and the message that each of them has."""
+        """The running handlers, and the message of each."""
         return self._tasks
 
     def arrived(self, peer: Peer, now: float) -> None:
-        """Messages of a peer wait: begin what may be begun."""
+        """Begin the messages of a peer as far as slots allow."""
         if self._scheduled:
             self._waiting[peer] = None
             return
@@ -73,7 +107,7 @@ class Dispatcher:
             self._schedule()
 
     def freed(self, peer: Peer) -> None:
-        """A slot came free outside of `arrived()`: more may be begun, of this peer and of those that the node held."""
+        """Begin more messages, of this peer and of waiting ones: a slot was freed outside of `arrived()`."""
         if peer.slots.inbox:
             self._waiting[peer] = None
         if self._waiting:
@@ -93,7 +127,7 @@ class Dispatcher:
         share = max(1, min(MAX_HANDLERS_PER_TURN, pool.free) // max(1, len(waiting)))
         for number, peer in enumerate(waiting):
             if pool.free <= 0:
-                # Who had no turn comes first in the next one, before those that had.
+                # Peers that had no turn come first in the next one, before those that had.
                 self._waiting = dict.fromkeys((*waiting[number:], *self._waiting))
                 return
             if self._run(peer, now, share):
@@ -103,48 +137,59 @@ class Dispatcher:
             self._schedule()
 
     def _run(self, peer: Peer, now: float, most: int = MAX_HANDLERS_PER_TURN) -> bool:
-        """Begin messages of one peer; True if more could have been begun, but others have to have their turn."""
+        """Begin messages of one peer; return True if more could begin, but other peers have their turn."""
         slots = peer.slots
-        if any(link.owner.outflow.backed_up for link in peer.links):
-            # It asks and does not read the answers: when it does, `freed` is called.
-            return False
-        if not (self._run_coroutines if self._is_async else self._run_plain)(slots, now, most):
+        if not self._watches:
+            self._begin_watch()
+        for link in peer.links:
+            if not link.writable and link.connection.backpressure.backed_up:
+                # The peer sends requests and does not read the answers: `freed` is called when it does.
+                return False
+        if not self._run_handlers(slots, now, most):
             return bool(slots.inbox)
-        # With a slot of its own free, what still waits waits for a slot of the node.
+        # The peer has a free slot, so its messages wait for a slot of the node.
         return bool(slots.inbox) and slots.running < slots.limit
 
-    def _run_coroutines(self, slots: Slots, now: float, most: int) -> bool:
-        """Start coroutines; False if the turn is over before slots or messages are."""
-        for number in range(most):
-            message: Any = slots.begin(now)
-            if message is None:
-                return True
-            if self._raw or self._ends.readable(message):
-                try:
-                    coroutine = self._handler(message)
-                except Exception as error:  # noqa: BLE001  # whatever a handler raises ends its message
-                    self.failed(message, error)
-                else:
-                    self._start(message, coroutine, self._new_context())
-            if _has_much(message.link) and self._over(message.link, number, most, now):
-                return False
-            if number % _LOOK_EVERY == _LOOK_EVERY - 1 and self._loop.time() - now > MAX_SECONDS_PER_TURN:
-                return False
-        return False
+    def _begin_watch(self) -> None:
+        self._watches = True
+        self._watched_at = monotonic()
+        self._watch = self._loop.call_later(_WATCH_EVERY, self._check_lag)
 
-    def _run_plain(self, slots: Slots, now: float, most: int) -> bool:
-        """Call a plain function on message after message, all in one slot as long as each has ended when it returns."""
+    def _check_lag(self) -> None:
+        """Warn if the loop ran its timers very late: something blocked it."""
+        late = monotonic() - self._watched_at - _WATCH_EVERY
+        if late >= _BLOCKED:
+            _logger.warning(
+                "the event loop was blocked for at least %.1f s while the handler %s had messages, which stalls the whole"
+                " node: await blocking calls, or run them in threads (asyncio.to_thread, redpoll.blocking.PoolNode)",
+                late,
+                _name(self._handler),
+            )
+            return
+        self._watches = False
+        if self._tasks:
+            self._begin_watch()
+
+    def _run_handlers(self, slots: Slots, now: float, most: int) -> bool:
+        """Handle messages one after another, in one slot as long as each has ended when its handler returns.
+
+        Returns:
+            False if the turn ends while slots and messages are left.
+        """
         handler = self._handler
         new_context = self._new_context
-        readable = None if self._raw else self._ends.readable
+        readable = None if self._raw else self._completion.readable
         releasing = self._releasing
+        hand_out = self._hand_out
+        # The handler's handle on a message that it has to end; kept until the handler's end is processed.
+        given = None
         inbox = slots.inbox
         message: Any = slots.begin(now)
-        # Places of unacknowledged messages of one link, which come back in one go.
+        # Window places of unacknowledged messages of one link, returned together.
         link = None
         count = size = 0
         number = 0
-        look = min(most, _LOOK_EVERY)
+        next_check = min(most, _CHECK_EVERY)
         while message is not None:
             number += 1
             if readable is not None and not readable(message):
@@ -152,77 +197,81 @@ class Dispatcher:
                 continue
             context = new_context()
             try:
-                result = context.run(handler, message)
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # as above
+                result = context.run(handler, message if hand_out is None else (given := hand_out(message)))
+                if self._is_async or (result is not None and type(result) is not bytes and inspect.isawaitable(result)):
+                    result = self._start(message, result, context, given)
+                in_slot = not message.phase and releasing and result is not _RUNNING
+                if result is not None and in_slot:
+                    in_slot = self._completion.answer_at_once(slots, message, result)
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # whatever a handler raises ends its message
                 self.failed(message, error)
                 message = slots.begin(now)
                 continue
-            frame = message.frame
-            own_slot = result is not None or message.phase or not releasing
-            if own_slot:
-                link_of = message.link
-                self._returned(message, result, context)
-            elif frame[4] or message.link is not link:
-                link_of = message.link
+            link_of = message.link
+            if not in_slot:
+                if result is not _RUNNING:
+                    self.finish(message, result)
+            elif result is None:
+                frame = message.frame
                 if frame[4] or link_of.state is not LinkState.OPEN:
-                    slots.finish(message)
+                    slots.finish(message, self._completion.unanswered(message) if frame[4] & _WANTED else _ACK)
                 else:
-                    slots.credit(link, count, size)
-                    link = link_of
+                    if link_of is not link:
+                        slots.credit(link, count, size)
+                        link = link_of
+                        count = size = 0
                     message.phase = 1
-                    count, size = 1, frame[2]
-            else:
-                link_of = link
-                message.phase = 1
-                count += 1
-                size += frame[2]
-            if number >= look or (own_slot and (link_of.transfers or link_of.out_bytes > OUTPUT_LIMIT)):
-                look = min(most, number + _LOOK_EVERY)
+                    count += 1
+                    size += frame[2]
+            if number >= next_check or link_of.transfers or link_of.output_size > OUTPUT_LIMIT:
+                next_check = min(most, number + _CHECK_EVERY)
                 if self._over(link_of, number, most, now):
-                    if not own_slot:
-                        slots.leave()
+                    if in_slot:
+                        slots.free_slot()
                     break
-            if own_slot:
+            if not in_slot:
                 message = slots.begin(now)
             elif inbox and not slots.irregular:
                 message = inbox.popleft()
             else:
                 message = slots.next(now)
-        slots.credit(link, count, size)
+        if count:
+            slots.credit(link, count, size)
         return message is None
 
     def _over(self, link: Link, number: int, most: int, now: float) -> bool:
-        """Let output leave while more is made; whether the turn is over, or the other end takes nothing more."""
-        if len(link.out) >= EARLY_FLUSH or _has_much(link):
-            link.owner.flush()
-            if link.owner.outflow.backed_up:
+        """Flush output while more is made; return True if the turn is over, or the peer does not read."""
+        if len(link.output) >= EARLY_FLUSH or _has_much(link):
+            link.connection.flush()
+            if link.connection.backpressure.backed_up:
                 return True
         return number >= most or self._loop.time() - now > MAX_SECONDS_PER_TURN
 
-    def _returned(self, message: Received[Any], result: Any, context: Context) -> None:
-        """A plain function returned something, or ended its message itself, or is not to have it ended."""
-        if type(result) is not bytes and inspect.isawaitable(result):
-            self._start(message, result, context)
-        else:
-            self.finish(message, result)
-
-    def _start(self, message: Received[Any], coroutine: Any, context: Context) -> None:
+    def _start(self, message: Received[Any], coroutine: Any, context: Context, given: Any) -> Any:
+        """Run a coroutine as a task; return its result if it ended at once, otherwise `_RUNNING`."""
         if not inspect.iscoroutine(coroutine):
             coroutine = _awaiting(coroutine)
         if _EAGER:
-            # mypy reads it as of 3.11.
+            # mypy checks for 3.11.
             task = asyncio.Task(coroutine, loop=self._loop, eager_start=True, context=context)  # type: ignore[call-arg]
             if task.done():
-                self._done(message, task)
-                return
+                return task.result()
         else:
             task = self._loop.create_task(coroutine, context=context)
         message._run_by(task)
         self._tasks[task] = message
-        task.add_done_callback(partial(self._done, message))
+        task.add_done_callback(partial(self._done, message, given))
+        return _RUNNING
 
-    def _done(self, message: Received[Any], task: asyncio.Task[Any]) -> None:
+    def answers(self, link: Link) -> bool:
+        """Return True if a running handler may still answer a request of a link that it released."""
+        return any(message.link is link and message.kind & _WANTED for message in self._tasks.values())
+
+    def _done(self, message: Received[Any], given: Any, task: asyncio.Task[Any]) -> None:  # noqa: ARG002  # held till now
         self._tasks.pop(task, None)
+        if message.phase and message.link.state is LinkState.PARTING:
+            # The message was released before, and its link waits for the handler.
+            message.link.connection.wake()
         if task.cancelled():
             self.failed(message, asyncio.CancelledError())
         else:
@@ -233,39 +282,60 @@ class Dispatcher:
                 self.failed(message, error)
 
     def finish(self, message: Received[Any], result: Any) -> None:
-        """The handler returned: send back what it returned if that is wanted, and release."""
+        """Send back the handler's result if the sender wants it, and release the message."""
         if result is None:
             if not message.phase:
-                self._ends.handled(message)
+                self._completion.handled(message, self._completion.unanswered(message))
             return
         try:
-            self._ends.answer(message, result)
+            self._completion.answer(message, result)
         except Exception as error:  # noqa: BLE001  # a serializer may be anybody's
             self.failed(message, error)
 
     def failed(self, message: Received[Any], error: BaseException) -> None:
-        """The handler raised: refuse."""
+        """Refuse the message of a handler that raised."""
         if isinstance(error, asyncio.CancelledError) and self._peers.stopping:
-            self._ends.refuse(message, Cancelled.code, "the node stopped while it was handled")
+            self._completion.refuse(message, Cancelled.code, "the node stopped while it was handled")
             return
         if isinstance(error, SendError):
-            # A hop further on failed: its text names that hop, not this one.
-            self._ends.refuse(message, HandlerFailed.code, str(error))
+            # A message to the next hop failed: the text names that hop, not this one.
+            self._completion.refuse(message, HandlerFailed.code, str(error))
         else:
             message._refuse_for(error)
         if not isinstance(error, asyncio.CancelledError):
-            self._ends.handler_failed(message, error)
+            self._completion.handler_failed(message, error)
 
 
 def _has_much(link: Link) -> bool:
-    """Whether there is much output, or a large answer came last that waits apart from it."""
-    return link.out_bytes > OUTPUT_LIMIT or (bool(link.transfers) and link.transfers[-1].answer)
+    """Return True if there is much output, or if the last transfer is a large answer."""
+    return link.output_size > OUTPUT_LIMIT or (bool(link.transfers) and link.transfers[-1].answer)
 
 
-def _is_coroutine_function(handler: Callable[..., Any]) -> bool:
+def check_handler(handler: Any) -> None:
+    """Validate a handler.
+
+    Raises:
+        UsageError: It cannot be called with one message, or it is a generator function; the text says what to pass.
+    """
+    if inspect.isawaitable(handler):
+        if inspect.iscoroutine(handler):
+            handler.close()
+        hint = "pass the function itself: Node(handler), not Node(handler(...))"
+        raise UsageError(f"a handler must be a function, not the {type(handler).__name__} that one returned", hint)
+    if not callable(handler):
+        raise UsageError(f"a handler must be a function, not {type(handler).__name__}", "pass options as keywords")
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise UsageError(f"a handler must return its answer: {_name(handler)} is a generator function")
+    problem = call_problem(handler)
+    if problem is not None:
+        hint = "def handler(message): ...; bind others with functools.partial"
+        raise UsageError(f"a handler must accept one argument, the message: {_name(handler)} does not: {problem}", hint)
+
+
+def _name(handler: Any) -> str:
     while isinstance(handler, partial):
         handler = handler.func
-    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(getattr(handler, "__call__", None))  # noqa: B004
+    return repr(getattr(handler, "__qualname__", type(handler).__qualname__))
 
 
 async def _awaiting(awaitable: Any) -> Any:

@@ -1,7 +1,9 @@
-"""What a node tells those who want to know: hooks, called on the loop as things happen."""
+"""The hooks of a node, called on the event loop as things happen."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,22 +16,26 @@ if TYPE_CHECKING:
     from redpoll.node.received import Received
     from redpoll.tls import Certificate
 
-__all__ = ["NodeEvents", "PeerInfo"]
+__all__ = ["NodeEvents", "PeerInfo", "UnawaitedFailures"]
+
+#: Interval in seconds between two warnings about failed sends that nothing awaited.
+_WARN_EVERY = 1.0
 
 _logger = logging.getLogger("redpoll.node")
 
 
 class PeerInfo(NamedTuple):
-    """Who a peer is.
+    """The state of a peer.
 
     Attributes:
-        address: Where it can be dialled. Of one that does not listen: its host with port 0 over TCP, None over a unix
+        address: The address to dial. For a peer that does not listen: its host with port 0 over TCP, None over a unix
             socket or inside the process.
-        identity: Its node identity, 16 bytes; None before its first handshake.
-        connected: Whether a link to it is up.
-        redpoll: Whether it announced itself as a redpoll node; False is libchirp, or too early to know.
-        certificate: What it showed, with its last link that was encrypted; None if that was none, or it has none.
-        resuming: Whether its last link was lost and its session goes on: with `Config.resume` messages wait for the next.
+        identity: The node identity, 16 bytes; None before the first handshake.
+        connected: Whether a link to the peer is up.
+        redpoll: Whether the peer announced itself as a redpoll node; False for libchirp, or too early to know.
+        certificate: The certificate of its last encrypted link; None if there was none, or it had none.
+        resuming: Whether its last link was lost and its session goes on: with `Config.resume` messages wait for the
+            next.
     """
 
     address: Address | None
@@ -43,21 +49,24 @@ class PeerInfo(NamedTuple):
 class NodeEvents:
     """The hooks of a node: assign a function to one, or several with `add`.
 
-    Hooks are plain functions, called on the event loop; they must return soon. One that raises is logged and does no
-    harm. What each is called with:
+    Hooks are plain functions that must return soon. The event loop calls them, in order, right after the event: by then
+    a handler may be running for a message of that peer. A hook may send, or begin to stop the node. An exception in a
+    hook is logged and has no other effect. The hooks and their arguments:
 
     - `peer_connected(peer)`: the first link to a peer is up.
     - `peer_suspect(peer)`: a ping was not answered for `Config.keepalive` seconds.
-    - `peer_lost(peer, error)`: the last link to a peer is gone, and why. Where `peer.resuming` is True its session goes on,
+    - `peer_lost(peer, error)`: the last link to a peer is lost, and why. Where `peer.resuming` is True its session goes
+    on,
       and no send failed.
     - `identity_conflict(peer)`: a link claims the identity of a peer that another link holds, or that something is kept
-      for, and did not prove that it is the same node; it is a peer of its own.
+      for, and did not prove that it is the same node; it becomes a peer of its own.
     - `handler_failed(message, error)`: a handler raised; the message was refused. The traceback is logged as well, by
       the logger `redpoll.node`.
-    - `send_failed(message, error)`: a send failed and nobody awaited its future.
+    - `send_failed(message, error)`: a send failed and nothing awaited its future. Without this hook the logger
+      `redpoll.node` warns once a second, with the last error and the number of failures.
     """
 
-    #: The names of all of them; no other can be assigned to.
+    #: The names of all hooks; no other attribute can be assigned.
     NAMES = (
         "peer_connected",
         "peer_suspect",
@@ -84,13 +93,13 @@ class NodeEvents:
         self.send_failed = None
 
     def add(self, name: str, hook: Callable[..., object]) -> None:
-        """Call `hook` as well as what is there already.
+        """Call `hook` in addition to the present one.
 
         Raises:
             UsageError: There is no hook of that name.
         """
         if name not in self.NAMES:
-            raise UsageError(f"no hook is called {name!r}", f"there are {', '.join(self.NAMES)}")
+            raise UsageError(f"unknown hook: {name!r}", f"the hooks are {', '.join(self.NAMES)}")
         first = getattr(self, name)
         if first is None:
             setattr(self, name, hook)
@@ -103,16 +112,75 @@ class NodeEvents:
         setattr(self, name, both)
 
     def tell(self, name: str, *args: Any) -> bool:
-        """Call a hook; True if there is one."""
+        """Schedule a call of a hook, which may not be called from within the node; return True if there is one."""
         hook = getattr(self, name)
         if hook is None:
             return False
-        _call(name, hook, args)
+        asyncio.get_running_loop().call_soon(_call, name, hook, args)
         return True
 
 
 def _call(name: str, hook: Callable[..., object], args: tuple[Any, ...]) -> None:
     try:
-        hook(*args)
+        result = hook(*args)
     except Exception:
         _logger.exception("the hook %s raised", name)
+    else:
+        if inspect.iscoroutine(result):
+            result.close()
+            _logger.error("the hook %s is a coroutine function and is not awaited: use a plain function", name)
+
+
+class UnawaitedFailures:
+    """Reports failed sends that nothing awaited: each one to the hook, or once a second to the log.
+
+    Args:
+        events: The hooks, of which `send_failed` is called.
+        loop: The event loop that calls it.
+    """
+
+    def __init__(self, events: NodeEvents, loop: asyncio.AbstractEventLoop) -> None:
+        self._events = events
+        self._loop = loop
+        self._count = 0
+        self._last = ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, message: Message[Any], error: BaseException) -> None:
+        """Report a failed send whose future was dropped; may be called in any thread, at any point."""
+        try:
+            self._loop.call_soon_threadsafe(self.tell, message, error)
+        except RuntimeError:  # the loop is closed: no hook can be called
+            pass
+
+    def tell(self, message: Message[Any], error: BaseException) -> None:
+        """Report a failed send, from the loop."""
+        if self._events.tell("send_failed", message, error):
+            return
+        self._count += 1
+        text, cause = str(error), error.__cause__
+        behind = cause._reason(getattr(error, "address", None)) if isinstance(cause, RedpollError) else ""
+        self._last = text if behind in text else f"{text}: {behind}"
+        if self._timer is None:
+            self._warn()
+            self._timer = self._loop.call_later(_WARN_EVERY, self._warn_again)
+
+    def _warn_again(self) -> None:
+        self._timer = None
+        if self._count:
+            self._warn()
+            self._timer = self._loop.call_later(_WARN_EVERY, self._warn_again)
+
+    def close(self) -> None:
+        """Report what is left: the node stopped."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._count:
+            self._warn()
+
+    def _warn(self) -> None:
+        count, self._count = self._count, 0
+        what = "an unawaited send failed" if count == 1 else f"{count:,} unawaited sends failed, the last one"
+        _logger.warning(
+            "%s: %s; await the futures of send() and request(), or set events.send_failed", what, self._last
+        )

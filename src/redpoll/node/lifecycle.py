@@ -1,4 +1,4 @@
-"""The end of a node: first what was begun ends, then everything closes."""
+"""The shutdown of a node: first the messages that were begun end, then everything closes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import asyncio
 from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import Closed, RedpollError, ShuttingDown
+from redpoll.wire.frames import Kind
 from redpoll.wire.link import Link
 from redpoll.wire.states import LinkState
 
@@ -18,15 +19,17 @@ if TYPE_CHECKING:
 
 __all__ = ["CLOSING_GRACE", "Shutdown"]
 
-#: Seconds that the other ends have, twice at most: to answer a goodbye, and to take the last bytes.
+#: Time in seconds, granted twice at most, for the peers to answer a goodbye, and to receive the last bytes.
 CLOSING_GRACE = 0.25
 
-#: Seconds between two looks at what rings no bell: sends and links.
-_LOOK_AGAIN = 0.01
+#: Interval in seconds for polling sends and links, which do not notify.
+_POLL_INTERVAL = 0.01
+
+_WANTED = int(Kind.WANTED)
 
 
 class Shutdown:
-    """One node's stop, in a task of its own, so that it comes to its end whoever waits for it and gives up waiting."""
+    """The shutdown of one node, in a task of its own, so that it completes even if its waiters are cancelled."""
 
     def __init__(
         self,
@@ -36,20 +39,20 @@ class Shutdown:
         drain: float | None,
         stopped: Callable[[], None],
     ) -> None:
-        """Begin.
+        """Begin the shutdown.
 
         Args:
-            peers: The node's, which take no more messages from now on.
-            carrier: What carries its links.
-            listener: The node's, which is closed.
-            drain: Seconds; None is no limit.
+            peers: The peers of the node, which accept no more messages from now on.
+            carrier: The carrier of the links.
+            listener: The listener of the node, which is closed.
+            drain: Time in seconds; None is no limit.
             stopped: Called at the end.
         """
         self._peers = peers
         self._stopped = stopped
         self._carrier = carrier
         self._listener = listener
-        #: Those that wait for the end; a handler among them is not waited for.
+        #: Tasks that wait for the end; a handler among them is not waited for.
         self._waiting: set[asyncio.Task[Any] | None] = {asyncio.current_task()}
         self._changed = asyncio.Event()
         self._draining = True
@@ -62,7 +65,7 @@ class Shutdown:
         self._task = peers.loop.create_task(self._run(drain), name="redpoll stop")
 
     async def wait(self) -> None:
-        """Wait for the end. Cancelled, it ends the draining and waits for the rest; cancelled again, it does not."""
+        """Wait for the end. Cancelling ends the draining and waits for the rest; cancelling again ends the wait."""
         current = asyncio.current_task()
         self._waiting.add(current)
         self._changed.set()
@@ -96,13 +99,13 @@ class Shutdown:
             await self._until(lambda: not self._draining or not self._busy(), seconds, self._leave)
 
     async def _until(self, condition: Callable[[], bool], seconds: float | None, between: Callable[[], None]) -> None:
-        """Wait until something is so, at most so long."""
+        """Wait until the condition holds, at most `seconds`."""
         loop = self._peers.loop
         end = None if seconds is None else loop.time() + seconds
         while not condition() and (end is None or loop.time() < end):
             self._changed.clear()
             try:
-                async with asyncio.timeout(_LOOK_AGAIN):
+                async with asyncio.timeout(_POLL_INTERVAL):
                     await self._changed.wait()
             except TimeoutError:
                 pass
@@ -131,28 +134,28 @@ class Shutdown:
             self._end_all()
             await self._carrier.wait_ended()
 
-    # What becomes of messages and links
+    # Messages and links
 
     def _leave(self) -> None:
-        """Say goodbye on each link that has nothing more to send; to be called again for the others.
+        """Say goodbye on each link that has nothing more to send or to be answered; called again for the others.
 
-        What comes over them from now on waits for the next link, to who runs here next. What is at work may go on sending
-        over a link to a redpoll peer until that answers; libchirp knows no goodbye, so its links stay meanwhile.
+        Later messages of those peers wait for the next link, to the next run of this node. Running handlers may go on
+        sending over a link to a redpoll peer until that answers; libchirp knows no goodbye, so its links stay
+        meanwhile.
         """
         peers = self._peers
         working = self._working()
         for connection in list(peers.connections):
             link = connection.link
-            sends = link.transfers or (link.peer is not None and link.peer.queued)
-            if link.taking and not sends and not (working and link.announced is None):
-                link.leave(sends_on=working)
+            if link.accepting and not _needed(link) and not (working and link.announced is None):
+                link.leave(keep_sending=working)
                 connection.wake()
         if peers.consumers is not None and not peers.consumers.claiming and not peers.pool.used:
-            # Nobody will begin what waits: there is nothing to drain.
+            # Nothing will begin the waiting messages: there is nothing to drain.
             self._refuse_inboxes()
 
     def _working(self) -> bool:
-        """Whether any message is being handled or a handler runs, beside those that stop the node themselves."""
+        """Return True if a message is being handled or a handler runs, except handlers that stop the node."""
         peers = self._peers
         own = 0
         if peers.dispatcher is not None:
@@ -163,7 +166,7 @@ class Shutdown:
         return peers.pool.used > own
 
     def _busy(self) -> bool:
-        """Whether anything that was begun has not ended, beside messages whose handlers stop the node themselves."""
+        """Return True if something begun has not ended, except messages whose handlers stop the node."""
         return self._working() or any(self._unfinished(peer) for peer in self._peers.routes)
 
     @staticmethod
@@ -175,7 +178,7 @@ class Shutdown:
         )
 
     def _abort(self, error: RedpollError) -> None:
-        """Refuse what waits, fail what was not sent, say goodbye. From now on nothing is begun or dialled."""
+        """Refuse waiting messages, fail unsent ones, say goodbye. From now on nothing is begun or dialled."""
         peers = self._peers
         peers.closing = error
         if peers.consumers is not None:
@@ -196,19 +199,19 @@ class Shutdown:
 
     @property
     def _parted(self) -> bool:
-        """Whether no goodbye waits for an answer, nor for the handshake of who may take the link for open already."""
+        """True if no goodbye waits for an answer, and no dialling node may take its link for open already."""
         return not any(
             _awaits_goodbye(each.link) or (each.link.state is LinkState.HANDSHAKE and not each.link.dialled)
             for each in self._peers.connections
         )
 
     def _close_all(self) -> None:
-        """Close every connection, once what was written is gone; what is not confirmed by then fails."""
+        """Close every connection once its output is written; what is not confirmed by then fails."""
         for connection in list(self._peers.connections):
             connection.close(self._peers.closing)
 
     def _end_all(self) -> None:
-        """End what is left of connections and timers."""
+        """Close the remaining connections and timers."""
         for connection in list(self._peers.connections):
             connection.give_up(self._peers.closing or Closed("node"))
         self._peers.cancel_timers()
@@ -218,9 +221,21 @@ def _nothing() -> None:
     pass
 
 
-def _awaits_goodbye(link: Link) -> bool:
-    """Whether a redpoll peer will answer our goodbye; it does when all that it sent has ended.
+def _needed(link: Link) -> bool:
+    """Return True if a link still carries sent messages, or messages to be answered.
 
-    Closing with something unread would reset the connection, and lose the acknowledgements on their way.
+    The remote node answers a goodbye when all that was sent to it has ended, and a request has ended once its work is
+    done: its answer may still be under way.
     """
-    return link.state is LinkState.LEAVING and link.announced is not None and not link.held
+    peer = link.peer
+    if link.transfers or (peer is not None and (peer.queued or peer.requests)):
+        return True
+    return any(out.kind & _WANTED for out in link.in_flight.values())
+
+
+def _awaits_goodbye(link: Link) -> bool:
+    """Return True if a redpoll peer will answer our goodbye; it does when all of its own messages have ended.
+
+    Closing a socket with unread data would reset the connection, and lose acknowledgements under way.
+    """
+    return link.state is LinkState.LEAVING and link.announced is not None and not link.unreleased

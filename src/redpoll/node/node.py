@@ -1,12 +1,13 @@
-"""The node: what an application holds."""
+"""The node, the object that an application holds."""
 
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import ssl
+import threading
 import warnings
+from asyncio import _get_running_loop
 from collections.abc import AsyncIterable, Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal
@@ -16,15 +17,15 @@ from redpoll.config import DEFAULT_PORT, Config, is_encrypted
 from redpoll.errors import Closed, ConfigError, MessageTooLarge, RedpollError, UsageError
 from redpoll.message import Message
 from redpoll.node.batch import send_all
-from redpoll.node.census import info
 from redpoll.node.dialler import Dialler
-from redpoll.node.dispatch import Dispatcher
+from redpoll.node.dispatch import Dispatcher, check_handler
+from redpoll.node.fork import forked_error, started
 from redpoll.node.hooks import NodeEvents, PeerInfo
+from redpoll.node.iteration import Batches, Messages
 from redpoll.node.lifecycle import Shutdown
-from redpoll.node.loops import Batches, Messages
 from redpoll.node.peers import Peers
 from redpoll.node.pulling import Consumers, Take
-from redpoll.node.received import Received
+from redpoll.node.received import Received, Taken
 from redpoll.node.sending import (
     UNSET,
     Sending,
@@ -34,7 +35,9 @@ from redpoll.node.sending import (
     check_seconds,
     dials_once,
 )
+from redpoll.node.stats import info
 from redpoll.node.waiting import check, wait_ready
+from redpoll.serializers import RawSerializer
 from redpoll.serializers import get as get_serializer
 from redpoll.stats import NodeStats
 from redpoll.tls import TLS, Credentials
@@ -49,7 +52,8 @@ if TYPE_CHECKING:
 
     from redpoll.wire.outgoing import Payload
 
-    # What a node's serializer makes of data cannot be told from its name: without a handler that says it, it is Any.
+    # The type that a serializer returns cannot be inferred from its name: unless the handler's annotation gives it,
+    # it is Any.
     DataT = TypeVar("DataT", default=Any)
 else:
     from typing import TypeVar
@@ -59,37 +63,42 @@ else:
 _REQ_ACK = int(Kind.REQ_ACK)
 _REQUEST = int(Kind.REQ_ACK | Kind.WANTED)
 
-#: A forwarded message has what is left of its deadline less this share, or these seconds where they are less: a next hop
-#: that is frozen is first asked whether it had begun, and the error is to reach the first sender inside its own time.
+#: A forwarded message inherits its deadline less this share of the time left, or less these seconds if that is shorter:
+#: a frozen next hop is first asked whether it had begun, and the error has to reach the original sender within its
+#: timeout.
 _FORWARD_SHARE = 0.3
 _FORWARD_MARGIN = WITHDRAW_GRACE + 0.5
 
 
 class Node(Generic[DataT]):
-    """Sends messages to other nodes and receives theirs: with a handler, or by being pulled from.
+    """Sends messages to other nodes and receives theirs: with a handler, or by pulling.
 
     Args:
-        handler: Called with each message that arrives, as slots allow: a plain function or a coroutine function. When
-            it returns the message is released, which acknowledges it; what it returns goes back if an answer is wanted;
-            when it raises the message is refused. None: messages wait to be taken.
+        handler: A plain function or a coroutine function, called with each message that arrives, as slots allow. When
+            it returns, the message is released, which acknowledges it; its result is sent back if the sender wants an
+            answer, and must not change afterwards. When it raises, the message is refused. It runs on the event loop;
+            if it blocks the loop, a warning names it. None: messages wait until they are pulled.
         config: The options; None is all defaults.
-        **options: Fields of `Config` that go before `config`'s.
+        **options: Fields of `Config`, which override `config`.
 
-    Use it as an async context manager, or call `start` and `stop`. All methods belong to the event loop it was started
-    on. Messages to one peer are handled in the order of their sends as long as none fails; one above
-    `Config.fragment_size` takes its place when the last of it has arrived.
+    Use it as an async context manager, or call `start` and `stop`. All methods must be called on the event loop that
+    the node was started on: on another loop, in other threads, and in a forked child they raise `UsageError`. Messages
+    to one peer are handled in the order of their sends as long as none fails; a message above `Config.fragment_size`
+    takes its place when its last fragment has arrived, unless `Config.in_order` is set.
 
     Raises:
-        ConfigError: An option is unknown or has a value that it cannot have.
-        UsageError: The handler is no function, or a generator function.
+        ConfigError: An option is unknown or has an invalid value.
+        UsageError: The handler cannot be called with one message, or is a generator function.
     """
 
-    #: What its links make of what arrives.
+    #: The class of the messages that its links receive.
     _received: type[Received[Any]] = Received
-    #: What brings the bytes of its links.
+    #: The class that wraps a message which the handler has to end; None hands out the message itself.
+    _handed_out: type[Taken[Any]] | None = Taken
+    #: The carrier of its links.
     _carrier: Carrier = Sockets()
-    #: Whether a message waits for the last fragment of the one before it.
-    _in_order = False
+    #: Whether the handler runs on the event loop, and so may block it.
+    _on_loop = True
 
     def __init__(
         self,
@@ -98,17 +107,15 @@ class Node(Generic[DataT]):
         **options: Any,
     ) -> None:
         if handler is not None:
-            if not callable(handler):
-                raise UsageError(f"a handler is a function, not {type(handler).__name__}", "options are keywords")
-            if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-                raise UsageError(f"a handler returns its answer: {handler.__name__!r} is a generator function")
+            check_handler(handler)
         self._config = Config.from_options(config, options)
         self._handler = handler
         self._serializer = get_serializer(self._config.serializer)
         self._encode = self._serializer.encode
+        self._raw = type(self._serializer) is RawSerializer
         self._identity = self._config.identity or os.urandom(16)
         self._events = NodeEvents()
-        self._state: Literal["new", "starting", "running", "stopping", "stopped"] = "new"
+        self._state: Literal["new", "starting", "running", "stopping", "stopped", "inherited"] = "new"
         self._listener: Listening | None = None
         self._shutdown: Shutdown | None = None
         self._stopped = asyncio.Event()
@@ -119,18 +126,18 @@ class Node(Generic[DataT]):
         self._loop: asyncio.AbstractEventLoop
         self._by_address: dict[Address, Peer]
 
-    # Life
+    # Lifecycle
 
     async def start(self) -> None:
         """Listen, if the Config says so, and be ready to send.
 
         Raises:
-            ConfigError: It cannot listen where it should, or its certificates cannot be used; nothing is left open, and it
-                may be tried again.
-            UsageError: It was started before, or is being started; or the event loop that runs is not asyncio's.
-            Closed: It was stopped meanwhile.
+            ConfigError: The node cannot listen at its hosts, or its certificates cannot be used; nothing is left open,
+                and the start may be retried.
+            UsageError: The node was started before, or is being started; or the running event loop is not asyncio's.
+            Closed: The node was stopped meanwhile.
 
-        Cancelling it leaves nothing open either.
+        Cancelling leaves nothing open either.
         """
         self._check_new()
         self._state = "starting"
@@ -145,19 +152,20 @@ class Node(Generic[DataT]):
         try:
             self._loop = asyncio.get_running_loop()
         except RuntimeError as error:
-            # trio, most of all: anyio's plugin runs each test there as well where it is installed.
+            # Usually trio: anyio's pytest plugin runs each test there as well where it is installed.
             raise UsageError(
-                "a node runs on an asyncio event loop, and none is running here",
+                "no asyncio event loop is running",
                 "in tests with anyio's plugin let the fixture anyio_backend return 'asyncio'",
             ) from error
         self._time = self._loop.time
+        self._thread = threading.get_ident()
         peers = self._peers = Peers(self, config, self._serializer, self._identity)
         self._by_address = peers.routes.table
         peers.dialler = Dialler(peers, self._carrier, config.effective_connect_timeout)
         if self._handler is None:
             peers.consumers = Consumers(peers, self._loop, config.unclaimed_timeout)
         else:
-            peers.dispatcher = Dispatcher(self._handler, peers, self._loop)
+            peers.dispatcher = Dispatcher(self._handler, peers, self._loop, watched=self._on_loop)
         if config.tls is not None and config.encryption is not False:
             peers.credentials = await Credentials.load(config.tls)
             self._check_starting()
@@ -177,67 +185,72 @@ class Node(Generic[DataT]):
             peers.listen_at(config.public_port or listener.port)
             listener.accept()
         self._state = "running"
+        started(self)
 
     def _check_starting(self) -> None:
         if self._state != "starting":
             raise Closed("node")
 
     def _check_host(self, address: Address) -> None:
-        """Refuse to listen where links are encrypted without a certificate to show."""
+        """Raise an error if links at an address are encrypted and there is no certificate."""
         credentials = self._peers.credentials
         if is_encrypted(address, self._config) and credentials is not None and not credentials.can_listen:
-            hint = "give TLS(certificate=…), or listen=False to a node that only dials"
-            raise ConfigError("tls", self._config.tls, f"to listen at {address} a node needs a certificate", hint)
+            hint = "pass TLS(certificate=…), or listen=False for a node that only dials"
+            raise ConfigError("tls", self._config.tls, f"listening at {address} requires a certificate", hint)
 
     async def reload_certificates(self, tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext] | None = None) -> None:
-        """Use the files of `Config.tls` as they are now, or others; links that are up stay, whatever they were made with.
+        """Reload the files of `Config.tls`, or load other ones; open links keep their certificates.
 
         Args:
-            tls: What is used from now on; None is `Config.tls`, whose files are read again. Contexts are used as they are.
+            tls: The certificates to use from now on; None reloads the files of `Config.tls`. Contexts are used as they
+                are.
 
         Raises:
-            ConfigError: They cannot be used; what was used before stays.
+            ConfigError: The certificates cannot be used; the previous ones stay in use.
             UsageError: The node encrypts nothing: it was started without `tls`, or with ``encryption=False``.
             Closed: The node is not running.
 
-        Cancelling it leaves what was used before.
+        Cancelling leaves the previous certificates in use.
         """
         self._check_running()
         credentials = self._peers.credentials
         if credentials is None or self._config.tls is None:
-            raise UsageError("the node encrypts nothing", "start it with tls=, and not with encryption=False")
+            raise UsageError("the node does not encrypt", "start it with tls=, and not with encryption=False")
         config = self._config if tls is None else self._config.replace(tls=tls)
         await credentials.reload(config.tls or self._config.tls)
 
     async def stop(self, drain: float | Unset | None = UNSET) -> None:
-        """Stop: take no more messages, finish those that were begun, say goodbye, close.
+        """Stop: accept no more messages, finish those that were begun, say goodbye, close.
 
-        While it drains, handlers and consumers may still send and request what they need to finish, and the drain waits
-        for that as well; so does what anybody else sends then. Once it is over, sending raises `Closed`.
+        While the node drains, handlers and consumers may still send and request what they need to finish; the drain
+        waits for these sends and for all others. After the drain, sending raises `Closed`.
 
         Args:
-            drain: Seconds that handlers, queued sends and unconfirmed ones have to end; unset is `Config.timeout`, None
-                is no limit, 0 is none. What has not ended then does: messages that wait are refused as `ShuttingDown`,
-                handlers are cancelled, sends fail with `NotSent` or `NotConfirmed`.
+            drain: Time in seconds for handlers, queued sends and unconfirmed sends to end; unset is `Config.timeout`,
+                None is no limit, 0 is none. After that, waiting messages are refused as `ShuttingDown`, handlers are
+                cancelled, and sends fail with `NotSent` or `NotConfirmed`.
 
-        Stopping a node that is stopped does nothing; a second call waits for the first. A handler that stops its node
-        is not waited for: its message fails at the sender as `NotConfirmed`, unless it was ended before. End a pulled
-        message before.
+        Stopping a stopped node, or a parent's node in a child process, does nothing; a second call waits for the first.
+        A handler that stops its own node is not waited for: its message fails at the sender as `NotConfirmed`, unless
+        it ended before. A consumer that stops the node has to end its message first.
 
-        Cancelling it while it drains ends the draining at once, and the cancellation comes out when the node is closed;
-        cancelled later, it is not waited for. A handler that goes on after it was cancelled delays the end.
+        Cancelling it during the drain ends the drain at once, and the `CancelledError` is raised when the node is
+        closed; cancelling it later does not wait. A handler that continues after it was cancelled delays the end.
 
         Raises:
-            UsageError: `drain` is no time; the node goes on.
+            UsageError: `drain` is invalid, or the node runs on another event loop; the node keeps running.
         """
         if not isinstance(drain, Unset) and drain is not None:
             check_seconds(drain, "drain")
         if self._state in {"new", "starting"}:
             self._state = "stopped"
             return
+        if self._state == "inherited":
+            return
         if self._shutdown is None:
             if self._state == "stopped":
                 return
+            self._check_loop()
             self._state = "stopping"
             seconds = self._config.timeout if isinstance(drain, Unset) else drain
             self._shutdown = Shutdown(self._peers, self._carrier, self._listener, seconds, self._has_stopped)
@@ -266,24 +279,25 @@ class Node(Generic[DataT]):
             warnings.warn(f"{self!r} was dropped without being stopped", ResourceWarning, stacklevel=2)
 
     def _session_began(self, peer: Peer, renewed: bool) -> None:
-        """A redpoll peer has a link again, or for the first time; nothing was sent over it yet.
+        """Called when a redpoll peer has a first link, or one again; nothing was sent over it yet.
 
-        For what is built on a node, as `_session_ended`: both are plain calls that return at once. This one comes with each
-        first link, so more than once in a session that survives its links.
+        For layers built on a node, as is `_session_ended`: plain calls that return at once. It is called for each first
+        link, so more than once in a session that survives its links.
 
         Args:
-            peer: Who, the same object as long as it is known; a stranger that claims its identity is another one.
-            renewed: Whether its node was started again since this one last saw it: what was in flight to the former run
-                fails as not confirmed.
+            peer: The peer, the same object as long as it is known; a stranger that claims its identity is another peer.
+            renewed: Whether the remote node restarted since its last link: what was in flight to the former run fails
+                as not confirmed.
         """
 
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:
-        """A redpoll peer has no link, and what was sent to it waits for none.
+        """Called when a redpoll peer has no link, and nothing that was sent to it waits for one.
 
         Args:
-            peer: Who.
-            error: Why: what ended its last link, where nothing waits without `Config.resume`, or where that link ended with a
-                goodbye; else a `PeerLost` or a `Fenced` when `resume` is over, or another run of this node took its place.
+            peer: The peer.
+            error: The end of its last link, where nothing waits without `Config.resume`, or where that link ended with
+                a goodbye; otherwise a `PeerLost` or `Fenced` when `resume` is over, or another run of this node took
+                over.
         """
 
     # Sending
@@ -299,30 +313,38 @@ class Node(Generic[DataT]):
     ) -> asyncio.Future[None]:
         """Send a message; the future is done when the receiver released it or, unacknowledged, when it was written.
 
+        Handlers of messages to one peer start in the order of their sends. A message above `Config.fragment_size` takes
+        its place when its last fragment has arrived: smaller ones overtake it, unless `Config.in_order` holds them
+        back.
+
+        A mutable buffer that was sent (a bytearray, an array) may change again when the send succeeded. After a failure
+        or a cancellation the library may still refer to it: send bytes if that can happen.
+
         Args:
-            message: Where to is its address; a received message, or a `reply` to one, goes to the node that sent it.
-            timeout: Seconds for queue, connecting, transfer and remote work; unset is `Config.timeout`, None is no
-                limit.
-            retry: How often it may be sent again when it was not confirmed because a link was lost. Between redpoll
-                nodes the receiver answers what it did before instead of doing it again.
+            message: The message, with the address to send to; a received message, or a `reply` to one, goes to its
+                sender.
+            timeout: Time in seconds for queue, connecting, transfer and remote work; unset is `Config.timeout`, None is
+                no limit.
+            retry: How often it may be resent if a link was lost before it was confirmed. Between redpoll nodes the
+                receiver repeats the outcome instead of handling it again.
             acknowledge: Whether to wait for the release; None is `Config.acknowledge`.
-            dial: "once" fails with the first dialling that fails; None is `Config.dial`.
+            dial: "once" fails when the first attempt to dial fails; None is `Config.dial`.
 
         Returns:
-            A future, to be awaited at once or later. Cancelling it withdraws the message: still queued, it is not sent;
-            a redpoll peer that has not begun it will not.
+            A future, to be awaited at once or later. Cancelling it withdraws the message: if it is still queued, it is
+            not sent; if a redpoll peer has not begun it, it is not handled.
 
         Raises:
             Closed: The node is not running.
-            UsageError: The message has no address, or is no `Message`; an option has a value that it cannot have.
-            EncodeError: The serializer cannot carry the data.
-            MessageTooLarge: It is above what this node may send.
+            UsageError: The message has no address, or is not a `Message`; an option has an invalid value.
+            EncodeError: The serializer cannot encode the data.
+            MessageTooLarge: The message exceeds the limit of this node.
 
         The future fails with `NotSent` (`QueueFull`, `Expired`), `NotConfirmed` or `Refused`, each a `SendError` whose
-        `sent` says whether the peer may have handled it; with `MessageTooLarge` when it is above what the peer takes,
-        which is known once there is a link. A reply to a node that is gone fails with `NotSent`, caused by `PeerLost`. Where
-        the ends do not agree on encryption, or on who is who, it fails at once with `NotSent`, caused by `TLSError`; where
-        one does not let the other in, by `NotAuthorized`.
+        `sent` says whether the peer may have handled it; with `MessageTooLarge` if it exceeds the limit of the peer,
+        which is known once there is a link. A reply to a node that is gone fails with `NotSent`, caused by `PeerLost`.
+        If the ends do not agree on encryption, or on their identities, it fails at once with `NotSent`, caused by
+        `TLSError`; if one end rejects the other, caused by `NotAuthorized`.
         """
         if acknowledge is None:
             acknowledge = self._config.acknowledge
@@ -340,23 +362,24 @@ class Node(Generic[DataT]):
         cancel: bool = False,
         dial: Literal["retry", "once"] | None = None,
     ) -> asyncio.Future[Received[DataT]]:
-        """Send a message and wait for the answer: what the handler there returned, or responded with.
+        """Send a message and wait for the answer: what the remote handler returned, or responded with.
 
         Args:
             message: As for `send`.
-            timeout: Seconds until the answer, as for `send`.
-            cancel: Whether a handler that still works when the request is cancelled or too late is cancelled as well.
+            timeout: Time in seconds until the answer, as for `send`.
+            cancel: Whether to cancel the remote handler if it still runs when the request is cancelled or expires.
             dial: As for `send`.
 
         Returns:
-            A future of the answer, which has ended already. Cancelling it withdraws the request, as for `send`.
+            A future of the answer, a message that has ended already. Cancelling it withdraws the request, as for
+            `send`.
 
         Raises:
             Closed: The node is not running.
             UsageError: As for `send`; also `EncodeError` and `MessageTooLarge`.
 
-        The future fails as that of `send`; with `NoAnswer` when the work was done and no answer came in time; with
-        `DecodeError` when the serializer cannot read the answer.
+        The future fails as that of `send`; with `NoAnswer` if the work was done and no answer arrived in time; with
+        `DecodeError` if the serializer cannot read the answer.
         """
         return self._submit(message, _REQUEST, timeout, 0, dial, cancel)
 
@@ -372,7 +395,9 @@ class Node(Generic[DataT]):
     ) -> Sending:
         if self._state != "running":
             self._check_sending()
-        # All options first: a peer that was made for a message that is not sent would stay.
+        if _get_running_loop() is not self._loop:
+            self._check_loop()
+        # Check all options first: a peer that was made for a message that is not sent would stay.
         if timeout is UNSET:
             seconds = self._timeout
         else:
@@ -384,10 +409,13 @@ class Node(Generic[DataT]):
         now = self._time()
         if type(message) is Message:
             peer = self._by_address.get(message._address) or self._find(message)[0]  # type: ignore[arg-type]
+            if self._raw and type(message._data) is bytes:
+                # The serializer would return it unchanged.
+                body = message._data
         else:
             peer, pinned = self._find(message)
             if timeout is UNSET and not pinned:
-                seconds = self._left(message, now)
+                seconds = self._default_timeout(message, now)
         if body is None:
             try:
                 body = self._encode(message.data)
@@ -413,11 +441,14 @@ class Node(Generic[DataT]):
         peer.submit(out, now)
         link = peer.link
         if link is not None:
-            link.owner.submitted()
+            link.connection.submitted()
+        elif out.done():
+            # It failed at a bound; nothing else may be kept for the peer.
+            self._peers.forget_if_idle(peer)
         return out
 
-    def _left(self, message: Message[Any], now: float) -> float | None:
-        """Seconds that a message has by default: one that is forwarded what is left of its deadline, less a margin."""
+    def _default_timeout(self, message: Message[Any], now: float) -> float | None:
+        """Return a message's default timeout; a forwarded message inherits its deadline, less a margin."""
         due = message._due()
         if due is None:
             return self._timeout
@@ -426,7 +457,7 @@ class Node(Generic[DataT]):
 
     def _find(self, message: Message[Any]) -> tuple[Peer, bool]:
         if not isinstance(message, Message):
-            raise UsageError(f"a node sends a Message, not {type(message).__name__}", "Message(data, address)")
+            raise UsageError(f"expected a Message, not {type(message).__name__}", "Message(data, address)")
         pinned = message._bound_to()
         if isinstance(pinned, Peer) and pinned.owner is self._peers:
             return self._peers.bound_to(pinned), True
@@ -443,29 +474,32 @@ class Node(Generic[DataT]):
         retry: int = 0,
         acknowledge: bool | None = None,
     ) -> int:
-        """Send messages in order, as fast as the windows allow, with no more open than a window.
+        """Send messages in order, as fast as the windows allow, with at most one window of them open.
 
         Args:
-            messages: Any iterable; it is asked for the next message only while fewer than a window are open, so it may
-                be endless and it is slowed by the receivers.
+            messages: Any iterable; its next message is requested only while fewer than a window are open, so it may be
+                endless, and the receivers slow it down.
             timeout: For each message, as for `send`.
             retry: For each message, as for `send`.
             acknowledge: As for `send`.
 
         Returns:
-            How many messages were sent; all of them succeeded.
+            The number of messages; all of them succeeded.
+
+        Mutable buffers of the messages may change again when this returned.
 
         Raises:
-            BatchError: One failed: `index` is the first that did, `completed` counts those that succeeded. No message
-                behind those open at that moment was sent; those have ended when it is raised.
-            UsageError: What was given is no iterable, or an option has a value that it cannot have.
+            BatchError: A message failed: `index` is the first one that did, `completed` counts those that succeeded. No
+                message after those open at that moment was sent; these have ended when it is raised.
+            UsageError: `messages` is not iterable, or an option has an invalid value.
             Closed: The node is not running.
 
-        What the iterable itself raises comes out as it is, and what is open then is withdrawn.
+        An exception of the iterable itself is raised unchanged, and the open messages are withdrawn.
 
-        Cancelling it withdraws what is open, as cancelling `send` does.
+        Cancelling it withdraws the open messages, as cancelling `send` does.
         """
         self._check_sending()
+        self._check_loop()
         self._seconds(timeout)
         check_retry(retry)
         check_acknowledge(acknowledge)
@@ -474,56 +508,63 @@ class Node(Generic[DataT]):
         return await send_all(self, self._peers, messages, timeout, retry, acknowledge)
 
     async def ready(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> None:
-        """Wait until a message to an address would be written at once: link up, nothing queued, a window place free.
+        """Wait until a message to an address would be written at once: link up, nothing queued, window not full.
 
         Args:
-            address: Where to.
-            timeout: Seconds; unset is `Config.timeout`, None is no limit; 0 only looks, and dials nobody.
+            address: The address.
+            timeout: Time in seconds; unset is `Config.timeout`, None is no limit; 0 only checks, and does not dial.
 
         Raises:
-            Expired: It did not become so in time; the cause is why dialling failed, if it did.
+            Expired: The peer was not ready in time; the cause is the error of dialling, if there was one.
             ConfigError: The address needs TLS, and there are no certificates.
-            TLSError: The ends do not agree on encryption, or on who is who.
-            NotAuthorized: `Config.authorize` here does not let it in, or the other end does not, as far as it has said so.
-            UsageError: The address or the timeout is none.
-            Closed: The node is not running, or stopped before it was so.
+            TLSError: The ends do not agree on encryption, or on their identities.
+            NotAuthorized: `Config.authorize` of this node refused the peer, or the peer rejected this node, if it has
+                said so.
+            UsageError: The address or the timeout is invalid.
+            Closed: The node is not running, or stopped meanwhile.
 
         Cancelling it ends the dialling, unless something else waits for the same peer.
         """
         self._check_sending()
+        self._check_loop()
         seconds = self._seconds(timeout)
         await wait_ready(self._peers, Address.parse(address), seconds)
 
     async def check(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> bool:
-        """Whether a node answers at an address: a link is up, or dialling once gives one. No handler there is called.
+        """Return True if a node answers at an address: a link is up, or dialling once makes one. No handler is called.
 
         Args:
-            address: Where to look.
-            timeout: Seconds; unset is `Config.timeout`, None is no limit.
+            address: The address.
+            timeout: Time in seconds; unset is `Config.timeout`, None is no limit.
 
         Raises:
             ConfigError: The address needs TLS, and there are no certificates.
-            TLSError: The ends do not agree on encryption, or on who is who.
-            NotAuthorized: `Config.authorize` here does not let it in, or the other end does not, as far as it has said so.
-            UsageError: The address or the timeout is none.
+            TLSError: The ends do not agree on encryption, or on their identities.
+            NotAuthorized: `Config.authorize` of this node refused the peer, or the peer rejected this node, if it has
+                said so.
+            UsageError: The address or the timeout is invalid.
             Closed: The node is not running.
 
         Cancelling it ends the dialling, unless something else waits for the same peer.
         """
         self._check_sending()
+        self._check_loop()
         return await check(self._peers, Address.parse(address), self._seconds(timeout))
 
     # Receiving
 
     async def receive(self, timeout: float | Unset | None = UNSET) -> Received[DataT]:
-        """Take the next message; ending it is left to you, unless `Config.auto_release` is "get".
+        """Wait for the next message; the caller has to end it, unless `Config.auto_release` is "get".
 
         Args:
-            timeout: Seconds; unset is `Config.timeout`, None is no limit.
+            timeout: Time in seconds; unset is `Config.timeout`, None is no limit.
+
+        Returns:
+            The message. If it is dropped before it ended, it is refused as `Abandoned`, with a warning.
 
         Raises:
-            TimeoutError: None came in time.
-            UsageError: The node has a handler, or the timeout is none.
+            TimeoutError: No message arrived in time.
+            UsageError: The node has a handler, or the timeout is invalid.
             Closed: The node is not running, or stopped meanwhile.
 
         Cancelling it loses no message.
@@ -531,92 +572,98 @@ class Node(Generic[DataT]):
         message = await self._consumers().take(self._seconds(timeout))
         if self._config.auto_release == "get":
             message.release()
-        return message
+            return message
+        return Taken(message)
 
     def take(self, timeout: float | Unset | None = UNSET) -> Take[DataT]:
         """Take the next message for a block: `async with node.take() as message`.
 
-        The end of the block releases it, an exception there refuses it, unless `Config.auto_release` is not True.
+        The end of the block releases the message and an exception refuses it, unless `Config.auto_release` is not True.
 
         Args:
-            timeout: Seconds; unset is `Config.timeout`, None is no limit.
+            timeout: Time in seconds; unset is `Config.timeout`, None is no limit.
 
         Raises:
-            TimeoutError: On entering: none came in time.
-            UsageError: The node has a handler, or the timeout is none.
+            TimeoutError: On entering: no message arrived in time.
+            UsageError: The node has a handler, or the timeout is invalid.
             Closed: The node is not running, or stopped meanwhile.
 
-        Cancelling the entering loses no message; cancelled inside, the block refuses its message as `Cancelled`.
+        Cancelling while entering loses no message; cancelling the block refuses its message as `Cancelled`.
         """
         self._consumers()
         self._seconds(timeout)
         return Take(self, timeout)
 
     def __aiter__(self) -> Messages:
-        """Messages one by one; each is released when the next is asked for. Ends when the node stops.
+        """Iterate over messages; each is released when the next is requested. The iteration ends when the node stops.
 
         Raises:
             UsageError: The node has a handler.
             Closed: The node is not running.
 
-        Cancelling a step loses no message. One that is still open when the loop is left is refused as `Abandoned`, with a
-        warning.
+        Cancelling a step loses no message. A message that is still open when the loop is left is refused as
+        `Abandoned`, with a warning.
         """
-        return Messages(self._consumers(), self._peers.ends, self._config.auto_release)
+        return Messages(self._consumers(), self._peers.completion, self._config.auto_release)
 
     def batches(self, max: int = 1024) -> Batches:
-        """Messages as lists, as many of one peer as are there and have a slot; a list is released with the next step.
+        """Iterate over lists of waiting messages, each of one peer; a list is released by the next step.
 
         Args:
-            max: Messages in a list at most.
+            max: Maximum messages in a list.
 
         Raises:
             UsageError: The node has a handler, or `max` is below 1.
             Closed: The node is not running.
 
-        Cancelling a step loses no message. One that is still open when the loop is left is refused as `Abandoned`, with a
-        warning.
+        Cancelling a step loses no message. Messages that are still open when the loop is left are refused as
+        `Abandoned`, with a warning.
         """
         if isinstance(max, bool) or not isinstance(max, int):
-            raise UsageError(f"max is a number of messages, not {type(max).__name__}")
+            raise UsageError(f"max must be a number of messages, not {type(max).__name__}")
         if max < 1:
-            raise UsageError(f"a batch has at least one message, not {max}")
-        return Batches(self._consumers(), self._peers.ends, max, self._config.auto_release)
+            raise UsageError(f"max={max} is below the minimum of 1")
+        return Batches(self._consumers(), self._peers.completion, max, self._config.auto_release)
 
     def _consumers(self) -> Consumers:
         if self._handler is not None:
-            raise UsageError("this node has a handler, which gets its messages", "make the node without a handler")
-        consumers = self._peers.consumers if self._has_run else None
+            raise UsageError(
+                "this node has a handler, which receives its messages", "create the node without a handler"
+            )
+        consumers = self._peers.consumers if self._was_started else None
         if consumers is None:
-            raise Closed("node")
+            raise self._closed()
+        self._check_loop()
         return consumers
 
-    # Looking
+    # State
 
     @property
     def config(self) -> Config:
-        """The options it was made with."""
+        """The options of the node."""
         return self._config
 
     @property
     def identity(self) -> bytes:
-        """Its 16 bytes, which other nodes know it by."""
+        """The node identity, 16 bytes, by which other nodes know it."""
         return self._identity
 
     @property
     def listening(self) -> tuple[Address, ...]:
-        """Where it listens; empty before `start` and where `Config.listen` is False."""
+        """The addresses that it listens at; empty before `start` and where `Config.listen` is False."""
         return tuple(self._listener.addresses) if self._listener is not None and self._state == "running" else ()
 
     @property
     def address(self) -> Address:
-        """Where other nodes can dial it: the first that it listens at, with the public port if one is set.
+        """The address for other nodes to dial: the first one it listens at, with the public port if one is set.
 
         Raises:
             Closed: It does not listen, has not been started, or was stopped.
         """
         listening = self.listening
         if not listening:
+            if self._state == "inherited":
+                raise forked_error()
             raise Closed("listener" if self._state == "running" else "node")
         first = listening[0]
         if first.kind != "tcp":
@@ -626,21 +673,21 @@ class Node(Generic[DataT]):
 
     @property
     def events(self) -> NodeEvents:
-        """Its hooks."""
+        """The hooks of the node."""
         return self._events
 
     @property
     def peers(self) -> tuple[PeerInfo, ...]:
-        """The peers that it knows now."""
-        if not self._has_run:
+        """The peers that are known now."""
+        if not self._was_started:
             return ()
         return tuple(info(peer) for peer in self._peers.routes)
 
     def stats(self) -> NodeStats:
-        """What it counted so far, in all and for each peer: an immutable record."""
-        if not self._has_run:
+        """Return the counters so far, in all and for each peer: an immutable record."""
+        if not self._was_started:
             return NodeStats()
-        return self._peers.census.stats()
+        return self._peers.statistics.collect()
 
     def __repr__(self) -> str:
         where = ", ".join(map(str, self.listening)) or "not listening"
@@ -654,19 +701,39 @@ class Node(Generic[DataT]):
         return timeout
 
     @property
-    def _has_run(self) -> bool:
-        """Whether it was started, which a node that was stopped before was not."""
-        return self._state == "running" or self._shutdown is not None
+    def _was_started(self) -> bool:
+        """True if it was started; a node that was stopped before its start was not."""
+        return self._state == "running" or (self._shutdown is not None and self._state != "inherited")
 
     def _check_new(self) -> None:
         if self._state != "new":
-            raise UsageError(f"this node is {self._state}: a node is started once")
+            raise UsageError(f"this node is {self._state}: a node can be started only once")
 
     def _check_running(self) -> None:
         if self._state != "running":
-            raise Closed("node")
+            raise self._closed()
+        self._check_loop()
+
+    def _check_loop(self) -> None:
+        """Raise an error for a call from another event loop or thread, which could change the node at any point."""
+        running = _get_running_loop()
+        if running is not self._loop and (running is not None or threading.get_ident() != self._thread):
+            where = "event loop" if threading.get_ident() == self._thread else "thread"
+            hint = "create it inside the asyncio.run() that uses it; for threads use redpoll.blocking.QueueNode"
+            raise UsageError(f"this node was started on another {where}", hint)
 
     def _check_sending(self) -> None:
-        """Refuse to send, but not while what was begun before the stop may still need it."""
+        """Raise an error if the node cannot send; while it drains, it can."""
         if self._state != "running" and (self._state != "stopping" or self._peers.closing is not None):
-            raise Closed("node")
+            raise self._closed()
+
+    def _closed(self, start: str = "async with node, or await node.start()") -> Closed | UsageError:
+        """Return the error of a call that needs a running node.
+
+        Args:
+            start: How to start such a node, for the hint.
+        """
+        if self._state == "inherited":
+            return forked_error()
+        hints = {"new": f"start it first: {start}", "stopped": "a node can be started only once: create another"}
+        return Closed("node", hints.get(self._state))

@@ -1,11 +1,12 @@
-"""Who a node is linked with: tells peers apart, gives each its links and timer, and passes on what arrives.
+"""The peers of a node: identifies them, owns their links and timers, and passes on received messages.
 
-The decisions are in `redpoll.wire`; here they meet the event loop.
+The decisions are made in `redpoll.wire`; this module connects them to the event loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 from collections.abc import Callable
@@ -20,31 +21,34 @@ from redpoll.errors import (
     NotAuthorized,
     RedpollError,
     ShuttingDown,
+    Undecodable,
     UsageError,
 )
-from redpoll.node.absent import REMEMBERED_FOR, Absent
 from redpoll.node.admission import Admission
-from redpoll.node.census import Census, info
-from redpoll.node.ends import Ends
-from redpoll.node.moves import Moves
-from redpoll.node.places import Places
+from redpoll.node.completion import Completion
+from redpoll.node.connection_limits import ConnectionLimits
+from redpoll.node.hooks import UnawaitedFailures
+from redpoll.node.log_limit import LogLimit
 from redpoll.node.pressure import Pressure
+from redpoll.node.recent_peers import REMEMBERED_FOR, RecentPeers
+from redpoll.node.rejected import Rejected
+from redpoll.node.requeue import Requeue
 from redpoll.node.routes import Claim, Routes
-from redpoll.node.sending import Queued
 from redpoll.node.sessions import Sessions
-from redpoll.node.strangers import Strangers
+from redpoll.node.stats import Statistics, info
 from redpoll.node.timers import Timers
 from redpoll.serializers import RawSerializer
 from redpoll.serializers.base import Serializer
 from redpoll.tls.credentials import Credentials
 from redpoll.transport.connection import Connection
+from redpoll.transport.mapped_memory import map_memory
 from redpoll.transport.secure import Secured
 from redpoll.wire.assembly import BodyPool
-from redpoll.wire.attachment import attach, detach
-from redpoll.wire.capabilities import NOT_LISTENING, Announcement
-from redpoll.wire.frames import Control
+from redpoll.wire.capabilities import NOT_LISTENING, SERIALIZERS, TELLS_RECORD, Announcement, serializer_flags
+from redpoll.wire.frames import Control, Goodbye
 from redpoll.wire.link import Link
-from redpoll.wire.memory import TLS_LINK, Memory
+from redpoll.wire.link_lifecycle import attach, detach
+from redpoll.wire.memory import TLS_LINK_SIZE, Memory
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slot_pool import SlotPool
@@ -58,16 +62,18 @@ if TYPE_CHECKING:
 
 __all__ = ["Peers"]
 
+_logger = logging.getLogger("redpoll.node")
+
 
 class Peers:
-    """The peers of one node and their connections: keeper of connections, owner of peers.
+    """The peers of one node and their connections.
 
     Attributes:
-        node: Whose they are.
-        settings: What its links work by.
+        node: The node.
+        settings: The settings of its links.
         pool: The slots of the node.
         raw: Whether small bodies need no decoding, and bytes no encoding.
-        credentials: What links are encrypted with; None where none is.
+        credentials: The credentials of encrypted links; None where none is encrypted.
         stopping: Whether the node is stopping.
     """
 
@@ -76,6 +82,11 @@ class Peers:
         self.config = config
         self.serializer = serializer
         self.raw = type(serializer) is RawSerializer
+        self._serializer_flags = serializer_flags(serializer.name)
+        #: The serializer to compare those of redpoll peers with; None accepts all, as raw bytes can be read by any
+        #: node.
+        self._reads = None if serializer.name in {"raw", "buffer"} else SERIALIZERS[self._serializer_flags >> 4]
+        self._foreign = LogLimit(asyncio.get_running_loop())
         self.loop = asyncio.get_running_loop()
         self.settings = Settings(
             identity=identity,
@@ -96,80 +107,88 @@ class Peers:
             queue_messages=config.send_queue_limit,
             queue_bytes=config.send_queue_bytes,
             flat=not serializer.wants_buffer,
-            in_order=node._in_order,
+            in_order=config.in_order,
         )
         self.memory = Memory(config.memory_limit)
         self.pool = SlotPool(config.node_slots, self.memory)
-        self.ends = Ends(self)
-        self.census = Census(self)
-        self._bodies = BodyPool()
+        self.completion = Completion(self)
+        self._bodies = BodyPool(map_memory)
         self.routes = Routes(identity)
-        self.moves = Moves(self)
+        self.requeue = Requeue(self)
         self.sessions = Sessions(self)
         self.admission = Admission(self)
-        self.absent = Absent(self.loop, REMEMBERED_FOR, self.forget_if_idle)
+        self.recent = RecentPeers(self.loop, config, REMEMBERED_FOR, self.forget_if_idle)
         self.connections: set[Connection] = set()
-        self.places = Places(config, self.memory.tally)
+        self.statistics = Statistics(self.routes, self.connections, self.memory)
+        self.connection_limits = ConnectionLimits(config, self.memory.tally)
         self.credentials: Credentials | None = None
-        self.strangers = Strangers(self.memory.tally, self.loop)
-        self.pressure = Pressure(self)
+        self.rejected = Rejected(self.memory.tally, self.loop)
+        self.pressure = Pressure(self.loop, self.memory, self.routes)
+        self.unawaited = UnawaitedFailures(node.events, self.loop)
         self.stopping = False
         self.dialler: Dialler
-        #: Exactly one of the two is there.
+        #: Exactly one of the two is set.
         self.dispatcher: Dispatcher | None = None
         self.consumers: Consumers | None = None
-        #: To be told while the node stops that something ended.
+        #: Called while the node stops, whenever something ended.
         self.changed: Callable[[], None] = _nothing
-        #: Why nothing is begun or dialled any more, once the node closes.
+        #: The error of everything that is begun or dialled once the node closes.
         self.closing: RedpollError | None = None
-        self.timers = Timers(self)
+        self.timers = Timers(self.loop, self.wake_links, self.forget_if_idle)
 
     def listen_at(self, port: int) -> None:
-        """Fix the port that handshakes announce, before any link is made."""
+        """Set the port that handshakes announce, before any link is made."""
         self.settings = replace(self.settings, port=port)
 
     # Connections
 
     def admits(self, remote: Address) -> bool:
-        """Whether a stranger may come in."""
-        return not self.stopping and self.places.admits(remote.host, len(self.connections))
+        """Return True if a connection may be accepted."""
+        return not self.stopping and self.connection_limits.admits(remote.host, len(self.connections))
 
     def accepted(self, remote: Address) -> asyncio.BufferedProtocol:
-        """A stranger came in."""
+        """Make the protocol of an accepted connection."""
         link = self._new_link(dialled=False)
         connection = Connection(self, link, remote, self.loop)
         credentials = self.credentials
         protocol: asyncio.BufferedProtocol = connection
         if credentials is not None and credentials.can_listen and is_encrypted(remote, self.config):
-            # Who has no certificate to show listens only where nothing is encrypted.
+            # A node without a certificate listens only where nothing is encrypted.
             protocol = self.secured(connection)
         self._count(connection)
-        self.places.take(remote.host)
+        self.connection_limits.add(remote.host)
         return protocol
 
     def _count(self, connection: Connection) -> None:
-        """A connection is there, or is about to be; `lost` is called for it."""
+        """Count a connection that exists or is about to; `lost` is called for it."""
         if connection not in self.connections:
             self.connections.add(connection)
+            if connection.link.dialled:
+                self.admission.opened(connection)
             if connection.secured is not None:
-                self.memory.links += TLS_LINK
+                self.memory.link_bytes += TLS_LINK_SIZE
 
     def dialled(self, remote: Address, peer: Peer) -> Connection:
-        """A connection that this node dialled for a peer."""
+        """Make a connection that this node dials for a peer."""
         return Connection(self, self._new_link(dialled=True), remote, self.loop, peer)
 
     def _new_link(self, *, dialled: bool) -> Link:
         now = self.loop.time()
         return Link(
-            self.settings, dialled=dialled, now=now, make=self.node._received, bodies=self._bodies, memory=self.memory
+            self.settings,
+            dialled=dialled,
+            now=now,
+            make=self.node._received,
+            body_pool=self._bodies,
+            memory=self.memory,
         )
 
     def secured(self, connection: Connection, name: str | None = None) -> Secured:
         """Put TLS under a connection.
 
         Args:
-            connection: It has no transport yet.
-            name: By which it was dialled; None if it came in.
+            connection: A connection without a transport.
+            name: The name that was dialled; None for an accepted connection.
         """
         credentials = self.credentials
         if credentials is None:
@@ -182,16 +201,18 @@ class Peers:
         self.memory.tally.slow_readers += 1
 
     def opened(self, connection: Connection) -> None:
-        """Introduce this node."""
+        """Send handshake and announcement over a new connection."""
         self._count(connection)
         settings = self.settings
-        port, flags = settings.port, 0
+        port, flags = settings.port, TELLS_RECORD
         if not port:
-            # libchirp tells nodes of one host apart by their ports alone: a link's own is as good as none, and unique.
-            port, flags = connection.local_port, NOT_LISTENING
+            # libchirp tells nodes of one host apart by port alone: the link's own port serves, and is unique.
+            port = connection.local_port
+            flags |= NOT_LISTENING
+        flags |= self._serializer_flags
         if connection.link.dialled:
             flags |= self.sessions.flags
-        # Whose link it is is not known yet: while messages of lost links are open it gets its window when it is.
+        # The peer is not known yet: while messages of lost links are open, the link gets its window once it is.
         window = 0 if self.pool.carried else settings.window
         connection.link.start(
             Announcement(
@@ -206,17 +227,18 @@ class Peers:
         )
 
     def identified(self, connection: Connection, now: float) -> None:
-        """A handshake came: find whose it is."""
+        """Find the peer of a link whose handshake arrived."""
         self.admission.identified(connection, now)
 
     def session(self, connection: Connection, now: float) -> None:
-        """Session frames came: links are to be proven, or are; or this node is not let in."""
+        """Handle session frames: proofs of links, and rejections of this node."""
         self.admission.session(connection, now)
 
     def bind(self, connection: Connection, peer: Peer, claim: Claim, now: float) -> None:
         """Give a link to its peer."""
         first = not peer.links
-        self.absent.remove(peer)
+        self.recent.remove(peer)
+        self.admission.bound(connection)
         self.sessions.bound(connection, peer)
         if peer.was_linked:
             peer.counters.reconnects += 1
@@ -227,69 +249,82 @@ class Peers:
             self.node.events.tell("identity_conflict", info(peer))
         self.admission.leave_former(connection, peer)
         attach(peer, connection.link, now)
-        self.places.settle(peer)
-        # It was set for the handshake; now pings may be due earlier.
+        self.connection_limits.settle(peer)
+        # The timer was set for the handshake; pings may be due earlier.
         connection.arm()
         peer.was_linked = True
         if connection.ready is not None and not connection.ready.done():
             connection.ready.set_result(None)
         self.room(peer)
         if connection.target is not None:
-            self.moves.replace(connection.target, peer, now)
-            # What waited may have gone out over another link than this one.
+            self.requeue.replace(connection.target, peer, now)
+            # Queued messages may have been written to another link than this one.
             self.wake_links(peer)
         if first:
             self.node.events.tell("peer_connected", info(peer))
         if self.closing is not None:
-            # Its other end takes the link for open: the goodbye tells it that nothing was taken.
-            self._turn_away(peer, connection.link)
+            # The peer takes the link for open: the goodbye tells it that nothing was accepted.
+            self._reject(peer, connection.link)
             connection.link.leave()
         elif self.stopping:
             self.changed()
 
     def arrived(self, connection: Connection, now: float) -> None:
-        """Messages came over a connection."""
+        """Handle the messages that arrived over a connection."""
         link = connection.link
         peer = link.peer
         if peer is None:
             return
         if self.stopping:
-            # What came after our goodbye or before we could say it; at last also what that had promised.
-            self._turn_away(peer, link)
-        link.liveness.used = now
-        if peer.slots.arrived(link):
+            # These arrived after our goodbye or before it could be sent; finally also those that were promised.
+            self._reject(peer, link)
+        elif self._reads is not None:
+            self._check_serializer(peer, link)
+        link.liveness.last_used = now
+        if peer.slots.enqueue(link):
             for each in peer.links:
-                self.pause(each.owner)
+                self.pause(each.connection)
         if self.dispatcher is not None:
             self.dispatcher.arrived(peer, now)
             self.begun(peer)
         elif self.consumers is not None:
             self.consumers.arrived(peer, now)
 
-    def _turn_away(self, peer: Peer, link: Link) -> None:
-        peer.slots.turn_away(link, ShuttingDown.code, "the node is stopping", promised=self.closing is not None)
+    def _check_serializer(self, peer: Peer, link: Link) -> None:
+        """Refuse messages of another serializer: they might decode to something else."""
+        theirs = None if link.announced is None else link.announced.serializer
+        if theirs is None or theirs == self._reads or not link.arrived:
+            return
+        text = f"encoded with {theirs}, but this node decodes {self._reads}"
+        peer.slots.refuse_arrived(link, Undecodable.code, text)
+        if self._foreign.may_log():
+            _logger.warning("refused messages of %s: %s", peer.address, text)
 
-    def held_up(self, connection: Connection, now: float) -> None:
-        """There is no memory for what a connection brings."""
-        self.pressure.held_up(connection, now)
+    def _reject(self, peer: Peer, link: Link) -> None:
+        peer.slots.reject_arrived(link, ShuttingDown.code, "the node is stopping", promised=self.closing is not None)
+
+    def memory_blocked(self, connection: Connection, now: float) -> None:
+        """Handle a connection that waits for memory."""
+        self.pressure.memory_blocked(connection, now)
 
     def backed_up(self) -> None:
-        """Somebody does not read."""
+        """Handle a connection whose peer does not read."""
         self.pressure.backed_up()
 
     def suspect(self, connection: Connection) -> None:
-        """A ping was not answered in time: tell whoever wants to know."""
+        """Call the hook for a peer that did not answer a ping in time."""
         peer = connection.link.peer
         if peer is not None:
             self.node.events.tell("peer_suspect", info(peer))
 
-    def parting(self, connection: Connection) -> None:  # noqa: ARG002  # see Keeper
-        """A goodbye was said: a stop may have waited for it."""
+    def parting(self, connection: Connection) -> bool:
+        """Notify a shutdown that waits for a goodbye; return True while a handler may answer a request over the link."""
         if self.stopping:
             self.changed()
+        return self.dispatcher is not None and self.dispatcher.answers(connection.link)
 
     def lost(self, connection: Connection, error: RedpollError) -> None:
-        """A connection is gone."""
+        """Detach a connection that was lost from its peer, and settle what depends on it."""
         if connection not in self.connections:
             return
         self.connections.discard(connection)
@@ -297,78 +332,85 @@ class Peers:
             self.changed()
         link = connection.link
         if not link.dialled:
-            self.places.free(connection.remote.host)
+            self.connection_limits.remove(connection.remote.host)
         self.admission.forget(connection)
         peer = link.peer
         if connection.secured is not None:
-            self.memory.links -= TLS_LINK
-        self.strangers.ended(connection, error)
+            self.memory.link_bytes -= TLS_LINK_SIZE
+        self.rejected.count(connection, error)
         if peer is None:
-            link.lost()
-            self.strangers.tell(connection, error)
+            link.connection_lost()
+            self.rejected.log(connection, error)
             return
         parted = link.state is LinkState.PARTING
+        if not parted:
+            peer.broken = True
         if not _in_order(connection, error):
             peer.counters.errors += 1
         if parted:
-            # The node left it in good order, maybe for one whose claim is open: its peer is then never without a link.
+            # The node left the link cleanly, maybe for one whose claim is open: its peer is then never without a link.
             self.admission.decide_for(peer)
         now = self.loop.time()
-        peer.trouble = error
+        peer.last_error = error
         detach(peer, link, error, now)
         self.pressure.eased()
         self.room(peer)
         if self.dispatcher is not None:
-            # What waited until this link takes more output has nothing to wait for now.
+            # Messages that waited until this link drained have nothing to wait for now.
             self.dispatcher.freed(peer)
         if self.closing is not None or (isinstance(error, NotAuthorized | Fenced) and not peer.links):
-            # Dialling again would bring the same.
+            # Redialling would fail in the same way.
             peer.fail_queue(self.closing or error)
         if not peer.links:
             self.node.events.tell("peer_lost", info(peer), error)
             self.admission.decide_for(peer)
         if not peer.links:
-            self.sessions.lost(peer, connection, error)
+            peer.host = None if link.dialled else connection.remote.host
+            if not parted or (peer.broken and link.goodbye not in (Goodbye.UP_TO, Goodbye.NONE)):
+                # A link that was only left says nothing of the messages of another one that broke: they may be resent.
+                self.recent.add(peer)
+            self.sessions.lost(peer, error)
             if not peer.resuming:
-                self.moves.part_ways(peer, now)
-            if not parted:
-                self.absent.add(peer)
+                self.requeue.readdress(peer, now)
             if not link.dialled:
-                self.places.leave(peer, connection.remote.host)
+                self.connection_limits.lost(peer, connection.remote.host)
             self.forget_if_idle(peer)
 
     @staticmethod
     def pause(connection: Connection) -> None:
-        """Read no more for now."""
+        """Stop reading from a connection for now."""
         if connection.transport is not None:
             connection.transport.pause_reading()
 
     def begun(self, peer: Peer) -> None:
-        """Messages of a peer were begun: read on if that was stopped."""
+        """Resume reading if messages of a peer were begun and reading was paused."""
         slots = peer.slots
+        if self.stopping:
+            self.changed()
         if slots.charged and not slots.inbox:
             slots.charge(0)
-            if self.memory.waiting:
+            if self.memory.paused:
                 self.pressure.eased()
-        if slots.resumable:
+        if slots.overrun and slots.resumable:
             for link in peer.links:
-                link.owner.resume_reading()
+                link.connection.resume_reading()
 
     def drained(self, peer: Peer) -> None:
-        """A peer took what was written to it: more of its messages may be begun."""
+        """Begin more messages of a peer that read what was written to it."""
         if self.dispatcher is not None:
             self.dispatcher.freed(peer)
 
     def new_peer(self, address: Address | None, identity: bytes | None) -> Peer:
         """Make a peer that is not known yet."""
-        return Peer(address, identity, self.settings, self.pool, self, random.getrandbits(31))
+        serial, record = random.getrandbits(31), random.getrandbits(64)
+        return Peer(address, identity, self.settings, self.pool, self, serial, record)
 
     def forget_if_idle(self, peer: Peer) -> None:
-        """Know a peer no longer if nothing is kept for it and nobody waits for it; what it counted stays in the sums."""
-        if not peer.idle or peer in self.absent or peer in self.dialler:
+        """Forget a peer that nothing is kept for and nothing waits for; its counters stay in the sums."""
+        if not peer.idle or peer in self.recent or peer in self.dialler:
             return
         peer.slots.charge(0)
-        self.census.forget(peer)
+        self.statistics.forget(peer)
         self.routes.forget(peer)
         self.dialler.forget(peer)
         if self.consumers is not None:
@@ -376,7 +418,7 @@ class Peers:
         self.timers.forget(peer)
 
     def at(self, address: Address) -> Peer:
-        """The peer that an address means now; one to be dialled if it means none.
+        """Return the peer at an address; if there is none, one to be dialled.
 
         Raises:
             UsageError: The address cannot be dialled.
@@ -384,89 +426,86 @@ class Peers:
         peer = self.routes.get(address)
         if peer is None:
             if address.kind == "tcp" and address.port == 0:
-                hint = "a peer that does not listen is answered by its messages"
+                hint = "to reach a peer that does not listen, reply to its messages"
                 raise UsageError(f"{address} cannot be dialled", hint)
             peer = self.new_peer(address, None)
             self.routes.add(peer)
         return peer
 
     def bound_to(self, peer: Peer) -> Peer:
-        """Whom a message goes to that is only for the node of a peer, which may have been forgotten and be back."""
+        """Return the peer for a message pinned to a node, which may have been forgotten and be back."""
         known = self.routes.same_node(peer)
         if known is None:
             self.routes.add(peer, quietly=True)
             return peer
         return known
 
-    # What waits for room
+    # Waiting for room
 
     def room(self, peer: Peer) -> None:
-        """There is room: whoever waits for it looks again."""
-        waiters, peer.starved = peer.starved, []
+        """Wake the tasks that wait for room at a peer."""
+        waiters, peer.writable_waiters = peer.writable_waiters, []
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
 
-    # What peers ask for
+    # Requests of peers
 
     def wake(self, link: Link) -> None:
-        """There is output on a link."""
-        link.owner.wake()
+        """Schedule the output of a link."""
+        link.connection.wake()
 
     def need_link(self, peer: Peer) -> None:
-        """Something waits and there is no link."""
+        """Dial a peer that has something to send and no link."""
         self.dialler.need(peer)
         self.forget_if_idle(peer)
 
-    def met(self, peer: Peer, link: Link, renewed: bool) -> None:
-        """The other end of a peer's link announced itself."""
+    def on_announcement(self, peer: Peer, link: Link, renewed: bool) -> None:
+        """Handle the announcement of a peer's link."""
         self.sessions.met(peer, link, renewed)
 
     def expel(self, connection: Connection, body: bytes, error: RedpollError) -> None:
-        """Take a link from its peer at once; its other end is told why by a session frame, if it reads."""
+        """Detach a link from its peer at once; a session frame tells the remote node why, if it reads."""
         connection.link.control(Control.SESSION, body=body)
         connection.expel(error)
 
     def arm(self, peer: Peer, deadline: float) -> None:
-        """Ring at a deadline."""
+        """Set the timer of a peer."""
         self.timers.arm(peer, deadline)
 
     def cancel_timers(self) -> None:
-        """Ring no more."""
+        """Cancel all timers."""
         self.timers.close()
-        self.absent.clear()
+        self.recent.clear()
         self.pressure.close()
+        self.unawaited.close()
+        if self.dispatcher is not None:
+            self.dispatcher.close()
 
     def close(self, link: Link, error: RedpollError) -> None:
         """Close a link because of an error."""
-        link.owner.fail(error)
+        link.connection.fail(error)
 
     def ended_late(self, peer: Peer) -> None:
-        """Messages may have ended after their peer's last link: it is remembered for a time, as who has just gone is."""
+        """Remember a peer whose messages ended after its last link was lost, as one that was just lost."""
         if not peer.links and not peer.slots.busy:
-            self.places.settle(peer)
+            self.connection_limits.settle(peer)
         if not peer.links and peer.idle and peer in self.routes and self.closing is None:
-            self.absent.add(peer)
+            self.recent.add(peer)
             self.forget_if_idle(peer)
 
     def after_dispatch(self, peer: Peer) -> None:
-        """The dispatcher, or a consumer, had a turn outside of reading: write what came of it."""
+        """Write what a turn of the dispatcher or a consumer, outside of reading, produced."""
         self.begun(peer)
         self.wake_links(peer)
         self.ended_late(peer)
 
     @staticmethod
     def wake_links(peer: Peer) -> None:
-        """There may be output on any link of a peer."""
+        """Schedule the output of all links of a peer."""
         for link in peer.links:
-            if link.out or link.transfers or link.written:
-                link.owner.wake()
-
-    def unheard(self, out: Queued) -> None:
-        """A send failed and nobody awaited it."""
-        error = getattr(out, "_exception", None)
-        if error is not None:
-            self.node.events.tell("send_failed", out.message, error)
+            if link.output or link.transfers or link.written:
+                link.connection.wake()
 
 
 def _nothing() -> None:
@@ -474,7 +513,7 @@ def _nothing() -> None:
 
 
 def _in_order(connection: Connection, error: RedpollError) -> bool:
-    """Whether a link ended as links may: after a goodbye, by this node's own stop, or closed by libchirp, which says none."""
+    """Return True if a link ended normally: by a goodbye, by this node stopping, or closed by libchirp without one."""
     link = connection.link
     if link.state in (LinkState.LEAVING, LinkState.PARTING) or isinstance(error, Closed):
         return True

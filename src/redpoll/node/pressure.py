@@ -1,4 +1,4 @@
-"""What a node does at its `memory_limit`: links wait, go on, have something refused, or are closed."""
+"""What a node does at its `memory_limit`: links wait, go on, have a message refused, or are closed."""
 
 from __future__ import annotations
 
@@ -8,104 +8,111 @@ from typing import TYPE_CHECKING
 from redpoll.errors import PeerLost
 
 if TYPE_CHECKING:
-    from redpoll.node.peers import Peers
+    from redpoll.node.routes import Routes
     from redpoll.transport.connection import Connection
     from redpoll.wire.link import Link
+    from redpoll.wire.memory import Memory
 
-__all__ = ["LOOK_EVERY", "Pressure"]
+__all__ = ["CHECK_EVERY", "Pressure"]
 
-#: Seconds between two looks while the limit is reached.
-LOOK_EVERY = 0.25
+#: Interval in seconds between two checks at the limit.
+CHECK_EVERY = 0.25
 
-#: A look that comes so many seconds late says that this process did not run: nobody is judged by that time.
+#: Time in seconds: if a check is this late, this process did not run, and that time is no evidence against a link.
 _LAG = 0.5
 
-#: Inboxes are not counted anew more often than each so many seconds where a send asks for that.
+#: Minimum interval in seconds between two recounts of the inboxes on behalf of a send.
 _COUNT_EVERY = 0.1
 
 
 class Pressure:
-    """Looks after the links of one node while it has no memory for what they bring; wire/memory.py says what to do."""
+    """Manages the links of one node that wait for memory; wire/memory.py decides.
 
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-        self._loop = peers.loop
-        self._memory = peers.memory
+    Args:
+        loop: The event loop of the node.
+        memory: Its memory, which asks for recounts from now on.
+        routes: Its peers, whose inboxes are recounted.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, memory: Memory, routes: Routes) -> None:
+        self._loop = loop
+        self._memory = memory
+        self._routes = routes
         self._memory.recount = self._recount
         self._timer: asyncio.Handle | None = None
         self._due = 0.0
         self._counted = float("-inf")
 
-    def held_up(self, connection: Connection, now: float) -> None:
-        """A link has to wait for memory: whether there is none is looked at once what waits was counted."""
-        self._memory.wait(connection.link, now)
-        self._look_at(0.0)
+    def memory_blocked(self, connection: Connection, now: float) -> None:
+        """Let a link wait for memory; whether there is any is checked once what waits was counted."""
+        self._memory.pause(connection.link, now)
+        self._check_in(0.0)
 
     def eased(self) -> None:
-        """Something may have been let go."""
+        """Check the waiting links: memory may have been freed."""
         memory = self._memory
-        if memory.waiting and not memory.full:
-            self._look_at(0.0)
+        if memory.paused and not memory.full:
+            self._check_in(0.0)
 
     def backed_up(self) -> None:
-        """A link does not read what is written to it."""
+        """Check a link that does not read what is written to it."""
         if self._timer is None and self._memory.full:
-            self._look_at(LOOK_EVERY)
+            self._check_in(CHECK_EVERY)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop checking."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
-    def _look_at(self, delay: float) -> None:
+    def _check_in(self, delay: float) -> None:
         due = self._loop.time() + delay
         if self._timer is not None:
             if self._due <= due:
                 return
             self._timer.cancel()
         self._due = due
-        self._timer = self._loop.call_later(delay, self._look) if delay else self._loop.call_soon(self._look)
+        self._timer = self._loop.call_later(delay, self._check) if delay else self._loop.call_soon(self._check)
 
     def _recount(self) -> None:
         now = self._loop.time()
         if now - self._counted >= _COUNT_EVERY:
             self._counted = now
-            for peer in self._peers.routes:
-                peer.slots.count()
+            for peer in self._routes:
+                peer.slots.recount()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         self._timer = None
         memory = self._memory
         now = self._loop.time()
         if now - self._due > _LAG:
-            memory.begin_again(now)
+            memory.restart_timers(now)
         self._recount()
-        for link in list(memory.waiting):
-            if link.reader.may_go_on:
+        for link in list(memory.paused):
+            if link.reader.can_resume:
                 self._read_on(link)
         for link in list(memory.unread):
-            link.owner.outflow.count()
-        stalled = memory.stalled(now) if memory.full else None
+            link.connection.backpressure.check()
+        stalled = memory.find_stalled(now) if memory.full else None
         if stalled is not None:
-            self._close(stalled, "this node is at its memory_limit, and what the link has begun does not move")
+            self._close(stalled, "this node is at its memory_limit, and the transfers of the link made no progress")
         for link in memory.overdue(now):
-            if link.reader.turn_away():
+            if link.reader.reject_waiting():
                 self._read_on(link)
             else:
-                self._close(link, "this node is at its memory_limit, and the other end cannot be told so otherwise")
+                self._close(link, "this node is at its memory_limit, and the peer cannot be told otherwise")
         if not memory.full:
-            memory.begin_again(now)
-        if memory.waiting or (memory.full and (memory.unfinished or memory.unread)):
-            self._look_at(LOOK_EVERY)
+            memory.restart_timers(now)
+        if memory.paused or (memory.full and (memory.unfinished or memory.unread)):
+            self._check_in(CHECK_EVERY)
 
     def _read_on(self, link: Link) -> None:
-        self._memory.waiting.pop(link, None)
-        link.owner.read_on()
+        self._memory.paused.pop(link, None)
+        link.connection.read_on()
 
     def _close(self, link: Link, reason: str) -> None:
         self._memory.tally.memory_closed += 1
-        connection = link.owner
+        connection = link.connection
         connection.fail(PeerLost(connection.name, reason))
-        # Its memory is free once it is lost, which the loop tells on its next turn.
-        self._memory.waiting.pop(link, None)
+        # Its memory is freed once it is lost, in the next turn of the loop.
+        self._memory.paused.pop(link, None)

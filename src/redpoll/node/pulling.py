@@ -1,10 +1,11 @@
-"""Taking messages from a node without a handler: who waits for them, and who is next."""
+"""Pulling messages from a node without a handler: the consumers that wait, and their order."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -24,42 +25,44 @@ DataT = TypeVar("DataT")
 
 
 class Consuming(Protocol):
-    """Who takes messages for others that wait elsewhere, in threads. Plain calls on the loop, which return at once."""
+    """Takes messages for consumers that wait elsewhere, in threads. Plain calls on the loop, which return at once."""
 
     def done(self) -> bool:
-        """Whether it wants nothing more at the moment."""
+        """Return True if it wants no messages at the moment."""
 
     def set_result(self, result: None, /) -> None:
-        """Something may be there."""
+        """Notify it that messages may wait."""
 
     def close(self) -> None:
-        """The node closes: what it took and nobody began goes back, and nobody waits any longer."""
+        """Return the taken messages that were not begun, and wake all consumers: the node closes."""
 
 
 class Consumers:
-    """Who pulls from a node, and what waits for them.
+    """The consumers of a node, and the messages that wait for them.
 
-    Peers take turns, a message each; batches take all of one peer.
+    Peers take turns, one message each; a batch takes all messages of one peer.
     """
 
     def __init__(self, peers: Peers, loop: asyncio.AbstractEventLoop, unclaimed_timeout: float) -> None:
         self._peers = peers
-        self._ends = peers.ends
+        self._completion = peers.completion
         self._loop = loop
         self._raw = peers.raw
-        #: Peers whose messages wait, in the order of their turns.
+        #: Peers with waiting messages, in the order of their turns.
         self._ready: dict[Peer, None] = {}
         self._waiters: deque[asyncio.Future[None] | Consuming] = deque()
         self._consuming: Consuming | None = None
-        #: Iterators that are alive: while one is, somebody claims what arrives, also between two steps.
+        #: Number of live iterators: while there is one, arriving messages are claimed, also between two steps.
         self.iterators = 0
-        self._unclaimed = Unclaimed(self, peers, loop, unclaimed_timeout)
+        self._unclaimed = Unclaimed(
+            loop, unclaimed_timeout, self._in_use, peers.completion.refuse_waiting, peers.after_dispatch
+        )
         self._closed = False
 
-    # What the node tells
+    # Events of the node
 
     def arrived(self, peer: Peer, now: float) -> None:
-        """Messages of a peer wait."""
+        """Note the waiting messages of a peer, and wake a consumer."""
         self._ready[peer] = None
         if self._waiters:
             self._wake()
@@ -67,27 +70,35 @@ class Consumers:
             self._unclaimed.note(peer, now)
 
     def freed(self, peer: Peer) -> None:
-        """A slot came free."""
+        """Wake a consumer for a freed slot."""
         if peer.slots.inbox:
             self._ready[peer] = None
         if self._ready and self._waiters:
             self._wake()
 
     def iterator_ended(self) -> None:
-        """An iterator is gone: with the last one, the time of what waits begins."""
+        """Uncount an iterator; after the last one, the time of the waiting messages starts."""
         self.iterators -= 1
         if not self.iterators and not self._closed:
             now = self._loop.time()
             for peer in self._peers.routes:
                 self._unclaimed.note(peer, now)
 
+    def iterator_dropped(self) -> None:
+        """Call `iterator_ended` from a thread in which the garbage collector runs."""
+        with suppress(RuntimeError):  # the loop is closed
+            self._loop.call_soon_threadsafe(self.iterator_ended)
+
     @property
     def claiming(self) -> bool:
-        """Whether somebody pulls, or is about to."""
+        """True if a consumer waits, or an iterator is alive."""
         return bool(self.iterators or self._waiters)
 
+    def _in_use(self) -> bool:
+        return self.claiming or self._peers.pool.used > 0
+
     def close(self) -> None:
-        """The node stopped: nobody waits any longer."""
+        """Wake all consumers: the node stopped."""
         self._closed = True
         if self._consuming is not None:
             self._consuming.close()
@@ -97,7 +108,7 @@ class Consumers:
                 waiter.set_result(None)
 
     def forget(self, peer: Peer) -> None:
-        """A peer is known no longer: nothing of it waits."""
+        """Forget a peer, of which no message waits."""
         self._ready.pop(peer, None)
 
     def _wake(self) -> None:
@@ -109,22 +120,22 @@ class Consumers:
     # Taking for threads
 
     def serve(self, consuming: Consuming) -> None:
-        """Let it do all the taking from now on; what it takes is left as bytes."""
+        """Let `consuming` take all messages from now on; they are not decoded."""
         self._consuming = consuming
         self._raw = True
 
     def claim(self, consuming: Consuming) -> None:
-        """It waits for messages until it says otherwise; saying so again does nothing."""
+        """Add `consuming` as a waiter until it unclaims; do nothing if it is one."""
         if not self._closed and consuming not in self._waiters:
             self._waiters.append(consuming)
 
     def unclaim(self, consuming: Consuming) -> None:
-        """It waits no longer."""
+        """Remove `consuming` from the waiters."""
         if consuming in self._waiters:
             self._waiters.remove(consuming)
 
     def put_back(self, messages: Sequence[Received[Any]]) -> None:
-        """Let messages wait again that were taken and that nobody saw, in their order."""
+        """Return messages that were taken and not seen to their inboxes, in order."""
         now = self._loop.time()
         by_peer: dict[Peer, list[Received[Any]]] = {}
         for message in messages:
@@ -138,15 +149,15 @@ class Consumers:
     # Taking
 
     def take_nowait(self) -> Received[Any] | None:
-        """The next message, in a slot; None if none waits or no slot is free."""
+        """Return the next message, in a slot, or None if none waits or no slot is free."""
         ready = self._ready
-        now = self._unclaimed.taken = self._loop.time()
+        now = self._unclaimed.last_request = self._loop.time()
         while ready:
             peer = next(iter(ready))
             message = peer.slots.begin(now)
             if message is None:
                 if self._peers.pool.free <= 0:
-                    # It keeps its turn: a slot of the node may come free at another peer.
+                    # The peer keeps its turn: a slot of the node may be freed by another peer.
                     return None
                 del ready[peer]
                 self._peers.after_dispatch(peer)
@@ -159,37 +170,37 @@ class Consumers:
                 del ready[peer]
             if peer.slots.overrun:
                 self._peers.begun(peer)
-            if self._raw or self._ends.readable(message):
+            if self._raw or self._completion.readable(message):
                 return message  # type: ignore[return-value]
         return None
 
     def step(self, last: Received[Any]) -> Received[Any] | None:
-        """Release a message and take the next one, in its slot where both are unacknowledged and of the only peer."""
+        """Release a message and take the next, in the same slot if both are unacknowledged and no other peer waits."""
         link = last.link
         slots = link.peer.slots  # type: ignore[union-attr]
         inbox = slots.inbox
         unusual = slots.irregular or slots.overrun or slots.carried
         frame = last.frame
         if frame[4] or not inbox or unusual or not self._raw or len(self._ready) > 1:
-            self._ends.release(last)
+            self._completion.release(last)
             return self.take_nowait()
         message: Any = inbox.popleft()
         if not inbox:
             self._ready.pop(link.peer, None)  # type: ignore[arg-type]
         last.phase = 1
-        link.held -= 1
+        link.unreleased -= 1
         link.credit_messages += 1
         link.credit_bytes += frame[2]
         if link.credit_messages >= link.credit_at or link.credit_bytes >= link.credit_bytes_at:
             link.credit(0, 0)
-            link.owner.wake()
+            link.connection.wake()
         return message  # type: ignore[no-any-return]
 
     def take_batch_nowait(self, limit: int) -> list[Received[Any]]:
-        """The next messages of one peer, each in a slot; empty if none waits or no slot is free."""
+        """Return the next messages of one peer, each in a slot; an empty list if none waits or no slot is free."""
         ready = self._ready
         pool = self._peers.pool
-        now = self._unclaimed.taken = self._loop.time()
+        now = self._unclaimed.last_request = self._loop.time()
         while ready and pool.free > 0:
             peer = next(iter(ready))
             batch: list[Any] = peer.slots.begin_many(now, limit)
@@ -198,14 +209,14 @@ class Consumers:
                 ready[peer] = None
             self._peers.begun(peer)
             if not self._raw:
-                batch = [message for message in batch if self._ends.readable(message)]
+                batch = [message for message in batch if self._completion.readable(message)]
             if batch:
                 return batch
             self._peers.ended_late(peer)
         return []
 
     async def wait(self, timeout: float | None) -> bool:
-        """Wait until something may be there; False when the time is over.
+        """Wait until a message may be there; return False on a timeout.
 
         Raises:
             Closed: The node stopped.
@@ -224,14 +235,14 @@ class Consumers:
             return False
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                # The news was for whoever is next.
+                # Pass the wake-up on to the next waiter.
                 self._waiters.remove(waiter)
                 self._wake()
                 self._waiters.appendleft(waiter)
             raise
         finally:
             self._waiters.remove(waiter)
-            self._unclaimed.taken = self._loop.time()
+            self._unclaimed.last_request = self._loop.time()
         if self._closed:
             raise Closed("node")
         return True
@@ -240,7 +251,7 @@ class Consumers:
         """Wait for the next message.
 
         Raises:
-            TimeoutError: None came in time.
+            TimeoutError: None arrived in time.
             Closed: The node stopped.
         """
         message = self.take_nowait()
@@ -252,11 +263,11 @@ class Consumers:
             over = (left is not None and left <= 0) or not await self.wait(left)
             message = self.take_nowait()
             if message is not None:
-                # Also when the time was over: this one may have been woken at the same moment, for all of them.
+                # Also after a timeout: this waiter may have been woken at the same moment, on behalf of all.
                 self._pass_on()
                 return message
             if over:
-                raise TimeoutError(f"no message came within {timeout:g} s")
+                raise TimeoutError(f"no message arrived within {timeout:g} s")
 
     async def take_batch(self, limit: int) -> list[Received[Any]]:
         """Wait for the next messages of one peer.
@@ -273,13 +284,13 @@ class Consumers:
         return batch
 
     def _pass_on(self) -> None:
-        """Whoever was woken took something: more may be there for another."""
+        """Wake the next waiter: more messages may be there."""
         if self._ready and self._waiters:
             self._wake()
 
 
 class Take(Generic[DataT]):
-    """The block of `Node.take`."""
+    """The context manager of `Node.take`."""
 
     __slots__ = ("_message", "_node", "_timeout")
 

@@ -1,8 +1,9 @@
-"""A received message as users see it: a `Message` that can be answered, released and refused."""
+"""A received message as the user sees it: a `Message` that can be answered, released and refused."""
 
 from __future__ import annotations
 
 import asyncio
+import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -12,8 +13,9 @@ from redpoll.wire.inbound import Inbound, Phase
 
 if TYPE_CHECKING:
     from redpoll.node.node import Node
+    from redpoll.wire.link import Link
 
-__all__ = ["Received", "raised"]
+__all__ = ["HandedOut", "Received", "Taken", "raised"]
 
 DataT = TypeVar("DataT")
 
@@ -21,10 +23,10 @@ _WANTED = int(Kind.WANTED)
 
 
 class Received(Inbound[DataT]):
-    """A message that arrived. It ends once: released (the work is done) or refused (it is not, and why).
+    """A received message. It ends once: released (the work is done) or refused (it is not, and why).
 
-    As an async context manager (and as a plain one) it releases on leaving and refuses on an exception, unless it had
-    ended before. `data` stays yours after the end.
+    As an async context manager (and as a plain one) it releases on exit and refuses on an exception, unless it ended
+    before. `data` stays valid after the end.
     """
 
     __slots__ = ("_cancelled", "_task")
@@ -34,17 +36,17 @@ class Received(Inbound[DataT]):
     @property
     def node(self) -> Node[Any]:
         """The node that received it."""
-        node: Node[Any] = self.link.owner.keeper.node
+        node: Node[Any] = self.link.connection.keeper.node
         return node
 
     @property
     def wanted(self) -> bool:
-        """Whether its sender asked for an answer, with `request`. A libchirp sender cannot say, so it is False."""
+        """Whether the sender asked for an answer, with `request`. False for a libchirp sender, which cannot say."""
         return self.kind & _WANTED != 0
 
     @property
     def redelivered(self) -> bool:
-        """Whether it was sent again after a link was lost, so that an earlier run may have seen it."""
+        """Whether it was resent after a link was lost, so that an earlier run may have seen it."""
         return self.kind & Kind.RETRY != 0
 
     @property
@@ -54,7 +56,7 @@ class Received(Inbound[DataT]):
 
     @property
     def cancelled(self) -> asyncio.Event:
-        """Set when its sender gave up waiting: its await was cancelled or its deadline passed."""
+        """An event, set when the sender stopped waiting: its await was cancelled or its deadline passed."""
         try:
             return self._cancelled
         except AttributeError:
@@ -62,53 +64,54 @@ class Received(Inbound[DataT]):
             return self._cancelled
 
     def release(self) -> None:
-        """The work is done: give the slot back and acknowledge. Does nothing if the message has ended."""
+        """Free the slot and acknowledge the message: the work is done. Do nothing if the message has ended."""
         if self.phase != Phase.ENDED:
-            self.link.owner.keeper.ends.release(self)
+            self.link.connection.keeper.completion.release(self)
 
     def refuse(self, reason: str = "") -> None:
-        """The work is not done: give the slot back and tell the sender, whose `send` raises `Refused` with the reason.
+        """Free the slot and tell the sender that the work is not done: its `send` raises `Refused` with the reason.
 
-        Does nothing if the message has ended. A libchirp sender cannot be told; it gets no acknowledgement.
+        Do nothing if the message has ended. A libchirp sender cannot be told; it gets no acknowledgement.
 
         Args:
-            reason: A short text; of a longer one 1,024 bytes arrive.
+            reason: A short text; it is cut to 1,024 bytes.
 
         Raises:
-            UsageError: The reason is no text.
+            UsageError: The reason is not text.
         """
         if not isinstance(reason, str):
-            raise UsageError(f"a reason is text, not {type(reason).__name__}")
+            raise UsageError(f"a reason must be text, not {type(reason).__name__}")
         self._refuse(Refused.code, reason)
 
     def _refuse(self, code: int, text: str) -> None:
-        """Refuse with a reason of the library's."""
-        self.link.owner.keeper.ends.refuse(self, code, text)
+        """Refuse the message with a reason of the library."""
+        self.link.connection.keeper.completion.refuse(self, code, text)
 
     async def respond(self, data: Any, *, header: bytes = b"") -> None:
-        """Send the answer that the sender wants. The message has still to end.
+        """Send the answer that the sender wants. The message still has to end.
 
-        Toward a redpoll node that asked with `request` it is done when it was written; it waits for no slot there.
+        Toward a redpoll node that used `request` this is done when the answer was written; it waits for no slot there.
         Otherwise it is a `send` of `reply(data)`.
 
         Raises:
-            EncodeError: The serializer cannot carry `data`.
-            MessageTooLarge: It is above what this node may send or the other takes.
-            PeerLost: The link is gone, and no newer one to the same node is there.
-            NotConfirmed: The link was lost before it was written.
+            EncodeError: The serializer cannot encode `data`.
+            MessageTooLarge: It exceeds the limit of this node or of the peer.
+            PeerLost: The link was lost, and there is no newer one to the same node.
+            NotConfirmed: The link was lost before the answer was written.
             SendError: As for `Node.send`, where the sender is a libchirp node or did not ask.
         """
-        await self.link.owner.keeper.ends.respond(self, data, header)
+        await self.link.connection.keeper.completion.respond(self, data, header)
 
     def _withdrawn(self, hard: bool) -> None:
-        """Its sender gave it up: tell whoever works on it."""
+        """Tell the handler that the sender withdrew the message."""
         self.cancelled.set()
         task = getattr(self, "_task", None)
-        if task is not None and (hard or self.node.config.cancel_handlers):
+        if task is not None and (hard or self.node.config.cancel_handlers) and not task.cancelling():
+            # Only once, however often it is withdrawn: the clean-up of the handler must not be cancelled as well.
             task.cancel()
 
     def _run_by(self, task: asyncio.Task[Any]) -> None:
-        """Note the task that handles it, which a cancellation may reach."""
+        """Set the task that handles it, for a cancellation to reach."""
         self._task = task
 
     def __enter__(self) -> Self:
@@ -131,17 +134,102 @@ class Received(Inbound[DataT]):
         self.__exit__(kind, error, traceback)
 
     def _refuse_for(self, error: BaseException) -> None:
-        """Refuse because of what the work raised."""
+        """Refuse the message because of what the work raised."""
         if isinstance(error, asyncio.CancelledError):
-            self.link.owner.keeper.ends.refuse(self, Cancelled.code, "its handling was cancelled")
+            self.link.connection.keeper.completion.refuse(self, Cancelled.code, "its handling was cancelled")
         elif isinstance(error, GeneratorExit):
-            self.link.owner.keeper.ends.refuse(self, Abandoned.code, "its consumer left")
+            self.link.connection.keeper.completion.refuse(self, Abandoned.code, "its consumer left")
         else:
-            self.link.owner.keeper.ends.refuse(self, HandlerFailed.code, raised(error))
+            self.link.connection.keeper.completion.refuse(self, HandlerFailed.code, raised(error))
+
+    def _abandon(self, text: str) -> bool:
+        """Refuse the message because its consumer is gone; on the loop, as the garbage collector calls this anywhere.
+
+        Returns:
+            False if it cannot be refused: once the loop is closed, or in a forked child.
+        """
+        if self.node._state == "inherited":
+            return False
+        try:
+            self.link.connection.keeper.loop.call_soon_threadsafe(self._refuse, Abandoned.code, text)
+        except RuntimeError:
+            return False
+        return True
+
+
+class HandedOut:
+    """A message that its consumer has to end: if dropped before that, it refuses the message and warns.
+
+    A mixin for `Received`. The node refers to a message until that ends, so the message alone would never be dropped.
+    """
+
+    if not TYPE_CHECKING:  # a type checker would take these for all attributes
+        __slots__ = ()
+
+    _message: Any
+
+    def __init__(self, message: Any) -> None:
+        self._message = message
+        self.frame = message.frame
+
+    @property
+    def link(self) -> Link:
+        """The link that it arrived on, or was resent over."""
+        return self._message.link  # type: ignore[no-any-return]
+
+    @property
+    def phase(self) -> int:
+        """The phase, as a number: whether it has ended."""
+        return self._message.phase  # type: ignore[no-any-return]
+
+    @property
+    def ended(self) -> bool:
+        """Whether it was released or refused."""
+        return self._message.ended  # type: ignore[no-any-return]
+
+    @property
+    def cancelled(self) -> Any:
+        """An event, set when the sender stopped waiting: its await was cancelled or its deadline passed."""
+        return self._message.cancelled
+
+    def release(self) -> None:
+        """Free the slot and acknowledge the message: the work is done. Do nothing if the message has ended."""
+        self._message.release()
+
+    def _refuse(self, code: int, text: str) -> None:
+        self._message._refuse(code, text)
+
+    def respond(self, data: Any, *, header: bytes = b"") -> Any:
+        """Send the answer that the sender wants. The message still has to end."""
+        return self._message.respond(data, header=header)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._message.__exit__(kind, error, traceback)
+
+    def __repr__(self) -> str:
+        return repr(self._message)
+
+    def __del__(self) -> None:
+        message = self._message
+        if not message.ended and message._abandon("its consumer dropped it without ending it"):
+            warnings.warn(
+                f"{message!r} was dropped before it ended, and refused as Abandoned: release or refuse it, or take it in "
+                "a with block",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+class Taken(HandedOut, Received[DataT]):  # type: ignore[override]  # attributes of a Received are set on its message
+    """The message that `Node.receive` returns, and that a handler gets where `Config.auto_release` is False."""
+
+    __slots__ = ("_message",)
 
 
 def raised(error: BaseException) -> str:
-    """What an exception says, behind its type; whatever user code raised, this does not raise."""
+    """Return the type and text of an exception; never raise, whatever user code raised."""
     name = type(error).__name__
     try:
         return f"{name}: {error}"

@@ -1,4 +1,4 @@
-"""The future that `send` and `request` return, the core's `Outgoing` at the same time: one object a message."""
+"""The future that `send` and `request` return, which is also the core's `Outgoing`: one object per message."""
 
 from __future__ import annotations
 
@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from redpoll.node.peers import Peers
     from redpoll.wire.peer import Peer
 
-__all__ = ["UNSET", "Queued", "Sending", "Unset", "check_acknowledge", "check_retry", "check_seconds", "dials_once"]
+__all__ = [
+    "UNSET",
+    "FailedSending",
+    "Queued",
+    "Sending",
+    "Unset",
+    "check_acknowledge",
+    "check_retry",
+    "check_seconds",
+    "dials_once",
+]
 
 
 class Unset(Enum):
@@ -30,57 +40,57 @@ UNSET: Final = Unset.UNSET
 
 _YEAR = 31_536_000.0
 
-# What a sending that is done has for a message.
+# The message of a finished sending.
 _GONE: Any = None
 
 
 def check_seconds(value: object, name: str = "timeout") -> None:
-    """Refuse what is no time that a call may have.
+    """Validate a timeout.
 
     Raises:
         UsageError: It is not a number from 0 to a year.
     """
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(f"{name} is a number of seconds or None, not {type(value).__name__}")
+        raise UsageError(f"{name} must be a number of seconds or None, not {type(value).__name__}")
     if not 0 <= value <= _YEAR:
-        raise UsageError(f"{name}={value} is not from 0 to {_YEAR:.0f} seconds", "None is no limit")
+        raise UsageError(f"{name}={value} is out of range: 0 to {_YEAR:.0f} seconds", "None is no limit")
 
 
 def check_retry(value: object) -> None:
-    """Refuse what is no number of times to send again.
+    """Validate a number of retries.
 
     Raises:
-        UsageError: It is not an int from 0.
+        UsageError: It is not an int of at least 0.
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise UsageError(f"retry is an int, not {type(value).__name__}")
+        raise UsageError(f"retry must be an int, not {type(value).__name__}")
     if value < 0:
-        raise UsageError(f"retry={value} is below 0")
+        raise UsageError(f"retry={value} is negative")
 
 
 def check_acknowledge(value: object) -> None:
-    """Refuse what is no mode.
+    """Validate a mode.
 
     Raises:
         UsageError: It is neither a bool nor None.
     """
     if value is not None and not isinstance(value, bool):
-        raise UsageError(f"acknowledge is True, False or None, not {type(value).__name__}")
+        raise UsageError(f"acknowledge must be True, False or None, not {type(value).__name__}")
 
 
 def dials_once(value: object) -> bool:
-    """Whether to fail with the first dialling that fails.
+    """Return True for "once": fail when the first attempt to dial fails.
 
     Raises:
         UsageError: It is neither "retry" nor "once".
     """
     if value not in {"once", "retry"}:
-        raise UsageError(f"dial is 'retry', 'once' or None, not {value!r}")
+        raise UsageError(f"dial must be 'retry', 'once' or None, not {value!r}")
     return value == "once"
 
 
 class Queued(Outgoing):
-    """A sending that knows whom it is for: what the queues of a node's peers hold."""
+    """A sending that knows its peer, as held by the queues of a node's peers."""
 
     if not TYPE_CHECKING:  # as Outgoing
         __slots__ = ()
@@ -93,9 +103,9 @@ class Queued(Outgoing):
 
 
 class Sending(asyncio.Future[Any], Queued):
-    """How one sending ends: None for a send, the answer for a request, or an error.
+    """The outcome of one sending: None for a send, the answer for a request, or an error.
 
-    Cancelling it (or the task that awaits it) withdraws the message: one that is still queued is not sent.
+    Cancelling it (or the task that awaits it) withdraws the message: if it is still queued, it is not sent.
     """
 
     __slots__ = (*OUTGOING_FIELDS, "peer")
@@ -107,16 +117,20 @@ class Sending(asyncio.Future[Any], Queued):
         if error is None:
             if answer is not None and not self._owner.raw:
                 try:
-                    self._owner.ends.decode(answer)
+                    self._owner.completion.decode(answer)
                 except Exception as problem:  # noqa: BLE001  # a serializer may be anybody's
-                    self.set_exception(problem)
+                    self._fail(problem)
                     return
-            # What it refers to may be large, and the core still knows it for a while.
+            # The body may be large, and the core still refers to this object for a while.
             self.body = self.header = b""
             self.message = _GONE
             self.set_result(answer)
         else:
-            self.set_exception(error)
+            self._fail(error)
+
+    def _fail(self, error: BaseException) -> None:
+        self.__class__ = FailedSending
+        self.set_exception(error)
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Withdraw the message and cancel the future."""
@@ -125,8 +139,16 @@ class Sending(asyncio.Future[Any], Queued):
         self.peer.withdraw(self, self.get_loop().time(), hard=self.hard)
         return super().cancel(msg)
 
+
+class FailedSending(Sending):
+    """A failed sending. A sending changes its class when it fails, so that a successful one needs no finalizer."""
+
+    __slots__ = ()
+
     def __del__(self) -> None:
         if self._log_traceback:
-            # Nobody looked at the error: that is for the hook and the counters, not for the loop's log.
+            # Nothing retrieved the error: report it to the hook and the node's log, not to the loop's.
             self._log_traceback = False
-            self._owner.unheard(self)
+            error = self._exception
+            if error is not None:
+                self._owner.unawaited.note(self.message, error)

@@ -1,24 +1,21 @@
-"""What waits at a node that nobody pulls from is refused after a time, so that its senders learn of it."""
+"""Unclaimed messages: those that nothing pulls from a node are refused after a time, so that their senders know."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import Any
 
 from redpoll.errors import NoHandler
 from redpoll.wire.peer import Peer
 
-if TYPE_CHECKING:
-    from redpoll.node.peers import Peers
-    from redpoll.node.pulling import Consumers
-
 __all__ = ["Unclaimed"]
 
-#: Arrivals of one peer within this share of the timeout are noted as one: they are refused that much late at most.
+#: Share of the timeout within which arrivals of one peer are noted as one: the maximum delay of a refusal.
 _SHARE = 1 / 64
 
-_Mark = tuple[Any, ...]
+_Key = tuple[Any, ...]
 
 _TEXT = "the node has neither a handler nor a consumer"
 
@@ -26,53 +23,68 @@ _logger = logging.getLogger("redpoll.node")
 
 
 class Unclaimed:
-    """Refuses what nobody claims; messages themselves are not kept here, only which had come by when.
+    """Refuses unclaimed messages. It does not keep the messages, only the last one that had arrived by a time.
+
+    Args:
+        loop: The event loop of the node.
+        timeout: Time in seconds after which a message is refused.
+        in_use: Returns True while a consumer waits for a message or handles one.
+        refuse: Refuses a waiting message with a code and a text; returns False if it waits no longer.
+        settle: Called with a peer some of whose messages were refused.
 
     Attributes:
-        taken: When somebody last asked for a message, on the loop's clock.
+        last_request: Time at which a consumer last requested a message, by the clock of the loop.
     """
 
-    def __init__(self, consumers: Consumers, peers: Peers, loop: asyncio.AbstractEventLoop, timeout: float) -> None:
-        self.taken = float("-inf")
-        self._consumers = consumers
-        self._peers = peers
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        timeout: float,
+        in_use: Callable[[], bool],
+        refuse: Callable[[Any, int, str], bool],
+        settle: Callable[[Peer], object],
+    ) -> None:
+        self.last_request = float("-inf")
         self._loop = loop
         self._timeout = timeout
+        self._in_use = in_use
+        self._refuse_waiting = refuse
+        self._settle = settle
         self._span = timeout * _SHARE
-        #: The last message that a peer had sent by the end of a span of time (its identity and serial), in order of time.
-        self._noted: dict[tuple[int, Peer], _Mark] = {}
+        #: The last message of a peer (identity and serial) that arrived by the end of a time span, in order of time.
+        self._noted: dict[tuple[int, Peer], _Key] = {}
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, peer: Peer, now: float) -> None:
-        """Messages of a peer arrived."""
+        """Note the arrival of messages of a peer."""
         inbox = peer.slots.inbox
         if inbox:
             self._noted[int(now / self._span), peer] = inbox[-1].frame[:2]
         if self._timer is None and self._noted and not self._loop.is_closed():
-            self._timer = self._loop.call_later(self._timeout, self._ring)
+            self._timer = self._loop.call_later(self._timeout, self._fire)
 
     def close(self) -> None:
-        """The node stopped."""
+        """Stop: the node stopped."""
         if self._timer is not None:
             self._timer.cancel()
         self._noted.clear()
 
-    def _ring(self) -> None:
+    def _fire(self) -> None:
         self._timer = None
         now = self._loop.time()
-        self._look(now)
-        if self._consumers.claiming or self._peers.pool.used:
-            # Somebody waits or is at work on a message, and will ask for the next.
-            self.taken = now
-        if self.taken + self._timeout <= now:
+        self._prune(now)
+        if self._in_use():
+            # A consumer waits or handles a message, and will request the next.
+            self.last_request = now
+        if self.last_request + self._timeout <= now:
             self._refuse(now)
         if self._noted:
             span, _ = next(iter(self._noted))
-            self._timer = self._loop.call_at(max(self._due(span), self.taken + self._timeout), self._ring)
+            self._timer = self._loop.call_at(max(self._due(span), self.last_request + self._timeout), self._fire)
 
-    def _look(self, now: float) -> None:
-        """Forget what was taken or withdrawn, but no peer of which anything waits."""
-        waiting: dict[Peer, set[_Mark]] = {}
+    def _prune(self, now: float) -> None:
+        """Forget messages that were taken or withdrawn, but no peer with waiting messages."""
+        waiting: dict[Peer, set[_Key]] = {}
         for _, peer in self._noted:
             if peer not in waiting:
                 waiting[peer] = {message.frame[:2] for message in peer.slots.inbox}
@@ -87,7 +99,7 @@ class Unclaimed:
         return (span + 1) * self._span + self._timeout
 
     def _refuse(self, now: float) -> None:
-        """Refuse what has waited for the whole time."""
+        """Refuse the messages that have waited for the whole timeout."""
         count = 0
         for key, mark in list(self._noted.items()):
             span, peer = key
@@ -99,11 +111,11 @@ class Unclaimed:
                 due.append(message)
                 if message.frame[:2] == mark:
                     break
-            count += sum(self._peers.ends.refuse_waiting(message, NoHandler.code, _TEXT) for message in due)
-            self._peers.after_dispatch(peer)
+            count += sum(self._refuse_waiting(message, NoHandler.code, _TEXT) for message in due)
+            self._settle(peer)
         if count:
             _logger.warning(
-                "refused %d messages that nobody took within %g s: the node has no handler and nobody pulls from it",
+                "refused %d messages that were not taken within %g s: the node has neither a handler nor a consumer",
                 count,
                 self._timeout,
             )

@@ -159,7 +159,8 @@ class Communicator:
 
         Args:
             peer: The client; nothing is done if it is not there.
-            flush: Whether what was put for it arrives first; False drops what was not sent.
+            flush: Whether what was put for it arrives first. False drops what was not sent, and its futures fail with
+                `ConnectionResetError`; what is on its way is waited for, and is done or fails.
 
         Raises:
             UsageError: This is a client: it closes.
@@ -193,14 +194,14 @@ class Communicator:
 
         Args:
             data: What the serializer carries. Large binary parts of it are not copied, and must not change before the future
-                is done.
+                is done, nor for a while after it was cancelled.
             peers: Those that it is for; none is the server, or all clients that are there now. Whoever is named twice gets
                 it twice.
 
         Returns:
             An `asyncio.Future` that is done when the peer has it, or all of them have; it need not be awaited. Its `futures`
             are those of each peer, `peers` the same by id. Cancelling it, or the task that awaits it, takes back what was not
-            sent.
+            sent to its end; what was arrives all the same.
 
         Raises:
             MessageTooLarge: It is above `message_size`.
@@ -214,7 +215,7 @@ class Communicator:
         body = self._codec.encode(data)
         station = self._station
         sessions = tuple(map(station.recipient, peers)) if peers else station.recipients()
-        closed = ConnectionAbortedError(self.id) if self._state == "closed" else None
+        closed = station.over or (ConnectionAbortedError(self.id) if self._state == "closed" else None)
         put, copies = divide(
             sessions, body, partial(LoopCopy, loop=self._loop), partial(LoopBroadcast, loop=self._loop), closed
         )
@@ -232,7 +233,8 @@ class Communicator:
 
         Raises:
             TimeoutError: None came in time.
-            ConnectionAbortedError: This is closed, and all that came was got.
+            ConnectionAbortedError: All that came was got, and this is closed, or another process took its place: the cause
+                says so.
             ConnectionResetError: All that came was got, and the server is gone, or all of `peers` are.
             ConnectionRefusedError: The server does not take this client; the cause says why.
             TLSError: The ends do not agree on encryption.

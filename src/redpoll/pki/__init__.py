@@ -1,6 +1,6 @@
-"""Certificates for nodes: a CA of your own, and what it issues, in the file layout of libchirp.
+"""Certificates for nodes: a CA of your own and the certificates it issues, in libchirp's file layout.
 
-Everything here blocks, RSA keys for up to a second: coroutines call it with `asyncio.to_thread`.
+All functions block, RSA keys for up to a second: call them with `asyncio.to_thread` in coroutines.
 """
 
 from redpoll.pki.authority import CA

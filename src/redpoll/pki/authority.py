@@ -1,4 +1,4 @@
-"""The CA: it signs the certificates of nodes."""
+"""The CA, which signs the certificates of nodes."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _NONE = "`redpoll pki init` makes one"
 
 @dataclass(frozen=True, slots=True)
 class CA:
-    """A certificate authority of your own: whoever has a certificate that it signed is trusted by all who have one.
+    """A certificate authority of your own: all nodes with a certificate signed by it trust each other.
 
-    Keep its private key away from the nodes: they need only what `issue` makes.
+    Keep its private key away from the nodes: they need only what `issue` returns.
     """
 
     certificates: tuple[x509.Certificate, ...]
-    """Its own, and those above it if it was signed by another CA."""
+    """Its own certificate, followed by those above it if another CA signed it."""
     key: PrivateKey = field(repr=False)
     """Its private key."""
 
@@ -51,16 +51,16 @@ class CA:
     def make(
         cls, name: str = "redpoll CA", *, key: KeyKind = "ec", days: int = 3650, now: datetime | None = None
     ) -> CA:
-        """Make a CA with a new private key.
+        """Create a CA with a new private key.
 
         Args:
-            name: What its certificate calls it, at most 64 characters.
-            key: Kind of its key, and of those that it issues unless told otherwise.
-            days: How long it is valid, from 1 to 36,500.
-            now: The time at which it is made, with a time zone; None is the clock's.
+            name: Name in its certificate, at most 64 characters.
+            key: Kind of its key, and the default for those it issues.
+            days: Validity in days, from 1 to 36,500.
+            now: Time of creation, with a time zone; None for the clock's.
 
         Raises:
-            ConfigError: An argument has a value it cannot have.
+            ConfigError: An argument is invalid.
         """
         subject, validity = common_name(name), timed(days, now)
         made = make_key(key)
@@ -68,7 +68,7 @@ class CA:
 
     @property
     def name(self) -> str:
-        """What its certificate calls it."""
+        """Name in its certificate."""
         return own_name(self.certificates[0].subject)
 
     def issue(
@@ -80,34 +80,34 @@ class CA:
         days: int = 365,
         now: datetime | None = None,
     ) -> Chain:
-        """Make a certificate for a node, with a new private key.
+        """Issue a certificate for a node, with a new private key.
 
         Args:
-            name: The name of the node: letters, digits, ".", "-" and "_", at most 64.
-            names: DNS names and IP addresses by which it is dialled; None is its name alone.
-            key: Kind of its key; None is the CA's.
-            days: How long it is valid, from 1 to 36,500 and not longer than the CA.
-            now: The time at which it is made, with a time zone; None is the clock's.
+            name: Name of the node: letters, digits, ".", "-" and "_", at most 64.
+            names: DNS names and IP addresses that it is dialled by; None for its name alone.
+            key: Kind of its key; None for the CA's.
+            days: Validity in days, from 1 to 36,500 and not beyond the CA's.
+            now: Time of creation, with a time zone; None for the clock's.
 
         Raises:
-            ConfigError: An argument has a value it cannot have, or the CA does not live that long.
+            ConfigError: An argument is invalid, or the CA expires earlier.
             UsageError: The CA has expired, or is not valid yet.
         """
         subject = common_name(check_file_name(name))
         if subject == self.certificates[0].subject:
-            # A certificate whose subject is its issuer is taken for one that signs itself.
+            # A certificate whose subject is its issuer would be taken for self-signed.
             raise ConfigError("name", name, "is the name of the CA", "choose another name")
         hosts = alternative_names([name] if names is None else names)
         validity = self._timed(days, now)
         return self._sign(subject, hosts, make_key(key or kind_of(self.key)), validity)
 
     def renew(self, chain: Chain, *, days: int = 365, new_key: bool = False, now: datetime | None = None) -> Chain:
-        """Make a certificate with the subject and the names of one that it has issued, a new serial and new dates.
+        """Issue a certificate with the subject and the names of an earlier one, and a new serial and new dates.
 
         Args:
-            chain: What is renewed; it stays valid until its own end.
-            days: How long the new one is valid, as for `issue`.
-            new_key: Whether it gets a new private key, of the same kind; the default keeps it.
+            chain: The certificate to renew; it stays valid until its own end.
+            days: Validity of the new one in days, as for `issue`.
+            new_key: Whether to create a new private key of the same kind; by default it is kept.
             now: As for `issue`.
 
         Raises:
@@ -120,20 +120,20 @@ class CA:
         try:
             names = old.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         except x509.ExtensionNotFound as error:
-            raise UsageError(f"{chain.name!r} has no names of hosts", "issue it again") from error
+            raise UsageError(f"{chain.name!r} has no host names", "issue it again") from error
         validity = self._timed(days, now)
         return self._sign(old.subject, names, make_key(kind_of(chain.key)) if new_key else chain.key, validity)
 
     def renewed(self, *, days: int = 3650, now: datetime | None = None) -> CA:
-        """Make the same CA with new dates: what it has issued stays valid, since name and key stay.
+        """Return the same CA with new dates: issued certificates stay valid, since name and key are the same.
 
         Args:
-            days: How long it is valid from now on, from 1 to 36,500.
+            days: Validity in days from now, from 1 to 36,500.
             now: As for `make`.
 
         Raises:
-            ConfigError: An argument has a value it cannot have.
-            UsageError: Another CA signed it, and would have to renew it.
+            ConfigError: An argument is invalid.
+            UsageError: Another CA signed it, and has to renew it.
         """
         own = self.certificates[0]
         if not is_issued_by(own, own):
@@ -142,18 +142,17 @@ class CA:
         return CA((authority_certificate(own.subject, self.key, timed(days, now), like=own),), self.key)
 
     def save(self, folder: str | os.PathLike[str], *, force: bool = False) -> Path:
-        """Write ``ca.key``, with mode 0600, and ``ca.pem``, which everybody may read.
+        """Write ``ca.key``, with mode 0600, and ``ca.pem``, which all users may read.
 
         Args:
-            folder: Made with mode 0700 if it is not there.
-            force: Whether files that are there are overwritten, the private key too.
+            folder: Created with mode 0700 if it does not exist.
+            force: Whether to overwrite existing files, including the private key.
 
         Returns:
-            The path of ``ca.pem``.
+            Path of ``ca.pem``.
 
         Raises:
-            UsageError: One of the files is there already, and not `force`; or the folder cannot be one. Nothing was
-                written.
+            UsageError: One of the files exists, without `force`; or `folder` cannot be a folder. Nothing was written.
             OSError: The system does not allow it.
         """
         place = Path(folder)
@@ -165,7 +164,7 @@ class CA:
         """Overwrite ``ca.pem`` alone, after `renewed`.
 
         Returns:
-            The path of ``ca.pem``.
+            Path of ``ca.pem``.
 
         Raises:
             OSError: The system does not allow it.
@@ -176,10 +175,10 @@ class CA:
 
     @classmethod
     def load(cls, folder: str | os.PathLike[str]) -> CA:
-        """Read a CA as `save` writes it; one made elsewhere does too, with an EC or RSA key that is not encrypted.
+        """Read a CA as written by `save`, or another one with an unencrypted EC or RSA key.
 
         Raises:
-            UsageError: There is none, one of its files cannot be read, or they do not belong together.
+            UsageError: A file does not exist, cannot be read, or does not match the other.
             OSError: The system does not allow it.
         """
         where, key_file = Path(folder, CERTIFICATE), Path(folder, KEY)
@@ -209,8 +208,8 @@ class CA:
             raise UsageError(f"the CA {self.name!r} is not valid before {own.not_valid_before_utc:%Y-%m-%d}", hint)
         if validity.end > own.not_valid_after_utc:
             left = (own.not_valid_after_utc - moment).days
-            problem = f"the CA {self.name!r} ends on {own.not_valid_after_utc:%Y-%m-%d}"
-            hint = f"give it at most {left} days, or renew the CA" if left else "renew the CA"
+            problem = f"the CA {self.name!r} expires on {own.not_valid_after_utc:%Y-%m-%d}"
+            hint = f"choose at most {left} days, or renew the CA" if left else "renew the CA"
             raise ConfigError("days", days, problem, f"{hint}: `redpoll pki renew ca`")
         return validity
 

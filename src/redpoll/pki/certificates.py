@@ -1,4 +1,4 @@
-"""X.509 certificates: made from names, keys and times, with no file in sight."""
+"""X.509 certificates, created from names, keys and times, without files."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = [
     "timed",
 ]
 
-#: How long before it is made a certificate is valid, for peers whose clock is slow.
+#: How long before its creation a certificate is valid, for peers with a slow clock.
 SKEW = timedelta(hours=1)
 
-# What cryptography raises for certificates that it does not take.
+# Errors of cryptography for certificates that it does not accept.
 _UNREADABLE = (
     TypeError,
     ValueError,
@@ -41,28 +41,28 @@ _UNREADABLE = (
     x509.UnsupportedGeneralNameType,
 )
 
-#: The longest validity in days, a hundred years.
+#: Maximum validity in days, a hundred years.
 DAYS_LIMIT = 36_500
 
 
 @dataclass(frozen=True, slots=True)
 class Validity:
-    """From when to when a certificate is valid, both in UTC."""
+    """Start and end of the validity of a certificate, in UTC."""
 
     begin: datetime
     end: datetime
 
 
 def timed(days: int, now: datetime | None) -> Validity:
-    """Return the validity of a certificate that is made now: an hour back and `days` ahead.
+    """Return the validity of a certificate created now: from an hour ago for `days`.
 
     Raises:
         ConfigError: The number of days is not from 1 to 36,500, or the time has no zone.
     """
     if type(days) is not int or not 1 <= days <= DAYS_LIMIT:
-        raise ConfigError("days", days, f"has to be a whole number from 1 to {DAYS_LIMIT}")
+        raise ConfigError("days", days, f"must be an int from 1 to {DAYS_LIMIT}")
     if now is not None and now.tzinfo is None:
-        raise ConfigError("now", now, "has no time zone", "give it one, such as datetime.UTC")
+        raise ConfigError("now", now, "has no time zone", "add one, for example datetime.UTC")
     moment = (now or datetime.now(UTC)).astimezone(UTC).replace(microsecond=0)
     return Validity(moment - SKEW, moment + timedelta(days=days))
 
@@ -70,13 +70,13 @@ def timed(days: int, now: datetime | None) -> Validity:
 def authority_certificate(
     subject: x509.Name, key: PrivateKey, validity: Validity, *, like: x509.Certificate | None = None
 ) -> x509.Certificate:
-    """Make the certificate of a CA, which signs it itself: it may sign those of nodes and no further CA.
+    """Create the self-signed certificate of a CA that may sign those of nodes, and no further CA.
 
     Args:
         subject: Its name.
         key: Its key.
         validity: Its dates.
-        like: The one that it replaces, by whose identifier those that are issued already name the key.
+        like: The certificate that it replaces, whose key identifier the issued certificates refer to.
     """
     own = _new_identifier(key.public_key()) if like is None else _identifier(like)
     constraints = x509.BasicConstraints(ca=True, path_length=0)
@@ -98,11 +98,11 @@ def node_certificate(
     issuer: x509.Certificate,
     issuer_key: PrivateKey,
 ) -> x509.Certificate:
-    """Make the certificate of a node, which acts as client and as server."""
-    # With an RSA key a TLS 1.2 client may encrypt the secret instead of having it signed (RFC 5246, 7.4.2).
+    """Create the certificate of a node, for clients and servers."""
+    # With an RSA key, a TLS 1.2 client may encrypt the secret instead of having it signed (RFC 5246, 7.4.2).
     usage = _usage(digital_signature=True, key_encipherment=isinstance(key, rsa.RSAPrivateKey))
     roles = x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH])
-    # By the key and not by its certificate, so that the CA's can be renewed (RFC 5280, 4.2.1.1).
+    # By key and not by certificate, so that the CA's can be renewed (RFC 5280, 4.2.1.1).
     above = x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(_identifier(issuer))
     return (
         _builder(subject, key, validity, _new_identifier(key.public_key()))
@@ -117,11 +117,11 @@ def node_certificate(
 
 
 def read_certificates(pem: bytes, where: object) -> tuple[x509.Certificate, ...]:
-    """Return the certificates in PEM text, one or more, in their order.
+    """Return the certificates in PEM text, one or more, in order.
 
     Args:
-        pem: The text; what is in it besides certificates is passed over.
-        where: The file it comes from, for errors.
+        pem: The text; anything besides certificates is skipped.
+        where: Its file, for errors.
 
     Raises:
         UsageError: There is none, or one cannot be read.
@@ -131,7 +131,7 @@ def read_certificates(pem: bytes, where: object) -> tuple[x509.Certificate, ...]
     try:
         found = tuple(x509.load_pem_x509_certificates(pem))
         for each in found:
-            # Read only now, each by itself.
+            # These are parsed only when read, each by itself.
             _ = each.extensions, each.public_key(), each.subject, each.issuer
     except _UNREADABLE as error:
         raise UsageError(f"a certificate in {where} cannot be read", "restore the file, or make it again") from error
@@ -139,7 +139,7 @@ def read_certificates(pem: bytes, where: object) -> tuple[x509.Certificate, ...]
 
 
 def is_authority(certificate: x509.Certificate) -> bool:
-    """Tell whether a certificate may sign others."""
+    """Return True if a certificate may sign others."""
     try:
         return certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
@@ -147,7 +147,7 @@ def is_authority(certificate: x509.Certificate) -> bool:
 
 
 def is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> bool:
-    """Tell whether the issuer is named in a certificate, and whether its key has signed it."""
+    """Return True if a certificate names the issuer and is signed with its key."""
     try:
         certificate.verify_directly_issued_by(issuer)
     except (ValueError, TypeError, InvalidSignature):
@@ -156,7 +156,7 @@ def is_issued_by(certificate: x509.Certificate, issuer: x509.Certificate) -> boo
 
 
 def own_name(name: x509.Name) -> str:
-    """Return the common name in a subject, or the whole of it where it has none."""
+    """Return the common name of a subject, or all of it if there is none."""
     found = name.get_attributes_for_oid(NameOID.COMMON_NAME)
     return str(found[0].value) if found else name.rfc4514_string()
 

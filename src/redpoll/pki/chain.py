@@ -1,4 +1,4 @@
-"""A node's certificate, those of its CA, and its private key, in one file."""
+"""The certificate of a node, those of its CA, and its private key, in one file."""
 
 from __future__ import annotations
 
@@ -20,50 +20,50 @@ __all__ = ["Chain"]
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """What a node needs to prove who it is and to check others; `CA.issue` makes it.
+    """The credentials of a node, created by `CA.issue`: to prove its identity and to verify others.
 
-    One file holds all of it, as libchirp takes it: for `SSLContext.load_cert_chain` and `load_verify_locations` it is
-    the same path.
+    One file contains all of it, as in libchirp: `SSLContext.load_cert_chain` and `load_verify_locations` take the same
+    path.
     """
 
     certificate: x509.Certificate
-    """The node's own."""
+    """The node's own certificate."""
     authorities: tuple[x509.Certificate, ...]
-    """Those of the CA: the one that signed the node's first."""
+    """Certificates of the CA, beginning with the one that signed the node's."""
     key: PrivateKey = field(repr=False)
     """The node's private key."""
 
     @property
     def name(self) -> str:
-        """The name of the node, the common name of its certificate."""
+        """Name of the node, the common name of its certificate."""
         return own_name(self.certificate.subject)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The DNS names and IP addresses that the certificate is valid for."""
+        """DNS names and IP addresses that the certificate is valid for."""
         return shown_names(self.certificate)
 
     @property
     def pem(self) -> bytes:
-        """The content of the file: the node's certificate first, then the CA's, then the private key."""
-        # libchirp takes the first certificate for the node's own.
+        """Content of the file: the node's certificate, then the CA's, then the private key."""
+        # libchirp uses the first certificate as the node's own.
         written = (each.public_bytes(Encoding.PEM) for each in (self.certificate, *self.authorities))
         return b"".join(written) + write_key(self.key)
 
     def save(self, path: str | os.PathLike[str], *, force: bool = False) -> Path:
-        """Write the file, with mode 0600; its folder has to be there.
+        """Write the file, with mode 0600, to an existing folder.
 
-        It has the new content or the old one, whenever the process or the machine stops.
+        It has the new content or the old one, even if the process or the machine stops.
 
         Args:
             path: The file, for example ``pki/worker.pem``.
-            force: Whether a file that is there is overwritten, with the private key in it.
+            force: Whether to overwrite an existing file, and the private key in it.
 
         Returns:
             The path.
 
         Raises:
-            UsageError: The file is there already, and not `force`.
+            UsageError: The file exists, without `force`.
             OSError: The system does not allow it.
         """
         file = File(Path(path), self.pem)
@@ -72,10 +72,10 @@ class Chain:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Chain:
-        """Read a file as `save` writes it. The dates and signatures in it are not judged: `inspect` does that.
+        """Read a file as written by `save`. Its dates and signatures are not checked: `inspect` does that.
 
         Raises:
-            UsageError: There is no such file, or it does not hold a certificate, first, and the private key to it.
+            UsageError: The file does not exist, or does not contain a certificate first, and its private key.
             OSError: The system does not allow it.
         """
         pem = read_file(Path(path), "`redpoll pki issue` makes one")
@@ -84,6 +84,6 @@ class Chain:
         if key is None:
             raise UsageError(f"there is no private key in {path}", "append it to the file, or issue it again")
         if key.public_key() != certificate.public_key():
-            hint = "the certificate of the node has to be the first in the file"
+            hint = "put the node's certificate first in the file"
             raise UsageError(f"the private key in {path} does not match the first certificate", hint)
         return cls(certificate, tuple(authorities), key)

@@ -1,4 +1,4 @@
-"""Diffie-Hellman parameters, for peers whose TLS ends at 1.2 without elliptic curves, as libchirp's does."""
+"""Diffie-Hellman parameters, for peers limited to TLS 1.2 without elliptic curves, such as libchirp."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from redpoll.errors import ConfigError
 
 __all__ = ["dh_parameters"]
 
-# RFC 7919, A.1 and A.2: groups that everybody knows need no search, and OpenSSL takes short exponents with them.
+# RFC 7919, A.1 and A.2: well-known groups need no generation, and OpenSSL uses short exponents with them.
 _GROUPS = {
     2048: b"""\
 -----BEGIN DH PARAMETERS-----
@@ -37,7 +37,7 @@ N///////////AgEC
 def dh_parameters(bits: int = 3072) -> bytes:
     """Return standard Diffie-Hellman parameters in PEM, for `SSLContext.load_dh_params` and libchirp's DH_PARAMS_PEM.
 
-    They are the group ffdhe2048 or ffdhe3072 of RFC 7919, and no secret.
+    They are the group ffdhe2048 or ffdhe3072 of RFC 7919, and not secret.
 
     Args:
         bits: 2048 or 3072.

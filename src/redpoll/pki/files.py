@@ -1,4 +1,4 @@
-"""Files of certificates and keys: written whole or not at all, private ones readable by their owner alone."""
+"""Files of certificates and keys: written atomically, private ones readable by their owner alone."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redpoll.errors import UsageError
 
 __all__ = ["SIZE_LIMIT", "File", "make_folder", "read_file", "write_files"]
 
-#: Bytes that a file of certificates may have; thousands of them have less.
+#: Maximum size of a file of certificates, in bytes; thousands of them have less.
 SIZE_LIMIT = 1 << 20
 
 
@@ -24,14 +24,14 @@ class File:
     path: Path
     data: bytes = field(repr=False)
     private: bool = True
-    """Whether only the owner may read it (mode 0600); others may read the rest (0644, less what the umask takes)."""
+    """Whether only the owner may read it (mode 0600); other files are readable by all (0644, minus the umask)."""
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder that only its owner may enter (mode 0700); one that is there stays as it is.
+    """Create a folder that only its owner may enter (mode 0700); an existing one is left as it is.
 
     Raises:
-        UsageError: There is something else of that name.
+        UsageError: There is a file of that name.
         OSError: The system does not allow it.
     """
     try:
@@ -41,14 +41,14 @@ def make_folder(folder: Path) -> None:
 
 
 def read_file(path: Path, hint: str) -> bytes:
-    """Return what is in a file.
+    """Return the content of a file.
 
     Args:
         path: The file.
-        hint: What to do if there is none.
+        hint: Remedy if it does not exist.
 
     Raises:
-        UsageError: It does not exist, is a folder, or is too large to be a file of certificates.
+        UsageError: It does not exist, is a folder, or is too large for a file of certificates.
         OSError: The system does not allow it.
     """
     try:
@@ -57,22 +57,22 @@ def read_file(path: Path, hint: str) -> bytes:
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
         raise UsageError(f"cannot read {path}: {error.strerror}", hint) from error
     if len(data) > SIZE_LIMIT:
-        raise UsageError(f"{path} is no file of certificates: it has more than {SIZE_LIMIT} bytes", hint)
+        raise UsageError(f"{path} is not a file of certificates: it has more than {SIZE_LIMIT} bytes", hint)
     return data
 
 
 def write_files(files: Sequence[File], *, force: bool = False) -> None:
-    """Write files so that each has its new content or its old one, whenever the process or the machine stops.
+    """Write files so that each has its new content or its old one, even if the process or the machine stops.
 
-    What belongs in them is on the disk before the first of them has its name, and the names follow each other at once.
-    If one cannot be written, those before it that were new are taken back.
+    All contents are on disk before the first file gets its name, and the names are set in a row. If one cannot be
+    written, the new ones before it are removed.
 
     Args:
-        files: The files, the one that makes the others valid last.
-        force: Whether files that are there are overwritten.
+        files: The files; last, the one that makes the others valid.
+        force: Whether to overwrite existing files.
 
     Raises:
-        UsageError: One is there already, and not `force`.
+        UsageError: One exists, without `force`.
         OSError: The system does not allow it.
     """
     with contextlib.ExitStack() as undo:
@@ -94,7 +94,7 @@ def write_files(files: Sequence[File], *, force: bool = False) -> None:
 
 
 def _link(temporary: Path, path: Path) -> None:
-    # A link, unlike a rename, fails if the name is taken: there is no moment between the look and the deed.
+    # Unlike a rename, a link fails if the name exists: there is no race between check and creation.
     try:
         os.link(temporary, path)
     except FileExistsError as error:
@@ -104,7 +104,7 @@ def _link(temporary: Path, path: Path) -> None:
 @contextlib.contextmanager
 def _temporary(file: File) -> Iterator[Path]:
     path = file.path.with_name(f".{file.path.name}.{secrets.token_hex(8)}")
-    # The mode is there before the first byte: nobody can have opened the file meanwhile.
+    # The mode is set before the first byte is written, so that no other process can have opened it.
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if file.private else 0o644)
     try:
         with os.fdopen(descriptor, "wb") as stream:
@@ -117,7 +117,7 @@ def _temporary(file: File) -> Iterator[Path]:
 
 
 def _sync(folder: Path) -> None:
-    # Windows has no descriptors of folders.
+    # Windows has no descriptors for folders.
     with contextlib.suppress(PermissionError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:

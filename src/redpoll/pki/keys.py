@@ -1,4 +1,4 @@
-"""Private keys: made, written, read and described."""
+"""Private keys: created, written, read and described."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from redpoll.errors import ConfigError, UsageError
 __all__ = ["KeyKind", "PrivateKey", "described", "kind_of", "make_key", "read_key", "write_key"]
 
 KeyKind = Literal["ec", "rsa-2048", "rsa-3072"]
-"""Kinds of keys that are made. "ec", the curve P-256, is the smallest and fastest. libchirp peers whose TLS ends at 1.2
-need RSA: "rsa-3072" is as strong as "ec", "rsa-2048" is for peers that are slow with it."""
+"""Kinds of keys. "ec", the curve P-256, is the smallest and fastest. libchirp peers limited to TLS 1.2 need RSA:
+"rsa-3072" is as strong as "ec", "rsa-2048" is for peers that are slow with it."""
 
 PrivateKey = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
-"""Keys that certificates are made with."""
+"""Keys of certificates."""
 
 _BITS: dict[str, int] = {"rsa-2048": 2048, "rsa-3072": 3072}
 _BLOCK = re.compile(
@@ -28,7 +28,7 @@ _BLOCK = re.compile(
 
 
 def make_key(kind: KeyKind) -> PrivateKey:
-    """Make a private key; an RSA key takes up to a second.
+    """Create a private key; an RSA key takes up to a second.
 
     Raises:
         ConfigError: There is no such kind.
@@ -36,19 +36,19 @@ def make_key(kind: KeyKind) -> PrivateKey:
     if kind == "ec":
         return ec.generate_private_key(ec.SECP256R1())
     if kind not in _BITS:
-        raise ConfigError("key", kind, "is no kind of key", f"choose one of {', '.join(get_args(KeyKind))}")
+        raise ConfigError("key", kind, "is not a kind of key", f"choose one of {', '.join(get_args(KeyKind))}")
     return rsa.generate_private_key(public_exponent=65_537, key_size=_BITS[kind])
 
 
 def kind_of(key: PrivateKey) -> KeyKind:
-    """Return the kind of a new key that suits an existing one."""
+    """Return the kind of a new key that replaces an existing one."""
     if isinstance(key, ec.EllipticCurvePrivateKey):
         return "ec"
     return "rsa-2048" if key.key_size < 3072 else "rsa-3072"
 
 
 def described(key: PublicKeyTypes) -> str:
-    """Return the kind and size of a key as `show` prints it: "EC P-256", "RSA 3072"."""
+    """Return kind and size of a key as printed by `show`: "EC P-256", "RSA 3072"."""
     if isinstance(key, ec.EllipticCurvePublicKey):
         return "EC P-256" if isinstance(key.curve, ec.SECP256R1) else f"EC {key.curve.name}"
     if isinstance(key, rsa.RSAPublicKey):
@@ -57,18 +57,18 @@ def described(key: PublicKeyTypes) -> str:
 
 
 def write_key(key: PrivateKey) -> bytes:
-    """Return a key in PEM (PKCS #8), not encrypted: libchirp and `ssl` read it without a password."""
+    """Return a key in PEM (PKCS #8), unencrypted: libchirp and `ssl` read it without a password."""
     return key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
 
 
 def read_key(pem: bytes, where: object) -> PrivateKey | None:
-    """Return the first private key in PEM text, as libchirp takes it, or None if there is none.
+    """Return the first private key in PEM text, as libchirp does, or None if there is none.
 
     Args:
         pem: The text.
-        where: The file it comes from, for errors.
+        where: Its file, for errors.
 
     Raises:
         UsageError: The key cannot be read, is encrypted, or is neither EC nor RSA.

@@ -1,4 +1,4 @@
-"""What a file of certificates holds, and whether it can be used."""
+"""Inspection of a file of certificates."""
 
 from __future__ import annotations
 
@@ -24,36 +24,36 @@ _ROLES = {"server": ExtendedKeyUsageOID.SERVER_AUTH, "client": ExtendedKeyUsageO
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What `inspect` finds in a file; all but the last two are about the first certificate in it."""
+    """Result of `inspect`; all but the last two fields are about the first certificate in the file."""
 
     file: Path
     """The file."""
     subject: str
-    """Whose certificate it is, for example ``CN=worker``."""
+    """Subject, for example ``CN=worker``."""
     names: tuple[str, ...]
-    """The DNS names and IP addresses that it is valid for."""
+    """DNS names and IP addresses that it is valid for."""
     issuer: str
-    """Who signed it."""
+    """Issuer."""
     serial: str
-    """Its serial number, in hexadecimal digits."""
+    """Serial number, in hexadecimal."""
     begin: datetime
-    """From when it is valid, in UTC."""
+    """Start of its validity, in UTC."""
     end: datetime
-    """Until when it is valid, in UTC."""
+    """End of its validity, in UTC."""
     days_left: int
-    """Whole days until then; negative when it has expired."""
+    """Whole days until then; negative if it has expired."""
     key: str
     """Kind of its key, for example ``EC P-256``."""
     key_matches: bool | None
     """Whether the private key belongs to it; None if there is none in the file."""
     fingerprint: str
-    """Of the certificate, see `fingerprint`."""
+    """Fingerprint of the certificate, see `fingerprint`."""
     is_ca: bool
     """Whether it may sign others."""
     chain_verifies: bool
-    """Whether each certificate is signed by the next, up to one that signs itself, all valid now."""
+    """Whether each certificate is signed by the next, up to a self-signed one, and all are valid now."""
     problems: tuple[str, ...]
-    """Why it cannot be used, in words; empty if it can."""
+    """Why it cannot be used; empty if it can."""
 
 
 def fingerprint(certificate: x509.Certificate) -> str:
@@ -67,15 +67,15 @@ def fingerprint(certificate: x509.Certificate) -> str:
 def inspect(
     path: str | os.PathLike[str], *, key: str | os.PathLike[str] | None = None, now: datetime | None = None
 ) -> Report:
-    """Read a file of certificates and judge it, as a node's chain if it does not begin with that of a CA.
+    """Read a file of certificates and check it, as the chain of a node unless it begins with that of a CA.
 
     Args:
         path: The file, in PEM.
-        key: The file of the private key; None is the same file, which need not hold one.
-        now: The time to judge the dates by, with a time zone; None is the clock's.
+        key: File of the private key; None for the same file, which need not contain one.
+        now: The time to check the dates against, with a time zone; None for the clock's.
 
     Raises:
-        UsageError: A file is not there, or what is in it cannot be read.
+        UsageError: A file does not exist, or cannot be read.
         OSError: The system does not allow it.
     """
     moment = datetime.now(UTC) if now is None else now
@@ -124,7 +124,7 @@ def _role_problems(certificate: x509.Certificate) -> Iterator[str]:
         return
     for role, oid in _ROLES.items():
         if oid not in allowed:
-            yield f"it does not allow to be a {role}"
+            yield f"its extended key usage does not allow the role of {role}"
 
 
 def _chain_problems(found: Sequence[x509.Certificate], moment: datetime) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Serializers: what `Message.data` may be, and how it becomes bytes."""
+"""Serializers: what `Message.data` may be, and how it is encoded."""
 
 from redpoll.serializers._buffer import BufferSerializer
 from redpoll.serializers._json import JsonSerializer

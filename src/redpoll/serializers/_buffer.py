@@ -1,4 +1,4 @@
-"""Any buffer in, a writable memoryview out, large ones never copied."""
+"""The buffer serializer: any buffer in, a writable memoryview out, large ones never copied."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["BufferSerializer"]
 
 
 class BufferSerializer:
-    """Carries anything with the buffer protocol; what is received is a writable `memoryview` of bytes.
+    """Carries any object with the buffer protocol; the receiver gets a writable `memoryview` of bytes.
 
-    Above 64 KiB the body is received straight into the memory behind that view, and sent straight from that of the
-    sent object, which must not change until the send is done. ``numpy.frombuffer(msg.data, dtype)`` and
+    Above 64 KiB, the body is received straight into the memory behind that view, and sent straight from the memory of
+    the sent object, which must not change until the send is done. ``numpy.frombuffer(msg.data, dtype)`` and
     ``struct.unpack_from`` read it in place.
     """
 
@@ -24,15 +24,15 @@ class BufferSerializer:
     wants_buffer = True
 
     def encode(self, obj: Any, /) -> Buffer:
-        """The memory of `obj`, not copied.
+        """Return the memory of `obj`, not copied.
 
         Raises:
-            EncodeError: `obj` has no buffer, or not in one piece.
+            EncodeError: `obj` has no buffer, or not a contiguous one.
         """
         return flatten(self.name, obj)
 
     def decode(self, data: Buffer, /) -> memoryview:
-        """A writable view of `data`: of its own memory where that is writable, else of a copy; never fails."""
+        """Return a writable view of `data`, or of a copy if its memory is read-only; never fails."""
         if isinstance(data, bytes):
             return memoryview(bytearray(data))
         view = memoryview(data)

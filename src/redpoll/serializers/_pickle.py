@@ -1,4 +1,4 @@
-"""Python objects, read by an allow-list; arrays go and come without being copied."""
+"""The pickle serializer: Python objects, decoded by an allow-list; arrays are not copied."""
 
 from __future__ import annotations
 
@@ -19,22 +19,24 @@ __all__ = ["PickleSerializer"]
 
 
 class PickleSerializer:
-    """Carries Python's own values and NumPy's arrays, and objects of the classes that `allow` names.
+    """Carries Python's own values, NumPy arrays, and objects of the classes in `allow`.
 
     Without `allow`: None, bool, int, float, complex, str, bytes, bytearray, memoryview (as one of bytes), list, tuple,
     dict, set, frozenset; array, deque, OrderedDict, Counter, defaultdict (of a builtin type or None); date, time,
     datetime, timedelta, timezone, ZoneInfo; Decimal, Fraction, UUID, the classes of ipaddress, and pure paths; NumPy's
-    arrays, scalars and dtypes, if the receiving program has imported numpy. All of them by exact class, no subclasses.
+    arrays, scalars and dtypes, if the receiving program has imported numpy. All of these by exact class, without
+    subclasses.
 
-    Whatever arrives: nothing is called but the constructors of these, with checked arguments, and what `allow` names;
-    and no more memory is taken than some 250 times what arrived. Time is bounded by `Config.max_message_size` alone: keys,
-    or items of sets, can be chosen to collide, and then take time by the square of their number. Sharing and circles among
-    objects are kept.
+    Whatever is received, only the constructors of these are called, with checked arguments, and what is in `allow`.
+    Memory is limited to about 250 times the size of the message. Time is limited by `Config.max_message_size` alone:
+    keys of dicts and items of sets can be chosen to collide, and then take time quadratic in their number. Shared
+    references and cycles are preserved. Deques and defaultdicts may be nested 2,000 deep, arrays of objects 100, and no
+    array of objects may contain itself.
 
-    It writes pickle's protocol 5, and reads what it writes; other opcodes are refused. The memory of arrays and
-    memoryviews from 2 KiB up is neither copied on sending, if it is in one piece, nor on arrival: what was writable is
-    writable, and refers to the message that it came in. It must not change until the send is done. Large bytes are not
-    copied on sending, and once on arrival.
+    It writes pickle protocol 5, and reads what it writes; other opcodes are rejected. The memory of arrays and
+    memoryviews from 2 KiB is not copied on sending, if it is contiguous, nor on receipt: writable objects stay
+    writable, and refer to the memory of the message. It must not change until the send is done. Large bytes objects are
+    not copied on sending, and are copied once on receipt.
     """
 
     name = "pickle"
@@ -49,21 +51,22 @@ class PickleSerializer:
         persistent_id: Callable[[Any], Any] | None = None,
         persistent_load: Callable[[Any], Any] | None = None,
     ) -> None:
-        """Choose what is let in.
+        """Choose what is allowed.
 
         Args:
-            allow: Classes, functions, or their full names "module.name", that a peer may have called with any arguments,
-                and whose instances it may give any state: so every peer has to be trusted with them. Never what can run
-                code or reach other objects: eval, getattr, functools.partial. Default none.
-            dump: Makes bytes of an object in place of all this, such as ``cloudpickle.dumps``. Together with `load`.
-            load: Makes the object again, such as ``pickle.loads``. **Nothing is checked then: whoever can send to this
-                program can run code in it.**
-            persistent_id: Gives an id for an object that is sent by its id alone, None for all others.
-            persistent_load: Gives the object that has an id, or raises; it meets ids that anybody may have sent.
+            allow: Classes, functions, or their full names "module.name", that a peer may call with any arguments, and
+                whose instances it may give any attributes except Python's own, such as ``__class__``: every peer has to
+                be trusted with them. Never allow anything that runs code or reaches other objects: eval, getattr,
+                functools.partial. Default none.
+            dump: Encodes an object in place of all this, for example ``cloudpickle.dumps``. Requires `load`.
+            load: Decodes the object, for example ``pickle.loads``. **Nothing is checked then: any peer that can send to
+                this program can run code in it.**
+            persistent_id: Returns an id for an object that is sent by its id alone, None for all others.
+            persistent_load: Returns the object for an id, or raises; any peer may have sent the id.
 
         Raises:
-            ConfigError: `allow` names a module, or what has no name; `dump` without `load` or the other way round; one of
-                them with what it makes ineffective.
+            ConfigError: `allow` contains a module, or an object without a name; `dump` without `load` or the reverse;
+                or an option that another one disables.
         """
         self._allowed = collect(allow)
         self._dump = dump
@@ -77,25 +80,25 @@ class PickleSerializer:
             "persistent_load": persistent_load,
         }.items():
             if given is not None and not callable(given):
-                raise ConfigError(option, given, "is no function")
+                raise ConfigError(option, given, "is not callable")
         if (dump is None) is not (load is None):
             option, given = ("load", dump) if load is None else ("dump", load)
-            raise ConfigError(option, None, f"is missing beside {given!r}: what one writes the other has to read")
+            raise ConfigError(option, None, f"is required with {given!r}")
         if load is not None and (self._allowed or persistent_id is not None or persistent_load is not None):
-            raise ConfigError("load", load, "checks no allow, and knows no persistent ids", "leave one of them out")
+            raise ConfigError("load", load, "ignores allow and persistent ids", "omit one of them")
 
     def __call__(self, *args: Any, **options: Any) -> PickleSerializer:
-        """Another one, with options of its own: ``redpoll.serializers.pickle(allow=[...])``."""
+        """Return a serializer with options of its own: ``redpoll.serializers.pickle(allow=[...])``."""
         return PickleSerializer(*args, **options)
 
     def encode(self, obj: Any, /) -> Encoded:
-        """`obj` as a pickle, its large parts apart.
+        """Encode `obj` as a pickle with its large parts apart.
 
-        Whether the other end lets it in is that end's to say: it refuses the message as `Undecodable`, with what its
-        `allow` would need.
+        Whether the receiver allows it is decided there: it refuses the message as `Undecodable`, with the missing entry
+        of `allow`.
 
         Raises:
-            EncodeError: Something in `obj` cannot be pickled.
+            EncodeError: `obj` contains something that cannot be pickled.
         """
         try:
             if self._dump is not None:
@@ -107,13 +110,13 @@ class PickleSerializer:
             raise EncodeError(self.name, str(error) or type(error).__name__) from error
 
     def decode(self, data: Buffer, /) -> Any:
-        """The object that `data` spells; with memory of its own where that came in `data`.
+        """Decode a pickle; memory that arrived in `data` is not copied.
 
         Raises:
-            DecodeError: It asks for a name that is not let in, which the error names with the `allow` that would; it is
-                no pickle of this serializer, or one that is damaged; or a class that was let in raised.
+            DecodeError: The pickle uses a name that is not allowed, which the error gives with the missing entry of
+                `allow`; it was not written by this serializer, or is damaged; or an allowed class raised.
         """
-        # Small bodies may come as bytes, and what was writable is to be so again.
+        # Small bodies may arrive as bytes, but writable objects have to stay writable.
         body = memoryview(bytearray(data)) if type(data) is bytes else memoryview(data)
         if body.readonly:
             body = memoryview(bytearray(body))

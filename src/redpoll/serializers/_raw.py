@@ -1,4 +1,4 @@
-"""Bytes in, bytes out."""
+"""The raw serializer: bytes in, bytes out."""
 
 from __future__ import annotations
 
@@ -13,23 +13,30 @@ __all__ = ["RawSerializer"]
 
 
 class RawSerializer:
-    """Carries bytes-like objects; what is received is always `bytes`.
+    """Carries bytes-like objects; the receiver always gets `bytes`.
 
-    A large message is copied once on arrival, since `bytes` cannot be received into; `BufferSerializer` avoids that.
-    On sending nothing is copied, so the memory of a bytearray must not change until the send is done.
+    A large message is copied once on receipt, since `bytes` cannot be received into; `BufferSerializer` avoids that.
+    Nothing is copied on sending, so the memory of a bytearray must not change until the send is done.
+
+    Args:
+        name: Name announced to redpoll peers, one word. A node with the serializer "msgpack", "json" or "pickle"
+            refuses messages of a "raw" node; under any other name, for example "any", a program can forward what others
+            encoded.
     """
 
-    name = "raw"
     wants_buffer = False
 
+    def __init__(self, name: str = "raw") -> None:
+        self.name = name
+
     def encode(self, obj: Any, /) -> Buffer:
-        """`obj` itself, or a view of its bytes.
+        """Return `obj`, or a view of its bytes.
 
         Raises:
-            EncodeError: `obj` is not bytes-like, or not in one piece.
+            EncodeError: `obj` is not bytes-like, or not contiguous.
         """
         return flatten(self.name, obj)
 
     def decode(self, data: Buffer, /) -> bytes:
-        """`data` as bytes; never fails."""
+        """Return `data` as bytes; never fails."""
         return data if type(data) is bytes else bytes(data)

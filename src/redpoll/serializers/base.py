@@ -1,27 +1,24 @@
-"""What a serializer is."""
+"""The interface of serializers."""
 
 from __future__ import annotations
 
-from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
-from redpoll.serializers.parts import Encoded
+from redpoll.serializers.parts import Buffer, Encoded
 
 __all__ = ["Buffer", "Serializer"]
-
-Buffer: TypeAlias = bytes | bytearray | memoryview
-"""Bytes in one piece: what a serializer makes and reads. A memoryview is one of bytes, C-contiguous."""
 
 T = TypeVar("T")
 
 
 @runtime_checkable
 class Serializer(Protocol[T]):
-    """Turns the data of a message into bytes and back.
+    """Encodes the data of messages, and decodes it.
 
-    One object serves all messages of a node, and may be shared by nodes in several threads: its methods keep no
-    state. They run on the event loop, so what they cost holds everything else up.
+    One object serves all messages of a node, and may be shared by nodes in several threads: its methods keep no state.
+    They run on the event loop, and block it while they run.
 
-    ``decode(encode(x))`` means the same as ``x`` to the application; the types may differ where the serializer says so.
+    ``decode(encode(x))`` means the same as ``x`` to the application; the types may differ as the serializer documents.
     """
 
     @property
@@ -31,23 +28,23 @@ class Serializer(Protocol[T]):
 
     @property
     def wants_buffer(self) -> bool:
-        """Whether `decode` is given a large body as a writable memoryview, instead of bytes.
+        """Whether `decode` gets a large body as a writable memoryview instead of bytes.
 
-        It is the memory that the body was received into, and nobody else keeps it. Small bodies come as bytes or as a
+        This is the memory that the body was received into, and nothing else refers to it. Small bodies are bytes or a
         bytearray.
         """
         ...
 
     def encode(self, obj: T, /) -> Encoded:
-        """The bytes for `obj`.
+        """Encode `obj`.
 
         Args:
-            obj: What the application sends. A result that refers to its memory is allowed, and not copied when it is
+            obj: The data that the application sends. The result may refer to its memory, which is not copied if it is
                 large.
 
         Returns:
-            The body, in one piece; or what `gather` made of several, of which the large ones are not copied: binary
-            parts beside what describes them. `decode` gets all of it in one piece.
+            The body: contiguous, or several pieces from `gather`, of which large ones are not copied, such as binary
+            parts beside their description. `decode` gets all of it as one piece.
 
         Raises:
             EncodeError: `obj` cannot be carried.
@@ -55,12 +52,12 @@ class Serializer(Protocol[T]):
         ...
 
     def decode(self, data: Buffer, /) -> T:
-        """What `data` stands for.
+        """Decode a body.
 
         Args:
-            data: What a peer sent: anything at all. Never more than `Config.max_message_size`.
+            data: Bytes from a peer: anything at all, up to `Config.max_message_size`.
 
         Raises:
-            DecodeError: `data` is not what `encode` makes. Any other exception is a defect of the serializer.
+            DecodeError: `encode` does not return such bytes. Any other exception is a defect of the serializer.
         """
         ...

@@ -1,4 +1,4 @@
-"""Any object with the buffer protocol as plain bytes in one piece."""
+"""Objects with the buffer protocol as contiguous bytes."""
 
 from __future__ import annotations
 
@@ -13,34 +13,38 @@ if TYPE_CHECKING:
 __all__ = ["flatten"]
 
 
+#: Serializers that a node's option names, so that another one can be named instead.
+_CHOSEN = {"raw", "buffer"}
+
+_ENCODE = "encode it first, for example with redpoll.serializers.msgpack.encode"
+
+
 def flatten(serializer: str, obj: Any) -> Buffer:
-    """The memory of `obj`, not copied.
+    """Return the memory of `obj`, not copied.
 
     Args:
-        serializer: Name of the serializer that asks, for the error.
-        obj: Anything with the buffer protocol: bytes, bytearray, memoryview, array, mmap, a NumPy array.
+        serializer: Name of the calling serializer, for the error.
+        obj: Any object with the buffer protocol: bytes, bytearray, memoryview, array, mmap, a NumPy array.
 
     Returns:
-        bytes and bytearray as they are, anything else as a C-contiguous memoryview of bytes.
+        bytes and bytearray unchanged, anything else as a C-contiguous memoryview of bytes.
 
     Raises:
-        EncodeError: It has no buffer, or not in one piece.
+        EncodeError: It has no buffer, or not a contiguous one.
     """
     if type(obj) is bytes or type(obj) is bytearray:
         return obj
     if isinstance(obj, str):
-        raise EncodeError(
-            serializer, "it carries bytes, not str", "call .encode() on it, or use the json or msgpack serializer"
-        )
+        hint = "call .encode() on it" + (", or use the json or msgpack serializer" if serializer in _CHOSEN else "")
+        raise EncodeError(serializer, "it carries bytes, not str", hint)
     try:
         view = memoryview(obj)
     except (TypeError, ValueError, BufferError) as error:
-        hint = "the json and msgpack serializers carry other values" if isinstance(error, TypeError) else None
-        raise EncodeError(serializer, f"{type(obj).__name__} is not bytes-like", hint) from error
+        other = "the json and msgpack serializers carry other values" if serializer in _CHOSEN else _ENCODE
+        remedy = other if isinstance(error, TypeError) else None
+        raise EncodeError(serializer, f"{type(obj).__name__} is not bytes-like", remedy) from error
     if not view.c_contiguous:
-        raise EncodeError(
-            serializer, f"{type(obj).__name__} is not in one piece (C-contiguous)", "send bytes(obj), which is a copy"
-        )
+        raise EncodeError(serializer, f"{type(obj).__name__} is not C-contiguous", "send bytes(obj), which is a copy")
     if not view.nbytes:
         return b""
     try:
@@ -50,8 +54,8 @@ def flatten(serializer: str, obj: Any) -> Buffer:
 
 
 def _recast(view: memoryview) -> Buffer:
-    """The bytes of a view that cannot be cast; copied if it shows only a part of what it was taken of."""
-    # PickleBuffer is given the object itself, never the view: CPython 3.11 crashes when the garbage collector finds a
-    # memoryview taken by way of another.
+    """Return the bytes of a view that cannot be cast; copied if it shows only a part of its object."""
+    # PickleBuffer gets the object itself, never the view: CPython 3.11 crashes when the garbage collector finds a
+    # memoryview of another one.
     whole = PickleBuffer(view.obj).raw()
     return whole if whole.nbytes == view.nbytes else view.tobytes()

@@ -1,28 +1,28 @@
-"""Bytes in several pieces, which are sent as one body without being joined."""
+"""Bodies in several pieces, which are sent without being joined."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-if TYPE_CHECKING:
-    from redpoll.serializers.base import Buffer
+__all__ = ["APART", "JOINED", "Buffer", "Encoded", "Parts", "gather"]
 
-__all__ = ["APART", "JOINED", "Encoded", "Parts", "gather"]
+Buffer: TypeAlias = bytes | bytearray | memoryview
+"""Contiguous bytes: what a serializer returns and decodes. A memoryview has to be C-contiguous, of bytes."""
 
-#: Pieces of more bytes than this stay where they are; smaller neighbours are joined, which is a copy.
+#: Pieces of more bytes are not copied; smaller neighbours are joined.
 APART: Final = 32 * 1024
 
-#: Up to this many bytes in all the pieces are joined: a body of that size is joined with its frame as well.
+#: Maximum total size at which all pieces are joined, in bytes: such a body is joined with its frame as well.
 JOINED: Final = 64 * 1024
 
 
 class Parts:
-    """What `gather` makes of pieces that are worth keeping apart; a body like any other to whoever sends it.
+    """A body in several pieces, returned by `gather`.
 
     Attributes:
         pieces: The bytes, in order; none is empty.
-        held: How many of them belong to the library: the rest is the memory of what the application sent.
+        held: Bytes of these that belong to the library; the rest is the memory of the application's object.
     """
 
     __slots__ = ("_size", "held", "pieces")
@@ -33,15 +33,15 @@ class Parts:
         self._size = size
 
     def __len__(self) -> int:
-        """Bytes in all."""
+        """Size of the body in bytes."""
         return self._size
 
     def __bytes__(self) -> bytes:
-        """All of them in one piece, which is a copy."""
+        """Return the body as one piece, which is a copy."""
         return b"".join(self.pieces)
 
     def cut(self, start: int, stop: int) -> list[Buffer]:
-        """Views of the bytes from `start` to `stop`, not copied."""
+        """Return views of the bytes from `start` to `stop`, not copied."""
         found: list[Buffer] = []
         at = 0
         for piece in self.pieces:
@@ -55,17 +55,17 @@ class Parts:
 
 
 Encoded: TypeAlias = bytes | bytearray | memoryview | Parts
-"""What `Serializer.encode` returns: bytes in one piece, or what `gather` made of several."""
+"""Result of `Serializer.encode`: contiguous bytes, or pieces from `gather`."""
 
 
 def gather(pieces: Iterable[Buffer], *, held: int = 0) -> Encoded:
-    """One body of several pieces: what a serializer returns that has large binary parts. The large ones are not copied.
+    """Return one body of several pieces, for serializers with large binary parts. Large pieces are not copied.
 
     Args:
         pieces: Bytes, bytearrays, and memoryviews of bytes that are C-contiguous. Those that are not bytes must not
-            change until the message was sent.
-        held: Bytes of views of memory that the serializer made for this message, not the application: queues count
-            those, as they do bytes.
+            change until the message is sent.
+        held: Bytes of views of memory that the serializer allocated for this message; queues count these, as they count
+            bytes objects.
     """
     whole: list[Buffer] = []
     small: list[Buffer] = []

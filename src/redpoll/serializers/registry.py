@@ -22,40 +22,40 @@ raw = RawSerializer()
 """Bytes in, `bytes` out: the default."""
 
 buffer = BufferSerializer()
-"""Anything with a buffer in, a writable `memoryview` out; large bodies are not copied."""
+"""Any buffer in, a writable `memoryview` out; large bodies are not copied."""
 
 msgpack = MsgpackSerializer()
-"""MessagePack, as `MsgpackSerializer` reads and writes it unless told otherwise."""
+"""MessagePack, with the defaults of `MsgpackSerializer`."""
 
 json = JsonSerializer()
 """JSON."""
 
 pickle = PickleSerializer()
-"""Python objects, by the default allow-list. Call it for another one: ``pickle(allow=["jobs.Job"])``."""
+"""Python objects, with the default allow-list. Call it for another one: ``pickle(allow=["jobs.Job"])``."""
 
 SERIALIZERS: Mapping[str, Serializer[Any]] = MappingProxyType(
     {each.name: each for each in (raw, buffer, msgpack, json, pickle)}
 )
-"""The serializers that have a name; they keep no state, so all nodes share them."""
+"""The serializers by name; they keep no state, so all nodes share them."""
 
 
 def get(serializer: str | Serializer[Any]) -> Serializer[Any]:
-    """The serializer of that name.
+    """Return the serializer for an option.
 
     Args:
-        serializer: A name in `SERIALIZERS`, or a serializer, which is returned as it is.
+        serializer: A name in `SERIALIZERS`, or a serializer, which is returned unchanged.
 
     Raises:
-        ConfigError: There is none of that name, or it is no serializer; the hint lists the names.
+        ConfigError: There is no serializer of that name, or the object is not a serializer; the hint lists the names.
     """
     if isinstance(serializer, str):
         if serializer not in SERIALIZERS:
             raise ConfigError(
-                "serializer", serializer, "there is no such serializer", f"the names are {', '.join(SERIALIZERS)}"
+                "serializer", serializer, "there is no such serializer", f"choose one of {', '.join(SERIALIZERS)}"
             )
         return SERIALIZERS[serializer]
     given: object = serializer
-    # A class has the attributes too, and is a likely slip.
+    # A class has the attributes too, and is a likely mistake.
     if isinstance(given, type) or not isinstance(given, Serializer):
-        raise ConfigError("serializer", given, "is no Serializer", "pass a name, or an object of such a class")
+        raise ConfigError("serializer", given, "is not a Serializer", "pass a name, or an object of such a class")
     return serializer

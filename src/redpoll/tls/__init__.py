@@ -1,4 +1,4 @@
-"""Encryption: which certificates a node has and wants, the contexts made of them, and what goes wrong, in words."""
+"""TLS: the options of a node, the SSLContexts made from them, and explanations of errors."""
 
 from redpoll.tls.certificate import Certificate
 from redpoll.tls.contexts import Contexts, make_contexts

@@ -1,4 +1,4 @@
-"""What is said of the certificate that the other end of a link showed."""
+"""The certificate of the other end of a link, as shown to users."""
 
 from __future__ import annotations
 
@@ -15,38 +15,38 @@ __all__ = ["Certificate", "public_key", "read_certificate"]
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """The certificate of a peer. Its signature, and that the peer has the private key, were checked before."""
+    """The certificate of a peer. Its signature, and that the peer has the private key, are verified before."""
 
     subject: str
-    """Whose it is, for example ``CN=worker``."""
+    """Subject, for example ``CN=worker``."""
     name: str
-    """The common name in the subject, for example ``worker``; empty if there is none. The CA answers for it, and for
-    `names`: what `redpoll pki issue` is told."""
+    """Common name of the subject, for example ``worker``; empty if there is none. The CA vouches for it, and for
+    `names`: the arguments of `redpoll pki issue`."""
     names: tuple[str, ...]
-    """The DNS names and IP addresses that it is valid for."""
+    """DNS names and IP addresses that it is valid for."""
     issuer: str
-    """Who signed it."""
+    """Issuer."""
     serial: str
-    """Its serial number, in hexadecimal digits."""
+    """Serial number, in hexadecimal."""
     begin: datetime
-    """From when it is valid, in UTC."""
+    """Start of its validity, in UTC."""
     end: datetime
-    """Until when it is valid, in UTC."""
+    """End of its validity, in UTC."""
     fingerprint: str
-    """``sha256:`` and 64 hexadecimal digits, of the certificate, as `redpoll pki show` prints it. A renewed one has
-    another."""
+    """``sha256:`` and 64 hexadecimal digits, of the certificate, as printed by `redpoll pki show`. A renewed
+    certificate has another."""
     public_key: str
-    """The same of its public key (RFC 7469's, in hexadecimal digits): a renewed certificate has another only if it was given
-    a new key."""
+    """The same of its public key (RFC 7469's, in hexadecimal): a renewed certificate has another only if it has a new
+    key."""
 
 
 def read_certificate(der: bytes) -> Certificate:
-    """Read a certificate as TLS hands it over.
+    """Read a certificate in DER, as TLS provides it.
 
     Raises:
-        ValueError: It is none, or one with fields that nobody can read.
+        ValueError: It is not a certificate, or has fields that cannot be read.
     """
-    # Whoever encrypts nothing does without.
+    # Imported late: nodes without encryption do not need it.
     from cryptography import x509
     from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.x509.oid import NameOID
@@ -73,7 +73,7 @@ def read_certificate(der: bytes) -> Certificate:
 
 
 def public_key(certificate: x509.Certificate) -> str:
-    """Return what stands for a certificate's public key in `Certificate.public_key`."""
+    """Return `Certificate.public_key` of a certificate."""
     from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
     return _digest(certificate.public_key().public_bytes(Encoding.DER, PublicFormat.SubjectPublicKeyInfo))

@@ -1,4 +1,4 @@
-"""From files to the two SSLContexts of a node: one for those that dial it, one for those that it dials."""
+"""The two SSLContexts of a node, made from files: for incoming links, and for dialled ones."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Contexts", "make_contexts"]
 
-#: For TLS 1.2, with forward secrecy: what libchirp has (DHE-RSA with AES-256) and what others prefer.
+#: Ciphers for TLS 1.2, with forward secrecy: libchirp's (DHE-RSA with AES-256) and the preferred ones of others.
 _CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:DHE+CHACHA20:DHE-RSA-AES256-SHA256:!aNULL:!eNULL:!DSS"
 
-#: By `TLS.client_certificate`.
+#: Verify mode by `TLS.client_certificate`.
 _WANTED = {"required": ssl.CERT_REQUIRED, "optional": ssl.CERT_OPTIONAL, "none": ssl.CERT_NONE}
 
 _ISSUE = "`redpoll pki issue` makes one"
@@ -34,13 +34,13 @@ class Contexts:
     """The two contexts of a node.
 
     Attributes:
-        server: For links that others dial; None if there is no certificate to show them.
-        client: For links that this node dials.
-        trusted: What stands for the CAs that are trusted, for errors.
-        admitting: The same of those that let in who dials.
+        server: Context for incoming links; None if the node has no certificate.
+        client: Context for dialled links.
+        trusted: Description of the trusted CAs, for errors.
+        admitting: Description of the CAs trusted on incoming links.
         pins: As in `TLS.pins`.
-        own_key: The public key of the certificate that this node shows, as `Certificate.public_key`; None if it has none, or
-            the contexts were made elsewhere.
+        own_key: Public key of the node's own certificate, as in `Certificate.public_key`; None if it has none, or the
+            contexts were made elsewhere.
     """
 
     server: ssl.SSLContext | None
@@ -52,14 +52,14 @@ class Contexts:
 
 
 def make_contexts(tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext], *, now: datetime | None = None) -> Contexts:
-    """Read the files of a record and make its contexts; it blocks for some milliseconds.
+    """Read the files of a `TLS` record and make its contexts; it blocks for some milliseconds.
 
     Args:
-        tls: The record, or contexts that were made elsewhere: for those that dial this node, and for those it dials.
-        now: The time to judge certificates by; None is the clock's.
+        tls: The record, or contexts made elsewhere: for incoming links, and for dialled ones.
+        now: The time to check certificates against; None for the clock's.
 
     Raises:
-        ConfigError: A file cannot be read, does not hold what it should, has expired, or does not match another one.
+        ConfigError: A file cannot be read, has other content, has expired, or does not match another one.
     """
     if isinstance(tls, tuple):
         return Contexts(*tls, "the context", "the context")
@@ -67,18 +67,18 @@ def make_contexts(tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext], *, now: date
     own_key = _check_own(tls, tls.certificate, moment) if tls.certificate is not None else None
     authorities = _authorities(tls, moment)
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    # Names first: a context that checks them wants certificates.
+    # Set first: a context that checks names requires certificates.
     client.check_hostname = tls.effective_check_names
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER) if tls.certificate is not None else None
     trusted = admitting = "the system's trust store" if tls.ca == SYSTEM else str(tls.ca or tls.certificate)
     _set_up(client, tls, authorities)
     if server is not None:
         if tls.ca == SYSTEM and not tls.pins_certificates:
-            # Else anybody with a web site could send here: who dials has no name to be checked.
+            # Otherwise anyone with a web site could send here: an incoming link has no name to check.
             authorities, admitting = _own_authorities(tls), str(tls.certificate)
         _set_up(server, tls, authorities)
         server.verify_mode = _WANTED[tls.client_certificate]
-        # Nobody resumes a session: libchirp cannot, and a link lasts.
+        # Sessions are never resumed: libchirp cannot, and links are long-lived.
         server.num_tickets = 0
         if tls.dh_params is not None:
             _load_dh(server, tls.dh_params)
@@ -98,12 +98,12 @@ def _set_up(context: ssl.SSLContext, tls: TLS, authorities: str | None) -> None:
         try:
             context.load_cert_chain(tls.certificate, tls.key, password=_no_password)
         except (ssl.SSLError, OSError) as error:
-            # What can be said better was said before.
+            # More specific errors were raised before.
             raise ConfigError("certificate", _path(tls.certificate), f"cannot be used: {error}", _ISSUE) from error
 
 
 def _no_password() -> str:
-    # Without it OpenSSL would ask at the terminal.
+    # Without it, OpenSSL would prompt at the terminal.
     return ""
 
 
@@ -133,7 +133,7 @@ def _certificates(field: str, path: str | os.PathLike[str], hint: str) -> tuple[
 
 
 def _check_own(tls: TLS, path: str | os.PathLike[str], now: datetime) -> str:
-    """See that the node's own certificate can be used, and that the key belongs to it; return its public key."""
+    """Check the node's own certificate and its key; return its public key."""
     from redpoll.pki.keys import read_key
 
     own = _certificates("certificate", path, _ISSUE)[0]
@@ -144,10 +144,10 @@ def _check_own(tls: TLS, path: str | os.PathLike[str], now: datetime) -> str:
     except UsageError as error:
         raise ConfigError(field, _path(where), error.text, error.hint) from error
     if key is None:
-        hint = "append it to the file, or give key="
-        raise ConfigError(field, _path(where), "there is no private key in it", hint)
+        hint = "append it to the file, or set key="
+        raise ConfigError(field, _path(where), "it contains no private key", hint)
     if key.public_key() != own.public_key():
-        hint = "the certificate of the node has to be the first in its file"
+        hint = "put the node's certificate first in its file"
         raise ConfigError(field, _path(where), f"the private key does not match the first certificate in {path}", hint)
     for problem in _dates(own, now):
         raise ConfigError("certificate", _path(path), f"the certificate of the node {problem}", _RENEW)
@@ -162,18 +162,18 @@ def _dates(certificate: x509.Certificate, now: datetime) -> Iterator[str]:
 
 
 def _authorities(tls: TLS, now: datetime) -> str | None:
-    """Return the CAs that are trusted, in PEM; None is the system's."""
+    """Return the trusted CAs in PEM; None for the system's."""
     from redpoll.pki.certificates import is_authority
 
     if tls.ca == SYSTEM:
         return None
     field, path = ("ca", tls.ca) if tls.ca is not None else ("certificate", tls.certificate)
     if path is None:
-        raise ConfigError("ca", None, "nobody is trusted")
+        raise ConfigError("ca", None, "no CA is trusted")
     found = [each for each in _certificates(field, path, "`redpoll pki init` makes one") if is_authority(each)]
     if not found:
-        hint = "give ca=, the file of the CA's certificate"
-        raise ConfigError(field, _path(path), "there is no certificate of a CA in it", hint)
+        hint = "set ca= to the file of the CA's certificate"
+        raise ConfigError(field, _path(path), "it contains no CA certificate", hint)
     problems = [problem for each in found for problem in _dates(each, now)]
     if len(problems) >= len(found):
         hint = "renew the CA: `redpoll pki renew ca`"
@@ -200,4 +200,6 @@ def _load_dh(context: ssl.SSLContext, path: str | os.PathLike[str]) -> None:
         context.load_dh_params(_path(path))
     except (ssl.SSLError, OSError) as error:
         hint = "`redpoll pki init` makes one"
-        raise ConfigError("dh_params", _path(path), "is no readable file of Diffie-Hellman parameters", hint) from error
+        raise ConfigError(
+            "dh_params", _path(path), "is not a readable file of Diffie-Hellman parameters", hint
+        ) from error

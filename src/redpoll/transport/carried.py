@@ -1,4 +1,4 @@
-"""A transport whose bytes something else than a socket of its own carries."""
+"""A transport without a socket of its own: another component, the carrier, moves its bytes."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Callable, Iterable
 
 __all__ = ["CarriedTransport"]
 
-#: Bytes under way above which the writer is told to pause, unless it chooses another mark.
+#: Default high-water mark of the write buffer, in bytes.
 _HIGH_WATER = 256 * 1024
 
 
 class CarriedTransport(asyncio.Transport):
-    """One end of a link: who carries it takes what is written with `take`, and hands over what came with `feed`.
+    """One end of a link: the carrier takes written bytes with `take`, and delivers received ones with `feed`.
 
-    Buffers that are written are referred to, not copied, until they are taken.
+    Written buffers are referenced, not copied, until they are taken.
 
     Attributes:
-        unread: Bytes that came and wait because reading is paused.
-        aborted: Whether it is to end at once, though what was taken may not be on its way yet.
+        unread: Received bytes that wait because reading is paused.
+        aborted: Whether it has to end at once, even if taken bytes are not sent yet.
     """
 
     def __init__(
@@ -30,15 +30,14 @@ class CarriedTransport(asyncio.Transport):
         eased: Callable[[], object],
         extra: dict[str, object] | None = None,
     ) -> None:
-        """Be open; `begin` tells the protocol.
+        """Open the transport; `begin` notifies the protocol.
 
         Args:
-            loop: Where both run.
-            protocol: Whose link it is.
-            wake: Called when there is something to do for who carries: bytes to `take` where there were none, or an end,
-                `is_closing`.
-            eased: Called when nothing is `unread` any more.
-            extra: What `get_extra_info` knows, as "peername".
+            loop: The event loop of both.
+            protocol: The protocol of the link.
+            wake: Called when the carrier has something to do: bytes to `take` where there were none, or `is_closing`.
+            eased: Called when `unread` drops to 0.
+            extra: The values of `get_extra_info`, as "peername".
         """
         super().__init__(extra)
         self._loop = loop
@@ -60,7 +59,7 @@ class CarriedTransport(asyncio.Transport):
     # For the protocol
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes."""
+        """Buffer bytes to be sent."""
         if self._lost or self._closing or not len(data):
             return
         first = not self._size
@@ -69,7 +68,7 @@ class CarriedTransport(asyncio.Transport):
         self._wrote(first)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Take bytes in several parts."""
+        """Buffer bytes in several parts to be sent."""
         if self._lost or self._closing:
             return
         first = not self._size
@@ -81,57 +80,61 @@ class CarriedTransport(asyncio.Transport):
             self._wrote(first)
 
     def _wrote(self, first: bool) -> None:
-        if self._size > self._high and not self._paused:
-            self._paused = True
-            self._protocol.pause_writing()
+        self._check_marks()
         if first:
             self._wake()
 
+    def _check_marks(self) -> None:
+        if self._size > self._high and not self._paused:
+            self._paused = True
+            self._protocol.pause_writing()
+
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the marks in bytes: above the high one writing pauses, at the low one (half of it) it goes on."""
+        """Set the marks in bytes: writing pauses above `high` and resumes at `low` (default: half of it)."""
         self._high = _HIGH_WATER if high is None else high
         self._low = self._high // 2 if low is None else low
+        self._check_marks()
 
     def get_write_buffer_size(self) -> int:
-        """Bytes written and not taken."""
+        """Return the number of bytes that were written and not taken."""
         return self._size
 
     def pause_reading(self) -> None:
-        """Deliver no more."""
+        """Stop delivering received bytes."""
         self._reading = False
 
     def resume_reading(self) -> None:
-        """Deliver again."""
+        """Resume delivering received bytes."""
         if not self._reading:
             self._reading = True
             if self.unread:
                 self._loop.call_soon(self._deliver)
 
     def is_closing(self) -> bool:
-        """Whether it is closed or about to be: who carries it ends it once nothing is left to take."""
+        """Return True if it is closed or closing: the carrier ends it once nothing is left to take."""
         return self._closing
 
     def close(self) -> None:
-        """Close once all that was written is taken."""
+        """Close once all written bytes are taken."""
         if not self._closing:
             self._closing = True
             self._wake()
 
     def abort(self) -> None:
-        """Close now: what was not taken is lost."""
+        """Close now: bytes that were not taken are lost."""
         self._closing = self.aborted = True
         self._outgoing.clear()
         self._size = 0
         self._wake()
 
-    # For who carries
+    # For the carrier
 
     def begin(self) -> None:
-        """Tell the protocol that it is connected."""
+        """Notify the protocol that it is connected."""
         self._protocol.connection_made(self)
 
     def take(self, limit: int) -> list[memoryview]:
-        """Take what was written, at most `limit` bytes of it."""
+        """Take at most `limit` of the written bytes."""
         parts = []
         room = limit
         outgoing = self._outgoing
@@ -148,10 +151,10 @@ class CarriedTransport(asyncio.Transport):
         return parts
 
     def take_piece(self, small: int, chunk: int) -> list[memoryview]:
-        """Take what was written up to and with the next part, or `chunk` bytes of it, that is larger than `small`.
+        """Take written bytes up to and including the next part larger than `small`, or `chunk` bytes of that part.
 
-        A large part is cut where its own size says, whatever stands before it: links that were given the same body give
-        up the same pieces of it, each as the last one here. Parts that are small count up to `chunk` bytes in all.
+        Where a large part is cut depends on its own size only: links that sent the same body return the same pieces of
+        it, each as the last one here. Small parts count up to `chunk` bytes in all.
         """
         parts = []
         taken = 0
@@ -177,7 +180,7 @@ class CarriedTransport(asyncio.Transport):
         self._size -= size
         if self._paused and self._size <= self._low and not self._closing:
             self._paused = False
-            # Later: it will write, and what is taken is not sent yet.
+            # Later: the protocol will write, and what is taken is not sent yet.
             self._loop.call_soon(self._resume_writing)
 
     def _resume_writing(self) -> None:
@@ -185,7 +188,7 @@ class CarriedTransport(asyncio.Transport):
             self._protocol.resume_writing()
 
     def feed(self, data: bytes | memoryview) -> None:
-        """Hand over what came; it waits here while reading is paused, and is read no more after the end."""
+        """Deliver received bytes; they wait here while reading is paused, and are dropped after the end."""
         if self._closing or not len(data):
             return
         self._incoming.append(memoryview(data))
@@ -214,7 +217,7 @@ class CarriedTransport(asyncio.Transport):
             self._eased()
 
     def end(self, error: Exception | None) -> None:
-        """It carries no more: the protocol is told on a later turn of the loop, with the error or None for a good end."""
+        """End the link; the protocol is notified in a later turn of the loop, with the error, or None if clean."""
         if not self._lost:
             self._lost = self._closing = True
             self._outgoing.clear()

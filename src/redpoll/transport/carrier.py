@@ -1,4 +1,4 @@
-"""What brings the bytes of links from one node to another: sockets, or something that stands in for them."""
+"""Carriers, which move the bytes of links between nodes: sockets, or a replacement for them."""
 
 from __future__ import annotations
 
@@ -8,78 +8,78 @@ from typing import Protocol
 
 from redpoll.address import Address
 from redpoll.transport.dial import ProtocolFactory, dial, resolve
-from redpoll.transport.listen import Door, Listener
+from redpoll.transport.listen import Acceptor, Listener
 
 __all__ = ["Carrier", "Listening", "Sockets"]
 
 
 class Listening(Protocol):
-    """Lets strangers in for one node, as `Listener` does: each of its methods does what that one's does."""
+    """Accepts connections for one node; each method does what that of `Listener` does."""
 
     addresses: list[Address]
 
     @property
     def port(self) -> int:
-        """The port that is announced to others; 0 without any."""
+        """The port that is announced to other nodes; 0 if there is none."""
 
     @property
     def descriptors(self) -> list[int]:
-        """Those of its sockets."""
+        """The file descriptors of its sockets."""
 
     async def open(self, hosts: tuple[str, ...], port: int, check: Callable[[Address], object]) -> None:
-        """Be reachable there; nobody is let in before `accept()`."""
+        """Listen at all hosts; no connection is accepted before `accept()`."""
 
     def accept(self) -> None:
-        """Begin to let strangers in."""
+        """Start accepting connections."""
 
     def close(self) -> None:
-        """Let nobody in any more; links that are there stay."""
+        """Stop accepting connections; accepted ones stay."""
 
     async def wait_closed(self) -> None:
-        """Wait, after `close()`, until each stranger that was let in has its transport."""
+        """Wait, after `close()`, until each accepted connection has its transport."""
 
 
 class Carrier(Protocol):
-    """How one node listens and dials."""
+    """Listens and dials for one node."""
 
-    def listener(self, door: Door, loop: asyncio.AbstractEventLoop, backlog: int) -> Listening:
-        """Make what lets strangers in."""
+    def listener(self, acceptor: Acceptor, loop: asyncio.AbstractEventLoop, backlog: int) -> Listening:
+        """Make a listener."""
 
     async def resolve(self, address: Address, loop: asyncio.AbstractEventLoop) -> list[Address]:
-        """Find the addresses that one stands for.
+        """Resolve an address.
 
         Raises:
-            DialFailed: It stands for none.
+            DialFailed: It resolves to no address.
         """
 
     async def dial(self, address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEventLoop) -> None:
-        """Make a link; `factory` makes the protocol, which has been told that it is connected when this returns.
+        """Make a link; `factory` makes the protocol, whose `connection_made` was called when this returns.
 
         Raises:
-            DialFailed: There is none.
+            DialFailed: No link could be made.
         """
 
     async def wait_ended(self) -> None:
-        """Wait until nothing is left of the links that have ended, and of the listeners that are closed; not for long.
+        """Wait, for a limited time, until nothing is left of ended links and closed listeners.
 
-        A node calls it as the last thing when it stops; other nodes may have links of the same carrier.
+        A node calls this last when it stops; other nodes may have links of the same carrier.
         """
 
 
 class Sockets:
     """TCP and unix sockets, and `inproc:` within a process."""
 
-    def listener(self, door: Door, loop: asyncio.AbstractEventLoop, backlog: int) -> Listener:
-        """Make what accepts connections."""
-        return Listener(door, loop, backlog)
+    def listener(self, acceptor: Acceptor, loop: asyncio.AbstractEventLoop, backlog: int) -> Listener:
+        """Make a listener for sockets."""
+        return Listener(acceptor, loop, backlog)
 
     async def resolve(self, address: Address, loop: asyncio.AbstractEventLoop) -> list[Address]:
-        """Look a name up."""
+        """Resolve a name."""
         return await resolve(address, loop)
 
     async def dial(self, address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEventLoop) -> None:
-        """Connect."""
+        """Connect to an address."""
         await dial(address, factory, loop)
 
     async def wait_ended(self) -> None:
-        """Nothing is left: the system has what was written to a socket, and closes it."""
+        """Do nothing: the system has the bytes that were written to a socket, and closes it."""

@@ -1,4 +1,4 @@
-"""The only protocol: it reads for a link, writes for it, and keeps its one timer. It decides nothing."""
+"""The protocol of a connection: reads for a link, writes for it, and keeps its one timer. It makes no decisions."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ import threading
 from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
-from redpoll.errors import LinkError, PeerLost, ProtocolError, RedpollError, TLSError
-from redpoll.tls.credentials import Session
+from redpoll.errors import LinkError, OtherProtocol, PeerLost, ProtocolError, RedpollError, TLSError
+from redpoll.tls.credentials import TLSSession
 from redpoll.transport.dial import in_words, tune
 from redpoll.transport.kernel_buffers import KernelBuffers
-from redpoll.transport.outflow import Outflow
+from redpoll.transport.write_backpressure import WriteBackpressure
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
+from redpoll.wire.stall_detector import MIN_PROGRESS
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
@@ -24,41 +25,45 @@ if TYPE_CHECKING:
 __all__ = [
     "ANNOUNCEMENT_GRACE",
     "ANNOUNCEMENT_PATIENCE",
+    "CLOSING_TIME",
     "EARLY_FLUSH",
     "SHARED_BUFFER_SIZE",
     "WRITE_HIGH_WATER",
     "Connection",
 ]
 
-#: One read brings at most this many bytes. The unfinished tail of a frame, at most 197 KiB, stands at its beginning.
+#: Maximum bytes of one read. The incomplete tail of a frame, at most 197 KiB, is kept at its beginning.
 SHARED_BUFFER_SIZE = 264 * 1024
 
-#: Before 3.12 asyncio's writelines joins what it is given, copying large bodies.
+#: Before 3.12, asyncio's writelines joins its arguments, which copies large bodies.
 _VECTORED = sys.version_info >= (3, 12)
 
-#: Bytes in the transport above which a link is not writable.
+#: High-water mark in bytes: above it in the transport, a link is not writable.
 WRITE_HIGH_WATER = 256 * 1024
 
 
 def _high_water(loop: asyncio.AbstractEventLoop) -> int:
-    # uvloop hands a write to the system at once only if it is above the mark, else a turn of the loop later.
+    # Below the mark, uvloop delays a write by a turn of the loop instead of passing it to the kernel at once.
     return 0 if type(loop).__module__.startswith("uvloop") else WRITE_HIGH_WATER
 
 
-#: With this many pieces of output the turn's end is not waited for: the other end works on them meanwhile.
+#: Number of pieces of output that are written without waiting for the turn's end, so that the peer can process them.
 EARLY_FLUSH = 32
 
-#: Seconds after a handshake in which the announcement behind it may still be on its way.
+#: Time in seconds in which a closing transport has to send `MIN_PROGRESS` bytes.
+CLOSING_TIME = 10.0
+
+#: Time in seconds after a handshake in which its announcement may still be under way.
 ANNOUNCEMENT_GRACE = 0.02
 
-#: Seconds after that in which a frame that has begun, and may be it, has to be whole.
+#: Time in seconds after that for an incomplete frame, which may be the announcement, to become complete.
 ANNOUNCEMENT_PATIENCE = 1.0
 
 _buffers = threading.local()
 
 
 def _shared_buffer() -> memoryview:
-    """The receive buffer of this thread's event loop: all its links read into it, one after another."""
+    """Return the receive buffer of this thread's event loop, which all its links share."""
     buffer: memoryview | None = getattr(_buffers, "buffer", None)
     if buffer is None:
         buffer = _buffers.buffer = memoryview(bytearray(SHARED_BUFFER_SIZE))
@@ -70,57 +75,57 @@ class Connection(asyncio.BufferedProtocol):
 
     Attributes:
         link: The state machine.
-        remote: The other end's address as the socket knows it.
-        target: Whom this end dialled for; the keeper's own use.
-        secured: Its TLS; None where it is not encrypted.
-        outflow: What of its output the other end takes.
+        remote: The remote address of the socket.
+        target: The peer that this node dialled for; for the keeper only.
+        secured: The TLS session; None if it is not encrypted.
+        backpressure: What the peer reads of the output.
     """
 
     __slots__ = (
         "_awaiting", "_closing", "_kernel", "_loop", "_reader", "_reading", "_shared", "_since_read", "_single", "_time",
-        "_timer", "error", "keeper", "link", "outflow", "ready", "remote", "scheduled", "secured", "target", "transport",
+        "_timer", "backpressure", "error", "keeper", "link", "ready", "remote", "scheduled", "secured", "target", "transport",
     )  # fmt: skip
 
     def __init__(
         self, keeper: Keeper, link: Link, remote: Address, loop: asyncio.AbstractEventLoop, target: Any = None
     ) -> None:
-        link.owner = self
+        link.connection = self
         self.link = link
         self.remote = remote
         self.target = target
-        self.secured: Session | None = None
+        self.secured: TLSSession | None = None
         self.error: RedpollError | None = None
-        #: For who dialled: done when the link has its peer, or with the error that ended it before.
+        #: For the dialler: done when the link has its peer, or with the error that ended it before.
         self.ready: asyncio.Future[None] | None = None
         self.transport: asyncio.Transport | None = None
         self._reader = link.reader
         self._shared = _shared_buffer()
         self.keeper = keeper
-        self.outflow = Outflow(self)
+        self.backpressure = WriteBackpressure(self)
         self._loop = loop
         self._time = loop.time
         self.scheduled = False
         self._reading = False
-        #: Whether messages go one at a time, each awaited before the next; and how many went since the last read.
+        #: Whether messages are sent singly, each awaited before the next; and how many were sent since the last read.
         self._single = True
         self._since_read = 0
         self._awaiting: asyncio.TimerHandle | None = None
         self._closing = False
-        #: Made with the first long body.
+        #: Made when the first long body begins.
         self._kernel: KernelBuffers | None = None
         self._timer: asyncio.TimerHandle | None = None
 
-    # What asyncio calls
+    # Called by asyncio
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected: handshake and announcement go out in one write."""
+        """Send handshake and announcement in one write: the socket is connected."""
         self.transport = transport  # type: ignore[assignment]
         if self.error is not None:
-            # It was given up before it was there.
+            # It was abandoned before it was connected.
             transport.abort()  # type: ignore[attr-defined]
             return
         if self.link.dialled:
-            # Whoever listens has done so before.
+            # The listener has tuned accepted sockets.
             tune(transport.get_extra_info("socket"))
         transport.set_write_buffer_limits(high=_high_water(self._loop))  # type: ignore[attr-defined]
         self.keeper.opened(self)
@@ -128,33 +133,41 @@ class Connection(asyncio.BufferedProtocol):
         self.arm()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # asyncio's signature
-        """Where the next bytes go."""
+        """Return the buffer for the next read."""
         return self._reader.get_buffer(self._shared)
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Read, let the keeper act on it, write what follows from it."""
+        """Parse the bytes read, let the keeper act on the result, and write what follows from it."""
         now = self._time()
         self._reading = True
         if self._since_read:
             self._single = self._since_read == 1
             self._since_read = 0
+        link = self.link
         try:
             self._reader.received(self._shared, nbytes, now)
-            self._act(now)
+            peer = link.peer
+            if peer is None or link.session_frames:
+                self._act(now)
+            else:
+                # Inlined `after_binding`: a call less per read.
+                if link.arrived:
+                    self.keeper.arrived(self, now)
+                if peer.queued:
+                    peer.pump(now)
         except (ProtocolError, TLSError) as error:
             self._broken(error)
             return
         finally:
             self._reading = False
-        link = self.link
         if link.long_body or self._kernel is not None:
             self._kernel_buffers().receiving(link.long_body)
         if link.attention:
             self._attend(now)
-        if link.out or link.transfers:
+        if link.output or link.transfers:
             self.flush()
         peer = link.peer
-        if peer is not None and peer.starved and peer.ready:
+        if peer is not None and peer.writable_waiters and peer.ready:
             self.keeper.room(peer)
         if link.state is not LinkState.OPEN:
             self.part()
@@ -162,45 +175,46 @@ class Connection(asyncio.BufferedProtocol):
     def _broken(self, error: ProtocolError | TLSError) -> None:
         if self.link.peer is not None:
             error.address = self.link.peer.address
-        elif isinstance(error, TLSError):
+        elif isinstance(error, TLSError | OtherProtocol):
             error.address = self.remote
         self.fail(error)
 
     def _attend(self, now: float) -> None:
-        """The link has something to wait for, or to be looked at earlier than was told."""
+        """Handle a link that has to pause, or that needs its timer set earlier."""
         self.link.attention = False
-        if self._reader.waits and self.transport is not None:
+        if self._reader.paused and self.transport is not None:
             self.transport.pause_reading()
-            self.keeper.held_up(self, now)
+            self.keeper.memory_blocked(self, now)
         self.arm()
 
     def _act(self, now: float) -> None:
         link = self.link
-        if link.session:
+        if link.session_frames:
             self.keeper.session(self, now)
         if link.peer is None:
             if link.handshake is None:
                 return
-            if link.announced is None and not self._reader.stalled:
-                # An announcement stands in the same write as the handshake; without one it is libchirp, soon.
+            if link.announced is None and not self._reader.awaiting_peer:
+                # An announcement is in the same write as the handshake; without one the peer is libchirp.
                 if self._awaiting is None:
                     self._awaiting = self._loop.call_later(ANNOUNCEMENT_GRACE, self._identify)
                 return
             self.keeper.identified(self, now)
-            if self._reader.stalled and link.peer is not None:
+            if self._reader.awaiting_peer and link.peer is not None:
                 self._reader.resume(self._shared, now)  # type: ignore[unreachable]  # the keeper gave it its peer
         self.after_binding(now)
 
     def _identify(self, patient: bool = True) -> None:
         if self.link.peer is None and self.transport is not None:
             if patient and self._reader.unfinished:
-                # A request that is sent before the announcement is read gets no answer: its wish is not told to libchirp.
+                # Wait: a request sent before the announcement is read would get no answer, as libchirp is not told that
+                # one is wanted.
                 self._awaiting = self._loop.call_later(ANNOUNCEMENT_PATIENCE, self._identify, False)
                 return
             self.go_on()
 
     def after_binding(self, now: float) -> None:
-        """Pass on what arrived, if the link has its peer, and write what waits."""
+        """Pass on arrived messages if the link has its peer, and write queued ones."""
         link = self.link
         peer = link.peer
         if peer is None:
@@ -211,11 +225,11 @@ class Connection(asyncio.BufferedProtocol):
             peer.pump(now)
 
     def eof_received(self) -> bool:
-        """The other end closed; so does this one."""
+        """Close this end too: the peer closed its own."""
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone: everything on the link is settled."""
+        """Settle everything on the link: the socket is gone."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -227,7 +241,7 @@ class Connection(asyncio.BufferedProtocol):
         if error is None and isinstance(exc, RedpollError):
             error = exc
         elif error is None:
-            reason = "the connection was closed by the other end" if exc is None else in_words(exc)
+            reason = "the peer closed the connection" if exc is None else in_words(exc)
             error = PeerLost(self.name, reason)
             error.__cause__ = exc
         self.keeper.lost(self, error)
@@ -236,22 +250,27 @@ class Connection(asyncio.BufferedProtocol):
         self.link.writable = False
 
     def pause_writing(self) -> None:
-        """The transport is above its high-water mark."""
+        """Stop writing: the transport is above its high-water mark."""
         self.link.writable = False
 
     def resume_writing(self) -> None:
-        """The transport drained: go on with fragments and the queue."""
+        """Resume fragments and queue: the transport drained."""
         if self.error is None:
             self.link.writable = True
-            self.outflow.eased(self._time())
+            if self.transport is not None:
+                # It may have had to drain completely.
+                self.transport.set_write_buffer_limits(high=_high_water(self._loop))
+            self.backpressure.drained(self._time())
+            if self.link.unanswered_pings:
+                self.link.answer_pings()
             self.flush()
             if self.link.peer is not None and self.link.peer.slots.inbox:
                 self.keeper.drained(self.link.peer)
 
-    # What the keeper calls
+    # Called by the keeper
 
     def read_on(self) -> None:
-        """There is memory for what the link waits with, or that was turned away."""
+        """Resume a link that waited for memory, or whose waiting message was rejected."""
         if self.transport is None or self.error is not None:
             return
         now = self._time()
@@ -272,27 +291,27 @@ class Connection(asyncio.BufferedProtocol):
             self.part()
 
     def resume_reading(self) -> None:
-        """Read again, unless something else still speaks against it."""
-        if self.transport is not None and not self.link.stands_still:
+        """Resume reading, unless something else requires a pause."""
+        if self.transport is not None and not self.link.reading_paused:
             self.transport.resume_reading()
 
     @property
     def certificate(self) -> Certificate | None:
-        """What the other end showed; None if it is not known yet, or there is none."""
+        """The certificate of the remote node; None if it is not known yet, or there is none."""
         return None if self.secured is None else self.secured.certificate
 
     def go_on(self) -> None:
-        """Find the link's peer now, unless it has it, outside of reading, and pass on what waited for that."""
+        """Find the link's peer now if it has none, outside of reading, and pass on what waited for it."""
         link = self.link
         if self.transport is None:
             return
         now = self._time()
         try:
-            if link.session and link.peer is None:
+            if link.session_frames and link.peer is None:
                 self.keeper.session(self, now)
             if link.peer is None:
                 self.keeper.identified(self, now)
-            if self._reader.stalled and link.peer is not None:
+            if self._reader.awaiting_peer and link.peer is not None:
                 self._reader.resume(self._shared, now)
         except (ProtocolError, TLSError) as error:
             self._broken(error)
@@ -304,63 +323,66 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def name(self) -> Address:
-        """The peer's address, or the socket's while there is no peer."""
+        """The peer's address, or the socket's if there is no peer."""
         peer = self.link.peer
         return self.remote if peer is None or peer.address is None else peer.address
 
     @property
     def local_port(self) -> int:
-        """This end's own port, 0 where it has none."""
+        """The local port, 0 if there is none."""
         name = self.transport.get_extra_info("sockname") if self.transport is not None else None
         return int(name[1]) if isinstance(name, tuple) else 0
 
     def wake(self) -> None:
-        """There is output: write it once this turn of the loop is over, all in one."""
+        """Schedule a flush at the end of this turn of the loop."""
         if not self.scheduled and not self._reading:
             self.scheduled = True
             self._loop.call_soon(self._flush_scheduled)
 
     def submitted(self) -> None:
-        """A message was put into the output: write it at once if it goes alone, as the last one did, else with others."""
+        """Write a submitted message at once if messages are sent singly, otherwise together with others."""
         self._since_read += 1
         if self._single and self._since_read == 1 and not self.scheduled:
             self.flush()
             return
-        if len(self.link.out) >= EARLY_FLUSH:
+        if len(self.link.output) >= EARLY_FLUSH:
             self.flush()
         if not self.scheduled and not self._reading:
             self.scheduled = True
             self._loop.call_soon(self._flush_scheduled)
 
     def _flush_scheduled(self) -> None:
-        # A connection that is gone stays as if it had been woken: the loop itself may be gone when messages end.
+        # A lost connection stays scheduled: the loop itself may be closed when messages end.
         self.scheduled = self.transport is None
-        self._single = len(self.link.out) <= 2
+        self._single = len(self.link.output) <= 2
         self._since_read = 0
         self.flush()
         if self.link.state is not LinkState.OPEN:
             self.part()
 
     def flush(self) -> None:
-        """Write what there is, as far as the transport takes it without growing above its mark."""
+        """Write the output, as far as the transport accepts it without growing above its mark."""
         link = self.link
         transport = self.transport
         if transport is None:
             return
-        if link.out:
+        if link.output:
             blocked = not link.writable
             parts = link.take_output()
-            if blocked and not self.outflow.admits(transport, sum(map(len, parts))):
+            if blocked and not self.backpressure.admits(transport, sum(map(len, parts))):
                 return
             self._write(transport, parts, _VECTORED)
         if link.transfers:
             self._write_fragments(transport)
         if link.last_large is not None or link.transfers:
-            self.outflow.handed = link.bytes_sent - transport.get_write_buffer_size()
+            self.backpressure.flushed = link.bytes_sent - transport.get_write_buffer_size()
+        if link.written and link.writable and transport.get_write_buffer_size() and link.borrows_memory:
+            # The transport may refer to callers' buffers, which are theirs again once notified: wait until it is empty.
+            transport.set_write_buffer_limits(high=0)
         if not link.writable:
-            self.outflow.left = transport.get_write_buffer_size()
-            if link.transfers.owed:
-                self.outflow.charge()
+            self.backpressure.buffered = transport.get_write_buffer_size()
+            if link.transfers.unwritten_answers:
+                self.backpressure.charge()
             return
         if link.written:
             peer = link.peer
@@ -370,13 +392,13 @@ class Connection(asyncio.BufferedProtocol):
         peer = link.peer
         if peer is not None and peer.queued:
             peer.pump(self._time())
-            if link.out or link.transfers:
+            if link.output or link.transfers:
                 self.wake()
-        if peer is not None and peer.starved and peer.ready:
+        if peer is not None and peer.writable_waiters and peer.ready:
             self.keeper.room(peer)
 
     def _write_fragments(self, transport: asyncio.Transport) -> None:
-        """Write pieces of large bodies as long as the transport takes them, and between two what waits and may pass."""
+        """Write fragments of large bodies while the transport accepts them, and output that may pass in between."""
         link = self.link
         peer = link.peer
         if self._kernel is not None or link.transfers[0].long:
@@ -384,11 +406,11 @@ class Connection(asyncio.BufferedProtocol):
         while link.writable and link.transfers:
             if peer is not None and peer.queued:
                 peer.pump(self._time())
-            if link.out:
+            if link.output:
                 self._write(transport, link.take_output(), _VECTORED)
             if link.writable:
                 self._write(transport, link.take_fragment(self._time()), False)
-        if link.writable and link.out:
+        if link.writable and link.output:
             self.wake()
         if self._kernel is not None and not link.transfers:
             self._kernel.sending(False)
@@ -400,6 +422,11 @@ class Connection(asyncio.BufferedProtocol):
         return self._kernel
 
     def _write(self, transport: asyncio.Transport, parts: list[Body], vectored: bool) -> None:
+        if transport.is_closing():
+            # CPython's writelines would leave the descriptor in the selector, and break the next socket with that
+            # number.
+            self.link.writable = False
+            return
         try:
             if len(parts) < 2 or not (vectored or self.secured is not None):
                 for part in parts:
@@ -407,14 +434,14 @@ class Connection(asyncio.BufferedProtocol):
                 return
             transport.writelines(parts)
             if self.link.writable and transport.get_write_buffer_size() > WRITE_HIGH_WATER:
-                # Some versions of CPython's writelines forget to pause the writer; setting the mark looks again.
+                # Some versions of CPython's writelines do not pause the writer; setting the mark checks again.
                 transport.set_write_buffer_limits(high=_high_water(self._loop))
         except RuntimeError:
-            # uvloop's word for a transport that has closed and not told of it yet: `connection_lost` is to come.
+            # uvloop's error for a closed transport; `connection_lost` will be called.
             self.link.writable = False
 
     def fail(self, error: RedpollError) -> None:
-        """Close at once because of an error; what is in flight fails with it."""
+        """Close at once because of an error, which fails what is in flight."""
         self.link.writable = False
         if self.error is None:
             self.error = error
@@ -422,13 +449,13 @@ class Connection(asyncio.BufferedProtocol):
             self.transport.abort()
 
     def give_up(self, error: RedpollError) -> None:
-        """Fail and be lost at once: uvloop says nothing more of a connection whose making was cancelled."""
+        """Fail and be lost at once: uvloop makes no further calls for a connection whose making was cancelled."""
         self.fail(error)
         if self.transport is not None:
             self.connection_lost(None)
 
     def expel(self, error: RedpollError) -> None:
-        """Be lost at once, with what is not read; what was written still leaves, if the system takes it now."""
+        """Be lost at once, unread data included; written output is still sent if the kernel accepts it now."""
         self.flush()
         transport = self.transport
         self._closing = True
@@ -440,40 +467,57 @@ class Connection(asyncio.BufferedProtocol):
             self.give_up(error)
 
     def wind_down(self, error: RedpollError) -> None:
-        """Write no message and no further piece of one, until it is closed; `error` is what they will fail with."""
+        """Write no more messages or fragments until it is closed; they fail with `error`."""
         self.flush()
         self.link.writable = False
         if self.error is None:
             self.error = error
 
     def close(self, error: RedpollError | None = None) -> None:
-        """Write what was given to the transport, then close."""
+        """Close once the transport's buffer is written."""
         if self._closing:
             return
         self._closing = True
         self.wind_down(error or LinkError("the link is closed"))
         if self.transport is not None:
             self.transport.close()
+            self._watch_closing(2**63)
+
+    def _watch_closing(self, left: int) -> None:
+        """Abort a closing transport if the peer reads too little; `left` is the previous size of its buffer."""
+        transport = self.transport
+        if transport is None:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        size = transport.get_write_buffer_size()
+        if left - size < MIN_PROGRESS:
+            transport.abort()
+        else:
+            self._timer = self._loop.call_later(CLOSING_TIME, self._watch_closing, size)
 
     def part(self) -> None:
-        """One end said goodbye: say it too, and close once nothing is left to end."""
+        """Complete a goodbye: say it too if the peer did, and close once nothing is left to end."""
         link = self.link
-        self.keeper.parting(self)
+        answering = self.keeper.parting(self)
         if link.state is LinkState.LEFT and not link.in_flight and not link.transfers:
             link.leave()
             self.flush()
         peer = link.peer
         if link.state in (LinkState.LEFT, LinkState.PARTING) and peer is not None and peer.link is link:
             peer.pump(self._time())
-        if (
-            link.state is LinkState.PARTING or (link.state is LinkState.LEAVING and link.announced is None)
-        ) and not link.busy:
+        if (link.state is LinkState.PARTING or (link.state is LinkState.LEAVING and link.announced is None)) and not (
+            link.busy or answering or (peer is not None and peer.awaits_answers(link))
+        ):
             self.close(PeerLost(self.name, "the link ended with a goodbye"))
 
-    # Time
+    # Timer
 
     def arm(self) -> None:
-        """Set the timer to what is due next, which may be earlier than what it was set to."""
+        """Set the timer to the next deadline, which may be earlier than before."""
+        if self._closing:
+            # Closing uses the timer.
+            return
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -492,7 +536,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if verdict:
             self.keeper.suspect(self)
-        if link.out:
+        if link.output:
             self.flush()
         if link.state is not LinkState.OPEN:
             self.part()

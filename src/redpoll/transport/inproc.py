@@ -1,4 +1,4 @@
-"""`inproc:NAME`: links between nodes on one event loop, without a socket, with the same bytes."""
+"""`inproc:NAME`: links between nodes on one event loop, with the same bytes but without a socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["InprocListener", "InprocTransport", "connect"]
 
-#: Bytes that are handed over at a time, and may wait at an end that does not read.
+#: Maximum bytes delivered at a time, which are also the maximum that wait at an end that does not read.
 _PIECE = 64 * 1024
 
 ProtocolFactory = Callable[[], asyncio.BufferedProtocol]
@@ -23,20 +23,20 @@ _listeners: dict[str, InprocListener] = {}
 
 
 class InprocListener:
-    """Takes the links that are dialled to a name, until it is closed."""
+    """Accepts the links that are dialled to a name, until it is closed."""
 
     def __init__(
         self, name: str, admit: Callable[[], asyncio.BufferedProtocol | None], loop: asyncio.AbstractEventLoop
     ) -> None:
-        """Take the name.
+        """Register the name.
 
         Args:
-            name: What comes behind "inproc:".
-            admit: Makes the protocol of a link that is dialled to it; None turns it away.
-            loop: Where its node runs.
+            name: The part after "inproc:".
+            admit: Makes the protocol of a dialled link; None rejects it.
+            loop: The event loop of its node.
 
         Raises:
-            ConfigError: Another node of this process has it.
+            ConfigError: Another node of this process has the name.
         """
         if name in _listeners:
             raise ConfigError("host", f"inproc:{name}", "another node of this process listens there")
@@ -46,7 +46,7 @@ class InprocListener:
         _listeners[name] = self
 
     def close(self) -> None:
-        """Give the name back."""
+        """Release the name."""
         if _listeners.get(self.name) is self:
             del _listeners[self.name]
 
@@ -55,7 +55,7 @@ def connect(address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEv
     """Make a link to the node that listens at a name.
 
     Raises:
-        DialFailed: No node listens there, it runs on another event loop, or it takes no more links.
+        DialFailed: No node listens there, it runs on another event loop, or it accepts no more links.
     """
     listener = _listeners.get(address.host)
     if listener is None:
@@ -64,7 +64,7 @@ def connect(address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEv
         raise DialFailed(address, "its node runs on another event loop; use a unix socket")
     protocol = listener.admit()
     if protocol is None:
-        raise DialFailed(address, "its node takes no more links")
+        raise DialFailed(address, "its node accepts no more links")
     far = InprocTransport(loop, protocol)
     near = InprocTransport(loop, factory())
     near.other, far.other = far, near
@@ -73,7 +73,7 @@ def connect(address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEv
 
 
 class InprocTransport(CarriedTransport):
-    """One end: what is written here is read there, on a later turn of the loop."""
+    """One end: what is written here is read at the other end, in a later turn of the loop."""
 
     other: InprocTransport
 
@@ -82,20 +82,20 @@ class InprocTransport(CarriedTransport):
         self._scheduled = False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Take bytes; a buffer that may change is copied."""
+        """Buffer bytes to be sent; a mutable buffer is copied."""
         super().write(data if isinstance(data, bytes) else bytes(data))
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview]) -> None:
-        """Take bytes in several parts."""
+        """Buffer bytes in several parts to be sent."""
         self.write(b"".join(list_of_data))
 
     def resume_reading(self) -> None:
-        """Deliver again."""
+        """Resume delivering received bytes."""
         super().resume_reading()
         self._ask()
 
     def _ask(self) -> None:
-        """This end reads: the other one may have something for it."""
+        """Schedule the other end, which may have something for this one."""
         self.other._schedule()
 
     def _schedule(self) -> None:
@@ -107,7 +107,7 @@ class InprocTransport(CarriedTransport):
         self._scheduled = False
         other = self.other
         while other._reading and not other.unread and (parts := self.take(_PIECE)):
-            # Whoever closes reads no more: it drops what it is fed.
+            # An end that closes drops what it is fed.
             for part in parts:
                 other.feed(part)
         if other.is_closing():

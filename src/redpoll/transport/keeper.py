@@ -1,4 +1,4 @@
-"""What a connection asks of the node around it."""
+"""The interface of a node that its connections call."""
 
 from __future__ import annotations
 
@@ -14,37 +14,37 @@ __all__ = ["Keeper"]
 
 
 class Keeper(Protocol):
-    """Who owns connections: the node. All are plain calls that return at once."""
+    """Owns connections: the node. All methods are plain calls that return at once."""
 
     def opened(self, connection: Connection) -> None:
-        """The socket is there; the handshake is not."""
+        """Handle a new socket, before its handshake."""
 
     def identified(self, connection: Connection, now: float) -> None:
-        """The handshake is there and the link has no peer yet: find whose it is."""
+        """Find the peer of a link whose handshake arrived."""
 
     def session(self, connection: Connection, now: float) -> None:
-        """Session frames arrived, in `link.session`, or were left there."""
+        """Handle the session frames in `link.session_frames`, which just arrived or were left there."""
 
     def arrived(self, connection: Connection, now: float) -> None:
-        """Messages arrived; everything was copied out of the shared buffer."""
+        """Handle the messages that arrived; all were copied out of the shared buffer."""
 
     def drained(self, peer: Peer) -> None:
-        """A peer whose messages wait has taken what was written to it."""
+        """Begin messages of a peer that read what was written to it."""
 
     def room(self, peer: Peer) -> None:
-        """There is room in a peer's window, and somebody waits for it."""
+        """Wake what waits for room in a peer's window."""
 
     def suspect(self, connection: Connection) -> None:
-        """A ping was not answered in time."""
+        """Handle a ping that was not answered in time."""
 
-    def held_up(self, connection: Connection, now: float) -> None:
-        """The node has no memory for what the link brings: it does not read until `Connection.read_on`."""
+    def memory_blocked(self, connection: Connection, now: float) -> None:
+        """Handle a link that waits for memory: it does not read until `Connection.read_on`."""
 
     def backed_up(self) -> None:
-        """The other end of a connection does not read what is written to it."""
+        """Handle a connection whose peer does not read what is written to it."""
 
-    def parting(self, connection: Connection) -> None:
-        """A goodbye was said on it."""
+    def parting(self, connection: Connection) -> bool:
+        """Handle a goodbye; return True while a handler may still answer a released request over the connection."""
 
     def lost(self, connection: Connection, error: RedpollError) -> None:
-        """The connection is gone."""
+        """Handle the loss of a connection."""

@@ -1,6 +1,6 @@
-"""How much the system holds of a link while a long body goes over it.
+"""Limits of the kernel's socket buffers while a long body is transferred.
 
-Left to itself it holds megabytes at either end, and whatever is sent beside the body waits behind them.
+By default the kernel buffers megabytes at either end, and whatever is sent beside the body waits behind them.
 """
 
 from __future__ import annotations
@@ -10,18 +10,18 @@ import struct
 
 __all__ = ["NEAR", "UNREAD", "UNSENT", "KernelBuffers"]
 
-#: Bytes of a link with a long body that the system holds at most which are not sent yet.
+#: Maximum unsent bytes that the kernel buffers for a link with a long body.
 UNSENT = 64 * 1024
 
-#: The receive buffer of such a link, bytes; Linux takes twice as many, for what it notes of them.
+#: Size in bytes of the receive buffer of such a link; Linux doubles it, for its own overhead.
 UNREAD = 128 * 1024
 
-#: Round-trip time in seconds, the shortest that was seen, up to which such a buffer keeps a link busy: 10 Gbit/s with the
-#: longest. What is further away gets the one that the system thinks best.
+#: Maximum round-trip time in seconds (the minimum measured) at which such a buffer keeps a link busy: 10 Gbit/s at this
+#: time. Farther links get the size that the kernel chooses.
 NEAR = 0.0002
 
-# Linux's own. The limit of what is not sent; the lock that a receive buffer of a set size has, and that can be taken off
-# again, since Linux 5.14; and where in tcp_info the shortest round-trip time is, in microseconds, since 4.6.
+# Linux only: the limit of unsent bytes; the lock of a receive buffer of a set size, which can be removed again since
+# Linux 5.14; and the offset of the minimum round-trip time in tcp_info, in microseconds, since 4.6.
 _UNSENT: int = getattr(socket, "TCP_NOTSENT_LOWAT", 0)
 _BUFFER_LOCK = 72
 _INFO: int = getattr(socket, "TCP_INFO", 0)
@@ -29,9 +29,9 @@ _ROUND_TRIP = struct.Struct("=148xI")
 
 
 class KernelBuffers:
-    """Keeps what the system holds of one TCP socket small, and lets it grow again.
+    """Limits the kernel's buffers of one TCP socket, and removes the limits again.
 
-    Where the system has no such limits, or the link is not TCP, nothing is done.
+    Does nothing where the system has no such limits, or the link is not TCP.
     """
 
     __slots__ = ("_narrow", "_received_long", "_sent_long", "_socket")
@@ -44,14 +44,14 @@ class KernelBuffers:
         self._narrow = False
 
     def sending(self, long: bool) -> None:
-        """Say whether what is written next is of a long body."""
+        """Set whether the next written bytes belong to a long body."""
         if long is not self._sent_long and self._socket is not None:
             self._sent_long = long
-            # 0 is the system's own choice again.
+            # 0 restores the kernel's own choice.
             self._set(self._socket, socket.IPPROTO_TCP, _UNSENT, UNSENT if long else 0)
 
     def receiving(self, long: bool) -> None:
-        """Say whether a long body is under way."""
+        """Set whether a long body is being received."""
         if long is self._received_long or self._socket is None:
             return
         self._received_long = long
@@ -67,12 +67,12 @@ class KernelBuffers:
         try:
             sock.setsockopt(level, option, value)
         except OSError:
-            # The connection is gone, or this system knows the name and not the thing: it holds what it likes.
+            # The connection is gone, or the kernel lacks the option: leave its buffers alone.
             self._socket = None
 
 
 def _may_narrow(sock: socket.socket) -> bool:
-    """Whether the other end is so near that a small buffer is enough, and the system can be told to enlarge it again."""
+    """Return True if the peer is so near that a small buffer suffices, and the kernel can enlarge it again."""
     try:
         sock.getsockopt(socket.SOL_SOCKET, _BUFFER_LOCK)
         info = sock.getsockopt(socket.IPPROTO_TCP, _INFO, _ROUND_TRIP.size)

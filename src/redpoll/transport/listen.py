@@ -1,4 +1,4 @@
-"""Our own accept loop: a stranger is counted and may be turned away before anything is spent on it."""
+"""The accept loop: connections are counted and may be rejected before any resources are spent on them."""
 
 from __future__ import annotations
 
@@ -9,82 +9,85 @@ import socket
 import stat
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.address import Address
 from redpoll.errors import ConfigError
+from redpoll.platforms import UNIX_SOCKETS, bind_alone, is_unix
 from redpoll.transport.dial import in_words, tune
 from redpoll.transport.inproc import InprocListener
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Door", "Listener"]
+__all__ = ["Acceptor", "Listener"]
 
 _logger = logging.getLogger("redpoll.transport")
 
-#: Seconds to wait when the system has no file descriptors or memory left for another connection.
+#: Pause in seconds when the system has no file descriptors or memory for another connection.
 _EXHAUSTED_PAUSE = 0.2
 _EXHAUSTED = frozenset((errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM))
 
-#: What binding fails with where this machine has no such address, though its tables know it by a name.
+#: Errors of binding to an address that a name resolves to and this machine does not have.
 _NOT_HERE = frozenset((errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT))
 
-#: Connections accepted in a row before the loop gets its turn.
+#: Maximum connections accepted in a row before the event loop gets its turn.
 _ACCEPTS_PER_TURN = 64
 
-#: How often another port is tried where the one that the system chose for one family is taken in the other.
+#: Maximum attempts to find a free port where the one chosen for one family is taken in the other.
 _PORT_TRIES = 20
 
 
-class Door(Protocol):
-    """Who decides about strangers."""
+class Acceptor(Protocol):
+    """Decides which connections are accepted."""
 
     def admits(self, remote: Address) -> bool:
-        """Whether a connection from there may come in; False closes it unread."""
+        """Return True if a connection from `remote` may be accepted; False closes it unread."""
 
     def accepted(self, remote: Address) -> asyncio.BufferedProtocol:
-        """Make the protocol for a connection from there, which counts from now on until it is told that it is lost."""
+        """Make the protocol for a connection, which counts from now on until `connection_lost` is called."""
 
 
 class Listener:
-    """Listens at some hosts and accepts for one node, until it is closed."""
+    """Listens at some hosts and accepts connections for one node, until it is closed."""
 
-    def __init__(self, door: Door, loop: asyncio.AbstractEventLoop, backlog: int) -> None:
-        self._door = door
+    def __init__(self, acceptor: Acceptor, loop: asyncio.AbstractEventLoop, backlog: int) -> None:
+        self._acceptor = acceptor
         self._loop = loop
         self._backlog = backlog
         self._sockets: list[socket.socket] = []
         self._pauses: dict[socket.socket, asyncio.TimerHandle] = {}
-        #: Accepted connections on their way to a transport.
+        #: Where the loop cannot watch a listening socket (Windows): the tasks that accept.
+        self._waiting: dict[socket.socket, asyncio.Task[None]] = {}
+        #: Accepted connections that have no transport yet.
         self._tasks: set[asyncio.Task[None]] = set()
         self._inproc: list[InprocListener] = []
-        #: Their paths, with device and inode.
+        #: The paths of unix sockets, with device and inode.
         self._unix: list[tuple[Path, int, int]] = []
         self.addresses: list[Address] = []
 
     @property
     def port(self) -> int:
-        """The TCP port, the same at all hosts; 0 without any."""
+        """The TCP port, the same at all hosts; 0 if there is none."""
         return next((address.port for address in self.addresses if address.kind == "tcp"), 0)
 
     @property
     def descriptors(self) -> list[int]:
-        """Those of its sockets."""
+        """The file descriptors of its sockets."""
         return [each.fileno() for each in self._sockets]
 
     async def open(self, hosts: tuple[str, ...], port: int, check: Callable[[Address], object]) -> None:
-        """Bind and listen at all hosts; nobody is accepted before `accept()`.
+        """Bind and listen at all hosts; no connection is accepted before `accept()`.
 
         Args:
-            hosts: As `Config.host` has them.
+            hosts: As in `Config.host`.
             port: The TCP port; 0 is any free one.
-            check: Called with each address, names resolved, before any is bound; raises what speaks against it.
+            check: Called with each address, names resolved, before any is bound; raises an error to refuse it.
 
         Raises:
             ConfigError: A host cannot be resolved or bound, or the port is taken; nothing is left open.
         """
-        # Address to whether a name stood for it. Waiting comes first: listening begins everywhere at once.
+        # Address to whether a name resolved to it. All waiting is done first: listening begins everywhere at once.
         found: dict[Address, bool] = {}
         for host in hosts:
             address = Address.of_host(host, port)
@@ -107,9 +110,15 @@ class Listener:
             raise
 
     def accept(self) -> None:
-        """Begin to take connections."""
+        """Start accepting connections."""
         for sock in self._sockets:
-            self._loop.add_reader(sock, self._accept, sock)
+            self._watch(sock)
+
+    def _watch(self, listening: socket.socket) -> None:
+        try:
+            self._loop.add_reader(listening, self._accept, listening)
+        except NotImplementedError:
+            self._waiting[listening] = self._loop.create_task(self._wait(listening), name="redpoll accept")
 
     async def _lookup(self, address: Address) -> list[Address]:
         if not address.is_name:
@@ -140,7 +149,7 @@ class Listener:
                 return bound
 
     def _bind_each(self, addresses: dict[Address, bool], port: int, bound: dict[Address, socket.socket]) -> None:
-        """Bind all to one port; of those that a name stands for, those that this machine has."""
+        """Bind all addresses to one port; of those that a name resolves to, the ones that this machine has."""
         failure: ConfigError | None = None
         for address, named in addresses.items():
             try:
@@ -156,6 +165,8 @@ class Listener:
             raise failure
 
     def _bind_unix(self, address: Address) -> None:
+        if not UNIX_SOCKETS:
+            raise ConfigError("host", str(address), "this system has no unix sockets")
         sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         sock.setblocking(False)
         path = Path(address.host)
@@ -170,7 +181,7 @@ class Listener:
         self._unix.append((path, status.st_dev, status.st_ino))
         self._sockets.append(sock)
 
-    # Strangers
+    # Accepting
 
     def _accept(self, listening: socket.socket) -> None:
         for _ in range(_ACCEPTS_PER_TURN):
@@ -182,20 +193,34 @@ class Listener:
                 if error.errno in _EXHAUSTED:
                     self._pause(listening, error)
                     return
-                # Only this one is lost: it was gone before it could be accepted.
+                # The connection closed before it could be accepted.
                 continue
-            remote = Address.of_socket(name) if listening.family != socket.AF_UNIX else Address("unix", "")
-            protocol = self._admit(remote)
-            if protocol is None:
-                sock.close()
+            self._take(listening, sock, name)
+
+    async def _wait(self, listening: socket.socket) -> None:
+        while True:
+            try:
+                sock, name = await self._loop.sock_accept(listening)
+            except OSError as error:
+                if error.errno in _EXHAUSTED:
+                    _warn(listening, error)
+                    await asyncio.sleep(_EXHAUSTED_PAUSE)
                 continue
-            sock.setblocking(False)
-            task = self._loop.create_task(self._connect(sock, protocol), name="redpoll accept")
-            self._tasks.add(task)
-            task.add_done_callback(partial(self._connected, sock))
+            self._take(listening, sock, name)
+
+    def _take(self, listening: socket.socket, sock: socket.socket, name: Any) -> None:
+        remote = Address("unix", "") if is_unix(listening) else Address.of_socket(name)
+        protocol = self._admit(remote)
+        if protocol is None:
+            sock.close()
+            return
+        sock.setblocking(False)
+        task = self._loop.create_task(self._connect(sock, protocol), name="redpoll accept")
+        self._tasks.add(task)
+        task.add_done_callback(partial(self._connected, sock))
 
     def _admit(self, remote: Address) -> asyncio.BufferedProtocol | None:
-        return self._door.accepted(remote) if self._door.admits(remote) else None
+        return self._acceptor.accepted(remote) if self._acceptor.admits(remote) else None
 
     async def _connect(self, sock: socket.socket, protocol: asyncio.BufferedProtocol) -> None:
         try:
@@ -212,23 +237,22 @@ class Listener:
             sock.close()
 
     def _pause(self, listening: socket.socket, error: OSError) -> None:
-        _logger.warning(
-            "cannot accept at %s: %s; trying again in %s s",
-            Address.of_socket(listening.getsockname()),
-            in_words(error),
-            _EXHAUSTED_PAUSE,
-        )
+        _warn(listening, error)
         self._loop.remove_reader(listening)
-        self._pauses[listening] = self._loop.call_later(
-            _EXHAUSTED_PAUSE, self._loop.add_reader, listening, self._accept, listening
-        )
+        self._pauses[listening] = self._loop.call_later(_EXHAUSTED_PAUSE, self._watch, listening)
 
     def close(self) -> None:
-        """Stop listening at once; connections that were accepted stay. Unix sockets are removed if still ours."""
+        """Stop listening at once; accepted connections stay. Unix sockets are removed if still ours."""
         for pause in self._pauses.values():
             pause.cancel()
         for sock in self._sockets:
-            self._loop.remove_reader(sock)
+            task = self._waiting.pop(sock, None)
+            if task is None:
+                self._loop.remove_reader(sock)
+            else:
+                task.cancel()
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
             sock.close()
         self._sockets.clear()
         for listener in self._inproc:
@@ -243,8 +267,17 @@ class Listener:
         self._unix.clear()
 
     async def wait_closed(self) -> None:
-        """Wait, after `close()`, until each connection that was accepted has its transport."""
+        """Wait, after `close()`, until each accepted connection has its transport."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+
+def _warn(listening: socket.socket, error: OSError) -> None:
+    _logger.warning(
+        "cannot accept at %s: %s; retrying in %s s",
+        Address.of_socket(listening.getsockname()),
+        in_words(error),
+        _EXHAUSTED_PAUSE,
+    )
 
 
 def _tcp_socket(host: str, port: int, backlog: int) -> socket.socket:
@@ -252,7 +285,7 @@ def _tcp_socket(host: str, port: int, backlog: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setblocking(False)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bind_alone(sock)
         if family == socket.AF_INET6:
             sock.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
             sock.bind(socket.getaddrinfo(host, port, family, socket.SOCK_STREAM, 0, socket.AI_NUMERICHOST)[0][4])
@@ -266,14 +299,14 @@ def _tcp_socket(host: str, port: int, backlog: int) -> socket.socket:
 
 
 def _remove_stale(path: Path) -> None:
-    """Remove the unix socket that a process left behind; one that somebody listens at stays, and binding fails."""
+    """Remove a unix socket that a process left behind; one with a listener stays, and binding fails."""
     try:
         if not stat.S_ISSOCK(path.stat().st_mode):
             return
     except FileNotFoundError:
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        # A listener whose backlog is full would hold up a blocking one.
+        # A listener with a full backlog would stall a blocking socket.
         probe.setblocking(False)
         try:
             probe.connect(str(path))
@@ -285,7 +318,7 @@ def _remove_stale(path: Path) -> None:
 
 def _cannot_listen(address: Address, port: int, error: OSError) -> ConfigError:
     if address.kind == "unix":
-        return ConfigError("host", str(address), f"cannot listen there: {error.strerror or error}")
+        return ConfigError("host", str(address), f"cannot listen: {error.strerror or error}")
     if error.errno == errno.EADDRINUSE:
         return ConfigError(
             "port",
@@ -294,7 +327,5 @@ def _cannot_listen(address: Address, port: int, error: OSError) -> ConfigError:
             hint="another process listens there; port=0 takes any free port",
         )
     if error.errno == errno.EACCES:
-        return ConfigError(
-            "port", port, "may not be listened at by this user", hint="ports below 1024 need a privilege"
-        )
-    return ConfigError("host", address.host, f"cannot listen there: {error.strerror or error}")
+        return ConfigError("port", port, "permission denied", hint="ports below 1024 require privileges")
+    return ConfigError("host", address.host, f"cannot listen: {error.strerror or error}")

@@ -1,8 +1,8 @@
-"""TLS between a connection and its transport: to the one it is the transport, to the other the protocol.
+"""TLS between a connection and its transport: a transport for the former, a protocol for the latter.
 
-asyncio's own would do, but for four things: it ends a handshake that fails without the alert that tells the other end why;
-it cannot tell plaintext from TLS; what it has handed on does not count as unwritten; and every link has a buffer of its
-own. Here all links of a loop share one, and a large body is decrypted straight into its own memory.
+asyncio's own would suffice except for four points: it closes a failed handshake without the alert that tells the peer
+why; it cannot tell plaintext from TLS; its buffered output does not count as unwritten; and each link has a buffer of
+its own. Here all links of a loop share one buffer, and a large body is decrypted straight into its own memory.
 """
 
 from __future__ import annotations
@@ -22,30 +22,30 @@ from redpoll.wire.handshake import is_tls
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from redpoll.tls.credentials import Session
+    from redpoll.tls.credentials import TLSSession
 
-__all__ = ["CHUNK", "FED", "KEPT_LIMIT", "READ_SIZE", "Secured"]
+__all__ = ["CHUNK", "FEED_SIZE", "PENDING_LIMIT", "READ_SIZE", "Secured"]
 
-#: Bytes at most of a record, with what TLS adds to it.
+#: Maximum bytes of a TLS record, overhead included.
 _RECORD = 16 * 1024 + 256 + 5
 
-#: One read brings at most so many encrypted bytes: the more, the less often one end wakes the other. In two readings of the
-#: connection's buffer all of it is gone.
+#: Maximum encrypted bytes of one read: larger reads mean fewer wake-ups between the ends. The connection's buffer takes
+#: all of it in two reads.
 READ_SIZE = 448 * 1024
 
-#: So many of them are given to OpenSSL at once: what it copies them to stays with the link, and in the processor's cache.
-FED = 64 * 1024
+#: Maximum bytes given to OpenSSL at once: its copy stays with the link, and should fit the processor's cache.
+FEED_SIZE = 64 * 1024
 
-#: So many bytes, or half as many more if that is all, are encrypted before they are given to the transport.
+#: Bytes encrypted before they are passed to the transport; half as many more if that is all.
 CHUNK = 8 * 16 * 1024
 
-#: Pieces written at once that have no more bytes together are copied together: a record for each costs more than that.
+#: Maximum total bytes of pieces written at once that are joined: separate records would cost more than the copy.
 _JOINED = 3 * CHUNK
 
-#: A link is closed once so many bytes wait that TLS itself answers to the other end, which does not read them.
-KEPT_LIMIT = 1024 * 1024
+#: Maximum bytes that TLS itself sends and the peer does not read; above it the link is closed.
+PENDING_LIMIT = 1024 * 1024
 
-#: What says in TLS's own words that there was none: alert, TLS 1.2, two bytes, fatal, unexpected message.
+# The TLS alert for plaintext: alert, TLS 1.2, two bytes, fatal, unexpected message.
 _ALERT = b"\x15\x03\x03\x00\x02\x02\x0a"
 
 _HIGH_WATER = 256 * 1024
@@ -56,7 +56,7 @@ _buffers = threading.local()
 
 
 def _shared_buffer() -> memoryview:
-    """The receive buffer of this thread's event loop: what is in it is taken out of it at once."""
+    """Return the receive buffer of this thread's event loop, which is emptied at once."""
     buffer: memoryview | None = getattr(_buffers, "buffer", None)
     if buffer is None:
         buffer = _buffers.buffer = memoryview(bytearray(READ_SIZE))
@@ -66,7 +66,7 @@ def _shared_buffer() -> memoryview:
 class _State(Enum):
     OPENING = auto()
     OPEN = auto()
-    #: Nothing more is read or taken; what was taken is still written.
+    #: Nothing more is read or accepted; accepted output is still written.
     CLOSING = auto()
     CLOSED = auto()
 
@@ -74,22 +74,22 @@ class _State(Enum):
 class Secured(asyncio.Transport, asyncio.BufferedProtocol):
     """Encrypts what one protocol writes, and decrypts what it reads.
 
-    The protocol is told that it is connected as soon as its socket is: what it writes waits for the handshake, and its own
-    time limit covers that. Whatever goes wrong reaches its `connection_lost` as an error of redpoll.
+    `connection_made` of the protocol is called as soon as the socket is connected: its output waits for the handshake,
+    which is covered by its own time limit. Any failure reaches its `connection_lost` as an error of redpoll.
 
     Attributes:
-        session: Whom the link may lead to.
+        session: The TLS session, with the identity that the remote node must have.
     """
 
     def __init__(
-        self, session: Session, protocol: asyncio.BufferedProtocol, unread: Callable[[], None] | None = None
+        self, session: TLSSession, protocol: asyncio.BufferedProtocol, unread: Callable[[], None] | None = None
     ) -> None:
-        """Make it for one protocol.
+        """Make the TLS layer for one protocol.
 
         Args:
-            session: Whom the link may lead to.
-            protocol: What reads and writes over it.
-            unread: Called when it is closed because the other end does not read what TLS answers.
+            session: The TLS session, with the identity that the remote node must have.
+            protocol: The protocol that reads and writes over it.
+            unread: Called when it is closed because the peer does not read TLS's own output.
         """
         super().__init__()
         self._unread = unread
@@ -101,72 +101,72 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         self._below: asyncio.Transport
         self._state = _State.OPENING
         self._first = b""
-        self._heard = False
+        self._got_data = False
         self._reading = True
-        #: Whether the other end has said that this was all.
-        self._parted = False
-        #: Whether the transport below takes more.
-        self._taking = True
+        #: Whether the peer has closed its direction (close_notify).
+        self._eof = False
+        #: Whether the transport below accepts more.
+        self._accepts = True
         self._waiting: deque[memoryview] = deque()
         self._size = 0
         self._high = _HIGH_WATER
         self._paused = False
         self._error: RedpollError | None = None
-        #: What speaks against going on behind what was read last: OpenSSL says it once.
+        #: The error behind the data that was read last: OpenSSL reports it only once.
         self._broken: ssl.SSLError | None = None
         self._shared = _shared_buffer()
-        #: What was read and OpenSSL does not have yet.
+        #: Bytes that were read and not given to OpenSSL yet.
         self._unfed = _NOTHING
-        #: Whether what is written waits until all that was read is decrypted: one write then, and one wake of the other end.
+        #: Whether writes wait until all data read is decrypted, for a single write and a single wake-up of the peer.
         self._corked = False
 
-    # As a protocol
+    # Protocol methods
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """The socket is connected: the protocol writes, and TLS begins."""
+        """Notify the protocol, which writes, and start TLS: the socket is connected."""
         self._below = cast("asyncio.Transport", transport)  # uvloop's is one by its methods only
         self._protocol.connection_made(self)
         if self._state is _State.OPENING:
-            self._shake_hands()
+            self._handshake()
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # asyncio's signature
-        """Where the next encrypted bytes go."""
+        """Return the buffer for the next encrypted bytes."""
         return self._shared
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Decrypt, or go on with the handshake."""
+        """Decrypt the bytes read, or continue the handshake."""
         if self._state is _State.OPENING:
-            if not self._heard and not self._is_encrypted(bytes(self._shared[: min(nbytes, 16)])):
+            if not self._got_data and not self._is_encrypted(bytes(self._shared[: min(nbytes, 16)])):
                 self._fail(not_encrypted(self.session.address), _ALERT if self._is_server else b"")
                 return
             self._incoming.write(self._shared[:nbytes])
-            self._shake_hands()
+            self._handshake()
         elif self._state is _State.OPEN:
             self._unfed = self._shared[:nbytes]
             self._decrypt()
             if len(self._unfed):
-                # Reading was paused, or has ended; another link reads into this memory next.
+                # Reading was paused, or has ended; another link uses this buffer next.
                 self._incoming.write(self._unfed)
                 self._unfed = _NOTHING
 
     def eof_received(self) -> bool:
-        """The other end closed; so does this one."""
+        """Close this end too: the peer closed its own."""
         if self._state is _State.OPEN:
             self._decrypt()
         if self._state is _State.OPENING:
-            self._lose("closed by the other end during the TLS handshake")
+            self._lose("the peer closed the connection during the TLS handshake")
         elif self._state is _State.OPEN and self._is_silent:
             self._lose(
-                "closed by the other end right after the TLS handshake: it may not accept this node's certificate"
+                "the peer closed the connection right after the TLS handshake: it may not accept this node's certificate"
             )
         elif self._state is _State.OPEN:
             self._protocol.eof_received()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The socket is gone."""
+        """Notify the protocol: the socket is gone."""
         if self._error is None and exc is not None and self._state is _State.OPENING:
-            self._lose(f"the TLS handshake broke off: {in_words(exc)}")
+            self._lose(f"the TLS handshake failed: {in_words(exc)}")
             cast("RedpollError", self._error).__cause__ = exc
         self._state = _State.CLOSED
         self._waiting.clear()
@@ -174,15 +174,15 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         self._protocol.connection_lost(self._error or exc)
 
     def pause_writing(self) -> None:
-        """The transport below has enough."""
-        self._taking = False
+        """Stop writing: the transport below is above its mark."""
+        self._accepts = False
 
     def resume_writing(self) -> None:
-        """It takes more."""
-        self._taking = True
+        """Resume writing: the transport below drained."""
+        self._accepts = True
         self._encrypt()
 
-    # The handshake
+    # Handshake
 
     @property
     def _is_server(self) -> bool:
@@ -190,15 +190,15 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
 
     @property
     def _is_silent(self) -> bool:
-        """Whether the other end has said nothing since the handshake, as one that refuses a certificate late."""
-        return not self._is_server and not self._heard
+        """True if a client received nothing since the handshake, as from a server that refuses certificates late."""
+        return not self._is_server and not self._got_data
 
     def _is_encrypted(self, data: bytes) -> bool:
-        """Whether what came first may be TLS; whatever begins like it is left to OpenSSL."""
+        """Return True if the first bytes may be TLS; OpenSSL decides about anything that begins like it."""
         self._first = (self._first + data)[:16]
         return is_tls(self._first)
 
-    def _shake_hands(self) -> None:
+    def _handshake(self) -> None:
         try:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
@@ -212,12 +212,12 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
             self._fail(failure)
             return
         self._state = _State.OPEN
-        self._heard = False
+        self._got_data = False
         self._encrypt()
         self._decrypt()
 
     def _break(self, error: ssl.SSLError) -> None:
-        """TLS gave up: tell the other end, in an alert that it has made, and close."""
+        """Handle a TLS error: send the peer the alert that TLS made, and close."""
         self._fail(self.session.explained(error), self._outgoing.read())
 
     def _fail(self, error: RedpollError, last: bytes = b"") -> None:
@@ -225,7 +225,7 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         self._state = _State.CLOSING
         self._waiting.clear()
         self._size = 0
-        if last and self._taking and not self._below.is_closing():
+        if last and self._accepts and not self._below.is_closing():
             self._below.write(last)
             self._below.close()
         else:
@@ -234,27 +234,27 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
     def _lose(self, reason: str) -> None:
         self._error = PeerLost(self.session.address, reason)
 
-    # What comes
+    # Reading
 
     def _decrypt(self) -> None:
-        """Hand on what there is, each time as much as the protocol has room for; then write what it answered."""
+        """Decrypt the data, each time as much as the protocol's buffer holds; then write the protocol's output."""
         self._corked = True
         try:
             while self._reading and self._state is _State.OPEN:
-                if self._parted:
+                if self._eof:
                     self._protocol.eof_received()
                     self.close()
                     return
                 room = cast("memoryview", self._protocol.get_buffer(-1))
                 size = len(room)
                 if not size:
-                    # As both loops do; it would be asked again without end.
+                    # As both loops do; otherwise this would not terminate.
                     raise RuntimeError("get_buffer() returned an empty buffer")
                 count = self._read_into(room)
-                # What it belongs to may grow, once nobody looks into it.
+                # The buffer may be resized once no view refers to it.
                 del room
                 if count:
-                    self._heard = True
+                    self._got_data = True
                     self._protocol.buffer_updated(count)
                 if count < size and not self._ends:
                     break
@@ -270,11 +270,11 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
 
     @property
     def _ends(self) -> bool:
-        """Whether nothing good comes any more behind what was read."""
-        return self._parted or self._broken is not None
+        """True if nothing valid can follow the data read."""
+        return self._eof or self._broken is not None
 
     def _read_into(self, room: memoryview) -> int:
-        """Fill a buffer, record by record, and return how many bytes came; note it if they were the last."""
+        """Fill a buffer, record by record, and return the number of bytes; note an end or error behind them."""
         if self._broken is not None:
             raise self._broken
         size = len(room)
@@ -284,41 +284,41 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
         try:
             while done < size:
                 if len(self._unfed) and incoming.pending < _RECORD:
-                    incoming.write(self._unfed[:FED])
-                    self._unfed = self._unfed[FED:]
+                    incoming.write(self._unfed[:FEED_SIZE])
+                    self._unfed = self._unfed[FEED_SIZE:]
                 count = read(size - done, room[done:] if done else room)
                 done += count
                 if not count:
-                    self._parted = True
+                    self._eof = True
                     break
                 if not incoming.pending and not len(self._unfed):
-                    # There is no more, and to hear that from OpenSSL costs as much as a small record.
+                    # There is no more, and asking OpenSSL costs as much as a small record.
                     break
         except ssl.SSLWantReadError:
             pass
         except ssl.SSLZeroReturnError:
-            self._parted = True
+            self._eof = True
         except ssl.SSLError as error:
-            # What came before it counts.
+            # Deliver the data before the error first.
             if not done:
                 raise
             self._broken = error
         return done
 
     def _answer(self) -> None:
-        """Write what TLS has to say of its own, or wait with it until the other end reads."""
-        if self._taking:
+        """Write TLS's own output, or keep it until the peer reads."""
+        if self._accepts:
             self._flush()
-        elif self._outgoing.pending > KEPT_LIMIT:
-            self._lose("it does not read what TLS answers")
+        elif self._outgoing.pending > PENDING_LIMIT:
+            self._lose("the peer is not reading: TLS output pending")
             if self._unread is not None:
                 self._unread()
             self._below.abort()
 
-    # As a transport
+    # Transport methods
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Encrypt and write, or keep until the other end reads; a buffer may not change until then."""
+        """Encrypt and write, or keep until the peer reads; a buffer must not change until then."""
         self._keep(data)
         if not self._corked or self._size >= CHUNK:
             self._encrypt()
@@ -336,35 +336,38 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
 
     def _keep(self, data: bytes | bytearray | memoryview) -> None:
         if self._state in (_State.OPENING, _State.OPEN) and len(data):
+            if self._corked and type(data) is not bytes and len(data) < CHUNK:
+                # It is encrypted later, though nothing blocks it: do not make its owner wait for that.
+                data = bytes(data)
             view = memoryview(data).cast("B")
             self._waiting.append(view)
             self._size += len(view)
 
     def _encrypt(self) -> None:
-        """Encrypt what waits, as long as the transport below takes it."""
+        """Encrypt waiting data while the transport below accepts it."""
         if self._state in (_State.OPEN, _State.CLOSING) and not self._below.is_closing():
             waiting = self._waiting
             try:
-                # A write finds out that the other end is gone.
-                while waiting and self._taking and not self._below.is_closing():
+                # A write may find out that the peer is gone.
+                while waiting and self._accepts and not self._below.is_closing():
                     self._encrypt_chunk()
                     self._flush()
             except ssl.SSLError as error:
                 self._break(error)
                 return
-            if self._taking and self._outgoing.pending:
+            if self._accepts and self._outgoing.pending:
                 self._flush()
             if self._state is _State.CLOSING and not waiting:
                 self._end()
                 return
-        self._look_at_marks()
+        self._check_marks()
 
     def _encrypt_chunk(self) -> None:
-        """Encrypt what waits, as much as is given to the transport at once."""
+        """Encrypt as much of the waiting data as is passed to the transport at once."""
         waiting = self._waiting
         data = waiting.popleft()
         if waiting and len(data) < CHUNK:
-            # Short pieces, and the end of a long one, share their records.
+            # Short pieces, and the end of a long one, share records.
             pieces = [data]
             room = CHUNK - len(data)
             while waiting and room:
@@ -379,16 +382,16 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
             waiting.appendleft(data[CHUNK:])
             data = data[:CHUNK]
         self._size -= len(data)
-        # A MemoryBIO takes all of it.
+        # A MemoryBIO accepts all of it.
         self._object.write(data)
 
     def _flush(self) -> None:
         if self._outgoing.pending and not self._below.is_closing():
             self._below.write(self._outgoing.read())
 
-    def _look_at_marks(self) -> None:
-        """Tell the protocol what the transport below told, which has the same marks; it will tell when it takes more."""
-        if self._taking:
+    def _check_marks(self) -> None:
+        """Pass on the state of the transport below, which has the same marks and will report when it drains."""
+        if self._accepts:
             if self._paused and self._state is _State.OPEN:
                 self._paused = False
                 self._protocol.resume_writing()
@@ -397,23 +400,23 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
             self._protocol.pause_writing()
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the marks in bytes: above the high one writing pauses, at the low one it goes on."""
+        """Set the marks in bytes: writing pauses above the high one, and resumes at the low one."""
         self._high = _HIGH_WATER if high is None else high
         self._below.set_write_buffer_limits(high=high, low=low)
-        self._look_at_marks()
+        self._check_marks()
 
     def get_write_buffer_size(self) -> int:
-        """Bytes written and not yet taken by the system, encrypted or not."""
+        """Return the number of bytes written and not yet accepted by the kernel, encrypted or not."""
         return self._size + self._outgoing.pending + self._below.get_write_buffer_size()
 
     def pause_reading(self) -> None:
-        """Deliver no more."""
+        """Stop delivering received bytes."""
         self._reading = False
         if not self._below.is_closing():
             self._below.pause_reading()
 
     def resume_reading(self) -> None:
-        """Deliver again, from the next turn of the loop on."""
+        """Resume delivering received bytes, from the next turn of the loop on."""
         if self._reading or self.is_closing():
             return
         self._reading = True
@@ -422,11 +425,11 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
             asyncio.get_running_loop().call_soon(self._decrypt)
 
     def is_closing(self) -> bool:
-        """Whether it is closed or about to be."""
+        """Return True if it is closed or closing."""
         return self._state in (_State.CLOSING, _State.CLOSED)
 
     def close(self) -> None:
-        """Close once all that was written is gone."""
+        """Close once everything written is sent."""
         if self._state is _State.OPENING:
             self.abort()
         elif self._state is _State.OPEN:
@@ -434,25 +437,25 @@ class Secured(asyncio.Transport, asyncio.BufferedProtocol):
             self._encrypt()
 
     def _end(self) -> None:
-        """Say that this was all, and close; who has said so itself has closed, and reads no more."""
-        if not self._parted:
+        """Send close_notify, and close; if the peer has sent it, it has closed and reads no more."""
+        if not self._eof:
             try:
                 self._object.unwrap()
             except ssl.SSLError:
-                # It would wait for the other end to say the same.
+                # It would wait for the peer's close_notify.
                 pass
             self._flush()
         self._below.close()
 
     def abort(self) -> None:
-        """Close now: what was not written is lost."""
+        """Close now: unsent data is lost."""
         self._state = _State.CLOSING
         self._waiting.clear()
         self._size = 0
         self._below.abort()
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
-        """What is known of the link: the TLS as "ssl_object", the rest from the transport below."""
+        """Return information about the link: the TLS object as "ssl_object", the rest from the transport below."""
         if name == "ssl_object":
             return self._object
         return self._below.get_extra_info(name, default)

@@ -1,1 +1,1 @@
-"""The wire: bytes to messages and decisions, without I/O, clock or randomness."""
+"""The core: bytes to messages and decisions, without I/O, clock or randomness."""

@@ -1,57 +1,101 @@
-"""A body on its way in: one buffer that the socket is read into directly, and that grows with what has arrived."""
+"""The body of an incoming message: one buffer that the socket is read into directly and that grows as bytes arrive."""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Protocol
 
-from redpoll.wire.mapping import MAPS, Mapping
+__all__ = [
+    "EAGER_ALLOCATION",
+    "KEPT_BODIES",
+    "KEPT_SIZE",
+    "MAPPED_ABOVE",
+    "MAX_GROWTH",
+    "Account",
+    "Assembly",
+    "BodyPool",
+    "Buffer",
+    "GrowingMemory",
+]
 
-if TYPE_CHECKING:
-    from redpoll.wire.memory import Memory
-
-__all__ = ["EAGER_ALLOCATION", "KEPT_BODIES", "KEPT_SIZE", "MAPPED", "STEP", "Assembly", "BodyPool", "Buffer"]
-
-#: Bytes that a body gets at most before any of it arrived, and no more than its first frame brings: of bodies that are only
-#: announced, one on each link that there may be, all together are below the default of `memory_limit`. A body grows to
-#: twice what has arrived of it, but by `STEP` at most: fresh memory costs time by the page, and meanwhile no link of the
-#: loop is read.
+#: Maximum memory of a body before any of it has arrived, in bytes; never more than its first frame has. If every
+#: possible link announced one body, they would stay below the default of `memory_limit` together. A body grows to twice
+#: what has arrived of it, by at most `MAX_GROWTH`: fresh memory costs time per page, and meanwhile the loop reads no
+#: other link.
 EAGER_ALLOCATION = 64 * 1024
-STEP = 4 * 1024 * 1024
+MAX_GROWTH = 4 * 1024 * 1024
 
-#: A body of more bytes than this is mapped. Memory of up to 32 MiB the C library keeps, pages and all, to be used again.
-MAPPED = 32 * 1024 * 1024
+#: Bodies of more bytes are mapped. Smaller ones the C library keeps, pages included, and uses again.
+MAPPED_ABOVE = 32 * 1024 * 1024
 
 _ZEROS = bytes(64 * 1024)
 
 
-#: Where bytes that nobody wants are read to; what is in it means nothing.
+#: Bytes of discarded messages are read into this buffer; nothing reads it.
 _SCRATCH = memoryview(bytearray(64 * 1024))
 
-#: How many bodies are kept to be used again, and how large one may be, bytes.
+#: Maximum number of bodies kept for reuse, and the maximum size of each, in bytes.
 KEPT_BODIES = 4
 KEPT_SIZE = 4 * 1024 * 1024
 
 
-#: Where a body is.
-Buffer = bytearray | Mapping
+class GrowingMemory(Protocol):
+    """Memory that grows without a copy; the node hands a function that makes it to its `BodyPool`."""
+
+    def __len__(self) -> int:
+        """Length in bytes."""
+
+    def __buffer__(self, flags: int, /) -> memoryview:
+        """Return a view of at least that length."""
+
+    def __setitem__(self, place: slice, data: memoryview, /) -> None:
+        """Write bytes."""
+
+    def grow(self, length: int) -> None:
+        """Set the length, to no less than it is. No view of the memory may exist."""
+
+    def populate(self, filled: int) -> None:
+        """Prepare the memory behind the first `filled` bytes for writing."""
+
+
+#: The memory of a body.
+Buffer = bytearray | GrowingMemory
+
+
+class Account(Protocol):
+    """The account that the memory of bodies is charged to: `memory.Memory`."""
+
+    body_bytes: int
+
+    @property
+    def full(self) -> bool:
+        """True at the memory limit."""
+
+    def drop(self, body: Assembly) -> None:
+        """Stop counting a body."""
 
 
 class BodyPool:
-    """The memory of large bodies that were handed out, used again once nobody refers to them any more.
+    """Memory for large bodies; the memory of a delivered body is reused once nothing refers to it.
 
-    Fresh memory costs a page fault every 4 KiB, which is more than receiving into it. One pool is for one thread; it
-    keeps `KEPT_BODIES` bodies of at most `KEPT_SIZE` bytes, and lets go of the oldest first.
+    Fresh memory costs a page fault every 4 KiB, which is more than receiving into it. A pool belongs to one thread. It
+    keeps `KEPT_BODIES` bodies of at most `KEPT_SIZE` bytes and drops the oldest first.
+
+    Args:
+        map_memory: Returns memory of the first number of bytes that may grow to the second; None if the system has
+            none.
     """
 
-    __slots__ = ("_kept",)
+    __slots__ = ("_kept", "_map_memory")
 
-    def __init__(self) -> None:
+    def __init__(self, map_memory: Callable[[int, int], GrowingMemory] | None = None) -> None:
+        self._map_memory = map_memory
         self._kept: deque[bytearray] = deque(maxlen=KEPT_BODIES)
 
     def keep(self, buffer: Buffer) -> None:
-        """Note a body that is being handed out."""
+        """Keep the memory of a body that is about to be delivered."""
         if (
             isinstance(buffer, bytearray)
             and len(buffer) <= KEPT_SIZE
@@ -60,20 +104,29 @@ class BodyPool:
             self._kept.append(buffer)
 
     def take(self, size: int) -> bytearray | None:
-        """A body of exactly `size` bytes that nobody refers to any more, its old contents in it."""
+        """Return kept memory of `size` bytes that nothing else refers to, with old contents; None if there is none."""
         for buffer in self._kept:
-            # A view that is alive would be one more.
+            # Any live view would be one more reference.
             if len(buffer) == size and _references(buffer) == _OURS:
                 return buffer
         return None
 
+    def allocate(self, total: int, size: int) -> Buffer:
+        """Return memory for the first `size` bytes of a body of `total` bytes, or for the whole body."""
+        kept = self.take(total)
+        if kept is not None:
+            return kept
+        if self._map_memory is not None and total > MAPPED_ABOVE and size:
+            return self._map_memory(size, total)
+        return bytearray(size)
 
-# Without reference counts nothing is known to be free, and nothing is used again.
+
+# Without reference counts no memory is known to be free, and none is reused.
 _references = getattr(sys, "getrefcount", lambda _: 0)
 
 
 def _ours() -> int:
-    """How often an object counts as referred to that only a container, a loop and the call refer to: versions differ."""
+    """Return the reference count, which depends on the version, of an object that only a container and a loop refer to."""
     count = 0
     for buffer in deque((bytearray(1),)):
         count = _references(buffer)
@@ -84,24 +137,35 @@ _OURS = _ours()
 
 
 class Assembly:
-    """The body of one message while its bytes arrive, in one frame or in fragments.
+    """The body of one message while it arrives, in one frame or in fragments.
 
     Args:
-        first: Bytes of it that its first frame brings.
-        pool: Where memory of its size may be found.
+        first: Bytes of the body in the first frame.
+        pool: Allocates the memory; None for a bytearray.
 
     Attributes:
-        total: Bytes that the body will have.
-        size: Those and the header's, as a window counts them.
-        left: Seconds that its sender gives it to be begun, once all of it is there; None is no limit.
+        total: Size of the whole body, in bytes.
+        size: Size of header and body, in bytes, as windows count it.
+        time_left: Seconds until the sender's deadline for beginning the work, counted from the last byte; None for no
+            limit.
         filled: Bytes that have arrived.
-        buffer: Where they are.
-        discarded: Whether the message was given up: its bytes are still counted, but no longer kept.
-        memory: What the buffer is charged to; None is nothing.
+        buffer: The memory they are in.
+        discarded: Whether the message is discarded: its bytes are counted and no longer kept.
+        memory: The account that the buffer is charged to, or None.
     """
 
     __slots__ = (
-        "buffer", "discarded", "filled", "header", "identity", "kind", "left", "memory", "serial", "size", "total"
+        "buffer",
+        "discarded",
+        "filled",
+        "header",
+        "identity",
+        "kind",
+        "memory",
+        "serial",
+        "size",
+        "time_left",
+        "total"
     )  # fmt: skip
 
     def __init__(
@@ -112,48 +176,48 @@ class Assembly:
         header: bytes,
         total: int,
         first: int,
-        left: float | None,
+        time_left: float | None,
         pool: BodyPool | None = None,
     ) -> None:
         self.identity = identity
         self.serial = serial
         self.kind = kind
         self.header = header
-        self.left = left
+        self.time_left = time_left
         self.total = total
         self.size = total + len(header)
         self.filled = 0
         self.discarded = False
-        self.memory: Memory | None = None
-        kept = None if pool is None else pool.take(total)
-        self.buffer: Buffer = _memory(total, min(first, EAGER_ALLOCATION)) if kept is None else kept
+        self.memory: Account | None = None
+        size = min(first, EAGER_ALLOCATION)
+        self.buffer: Buffer = bytearray(size) if pool is None else pool.allocate(total, size)
 
     @property
     def complete(self) -> bool:
-        """Whether all has arrived."""
+        """True if the whole body has arrived."""
         return self.filled == self.total
 
     @property
-    def at_end(self) -> bool:
-        """Whether what comes next needs more memory than this has."""
+    def needs_memory(self) -> bool:
+        """True if the next byte needs more memory."""
         return self.filled >= len(self.buffer) and not self.discarded
 
     def room(self, wanted: int) -> memoryview:
-        """Return where the next bytes go: at least one, at most `wanted`, which must not reach beyond the body.
+        """Return the memory for the next bytes: at least one, at most `wanted`, which must not exceed the rest of the body.
 
-        No view of the buffer may be alive: it may move.
+        No view of the buffer may exist, since the buffer may move.
         """
         buffer = self.buffer
         if self.discarded:
             return _SCRATCH[:wanted]
         if self.filled == len(buffer):
             self._grow(min(wanted, len(_ZEROS)))
-        if isinstance(buffer, Mapping):
-            buffer.make(self.filled)
+        if not isinstance(buffer, bytearray):
+            buffer.populate(self.filled)
         return memoryview(buffer)[self.filled : min(self.filled + wanted, len(buffer))]
 
     def append(self, data: memoryview) -> None:
-        """Copy bytes that arrived in another buffer; they must not reach beyond the body."""
+        """Copy bytes that arrived in another buffer; they must not exceed the rest of the body."""
         size = len(data)
         if not self.discarded:
             missing = self.filled + size - len(self.buffer)
@@ -163,7 +227,7 @@ class Assembly:
         self.filled += size
 
     def discard(self) -> None:
-        """Give the message up, and keep nothing of it: what still comes is counted and thrown away."""
+        """Discard the message: release its memory, and count the bytes that still arrive without keeping them."""
         self.discarded = True
         if self.memory is not None:
             self.memory.drop(self)
@@ -171,24 +235,17 @@ class Assembly:
         self.buffer = bytearray()
 
     def _grow(self, least: int) -> None:
-        """Grow to twice the size, but by `STEP` at most, or by as many bytes as the body needs now."""
+        """Grow by at least `least` bytes: to twice the size, by at most `MAX_GROWTH`; at the memory limit by `least`."""
         buffer = self.buffer
         size = len(buffer)
-        spare = 0 if self.memory is not None and self.memory.full else min(size, STEP)
+        spare = 0 if self.memory is not None and self.memory.full else min(size, MAX_GROWTH)
         missing = min(self.total - size, max(spare, least))
         if self.memory is not None:
-            self.memory.bodies += missing
-        if isinstance(buffer, Mapping):
+            self.memory.body_bytes += missing
+        if not isinstance(buffer, bytearray):
             buffer.grow(size + missing)
             return
         while missing > 0:
             step = min(missing, len(_ZEROS))
             buffer += _ZEROS if step == len(_ZEROS) else bytes(step)
             missing -= step
-
-
-def _memory(total: int, size: int) -> Buffer:
-    """Memory for the first bytes of a body."""
-    if MAPS and total > MAPPED and size:
-        return Mapping(size, total)
-    return bytearray(size)

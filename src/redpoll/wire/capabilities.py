@@ -1,7 +1,7 @@
-"""The announcement: a NOOP right behind the handshake in which a redpoll node says what it can do.
+"""The announcement: a NOOP directly behind the handshake that states the capabilities of a redpoll node.
 
-libchirp swallows it unread (seen with libchirp 1.2.1b3). It is the only extension that a node sends before it knows
-that the other end understands extensions (wire format, section 5.1).
+libchirp ignores it (observed with libchirp 1.2.1b3). It is the only extension sent before the other end is known to
+understand extensions (wire format, section 5.1).
 """
 
 from __future__ import annotations
@@ -11,45 +11,67 @@ from typing import NamedTuple
 
 from redpoll.wire.frames import PREAMBLE, Control
 
-__all__ = ["MESSAGE_UNIT", "NOT_LISTENING", "SHOWS_SESSION", "VERSION", "WINDOW_UNIT", "Announcement"]
+__all__ = [
+    "MESSAGE_UNIT",
+    "NOT_LISTENING",
+    "SERIALIZERS",
+    "SHOWS_SESSION",
+    "TELLS_RECORD",
+    "VERSION",
+    "WINDOW_UNIT",
+    "Announcement",
+    "serializer_flags",
+]
 
 #: magic, version, flags, slots, window in messages, window in units of 64 KiB, largest message in units of 1 KiB.
 _LAYOUT = Struct("!2sBBHIHI")
 _MAGIC = b"\xf2r"
 
-#: Bytes that the window in bytes is announced in.
+#: Unit of the announced window, in bytes.
 WINDOW_UNIT = 64 * 1024
 
-#: Bytes that the largest message is announced in.
+#: Unit of the announced maximum message size, in bytes.
 MESSAGE_UNIT = 1024
 
-#: A flag: the port in the handshake is one that nobody listens at.
+#: Flag: nothing listens at the port in the handshake.
 NOT_LISTENING = 0x01
 
-#: A flag of who dialled: the first frame behind this that is not an announcement tells of its session.
+#: Flag of the dialling end: the first frame after this one that is not an announcement describes its session.
 SHOWS_SESSION = 0x02
 
-#: The version of the extensions that this code speaks. A higher one speaks the lower.
+#: Flag: the node sends the number of its record of the other end, and sends no message before it has received one.
+TELLS_RECORD = 0x04
+
+#: Serializers by their number in the upper four bits of the flags; 0 means any other, or not announced.
+SERIALIZERS = (None, "raw", "msgpack", "json", "pickle")
+
+#: Version of the extensions. Every version includes the lower ones.
 VERSION = 1
 
 
 class Announcement(NamedTuple):
-    """What a redpoll node tells of itself. A later one replaces an earlier one's window and flags."""
+    """Capabilities of a redpoll node. A later announcement replaces the window and the flags."""
 
-    #: How many messages of this peer the node handles at a time.
+    #: Maximum number of messages of this peer that the node handles at a time.
     slots: int
-    #: How many messages of this peer may be unreleased there.
+    #: Maximum number of unreleased messages of this peer.
     window: int
-    #: Bytes that those may have in all; on the wire in units of 64 KiB, rounded down, at least one, at most 65,535.
+    #: Maximum size of these together, in bytes; on the wire in units of 64 KiB, rounded down, from 1 to 65,535.
     window_bytes: int
-    #: The largest header and body, bytes, that the node accepts; on the wire in units of 1 KiB, rounded down, so that 0 is
-    #: less than one unit and not told.
+    #: Maximum size of header and body that the node accepts, in bytes; on the wire in units of 1 KiB, rounded down. 0
+    #: means less than one unit, or not announced.
     max_message_size: int
-    #: Tells a node's runs apart where its identity is configured: random for each start, 32 bits.
+    #: Random for each start, 32 bits: distinguishes runs of a node with a configured identity.
     epoch: int
-    #: `NOT_LISTENING` and `SHOWS_SESSION`; unknown ones are ignored.
+    #: `NOT_LISTENING`, `SHOWS_SESSION`, `TELLS_RECORD` and the number of the serializer; unknown bits are ignored.
     flags: int = 0
     version: int = VERSION
+
+    @property
+    def serializer(self) -> str | None:
+        """Name of the serializer; None if it has no number, or is not announced."""
+        number = self.flags >> 4
+        return SERIALIZERS[number] if number < len(SERIALIZERS) else None
 
     def encode(self) -> bytes:
         """Return the whole NOOP frame."""
@@ -66,7 +88,7 @@ class Announcement(NamedTuple):
 
     @classmethod
     def decode(cls, identity: bytes, serial: int) -> Announcement | None:
-        """Read the identity and serial of a NOOP; None if it is libchirp's probe, which carries nothing."""
+        """Decode the identity and serial of a NOOP; return None for libchirp's probe, which carries nothing."""
         magic, version, flags, slots, window, window_units, message_units = _LAYOUT.unpack(identity)
         if magic != _MAGIC or version < 1:
             return None
@@ -79,3 +101,9 @@ class Announcement(NamedTuple):
             flags=flags,
             version=min(version, VERSION),
         )
+
+
+def serializer_flags(name: str) -> int:
+    """Return the flags for a serializer; `raw` and `buffer` encode to the same bytes."""
+    name = "raw" if name == "buffer" else name
+    return SERIALIZERS.index(name) << 4 if name in SERIALIZERS else 0

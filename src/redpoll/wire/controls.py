@@ -1,11 +1,11 @@
-"""Acknowledgements that are not plain, and control frames: what each of them does."""
+"""Handling of control frames, and of acknowledgements with a body or flags."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import REFUSALS, ProtocolError, Refused, SendError
-from redpoll.wire import attachment, libchirp, session
+from redpoll.wire import libchirp, link_lifecycle, session
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import (
@@ -24,10 +24,13 @@ if TYPE_CHECKING:
     from redpoll.wire.link import Link
     from redpoll.wire.outgoing import Outgoing
 
-__all__ = ["read_other", "stray"]
+__all__ = ["MAX_UNANSWERED_PINGS", "read_other", "stray"]
 
-# Session frames of one read that are kept; one link is never owed more than a few.
+# Maximum session frames kept per read; a correct peer sends only a few.
 _MAX_SESSION = 64
+
+#: Maximum pings of a peer that does not read that are answered once it does, per link.
+MAX_UNANSWERED_PINGS = 8
 
 _ACK = int(Kind.ACK)
 _NOOP = int(Kind.NOOP)
@@ -38,16 +41,16 @@ _GOODBYES = {bytes((each,)): each for each in Goodbye}
 
 
 def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos: int, end: int, now: float) -> int:
-    """Read an acknowledgement or a control frame, and do what it says.
+    """Read an acknowledgement or a control frame, and apply it.
 
     Args:
-        link: The link that it came over.
-        bodies: What reads answers and fragments there.
+        link: The link that received it.
+        bodies: The link's reader of answers and fragments.
         shared: The receive buffer.
-        source: The same, or a copy of what is in it.
+        source: The same buffer, or a copy of its contents.
         pos: Where the frame begins.
-        end: Where what was read ends.
-        now: The time, on the owner's clock in seconds.
+        end: Where the received bytes end.
+        now: The time, in seconds on the owner's clock.
 
     Returns:
         Where the next frame begins, or -1 to wait for more.
@@ -63,13 +66,13 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
     if kind & _NOOP:
         return _control(link, bodies, shared, source, pos, end)
     if kind & _REQ_ACK:
-        raise ProtocolError("an acknowledgement that asks for an acknowledgement")
+        raise ProtocolError("acknowledgement that requests an acknowledgement")
     if kind & ACK_ANSWER == ACK_ANSWER:
         return bodies.message(shared, source, pos, end, now)
     if header_size:
-        raise ProtocolError("an acknowledgement with a header")
+        raise ProtocolError("acknowledgement with a header")
     if size > LARGE:
-        raise ProtocolError(f"a refusal of {size} bytes")
+        raise ProtocolError(f"refusal of {size} bytes exceeds the limit of {LARGE}")
     if stop > end:
         return -1
     out = link.in_flight.pop(serial, None)
@@ -82,7 +85,10 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
     else:
         link.window_used -= 1
         link.window_bytes_used -= out.size
-        link.peer.confirmed(out)  # type: ignore[union-attr]
+        if kind & out.kind & _WANTED:
+            link.peer.released_without_answer(out)  # type: ignore[union-attr]
+        else:
+            link.peer.confirmed(out)  # type: ignore[union-attr]
     return stop
 
 
@@ -90,7 +96,7 @@ def _refused(link: Link, out: Outgoing, body: bytes) -> None:
     peer = link.peer
     code, text = decode_refusal(body)
     if peer is not None and code == ANSWERED and out.kind & _WANTED:
-        peer.done_unanswered(out)
+        peer.answer_lost(out)
         return
     error: SendError = REFUSALS.get(code, Refused)(out.message, text, peer.address if peer is not None else None)
     if peer is not None:
@@ -98,15 +104,15 @@ def _refused(link: Link, out: Outgoing, body: bytes) -> None:
 
 
 def _plain(link: Link, identity: bytes, serial: int, size: int, kind: int) -> None:
-    """A frame that is no message, from a node that has not announced itself."""
+    """Apply a frame other than a message from a node that has not announced itself."""
     if size or kind & _REQ_ACK:
-        raise ProtocolError("an acknowledgement or a probe with a header or data, or one that asks to be acknowledged")
+        raise ProtocolError("acknowledgement or probe with a header or data, or that requests an acknowledgement")
     if kind & _NOOP:
-        link.liveness.used = link.liveness.heard
+        link.liveness.last_used = link.liveness.last_received
         if kind == Control.ANNOUNCE and identity != BLANK_IDENTITY:
             announcement = Announcement.decode(identity, serial)
             if announcement is not None:
-                link.announce(announcement)
+                link.announcement_received(announcement)
     elif link.peer is not None:
         libchirp.confirmed(link.peer, identity)
 
@@ -115,26 +121,26 @@ def _control(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos: i
     identity, serial, size, header_size, kind = PREAMBLE.unpack_from(source, pos)
     stop: int = pos + PREAMBLE_SIZE + size
     if header_size or kind & (_REQ_ACK | _ACK):
-        raise ProtocolError("a control frame with a header, or one that is an acknowledgement or asks for one")
+        raise ProtocolError("control frame with a header or acknowledgement bits")
     if kind == Control.FRAGMENT:
         return bodies.fragment(shared, source, pos, end)
     if size > LARGE:
-        raise ProtocolError(f"a control frame with {size} bytes")
+        raise ProtocolError(f"control frame of {size} bytes exceeds the limit of {LARGE}")
     if stop > end:
         return -1
     handle = _HANDLERS.get(kind)
     if handle is None:
-        raise ProtocolError(f"a frame of unknown type 0x{kind:02x}")
+        raise ProtocolError(f"unknown frame type 0x{kind:02x}")
     handle(link, identity, serial, bytes(source[stop - size : stop]))
     return stop
 
 
 def stray(link: Link, serial: int, out: Outgoing | None) -> None:
-    """An acknowledgement of nothing that waits is late, and only counted.
+    """Count an acknowledgement that matches nothing in flight as late.
 
     Raises:
-        ProtocolError: It names a message that waits by its serial and another one by its identity: nobody is late with
-            that, and to put up with it would cost as much as there is in flight, each time.
+        ProtocolError: Its serial matches a message in flight and its identity does not. A correct peer never sends
+            that, and tolerating it would cost time in proportion to the messages in flight.
     """
     peer = link.peer
     if peer is None:
@@ -142,46 +148,48 @@ def stray(link: Link, serial: int, out: Outgoing | None) -> None:
     if out is None:
         peer.counters.late += 1
         return
-    # Back to its place: what is sent again is sent in the order of the first time.
+    # Restore its place: messages are resent in their original order.
     link.in_flight[serial] = out
     last = peer.serial
     in_order = sorted(link.in_flight.items(), key=lambda item: (item[0] - last - 1) & 0xFFFFFFFF)
     link.in_flight.clear()
     link.in_flight.update(in_order)
-    raise ProtocolError(f"an acknowledgement of message {serial} under the identity of another")
+    raise ProtocolError(f"acknowledgement of message {serial} with the identity of another")
 
 
 def _announce(link: Link, identity: bytes, serial: int, body: bytes) -> None:
     announcement = Announcement.decode(identity, serial)
     if announcement is not None:
-        link.announce(announcement)
+        link.announcement_received(announcement)
 
 
 def _ping(link: Link, identity: bytes, serial: int, body: bytes) -> None:
-    # One that does not read what is on its way already would not read this either: nothing heaps up for it.
     if link.writable:
         link.control(Control.PONG, serial)
+    elif serial not in link.unanswered_pings and len(link.unanswered_pings) < MAX_UNANSWERED_PINGS:
+        # A peer that does not read its pending output would not read this either: no pongs accumulate.
+        link.unanswered_pings.append(serial)
 
 
 def _pong(link: Link, identity: bytes, serial: int, body: bytes) -> None:
-    """That it came is what it says; one with a number answers a ping that somebody may wait for."""
+    """Note a pong: its arrival proves life, and its number may answer a ping that the owner waits for."""
     link.pings.discard(serial)
 
 
 def _goodbye(link: Link, identity: bytes, serial: int, body: bytes) -> None:
     said = _GOODBYES.get(body)
     if said is None:
-        raise ProtocolError(f"a goodbye that says {body[:16].hex() or 'nothing'}")
+        raise ProtocolError(f"invalid goodbye: {body[:16].hex() or 'empty'}")
     if link.peer is not None:
-        attachment.left(link.peer, link, said, serial)
+        link_lifecycle.on_goodbye(link.peer, link, said, serial)
     else:
-        link.left(said, serial)
+        link.goodbye_received(said, serial)
 
 
 def _credit(link: Link, identity: bytes, serial: int, body: bytes) -> None:
     if len(body) != 16:
-        raise ProtocolError(f"a credit frame with {len(body)} bytes instead of 16")
-    link.credited(body)
+        raise ProtocolError(f"credit frame of {len(body)} bytes, expected 16")
+    link.credit_received(body)
 
 
 def _cancel(link: Link, identity: bytes, serial: int, body: bytes) -> None:
@@ -189,7 +197,7 @@ def _cancel(link: Link, identity: bytes, serial: int, body: bytes) -> None:
     if link.peer is not None:
         link.peer.cancelled(link, serial, hard=hard)
     elif len(link.early_cancels) < link.settings.window:
-        # An honest one has no more messages to cancel: none of them can have ended.
+        # A correct peer has no more messages to cancel: none of them can have ended.
         link.early_cancels.append((serial, hard))
 
 
@@ -201,12 +209,17 @@ def _session(link: Link, identity: bytes, serial: int, body: bytes) -> None:
             return
         link.shown = shown
         if link.peer is not None:
-            session.note(link.peer, link)
-    elif len(link.session) < _MAX_SESSION:
-        link.session.append(body)
+            session.note_shown(link.peer, link)
+    elif body[:1] == session.RECORD:
+        if len(body) != 1 + session.RECORD_SIZE or link.record is not None:
+            link.memory.tally.sessions_refused += 1
+            return
+        link.record_received(body[1:])
+    elif len(link.session_frames) < _MAX_SESSION:
+        link.session_frames.append(body)
 
 
-#: Control frame to what is done with it: (link, identity, serial, body). FRAGMENT is read apart: it may be large.
+#: Handlers of control frames: (link, identity, serial, body). FRAGMENT is not among them, since it may be large.
 _HANDLERS = {
     Control.ANNOUNCE: _announce,
     Control.PING: _ping,

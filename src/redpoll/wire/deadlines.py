@@ -1,4 +1,4 @@
-"""Deadlines of many things at once with one timer: constant work for each, no timer and no heap where they come in order."""
+"""Deadlines of many items with one timer: constant work per item, and no heap while deadlines come in order."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ __all__ = ["Deadlines", "Timed"]
 
 
 class Timed(Protocol):
-    """A thing that may end by itself; `deadline` None says that it ended (or has none any more)."""
+    """An item that may end by itself; its `deadline` is then None."""
 
     deadline: float | None
 
 
-#: Kept beyond twice the live ones, at most.
+#: Maximum ended items kept, beyond as many as there are live ones.
 _SLACK = 128
 
-#: Bytes that those may refer to that ended with something large.
+#: Maximum memory that ended items refer to before they are dropped, in bytes.
 _HEAVY = 1024 * 1024
 
-#: The row of all that never had an item: an empty deque of one's own is 760 bytes, and most peers are only listened to.
+#: Queue of an object without items: an empty deque takes 760 bytes, and most peers are only received from.
 _EMPTY: deque[Any] = deque(maxlen=0)
 
 ItemT = TypeVar("ItemT", bound=Timed)
 
 
 class Deadlines(Generic[ItemT]):
-    """Which of the things added are past their deadline, and when the next one will be.
+    """Watches the deadlines of items.
 
-    With one timeout for all, deadlines come in the order of sending: those stand in a row, the few that do not in a
-    heap. A thing that ends sets its own deadline to None and is dropped here when it comes to the front, or when the
-    row has doubled since it was last gone through. So memory follows the live ones, and nothing is done at an end. Only
-    what still refers to something large then is to be told of by `ended`.
+    With one timeout for all, deadlines come in the order of sending and are kept in a queue; the few that do not are
+    kept in a heap. An item that ends sets its own deadline to None. It is dropped when it reaches the front, or when
+    the queue has doubled since it was last compacted. So memory follows the live items, and ending costs nothing. Only
+    an item that ends while it refers to much memory is reported by `ended`.
     """
 
     __slots__ = ("_heap", "_heavy", "_limit", "_order", "_row")
@@ -44,15 +44,15 @@ class Deadlines(Generic[ItemT]):
         self._heap: list[tuple[float, int, ItemT]] = []
         self._order = 0
         self._limit = _SLACK
-        #: Bytes that ended items refer to since they were last dropped.
+        #: Bytes that ended items refer to, since items were last dropped.
         self._heavy = 0
 
     def __len__(self) -> int:
-        """How many are kept, those that ended and were not yet dropped among them."""
+        """Number of items kept, including those that ended and were not dropped yet."""
         return len(self._row) + len(self._heap)
 
     def add(self, deadline: float, item: ItemT) -> None:
-        """Watch an item. `deadline` may be before the item's own: it is looked at again then."""
+        """Watch an item. `deadline` may be before the item's own, which is then looked up again."""
         row = self._row
         if row is _EMPTY:
             row = self._row = deque()
@@ -74,7 +74,7 @@ class Deadlines(Generic[ItemT]):
         self._heavy = 0
 
     def ended(self, size: int) -> None:
-        """An item of these ended that refers to `size` bytes: let go of what has ended before that adds up."""
+        """Note that an item which refers to `size` bytes ended; drop ended items if they refer to too much together."""
         self._heavy += size
         if self._heavy > _HEAVY:
             self._drop_ended()
@@ -82,7 +82,7 @@ class Deadlines(Generic[ItemT]):
             self.next()
 
     def next(self) -> float | None:
-        """When to look again, or None while nothing is watched."""
+        """Return when to call `expire` next; None if nothing is watched."""
         row, heap = self._row, self._heap
         while row and row[0][1].deadline is None:
             row.popleft()
@@ -93,7 +93,7 @@ class Deadlines(Generic[ItemT]):
         return heap[0][0] if heap else None
 
     def expire(self, now: float) -> list[ItemT]:
-        """Take out and return the live items whose deadline has come; one that was moved on is watched further."""
+        """Remove and return the items that are due; an item whose deadline was extended stays."""
         due: list[ItemT] = []
         later: list[ItemT] = []
         row, heap = self._row, self._heap
@@ -109,7 +109,7 @@ class Deadlines(Generic[ItemT]):
         return due
 
     def remove(self, items: Iterable[ItemT]) -> None:
-        """Watch these no longer, whatever their deadlines say."""
+        """Stop watching items, whatever their deadlines are."""
         gone = set(map(id, items))
         self._row = deque(entry for entry in self._row if id(entry[1]) not in gone)
         self._heap = [entry for entry in self._heap if id(entry[2]) not in gone]

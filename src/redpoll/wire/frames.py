@@ -1,8 +1,8 @@
-"""Frames: what travels on a link, and the bytes it is made of.
+"""Frames: the constants and structs of the wire format.
 
-A frame is a preamble of 27 bytes and, behind it, a metadata block (only with `Kind.METADATA`), a header and a body.
-The layout is libchirp's; the upper five bits of the type are redpoll's and only used between nodes that announced
-themselves. The specification is docs/explanation/wire-format.md, whose section numbers are cited here.
+A frame is a preamble of 27 bytes, then a metadata block (only with `Kind.METADATA`), a header and a body. The layout is
+libchirp's; the upper five bits of the type are redpoll's and are used only between nodes that announced themselves. The
+specification is docs/explanation/wire-format.md, whose section numbers are cited here.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from struct import Struct
 
 __all__ = [
     "ACK_ANSWER",
+    "ACK_NO_ANSWER",
     "ACK_REFUSAL",
     "ANSWERED",
     "BLANK_IDENTITY",
@@ -38,23 +39,23 @@ __all__ = [
 PREAMBLE = Struct("!16sIIHB")
 PREAMBLE_SIZE = PREAMBLE.size
 
-#: The whole length of a continued body, in front of its first piece (section 6).
+#: Length of a continued body, in front of its first piece (section 6).
 TOTAL = Struct("!Q")
 
 BLANK_IDENTITY = bytes(16)
 
-#: Bytes of UTF-8 text that a refusal may carry; longer text is cut by the sender.
+#: Maximum text of a refusal, in bytes of UTF-8; the sender truncates longer text.
 MAX_REFUSAL_TEXT = 1024
 
 
 class Kind(IntFlag):
-    """The type byte of a frame (section 3). A frame with neither ACK nor NOOP is a message."""
+    """Type byte of a frame (section 3). A frame with neither ACK nor NOOP is a message."""
 
     MESSAGE = 0x00
     REQ_ACK = 0x01
     ACK = 0x02
     NOOP = 0x04
-    # The rest only between two nodes that announced themselves.
+    # The other bits are used only between two nodes that announced themselves.
     RETRY = 0x08
     WANTED = 0x10
     ANSWER = 0x20
@@ -63,7 +64,7 @@ class Kind(IntFlag):
 
 
 class Control(IntEnum):
-    """The type byte of a control frame: NOOP, and what it is for in the five bits above (section 5)."""
+    """Type byte of a control frame: NOOP, with the purpose in the five upper bits (section 5)."""
 
     ANNOUNCE = 0x04
     PING = 0x04 | 1 << 3
@@ -76,68 +77,71 @@ class Control(IntEnum):
 
 
 class Goodbye(IntEnum):
-    """The body of a goodbye: what becomes of messages that cross it, but for those that are sent again (section 5.3)."""
+    """Body of a goodbye: what happens to messages that cross it, except resent ones (section 5.3)."""
 
-    #: Those up to its serial are handled.
+    #: Messages up to the given serial are handled.
     UP_TO = 0
-    #: None is: none was taken over this link.
+    #: None is handled: none was accepted over this link.
     NONE = 1
-    #: All are; only no new one is to be sent here.
+    #: All are handled; only no new one may be sent over this link.
     ALL = 2
 
 
-#: The bits that mean anything from a node that has not announced itself.
+#: The bits that a node which has not announced itself uses.
 LIBCHIRP_BITS = int(Kind.REQ_ACK | Kind.ACK | Kind.NOOP)
 
-#: The bits that tell a message (none of them), an acknowledgement and a control frame apart.
+#: The bits that distinguish messages (neither is set), acknowledgements and control frames.
 CONTROL_MASK = int(Kind.ACK | Kind.NOOP)
 
-#: An acknowledgement that says the work was not done; its body is the reason (section 4). Between announced nodes only.
+#: An acknowledgement that refuses the message; its body is the reason (section 4). Between announced nodes only.
 ACK_REFUSAL = int(Kind.ACK) | 0x08
 
-#: The code of a refusal that says of a request which was sent again: it was answered, and the answer is not kept.
+#: Code of the refusal of a resent request that was answered, and whose answer is no longer there.
 ANSWERED = 9
 
-#: An acknowledgement whose body is the answer that was wanted (section 4).
+#: An acknowledgement whose body is the requested answer (section 4).
 ACK_ANSWER = int(Kind.ACK | Kind.ANSWER)
+
+#: An acknowledgement of a request that gets no answer (section 4).
+ACK_NO_ANSWER = int(Kind.ACK | Kind.WANTED)
 
 
 def control_frame(control: Control, serial: int = 0, identity: bytes = BLANK_IDENTITY, body: bytes = b"") -> bytes:
-    """Encode a control frame; toward a node that did not announce itself only `Control.ANNOUNCE`, without a body."""
+    """Encode a control frame. A node that did not announce itself accepts only `Control.ANNOUNCE` without a body."""
     return PREAMBLE.pack(identity, serial, len(body), 0, control) + body
 
 
 def encode_refusal(code: int, text: str) -> bytes:
-    """Encode the body of a refusal: a byte that says why, then up to `MAX_REFUSAL_TEXT` bytes of text."""
+    """Encode the body of a refusal: a byte with the code, then at most `MAX_REFUSAL_TEXT` bytes of text."""
     return bytes((code,)) + refusal_text(text).encode("utf-8", "replace")
 
 
 def refusal_text(text: str) -> str:
-    """Cut a text to what a refusal carries of it: `MAX_REFUSAL_TEXT` bytes of UTF-8, up to a whole character."""
+    """Truncate the text of a refusal to `MAX_REFUSAL_TEXT` bytes of UTF-8, at a character boundary."""
     if len(text) * 4 <= MAX_REFUSAL_TEXT:
         return text
-    # No more characters than bytes: a text of any length is cut before it is encoded.
+    # A character has at least one byte, so long text is truncated before it is encoded.
     encoded = text[:MAX_REFUSAL_TEXT].encode("utf-8", "replace")
     return encoded[:MAX_REFUSAL_TEXT].decode("utf-8", "ignore")
 
 
 def decode_refusal(body: bytes) -> tuple[int, str]:
-    """Decode the body of a refusal into its code and its text; an empty body is code 0 without text."""
+    """Decode the body of a refusal into code and text; an empty body is code 0 without text."""
     return (body[0] if body else 0), body[1 : MAX_REFUSAL_TEXT + 1].decode("utf-8", "replace")
 
 
 @lru_cache(maxsize=256)
 def frame_struct(size: int) -> Struct:
-    """A whole message without metadata and header, with a body of `size` bytes, as one struct: for runs of them."""
+    """Return the struct of a message without metadata and header and with a body of `size` bytes, for runs of messages."""
     return Struct(f"!16sIIHB{size}s")
 
 
 @lru_cache(maxsize=256)
 def own_struct(size: int) -> Struct:
-    """As `frame_struct`, with the identity in its two halves: this process's prefix and a number."""
+    """Return the same as `frame_struct`, with the identity as two fields: this process's prefix and a number."""
     return Struct(f"!8sQIIHB{size}s")
 
 
 def is_later(serial: int, than: int) -> bool:
-    """Whether a serial comes after another, which may be before the end of the 32 bits."""
+    """Return True if a serial is after another, in serial number arithmetic of 32 bits."""
     return 0 < (serial - than) & 0xFFFFFFFF < 0x80000000

@@ -5,23 +5,28 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-__all__ = ["HANDSHAKE_SIZE", "Handshake", "is_alert", "is_hello", "is_tls"]
+__all__ = ["HANDSHAKE_SIZE", "Handshake", "is_alert", "is_hello", "is_tls", "spoken"]
 
 _LAYOUT = Struct("!H16s")
 HANDSHAKE_SIZE = _LAYOUT.size
 
-# How a record of TLS begins (RFC 8446, 5.1): the least and most of each byte of type and version. Of the first record of a
-# client the type of the message in it as well.
+# Beginning of a TLS record (RFC 8446, 5.1): minimum and maximum of each byte of type and version; in a client's first
+# record also the message type.
 _RECORD = ((0x15, 0x16), (3, 3), (0, 4))
 _HELLO = ((0x16, 0x16), (3, 3), (0, 4), (0, 0xFF), (0, 0xFF), (1, 1))
 
 
-class Handshake(NamedTuple):
-    """Who is at the other end: nothing in it is verified, any port and any identity are legal."""
+# Beginning of what servers of other protocols send to any client. As a handshake it would be a port and 40 bits of an
+# identity.
+_OTHERS = ((b"HTTP/1.", "HTTP"), (b"SSH-2.0-", "SSH"))
 
-    #: The port where the sender can be reached; 0 if it does not listen.
+
+class Handshake(NamedTuple):
+    """Port and identity of the other end. Nothing is verified: any port and any identity are legal."""
+
+    #: Port at which the sender can be reached; 0 if it does not listen.
     port: int
-    #: The sender's node identity, 16 bytes.
+    #: Node identity of the sender, 16 bytes.
     identity: bytes
 
     def encode(self) -> bytes:
@@ -30,26 +35,31 @@ class Handshake(NamedTuple):
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Handshake:
-        """Read the first 18 bytes of `data`, which must be there."""
+        """Decode the first 18 bytes of `data`, which must be present."""
         return cls(*_LAYOUT.unpack_from(data))
 
 
 def is_tls(data: bytes) -> bool:
-    """Whether bytes begin as a record of TLS does, a handshake or an alert; one that is cut off may be one."""
+    """Return True if bytes begin as a TLS record does, of a handshake or an alert. Truncated data may be one."""
     return all(low <= byte <= high for byte, (low, high) in zip(data, _RECORD, strict=False))
 
 
 def is_hello(data: bytes) -> bool:
-    """Whether bytes begin as what the client says first in TLS; what is cut off may be it.
+    """Return True if bytes begin as a TLS ClientHello does. Truncated data may be one.
 
-    The first two bytes of a handshake are a port and may be any, the others are not: the length of the message is in them
-    twice.
+    The first two bytes of a handshake are a port and may have any value; the rest is distinctive, since the length of
+    the message is in it twice.
     """
     if not all(low <= byte <= high for byte, (low, high) in zip(data, _HELLO, strict=False)):
         return False
     return len(data) < 9 or int.from_bytes(data[3:5], "big") == int.from_bytes(data[6:9], "big") + 4
 
 
+def spoken(data: bytes) -> str | None:
+    """Return the name of the other protocol that the first bytes of a connection are of, or None."""
+    return next((name for first, name in _OTHERS if data.startswith(first)), None)
+
+
 def is_alert(data: bytes) -> bool:
-    """Whether bytes are an alert of TLS, whole, and nothing behind it: with that a TLS server ends what is none."""
+    """Return True if bytes are exactly one TLS alert, with which a TLS server rejects a connection that is not TLS."""
     return len(data) == 7 and data[0] == 0x15 and is_tls(data) and data[3:5] == b"\0\x02"

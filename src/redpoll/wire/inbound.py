@@ -1,4 +1,4 @@
-"""One received message on its way through inbox and slot to its end."""
+"""One received message, through inbox and slot to its end."""
 
 from __future__ import annotations
 
@@ -17,30 +17,34 @@ DataT = TypeVar("DataT")
 
 
 class Phase(IntEnum):
-    """Whether a received message has ended. It does so once; whether it has a slot, its peer's inbox tells."""
+    """Whether a received message has ended, which happens once. Whether it has a slot its peer's inbox knows."""
 
-    #: In its peer's inbox, where it may still be withdrawn, or held in a slot.
+    #: In its peer's inbox, where it may still be withdrawn, or in a slot.
     OPEN = 0
     #: Released or refused; or an answer, which never has a slot.
     ENDED = 1
 
 
-#: A message as it was read: identity, serial, bytes of header and body, header (0 is none), kind, data and, unless the
-#: sender set none, the deadline. The first six are what a preamble and its body unpack to, so runs need no other step.
+#: A message as read: identity, serial, size of header and body in bytes, header (0 for none), kind, data and, if the
+#: sender set one, the deadline. The first six are what a preamble and its body unpack to, so runs need no further step.
 Frame = tuple[Any, ...]
 
 
 class Inbound(Message[DataT]):
-    """A message as it came over a link; the node's `Received` adds what users do with it.
+    """A message as received over a link; the node's `Received` adds the methods for users.
 
-    The attributes below are for the library: what belongs to this one arrival, not to the message.
+    The attributes below are internal: they belong to this receipt, not to the message.
 
     Args:
-        frame: What was read.
-        link: The link that it came over.
+        frame: The message as read.
+        link: The link that received it.
     """
 
-    __slots__ = ("frame", "link", "phase")
+    __slots__ = ("begun", "frame", "link", "phase")
+
+    #: Whether handling began. Set only if the sender can withdraw the message: not if it is unacknowledged, or
+    #: libchirp's.
+    begun: bool
 
     def __init__(self, frame: Frame, link: Link) -> None:
         self.frame = frame
@@ -49,7 +53,7 @@ class Inbound(Message[DataT]):
 
     @property
     def data(self) -> DataT:
-        """The payload: what the node's serializer made of the bytes."""
+        """The payload, as decoded by the node's serializer."""
         return self.frame[5]  # type: ignore[no-any-return]
 
     @property
@@ -59,46 +63,46 @@ class Inbound(Message[DataT]):
 
     @property
     def identity(self) -> bytes:
-        """16 bytes that name the message, chosen where it was made."""
+        """Identity of the message, 16 bytes, chosen where it was created."""
         return self.frame[0]  # type: ignore[no-any-return]
 
     @property
     def serial(self) -> int:
-        """Its number among its sender's frames: what an acknowledgement names."""
+        """Serial of the message among its sender's frames; acknowledgements refer to it."""
         return self.frame[1]  # type: ignore[no-any-return]
 
     @property
     def kind(self) -> int:
-        """The type byte of its frame."""
+        """Type byte of its frame."""
         return self.frame[4]  # type: ignore[no-any-return]
 
     @property
     def body_size(self) -> int:
-        """Bytes of header and body, as windows count them."""
+        """Size of header and body in bytes, as windows count it."""
         return self.frame[2]  # type: ignore[no-any-return]
 
     @property
     def deadline(self) -> float | None:
-        """When its sender gives up waiting for it to begin: seconds on the clock of the node's event loop; None is never.
+        """When its sender stops waiting for it to begin, in seconds on the clock of the node's event loop; None for never.
 
-        What is left is `message.deadline - asyncio.get_running_loop().time()`.
+        The time left is `message.deadline - asyncio.get_running_loop().time()`.
         """
         frame = self.frame
         return frame[6] if len(frame) > 6 else None
 
     @property
     def address(self) -> Address | None:
-        """Where it came from, as this node would dial it.
+        """Address of the sender, as this node would dial it.
 
-        Of a sender that does not listen it is its host with port 0 over TCP, and None over a unix socket or inside the
-        process: nobody can be dialled there, but a reply to the message finds its way.
+        If the sender does not listen, this is its host with port 0 over TCP, and None over a unix socket or within the
+        process: it cannot be dialled, but a reply to the message reaches it.
         """
         peer = self.link.peer
         return None if peer is None else peer.address
 
     @property
     def remote_identity(self) -> bytes | None:
-        """The identity that its sender's node claims, 16 bytes."""
+        """Node identity that the sender claims, 16 bytes."""
         return self.link.remote_identity
 
     def _bound_to(self) -> Any:
@@ -108,12 +112,12 @@ class Inbound(Message[DataT]):
         return self.deadline
 
     def _replace_data(self, data: Any) -> None:
-        """Put what the serializer made of the bytes in their place."""
+        """Replace the bytes with what the serializer decoded."""
         frame = self.frame
         self.frame = (*frame[:5], data, *frame[6:])
 
     def _withdrawn(self, hard: bool) -> None:
-        """Its sender gave it up while it is being handled.
+        """Note that the sender withdrew the message while it is being handled.
 
         Args:
             hard: Whether the sender asked to cancel the work as well.

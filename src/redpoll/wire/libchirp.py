@@ -1,4 +1,4 @@
-"""What acknowledgements and answers of libchirp end: it names a message by its identity alone, on any of its links."""
+"""Acknowledgements and answers of libchirp, which names a message by its identity alone, on any of its links."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENDED = int(Stage.ENDED)
 
 
 def confirmed(peer: Peer, identity: bytes) -> None:
-    """A peer that did not announce itself acknowledged a message."""
+    """Apply an acknowledgement of a peer that did not announce itself."""
     for link in peer.links:
         for serial, out in link.in_flight.items():
             if out.identity == identity:
@@ -28,29 +28,29 @@ def confirmed(peer: Peer, identity: bytes) -> None:
                 link.window_bytes_used -= out.size
                 peer.unconfirmed -= link.announced is None
                 if link.announced is None and out.kind & _WANTED and out.stage != _ENDED:
-                    peer.done(out)
+                    peer.mark_done(out)
                 else:
-                    # Also what went over another link to a node that announced itself there.
+                    # This includes a message sent over another link, on which the peer announced itself.
                     peer.confirmed(out)
                 return
     peer.counters.late += 1
 
 
 def answered(peer: Peer, message: Inbound[Any]) -> bool:
-    """Whether a message of a peer that did not announce itself is an answer; it is acknowledged if it asks for it."""
+    """Return True if a message of a peer that did not announce itself is an answer; acknowledge it if requested."""
     requests = peer.requests
     out: Outgoing | None = None
     if message.identity in requests:
         out = requests.take(message.identity)
-    elif not requests.given_up or not requests.was_given_up(message.identity):
+    elif not requests.abandoned or not requests.pop_abandoned(message.identity):
         return False
     message.phase = 1
     if message.kind & _REQ_ACK:
         message.link.acknowledge(message)
     if out is None:
-        # An answer that comes too late is no message for the handler.
+        # A late answer is not delivered to the handler.
         peer.counters.late += 1
         return True
-    # A link whose answer overtook its acknowledgement still waits for that one, as libchirp's window is one.
+    # If the answer overtook the acknowledgement, the link still waits for that, as libchirp's window is one.
     peer.answer(out, message)
     return True

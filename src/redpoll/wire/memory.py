@@ -1,7 +1,7 @@
-"""Bytes that one node holds in all, and what its limit means for them: what goes on, what waits, who is to go.
+"""The memory limit of one node: what it counts, and which bodies continue, wait or are rejected at the limit.
 
-Nothing here looks at small messages one by one: an inbox is charged by the read, and counted anew before anything is
-decided that a charge too high would make wrong.
+Small messages are not looked at one by one: an inbox is charged per read, and recounted before a decision that too high
+a charge would make wrong.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from redpoll.wire.frames import Kind
+from redpoll.wire.stall_detector import MIN_PROGRESS
 from redpoll.wire.tally import Tally
 
 if TYPE_CHECKING:
@@ -17,97 +18,105 @@ if TYPE_CHECKING:
     from redpoll.wire.assembly import Assembly
     from redpoll.wire.link import Link
 
-__all__ = ["PATIENCE", "PROGRESS", "TLS_LINK", "WAIT", "Memory"]
+__all__ = ["PAUSE_TIMEOUT", "STALL_TIMEOUT", "TLS_LINK_SIZE", "Memory"]
 
-#: What a link with TLS costs, bytes, as it is charged: OpenSSL's state and its two buffers.
-TLS_LINK = 64 * 1024
+#: Memory charged for a TLS link, in bytes: OpenSSL's state and its two buffers.
+TLS_LINK_SIZE = 64 * 1024
 
-#: Seconds at the limit after which who does not move is closed.
-PATIENCE = 5.0
+#: Seconds at the limit after which a link without progress is closed.
+STALL_TIMEOUT = 5.0
 
-#: Seconds after which what waits is refused: later than that, so that who does not move goes first.
-WAIT = 8.0
+#: Seconds after which a message that waits for memory is refused; longer, so that stalled links are closed first.
+PAUSE_TIMEOUT = 8.0
 
-#: Bytes in `PATIENCE`, and in `transfer_timeout`, that count as progress of what is under way: less is as good as none.
-PROGRESS = 16 * 1024
-
-#: Where there is no limit: more than there can be.
+#: In place of no limit: more than there can be.
 _NO_LIMIT = 2**63
 
 _ANSWER = int(Kind.ANSWER)
 
 
 class Memory:
-    """The bytes that all links and peers of one node hold.
+    """Memory held by all links and peers of one node.
 
-    At the limit no body above `bodies.LARGE` begins, and of those that have begun one goes on, the one with the most bytes
-    here, and beside it the oldest answer, which somebody here waits for; so both come to an end. The others wait, and their
-    links with them.
+    At the limit no body above `bodies.LARGE` begins. Of those that have begun, the one with the most bytes continues,
+    and beside it the oldest answer, since a request waits for it; so both come to an end. The others wait, and their
+    links are paused.
 
     Attributes:
-        limit: Bytes that may be held.
-        bodies: Memory of large bodies that are here in part.
-        inboxes: What waits for a slot, at most.
-        queues: What waits to be sent.
-        outputs: Answers, acknowledgements and the like that wait for other ends which do not read.
-        links: The fixed charge of links.
-        unfinished: The bodies in part, oldest first, and the links that they come over.
-        waiting: Links that stand still because of the limit, and since when: seconds on the owner's clock.
-        tally: What the node turned away.
-        recount: Set by the owner: counts the inboxes anew.
+        limit: Maximum memory, in bytes.
+        body_bytes: Memory of large bodies that have arrived in part.
+        inbox_bytes: Upper bound of the messages that wait for a slot.
+        queue_bytes: Messages that wait to be sent.
+        unread_bytes: Answers, acknowledgements and control frames that the other ends do not read.
+        link_bytes: Fixed charge of links.
+        unfinished: Partial bodies, oldest first, with their links.
+        paused: Links paused at the limit, and since when, in seconds on the owner's clock.
+        tally: Counters of what the node rejected.
+        recount: Recounts the inboxes; set by the owner.
     """
 
     __slots__ = (
-        "_favourite", "_marks", "bodies", "inboxes", "limit", "links", "outputs", "queues", "recount", "tally", "unfinished",
-        "unread", "waiting",
+        "_favourite",
+        "_progress",
+        "body_bytes",
+        "inbox_bytes",
+        "limit",
+        "link_bytes",
+        "paused",
+        "queue_bytes",
+        "recount",
+        "tally",
+        "unfinished",
+        "unread",
+        "unread_bytes",
     )  # fmt: skip
 
     def __init__(self, limit: int | None = None) -> None:
         self.limit = _NO_LIMIT if limit is None else limit
-        self.bodies = self.inboxes = self.queues = self.outputs = self.links = 0
+        self.body_bytes = self.inbox_bytes = self.queue_bytes = self.unread_bytes = self.link_bytes = 0
         self.unfinished: dict[Assembly, Link] = {}
-        self.waiting: dict[Link, float] = {}
-        #: Links in `outputs`, and how much of that is each one's.
+        self.paused: dict[Link, float] = {}
+        #: The part of each link in `unread_bytes`.
         self.unread: dict[Link, int] = {}
         self.tally = Tally()
         self.recount: Callable[[], None] = _nothing
-        #: The body that goes on at the limit.
+        #: The body that continues at the limit.
         self._favourite: Assembly | None = None
-        #: What a link had brought, and what it had not read, when it was last seen to move, and when that was.
-        self._marks: dict[Link, tuple[int, int, float]] = {}
+        #: By link: received bytes, unread bytes and time at its last progress.
+        self._progress: dict[Link, tuple[int, int, float]] = {}
 
     @property
-    def held(self) -> int:
-        """Bytes that are held now."""
-        return self.bodies + self.inboxes + self.queues + self.outputs + self.links
+    def total(self) -> int:
+        """Total memory held, in bytes."""
+        return self.body_bytes + self.inbox_bytes + self.queue_bytes + self.unread_bytes + self.link_bytes
 
     @property
     def full(self) -> bool:
-        """Whether the limit is reached. Links alone do not count as that: what passes them one by one would stand still."""
-        return self.held >= self.limit and self.held > self.links
+        """True at the limit. Links alone do not reach it: the bodies that pass them one by one would wait forever."""
+        return self.total >= self.limit and self.total > self.link_bytes
 
     # Bodies
 
     def take(self, body: Assembly, link: Link) -> None:
-        """A large body begins to arrive; from here on it tells how it grows."""
+        """Count a large body that begins to arrive; it reports its growth itself."""
         body.memory = self
         self.unfinished[body] = link
-        self.bodies += len(body.buffer)
+        self.body_bytes += len(body.buffer)
 
     def drop(self, body: Assembly) -> None:
-        """A body is whole, or given up; nothing happens twice."""
+        """Stop counting a body that is complete or discarded; without effect if it is not counted."""
         if self.unfinished.pop(body, None) is not None:
-            self.bodies -= len(body.buffer)
+            self.body_bytes -= len(body.buffer)
             body.memory = None
             if self._favourite is body:
                 self._favourite = None
 
     def may_begin(self, kind: int) -> bool:
-        """Whether a large body of a type may begin."""
+        """Return True if a large body of a type may begin."""
         return not self.full or (kind & _ANSWER != 0 and self._oldest_answer() is None)
 
     def may_grow(self, body: Assembly) -> bool:
-        """Whether a body that was begun may have more memory."""
+        """Return True if a body that has begun may have more memory."""
         if not self.full or (body.kind & _ANSWER and self._oldest_answer() is body):
             return True
         if self._favourite not in self.unfinished:
@@ -119,68 +128,68 @@ class Memory:
 
     # Output
 
-    def heaps_up(self, link: Link, size: int) -> None:
-        """So many bytes wait now that were added to a link's full transport."""
-        self.outputs += size - self.unread.pop(link, 0)
+    def set_unread(self, link: Link, size: int) -> None:
+        """Set how many bytes were added to the full transport of a link, and wait."""
+        self.unread_bytes += size - self.unread.pop(link, 0)
         if size:
             self.unread[link] = size
 
     # At the limit
 
     def admits(self, size: int, *, large: bool) -> bool:
-        """Whether so much more may be queued.
+        """Return True if `size` more bytes may be queued.
 
-        All that is queued keeps within the limit, so that no peer can make this node's small sends fail; a large body has
-        to wait for the rest as well. One message of any size fits where nothing is.
+        Queues are within the limit by themselves, so that no peer can make this node's small sends fail; a large body
+        is counted together with everything else. An empty queue takes one message of any size.
         """
-        if self.queues and self.queues + size > self.limit:
+        if self.queue_bytes and self.queue_bytes + size > self.limit:
             return False
         if large and self.full:
             self.recount()
             return not self.full
         return True
 
-    def wait(self, link: Link, now: float) -> None:
-        """A link stands still from now on, if it did not before."""
-        if link not in self.waiting:
-            self.waiting[link] = now
+    def pause(self, link: Link, now: float) -> None:
+        """Note that a link is paused."""
+        if link not in self.paused:
+            self.paused[link] = now
             self.tally.memory_waits += 1
 
     def forget(self, link: Link) -> None:
-        """A link is gone."""
-        self.heaps_up(link, 0)
-        self.waiting.pop(link, None)
-        self._marks.pop(link, None)
+        """Drop all state of a link that is lost."""
+        self.set_unread(link, 0)
+        self.paused.pop(link, None)
+        self._progress.pop(link, None)
 
     def overdue(self, now: float) -> list[Link]:
-        """The links that have waited for `WAIT`: what they wait with is to be refused."""
-        return [link for link, since in self.waiting.items() if now - since >= WAIT]
+        """Return the links paused for `PAUSE_TIMEOUT`, whose waiting message is to be refused."""
+        return [link for link, since in self.paused.items() if now - since >= PAUSE_TIMEOUT]
 
-    def stalled(self, now: float) -> Link | None:
-        """The link that holds the most of what is unfinished, or not read, of those that did not move for `PATIENCE`."""
+    def find_stalled(self, now: float) -> Link | None:
+        """Return the link to close: of those without progress for `STALL_TIMEOUT`, the one that holds the most memory."""
         holding = dict(self.unread)
         for body, link in self.unfinished.items():
             holding[link] = holding.get(link, 0) + len(body.buffer)
-        marks: dict[Link, tuple[int, int, float]] = {}
+        progress: dict[Link, tuple[int, int, float]] = {}
         worst: Link | None = None
         for link, size in holding.items():
             unread = self.unread.get(link, 0)
-            brought, owed, since = self._marks.get(link, (0, 0, now))
-            moved = link.bytes_received - brought >= PROGRESS if not unread else owed - unread >= PROGRESS
-            excused = not unread and (link in self.waiting or link.stands_still)
-            if link not in self._marks or moved or excused:
-                brought, owed, since = link.bytes_received, unread, now
-            marks[link] = brought, owed, since
-            if now - since >= PATIENCE and (worst is None or size > holding[worst]):
+            received, waiting, since = self._progress.get(link, (0, 0, now))
+            moved = link.bytes_received - received >= MIN_PROGRESS if not unread else waiting - unread >= MIN_PROGRESS
+            excused = not unread and (link in self.paused or link.reading_paused)
+            if link not in self._progress or moved or excused:
+                received, waiting, since = link.bytes_received, unread, now
+            progress[link] = received, waiting, since
+            if now - since >= STALL_TIMEOUT and (worst is None or size > holding[worst]):
                 worst = link
-        self._marks = marks
+        self._progress = progress
         return worst
 
-    def begin_again(self, now: float) -> None:
-        """The limit is not reached any more, or this process did not run when it should have: all times count from here."""
+    def restart_timers(self, now: float) -> None:
+        """Restart all timeouts: the node is below its limit, or the process stalled."""
         self._favourite = None
-        self._marks.clear()
-        self.waiting = dict.fromkeys(self.waiting, now)
+        self._progress.clear()
+        self.paused = dict.fromkeys(self.paused, now)
 
 
 def _nothing() -> None:

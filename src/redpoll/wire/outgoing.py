@@ -1,48 +1,48 @@
-"""One sending of one message, from the queue to its end. Serial, link and place in the window belong to it."""
+"""One sending of one message, from the queue to its end; it has a serial, a link and a place in the window."""
 
 from __future__ import annotations
 
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
+from redpoll.message import Message
 from redpoll.serializers.parts import Parts
 from redpoll.wire.frames import Kind
 
 if TYPE_CHECKING:
     from redpoll.address import Address
-    from redpoll.message import Message
     from redpoll.wire.inbound import Inbound
     from redpoll.wire.link import Link
 
-__all__ = ["DONE_OR_ENDED", "OUTGOING_FIELDS", "Body", "Outgoing", "Payload", "Stage", "Unawaited", "weight"]
+__all__ = ["DONE_OR_ENDED", "OUTGOING_FIELDS", "Body", "Outgoing", "Payload", "Stage", "Unawaited", "queued_size"]
 
 Body = bytes | bytearray | memoryview
 
-#: The body of what is sent, which may be in pieces: above `serializers.parts.JOINED` bytes only.
+#: Body of a sent message; in pieces only above `serializers.parts.JOINED` bytes.
 Payload = Body | Parts
 
-# The message of a sending that needs none any more.
+# Replaces the message of an ended sending.
 _GONE: Any = None
 
 
 class Stage(IntEnum):
-    """Where a sending is. It ends once, and `Outgoing.settle` is called once."""
+    """Stage of a sending. It ends once, and `Outgoing.settle` is called once."""
 
-    #: In its peer's queue; nothing of it was written.
+    #: In its peer's queue; nothing is written.
     QUEUED = 0
-    #: Written, in part or whole, and not confirmed.
+    #: Written, in part or whole, and unconfirmed.
     SENT = 1
-    #: The work is done; the answer is still to come.
+    #: The work is done; the answer is pending.
     DONE = 2
-    #: Past its deadline or cancelled; the other end was asked whether it began.
+    #: Past its deadline or cancelled; the other end was asked whether it had begun.
     WITHDRAWING = 3
     ENDED = 4
 
 
-#: Where nothing is left to be done at the other end, or nobody waits for it: it is neither written further nor sent again.
+#: Stages in which the sending is neither written further nor resent.
 DONE_OR_ENDED = frozenset((int(Stage.DONE), int(Stage.ENDED)))
 
-#: The slots of a class that is an Outgoing (one that inherits from elsewhere as well cannot inherit slots from here).
+#: Slots of a class that is an Outgoing; a class with another base that has slots cannot inherit them from here.
 OUTGOING_FIELDS = (
     "body",
     "deadline",
@@ -55,6 +55,7 @@ OUTGOING_FIELDS = (
     "once",
     "pinned",
     "retry",
+    "remote_run",
     "serial",
     "size",
     "stage",
@@ -63,9 +64,9 @@ OUTGOING_FIELDS = (
 
 
 class Outgoing:
-    """What the core knows of one sending; its owner subclasses it and implements `settle`.
+    """The core's part of one sending; the owner subclasses it and implements `settle`.
 
-    A mixin without slots of its own: a subclass names `OUTGOING_FIELDS` as its `__slots__`.
+    A mixin without slots: a subclass sets `__slots__` to `OUTGOING_FIELDS`.
     """
 
     if not TYPE_CHECKING:  # a checker would take these for all the attributes there are
@@ -75,23 +76,25 @@ class Outgoing:
     identity: bytes
     header: bytes
     body: Payload
-    #: Bytes of header and body.
+    #: Size of header and body, in bytes.
     size: int
-    #: REQ_ACK and WANTED, as asked for; RETRY once it is sent again.
+    #: REQ_ACK and WANTED, as requested; RETRY once it is resent.
     kind: int
-    #: Seconds, as the caller gave them; None is none.
+    #: The caller's timeout in seconds; None for none.
     timeout: float | None
-    #: When it fails, on the owner's clock; None: never, or it ended.
+    #: When it times out, on the owner's clock; None for never, or when it has ended.
     deadline: float | None
-    #: Whether giving it up is to cancel the work that it began.
+    #: Whether withdrawing it cancels work that has begun.
     hard: bool
-    #: How often it may still be sent again when it was not confirmed.
+    #: How often it may be resent if it is not confirmed.
     retry: int
-    #: Whether it fails with the first attempt to dial that fails.
+    #: Whether it fails with the first failed attempt to dial.
     once: bool
-    #: Only for the node it was addressed to by identity: an answer, or a message sent back.
+    #: Whether it is only for the node with the identity it is addressed to: an answer, or a message sent back.
     pinned: bool
     serial: int
+    #: The `Link.remote_run` it was sent to; set once it is to be resent.
+    remote_run: tuple[int | None, bytes | None]
     link: Link | None
     stage: int
 
@@ -107,10 +110,10 @@ class Outgoing:
         once: bool = False,
         hard: bool = False,
     ) -> None:
-        """Set all fields for a sending that has not begun."""
+        """Set all fields of a new sending."""
         self.message = message
         self.identity = message.identity
-        self.header = header = message.header
+        self.header = header = message._header if type(message) is Message else message.header
         self.body = body
         self.size = len(body) + len(header) if header else len(body)
         self.kind = kind
@@ -125,35 +128,35 @@ class Outgoing:
         self.stage = 0
 
     def progress(self, now: float) -> None:
-        """Some of it, or of its answer, moved: its time counts from here."""
+        """Extend the deadline: some of the message, or of its answer, was transferred."""
         if self.timeout is not None and self.deadline is not None:
             self.deadline = max(self.deadline, now + self.timeout)
 
-    def let_go(self) -> None:
-        """Refer to nothing large any more: it ended without an error, and the core knows it for a while yet."""
+    def release_body(self) -> None:
+        """Release the body and the message: the sending ended without an error, and the core refers to it a while longer."""
         self.body = self.header = b""
         self.message = _GONE
 
     @property
     def wanted(self) -> bool:
-        """Whether an answer was asked for and has not come."""
+        """True if an answer was requested and has not been received."""
         return self.kind & Kind.WANTED != 0
 
     @property
     def address(self) -> Address | None:
-        """Where it goes."""
+        """Address of the receiver."""
         return self.message.address
 
     def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
-        """Tell the owner how it ended. Called once, from inside the core: it must not call the core back.
+        """Report the end of the sending. Called once, from inside the core, which it must not call back.
 
-        Without an error an owner's own is to let go of the message, as `let_go` does.
+        Without an error, an implementation has to release the message, as `release_body` does.
         """
         raise NotImplementedError
 
 
-def weight(out: Outgoing) -> int:
-    """Bytes that the library holds of a waiting message: not a buffer that is the caller's, and only referred to."""
+def queued_size(out: Outgoing) -> int:
+    """Return the bytes of a queued message that the library holds; a buffer of the caller's is only referred to."""
     body = out.body
     if type(body) is bytes or (type(body) is bytearray and body is not out.message.data):
         return out.size
@@ -161,9 +164,9 @@ def weight(out: Outgoing) -> int:
 
 
 class Unawaited(Outgoing):
-    """A sending whose end nobody waits for: the answer that a handler returned."""
+    """A sending whose end nothing waits for: the answer that a handler returned."""
 
     __slots__ = OUTGOING_FIELDS
 
     def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
-        """Nobody is told."""
+        """Do nothing."""

@@ -1,24 +1,25 @@
-"""Output of a link before it is written: what is copied together, and how much of it may wait."""
+"""Output of a link before it is written: which parts are joined, and how much may wait."""
 
 from __future__ import annotations
 
 from redpoll.serializers.parts import APART, Parts
 from redpoll.wire.outgoing import Body, Payload
 
-__all__ = ["ALMOST_OUT", "APART", "DONE_BELOW", "OUTPUT_LIMIT", "join_small"]
+__all__ = ["ALMOST_SENT", "APART", "DONE_BELOW", "OUTPUT_LIMIT", "join_small"]
 
-#: With this much output waiting to be taken, bytes, further messages wait in their peer's queue.
+#: Maximum output waiting to be taken, in bytes; above it, messages wait in their peer's queue.
 OUTPUT_LIMIT = 256 * 1024
 
-#: An unacknowledged message is done as it joins this little output of a link that takes it, bytes; else when that is out.
+#: Up to this much output of a writable link, in bytes, an unacknowledged message is done when it is added; above, when
+#: it is written.
 DONE_BELOW = 16 * 1024
 
-#: With no more than this of a body left in the transport, bytes, it counts as sent: how that goes on is not looked at.
-ALMOST_OUT = 64 * 1024
+#: A body with at most this many bytes left in the transport counts as sent: its further progress is not watched.
+ALMOST_SENT = 64 * 1024
 
 
 def join_small(parts: list[Payload]) -> list[Body]:
-    """Join neighbours that are small; a join would copy a large body. One in pieces is written piece by piece."""
+    """Join adjacent small parts; large ones stay apart, to save a copy, and those in pieces are written piece by piece."""
     joined: list[Body] = []
     small: list[Body] = []
     for part in parts:

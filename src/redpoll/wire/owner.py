@@ -1,4 +1,4 @@
-"""What the core asks of the node around it."""
+"""The interface that the core requires of the node."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ __all__ = ["Owner"]
 
 
 class Owner(Protocol):
-    """What a peer needs of the node that it belongs to. All are plain calls that return at once."""
+    """What a peer calls on its node. All calls return at once."""
 
     def wake(self, link: Link) -> None:
-        """There is output on a link, made outside of `received()` and `tick()`."""
+        """Write the output of a link, which was produced outside of `received()` and `tick()`."""
 
     def need_link(self, peer: Peer) -> None:
-        """Something waits in the queue and there is no link."""
+        """Dial: a message is queued and the peer has no link."""
 
     def arm(self, peer: Peer, deadline: float) -> None:
         """Call `peer.expire()` at `deadline`, the next one."""
 
-    def met(self, peer: Peer, link: Link, renewed: bool) -> None:
-        """The other end of a peer's link announced itself, and nothing was sent to it as to a redpoll node.
+    def on_announcement(self, peer: Peer, link: Link, renewed: bool) -> None:
+        """Handle the first announcement on a link of a peer, before any message is sent to it as to a redpoll node.
 
         Args:
-            peer: Whose it is.
+            peer: The peer.
             link: Its link.
-            renewed: Whether the peer's node was started again since the last one.
+            renewed: Whether the peer's node was restarted since the last announcement.
         """
 
     def close(self, link: Link, error: RedpollError) -> None:

@@ -1,7 +1,7 @@
-"""The sending half of a peer, over all its links: queue, requests, deadlines, and how a sending ends.
+"""The sending half of a peer, over all its links: queue, requests, deadlines, and the ends of sendings.
 
-A peer outlives its links. What becomes of what was in flight when one comes or goes is in attachment.py, and what of that
-waits for the next one in session.py. How libchirp confirms is in libchirp.py.
+A peer outlives its links. What gaining and losing a link does to messages in flight is in link_lifecycle.py, what of
+them waits for the next link in session.py, and libchirp's confirmations in libchirp.py.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from redpoll.errors import (
     Withdrawn,
 )
 from redpoll.wire.assembly import Assembly
-from redpoll.wire.choice import link_to_use
 from redpoll.wire.deadlines import Deadlines
 from redpoll.wire.frames import Kind
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
-from redpoll.wire.outgoing import Outgoing, Stage, weight
+from redpoll.wire.link_selection import select_link
+from redpoll.wire.outgoing import Outgoing, Stage, queued_size
 from redpoll.wire.owner import Owner
 from redpoll.wire.requests import Requests
-from redpoll.wire.session import Session
+from redpoll.wire.send_errors import not_sent_errors, refusal_error, too_large_error, unsent_error, with_cause
+from redpoll.wire.session import FORGOTTEN, Session, forgotten
 from redpoll.wire.settings import Settings
 from redpoll.wire.slot_pool import SlotPool
 from redpoll.wire.slots import Slots
 from redpoll.wire.tally import Counters
-from redpoll.wire.verdicts import because, of_refusal, too_large, unsent
 
-__all__ = ["ABANDONED_FOR", "WITHDRAW_GRACE", "Peer"]
+__all__ = ["ABANDONED_TIMEOUT", "WITHDRAW_GRACE", "Peer"]
 
 _REQ_ACK = int(Kind.REQ_ACK)
 _WANTED = int(Kind.WANTED)
@@ -48,44 +48,49 @@ _RETRY = int(Kind.RETRY)
 _ACK = int(Kind.ACK)
 _ENDED = int(Stage.ENDED)
 
-#: libchirp's data length has 32 bits; its own limit is below that, and nobody tells it to us.
+#: libchirp's data length has 32 bits; its own limit is lower, but it is not announced.
 _MAX_PLAIN = 0xFFFFFFFF
 
-#: Seconds that a redpoll peer has, past the deadline, to say whether it had begun: a send that it had not begun fails
+#: Seconds after the deadline in which a redpoll peer can say whether it had begun: a send that it had not begun fails
 #: as not sent, which is worth a round trip.
 WITHDRAW_GRACE = 0.2
 
-#: A sending of more bytes than this that failed is taken out of the middle of the queue.
+#: A failed sending of more bytes is removed from the middle of the queue.
 _HEAVY = 64 * 1024
 
-#: Seconds that libchirp has to acknowledge what was given up and had no time of its own, where the node's has no limit.
-ABANDONED_FOR = 10.0
+#: Seconds that libchirp has to acknowledge an abandoned message without a timeout, if the node has none either.
+ABANDONED_TIMEOUT = 10.0
 
 
 class Peer:
-    """One peer: an identity at an address. What is sent to it, in order.
+    """One peer: an identity at an address, and the messages sent to it, in order.
 
     Attributes:
-        address: Where it can be dialled; None for a node that does not listen.
-        identity: Its node identity, 16 bytes; None until its handshake was seen.
-        links: Its live links, oldest first.
-        link: The one that messages go to.
-        queue: What waits to be written, in order; entries may have ended since.
-        requests: Those whose work is done and whose answer has not come: by serial, and for libchirp by identity.
-        serial: The last serial that was used, 32 bits, over all links.
-        armed: When the owner's timer for this peer rings; kept by both.
-        session: What outlives its links; None while neither end has one.
+        address: Address to dial; None if the node does not listen.
+        identity: Its node identity, 16 bytes; None before its handshake.
+        links: Its open links, oldest first.
+        link: The link used for messages.
+        queue: Messages to be written, in order; some may have ended since.
+        requests: Requests whose work is done and whose answer is pending, and requests to resend: by serial, for
+            libchirp by identity.
+        serial: The last serial used, 32 bits, over all links.
+        record: Number of this end's record of the peer's messages and their outcomes, 64 bits.
+        armed: When the owner's timer for this peer fires; set by both.
+        session: The state that outlives its links; None while neither end has a session.
     """
 
     __slots__ = (
+        "__weakref__",
         "address",
         "armed",
+        "broken",
         "certificate",
         "counters",
         "deadlines",
         "epoch",
-        "held",
+        "host",
         "identity",
+        "last_error",
         "link",
         "links",
         "memory",
@@ -93,15 +98,17 @@ class Peer:
         "queue",
         "queued",
         "queued_bytes",
+        "record",
+        "record_sent",
         "requests",
         "serial",
         "session",
         "settings",
         "slots",
-        "starved",
-        "trouble",
+        "unacked",
         "unconfirmed",
         "was_linked",
+        "writable_waiters",
     )
 
     def __init__(
@@ -112,16 +119,18 @@ class Peer:
         pool: SlotPool,
         owner: Owner,
         serial: int,
+        record: int = 0,
     ) -> None:
         self.address = address
         self.identity = identity
         self.settings = settings
         self.owner = owner
         self.serial = serial
+        self.record = record
         self.counters = Counters()
         self.slots = Slots(settings, pool, self.counters)
         self.memory = pool.memory
-        self.held = self.slots.held
+        self.unacked = self.slots.unacked
         self.links: list[Link] = []
         self.link: Link | None = None
         self.queue: deque[Outgoing] = deque()
@@ -132,31 +141,40 @@ class Peer:
         self.armed: float | None = None
         self.epoch: int | None = None
         self.session: Session | None = None if settings.resume is None else Session()
-        #: How many acknowledged messages a libchirp peer has not acknowledged: one at the most.
+        #: Number of acknowledged messages that a libchirp peer has not acknowledged: at most one.
         self.unconfirmed = 0
         #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
-        self.trouble: RedpollError | None = None
-        #: For the owner's own use: who waits for room in the window, whether there ever was a link, and the certificate
-        #: that the newest link with one showed.
-        self.starved: list[Any] = []
+        self.last_error: RedpollError | None = None
+        #: Whether the number of this end's record was sent to the peer.
+        self.record_sent = False
+        #: For the owner only: futures that wait for room in the window, whether there ever was a link, the host that
+        #: the last link came in from (None if this end dialled), the certificate on the newest link that has one, and
+        #: whether a link ever broke.
+        self.writable_waiters: list[Any] = []
+        self.host: str | None = None
         self.certificate: Any = None
         self.was_linked = False
+        self.broken = False
 
     # Sending
 
     def submit(self, out: Outgoing, now: float) -> None:
-        """Send a message: at once, or when those before it and the window allow; settles it with an error at a bound."""
+        """Send a message, at once or after those before it when the window allows; settle it with an error at a limit."""
         link = self.link
         settings = self.settings
         requests = self.requests
         overasked = requests and out.kind & _WANTED and requests.count >= settings.queue_messages
         if link is not None and not self.queued and not overasked and link.admits(out):
             self._transmit(link, out, now)
-            if out.deadline is not None:
-                self._watch(out.deadline, out)
+            deadline = out.deadline
+            if deadline is not None:
+                self.deadlines.add(deadline, out)
+                armed = self.armed
+                if armed is None or deadline < armed:
+                    self.owner.arm(self, deadline)
             return
         memory = self.memory
-        size = weight(out)
+        size = queued_size(out)
         full: QueueFull | None = None
         if overasked:
             full = QueueFull(out.message, settings.queue_messages, "requests", self.address)
@@ -164,19 +182,21 @@ class Peer:
             full = QueueFull(out.message, settings.queue_messages, "messages", self.address)
         elif self.queued and self.queued_bytes + size > settings.queue_bytes:
             full = QueueFull(out.message, settings.queue_bytes, "bytes", self.address)
-        elif (memory.queues + size > memory.limit or size > _HEAVY) and not memory.admits(size, large=size > _HEAVY):
+        elif (memory.queue_bytes + size > memory.limit or size > _HEAVY) and not memory.admits(
+            size, large=size > _HEAVY
+        ):
             full = QueueFull(out.message, memory.limit, "bytes of memory_limit", self.address)
         if full is not None:
             memory.tally.queue_full += 1
             out.deadline = None
-            self.fail(out, unsent(out, full, self.address))
+            self.fail(out, unsent_error(out, full, self.address))
         else:
             if out.deadline is not None:
                 self._watch(out.deadline, out)
             self.queue.append(out)
             self.queued += 1
             self.queued_bytes += size
-            memory.queues += size
+            memory.queue_bytes += size
             if link is None:
                 self.owner.need_link(self)
             elif not link.sending:
@@ -189,10 +209,10 @@ class Peer:
             self.owner.arm(self, deadline)
 
     def pump(self, now: float) -> None:
-        """Write what waits in the queue, as far as link and window allow."""
+        """Write queued messages, as far as link and window allow."""
         link = self.link
-        if link is None or ((len(self.links) > 1 or not link.sending) and link.clear):
-            link = self.link = link_to_use(self.links, link)
+        if link is None or ((len(self.links) > 1 or not link.sending) and link.drained):
+            link = self.link = select_link(self.links, link)
         queue = self.queue
         while queue:
             out = queue[0]
@@ -204,72 +224,81 @@ class Peer:
                 return
             if not link.admits(out):
                 return
+            if out.kind & _RETRY and forgotten(out, link):
+                if self.session is not None:
+                    self.session.again.discard(out.serial)
+                self.fail_queued(out, NotSent(out.message, FORGOTTEN, self.address), None)
+                continue
             queue.popleft()
-            size = weight(out)
+            size = queued_size(out)
             self.queued -= 1
             self.queued_bytes -= size
-            self.memory.queues -= size
+            self.memory.queue_bytes -= size
             self._transmit(link, out, now)
-            # What made room may have come over another link than the one that is written to.
+            # The window may have been freed over another link.
             self.owner.wake(link)
 
     def _transmit(self, link: Link, out: Outgoing, now: float) -> None:
         announced = link.announced
         if announced is None:
             if out.size > _MAX_PLAIN:
-                self.fail(out, too_large(out, _MAX_PLAIN, self.address))
+                self.fail(out, too_large_error(out, _MAX_PLAIN, self.address))
                 return
             if out.kind & _WANTED and not self.settings.acknowledge:
-                # As libchirp's asynchronous nodes do: what tells the request to be done is its answer.
+                # As libchirp's asynchronous nodes do: the answer confirms the request.
                 out.kind &= ~_REQ_ACK
             if out.kind & _REQ_ACK:
                 self.unconfirmed += 1
             if out.kind & _WANTED:
+                self.requests.forget(out)
                 self.requests.add(out.identity, out)
-            if now - link.liveness.used > 0.75 * self.settings.reuse_time:
-                # The other end may be about to close an idle link: let a probe meet that, not the message (chirp.md 1.7).
+            if now - link.liveness.last_used > 0.75 * self.settings.reuse_time:
+                # The other end may be about to close an idle link: a probe finds out instead of the message (chirp.md
+                # 1.7).
                 link.probe()
         elif out.size > announced.max_message_size:
-            self.fail(out, too_large(out, announced.max_message_size, self.address))
+            self.fail(out, too_large_error(out, announced.max_message_size, self.address))
             return
         self.counters.sent += 1
-        link.liveness.used = now
+        link.liveness.last_used = now
         link.transmit(out, now)
 
     @property
-    def places(self) -> int:
-        """How many small messages could be written at once; 0 while others wait."""
+    def free_window(self) -> int:
+        """Number of small messages that could be written at once; 0 while others wait."""
         link = self.link
         if link is None or self.queued or link.announced is None or not link.writable or not link.sending:
             return 0
-        if link.free_bytes() <= 0:
+        if link.free_bytes() <= 0 or (link.transfers and self.settings.in_order):
             return 0
         return link.window - link.window_used
 
     @property
     def ready(self) -> bool:
-        """Whether a small message would be written at once."""
+        """True if a small message would be written at once."""
         link = self.link
         if link is None or link.announced is not None:
-            return self.places > 0
+            return self.free_window > 0
         return link.writable and link.sending and not self.queued and not self.unconfirmed
 
-    # How a sending ends
+    # Ends of sendings
 
     def fail(self, out: Outgoing, error: BaseException) -> None:
         """End a sending with an error."""
         out.stage = _ENDED
         if not isinstance(error, Refused):
             self.counters.errors += 1
-        # Whoever dropped its future is told of the failure when the last reference goes, and this may hold that one;
-        # its error refers to the message.
+        if out.kind & _RETRY:
+            self.requests.forget(out)
+        # A dropped future reports its failure when its last reference goes; the deadlines may hold that, and the error
+        # refers to the message.
         if out.deadline is not None:
             out.deadline = None
             self.deadlines.ended(out.size)
         out.settle(None, error)
 
     def confirmed(self, out: Outgoing) -> None:
-        """An announced peer released a message: its sending is done, or its answer is still to come."""
+        """Apply the acknowledgement of an announced peer: the sending is done, or its answer is pending."""
         if out.stage == _ENDED:
             out.deadline = None
             return
@@ -277,23 +306,32 @@ class Peer:
             if out.stage == Stage.WITHDRAWING:
                 self.fail(out, NoAnswer(out.message, out.timeout, self.address))
             else:
-                self.done(out)
+                self.mark_done(out)
                 self.requests.add(out.serial, out)
             return
         out.stage = _ENDED
         out.deadline = None
         out.settle(None, None)
 
+    def released_without_answer(self, out: Outgoing) -> None:
+        """Fail a request that an announced peer released without an answer."""
+        if out.stage != _ENDED:
+            why, hint = (
+                "the handler there returned None",
+                "return a value there, or await message.respond(…), or use send()",
+            )
+            self.fail(out, NoAnswer(out.message, out.timeout, self.address, why, hint))
+
     @staticmethod
-    def done(out: Outgoing) -> None:
-        """The work of a request is done, and its answer is to come: it is not sent again."""
+    def mark_done(out: Outgoing) -> None:
+        """Note that the work of a request is done and its answer is pending: it is not resent."""
         out.stage = Stage.DONE
         out.body = out.header = b""
 
     def written(self, out: Outgoing) -> None:
-        """The transport took an unacknowledged message."""
+        """End an unacknowledged message that the transport took."""
         if out.kind & _WANTED:
-            # A request to libchirp, which ends with its answer.
+            # A request to libchirp ends with its answer.
             return
         out.deadline = None
         if out.stage != _ENDED:
@@ -301,27 +339,27 @@ class Peer:
             out.settle(None, None)
 
     def refused(self, out: Outgoing, error: SendError) -> None:
-        """An announced peer refused a message."""
+        """Apply the refusal of an announced peer."""
         if isinstance(error, ShuttingDown) and _crossed_goodbye(out):
             self.requeue(out)
             return
         self.counters.refused_by_peer += 1
         if out.stage == _ENDED:
             return
-        self.fail(out, of_refusal(out, error, self.address))
+        self.fail(out, refusal_error(out, error, self.address))
 
-    def done_unanswered(self, out: Outgoing) -> None:
-        """A request that was sent again had been answered over a link that is lost."""
+    def answer_lost(self, out: Outgoing) -> None:
+        """Fail a resent request that was answered over a link now lost."""
         if out.stage != _ENDED:
-            lost = PeerLost(self.address, "its answer was lost with a link")
-            self.fail(out, because(NoAnswer(out.message, out.timeout, self.address), lost))
+            lost = PeerLost(self.address, "its answer was lost with the link")
+            self.fail(out, with_cause(NoAnswer(out.message, out.timeout, self.address), lost))
 
     def answered(self, message: Inbound[Any]) -> None:
-        """An answer came from an announced peer; with the ACK bit it is the acknowledgement too."""
+        """Apply an answer of an announced peer; with the ACK bit it is the acknowledgement too."""
         serial = message.serial
         link = message.link
         message.phase = 1
-        waiting, out = self._asked(link, message.identity, serial)
+        waiting, out = self._find_request(link, message.identity, serial)
         if out is None:
             self.counters.late += 1
             return
@@ -335,22 +373,59 @@ class Peer:
             return
         if waiting:
             self.requests.take(serial)
+            if out.stage != Stage.DONE:
+                self._stop_sending(out)
         self.answer(out, message)
 
-    def _asked(self, link: Link, identity: bytes, serial: int) -> tuple[list[Outgoing] | None, Outgoing | None]:
-        """What an answer over a link of an announced peer is for, and the requests whose work is done that it is among."""
+    def answer_discarded(self, link: Link, identity: bytes, serial: int, kind: int) -> None:
+        """Apply an answer that was discarded since no request waited for it: it completes none."""
+        _, out = self._find_request(link, identity, serial)
+        self.counters.late += 1
+        if out is None:
+            return
+        if kind & _ACK and link.in_flight.get(serial) is out:
+            del link.in_flight[serial]
+            link.window_used -= 1
+            link.window_bytes_used -= out.size
+        if out.stage != _ENDED and out.kind & _WANTED:
+            self.requests.forget(out)
+            if out.stage in (Stage.QUEUED, Stage.SENT):
+                self._stop_sending(out)
+            self.fail(out, NoAnswer(out.message, out.timeout, self.address))
+        elif kind & _ACK:
+            self.confirmed(out)
+
+    def _stop_sending(self, out: Outgoing) -> None:
+        """Take a request that was answered before it was resent out of the queue, or off the link that was to write it."""
+        if self.session is not None:
+            self.session.again.discard(out.serial)
+        if out.stage == Stage.QUEUED:
+            out.stage = _ENDED
+            self._unqueue(out)
+        elif out.link is not None and out in out.link.transfers.unbegun():
+            out.link.forget(out)
+
+    def _find_request(self, link: Link, identity: bytes, serial: int) -> tuple[list[Outgoing] | None, Outgoing | None]:
+        """Return the request that an answer from an announced peer is for, and its list if it is not in flight."""
         waiting = self.requests.get(serial)
         out = waiting[0] if waiting else link.in_flight.get(serial)
+        if out is None and len(self.links) > 1:
+            # The peer lost the link that the request went over, and this end has not noticed yet.
+            out = next((each.in_flight[serial] for each in self.links if serial in each.in_flight), None)
         return waiting, out if out is not None and out.identity == identity else None
 
     def awaits(self, link: Link, identity: bytes, serial: int) -> bool:
-        """Whether a request waits for an answer over a link of an announced peer."""
-        _, out = self._asked(link, identity, serial)
+        """Return True if a request waits for an answer over a link of an announced peer."""
+        _, out = self._find_request(link, identity, serial)
         return out is not None and out.stage != _ENDED and out.kind & _WANTED != 0
 
-    def answer_moves(self, link: Link, identity: bytes, serial: int, now: float) -> None:
-        """A piece of a large answer came."""
-        _, out = self._asked(link, identity, serial)
+    def awaits_answers(self, link: Link) -> bool:
+        """Return True if requests sent over a link of an announced peer are handled and not answered: it closes the link."""
+        return link.announced is not None and bool(self.requests) and bool(self.requests.over(link))
+
+    def answer_progressed(self, link: Link, identity: bytes, serial: int, now: float) -> None:
+        """Extend the deadline of a request: a piece of its large answer arrived."""
+        _, out = self._find_request(link, identity, serial)
         if out is not None and out.kind & _WANTED:
             out.progress(now)
 
@@ -362,152 +437,166 @@ class Peer:
         out.settle(message, None)
 
     def withdraw(self, out: Outgoing, now: float, *, hard: bool = False) -> None:
-        """The caller gave up waiting: nothing is settled; what can still be stopped is stopped."""
+        """Withdraw a sending whose caller stopped waiting: stop what can be stopped, and settle nothing."""
         stage = out.stage
         if stage == _ENDED:
             return
         out.stage = _ENDED
         link = out.link
         if stage == Stage.SENT and link is not None and link.announced is None:
-            # libchirp cannot be asked back: until its deadline the message still stands between us and the next one.
+            # libchirp has no cancel frame: until its deadline the message blocks the next one.
             self.requests.drop(out)
-            if out.deadline is None and out.kind & _REQ_ACK:
+            if out.deadline is None and (out.kind & _REQ_ACK or link.is_writing(out)):
                 patience = self.settings.timeout
-                out.timeout = ABANDONED_FOR if patience is None else patience
+                out.timeout = ABANDONED_TIMEOUT if patience is None else patience
                 out.deadline = now + out.timeout
                 self._watch(out.deadline, out)
             return
         out.deadline = None
+        if stage == Stage.DONE or out.kind & _RETRY:
+            self.requests.drop(out)
         if stage == Stage.QUEUED:
             self._unqueue(out)
-        elif stage == Stage.DONE:
-            self.requests.drop(out)
-        else:
-            self._ask_back(out, hard)
-        out.let_go()
+        elif stage != Stage.DONE:
+            self._send_cancel(out, hard)
+        out.release_body()
 
     def _unqueue(self, out: Outgoing) -> None:
-        """Count a sending out that ended in the queue; it stands there until it is at the front, or many do."""
-        size = weight(out)
+        """Stop counting a sending that ended in the queue; the entry stays until it is at the front, or many have ended."""
+        size = queued_size(out)
         self.queued -= 1
         self.queued_bytes -= size
-        self.memory.queues -= size
+        self.memory.queue_bytes -= size
         queue = self.queue
         while queue and queue[0].stage == _ENDED:
             queue.popleft()
         if len(queue) > 64 and len(queue) > 2 * self.queued:
             self.queue = deque(entry for entry in queue if entry.stage != _ENDED)
 
-    def _ask_back(self, out: Outgoing, hard: bool) -> bool:
-        """Tell an announced peer that a message is given up; True if it cannot have begun, as not all of it was written."""
+    def _send_cancel(self, out: Outgoing, hard: bool) -> bool:
+        """Cancel a message at an announced peer; return True if it was not fully written, so cannot have begun."""
         link = out.link
         if link is None or link not in self.links or link.announced is None:
             return False
-        cut = link.recall(out, hard)
+        cut = link.send_cancel(out, hard)
         self.owner.wake(link)
         return cut
 
-    # What arrives
+    # Receiving
 
     def resent(self, message: Inbound[Any]) -> bool:
         """See `Slots.resent()`."""
         return self.slots.resent(message)
 
+    def forget_all(self) -> None:
+        """Drop all outcomes: the peer was restarted, and its serials mean other messages now."""
+        self.slots.forget_all()
+        self.record = (self.record + 1) & 0xFFFFFFFFFFFFFFFF
+
     def cancelled(self, link: Link, serial: int, *, hard: bool) -> None:
-        """The peer gave up waiting for one of its messages."""
-        part = link.reader.abandon(serial)
+        """Apply a cancel frame of the peer for one of its messages."""
+        part = link.reader.drop_partial(serial)
         if part is None or part.discarded:
             self.slots.withdraw(serial, hard)
         elif part.kind & _REQ_ACK:
-            link.refuse(part, Withdrawn.code, "withdrawn by its sender before all of it was there")
+            link.refuse(part, Withdrawn.code, "withdrawn by its sender before it was complete")
         else:
             link.credit(1, part.size)
 
-    def turned_away(self, link: Link, part: Assembly) -> None:
-        """The node has no memory for a message of the peer, of which nothing is kept."""
+    def reject_partial(self, link: Link, part: Assembly) -> None:
+        """Refuse a message of the peer that the node has no memory for; its body is discarded."""
         self.counters.received += 1
         self.counters.refused += 1
         self.memory.tally.memory_refused += 1
         if part.kind & _REQ_ACK:
-            link.refuse(part, Busy.code, "its node is at its memory_limit")
+            link.refuse(part, Busy.code, "the node is at its memory_limit")
         else:
             link.credit(1, part.size)
 
-    def tell_window(self) -> None:
-        """Announce to the peer how much of it may be unreleased here, where it was told another window."""
+    def announce_window(self) -> None:
+        """Announce the peer's window here, on the links where it has changed."""
         for link in self.links:
             if link.reannounce(*self.window):
                 self.owner.wake(link)
 
     @property
     def window(self) -> tuple[int, int]:
-        """How many messages of the peer, and bytes, may be unreleased here over a new link: those of lost ones count."""
+        """The peer's window over a new link, in messages and bytes: unreleased messages of lost links are subtracted."""
         messages = max(0, self.settings.window - self.slots.carried)
         size = self.settings.window_bytes - self.slots.carried_bytes
         # A window in bytes admits one message of any size.
         return (messages, size) if size > 0 or not self.slots.carried else (0, 0)
 
-    # What waits
+    # Queue
 
     def requeue(self, out: Outgoing) -> None:
-        """Send again what the peer will not handle, or may not have: first, over another link."""
+        """Resend a message that the peer will not handle, or may not have: it goes first, over another link."""
         if out.stage == Stage.WITHDRAWING:
-            expired = Expired(out.message, out.timeout, "waiting to be sent again", self.address)
-            self.fail(out, unsent(out, expired, self.address))
+            expired = Expired(out.message, out.timeout, "waiting to be resent", self.address)
+            self.fail(out, unsent_error(out, expired, self.address))
             return
         out.stage = Stage.QUEUED
         out.link = None
-        size = weight(out)
+        if out.kind & _RETRY and out.kind & _WANTED:
+            # The peer may have been handling it since the first time, and may answer before it is resent.
+            self.requests.forget(out)
+            self.requests.add(out.serial, out)
+        size = queued_size(out)
         self.queue.appendleft(out)
         self.queued += 1
         self.queued_bytes += size
-        self.memory.queues += size
+        self.memory.queue_bytes += size
 
-    def fail_waiting(self, out: Outgoing, error: NotSent, cause: BaseException | None) -> None:
-        """End a sending that waits in the queue."""
+    def fail_queued(self, out: Outgoing, error: NotSent, cause: BaseException | None) -> None:
+        """Fail a queued sending."""
         out.stage = _ENDED
         if out.size > _HEAVY and self.queue[0] is not out:
-            # It would stand there until its turn comes, and its error refers to the message.
+            # It would stay until its turn comes, and its error refers to the message.
             self.queue.remove(out)
         self._unqueue(out)
-        self.fail(out, unsent(out, error, self.address, cause))
+        self.fail(out, unsent_error(out, error, self.address, cause))
 
     def fail_queue(self, error: RedpollError, *, once: bool = False) -> None:
-        """Nothing that waits can be sent any more; with `once` only what was not to wait for another dialling."""
+        """Fail all queued sendings; with `once`, only those that do not wait for another attempt to dial."""
         failing = [entry for entry in self.queue if entry.stage != _ENDED and (entry.once or not once)]
         self.deadlines.remove(failing)
-        for out in failing:
+        for out, failure in zip(failing, not_sent_errors(failing, error, self.address), strict=True):
             out.deadline = None
-            self.fail_waiting(out, NotSent(out.message, str(error), self.address), error)
+            self.fail_queued(out, failure, error)
 
-    def take_queue(self) -> list[Outgoing]:
-        """Hand over what waits and is for whoever is at the address, in order: to the peer that is there now."""
-        moved = [out for out in self.queue if out.stage != _ENDED and not out.pinned]
+    def take_queue(self, *, pinned: bool = False) -> list[Outgoing]:
+        """Remove and return queued messages for any node at the address, in order, for the peer that is there now.
+
+        With `pinned`, also those for the node itself, if it said that it is that one.
+        """
+        moved = [out for out in self.queue if out.stage != _ENDED and (pinned or not out.pinned)]
         self.deadlines.remove(moved)
-        self.queue = deque(out for out in self.queue if out.stage != _ENDED and out.pinned)
+        for out in moved:
+            self.requests.forget(out)
+        self.queue = deque(out for out in self.queue if out.stage != _ENDED and out.pinned and not pinned)
         self.queued = len(self.queue)
-        left = sum(map(weight, self.queue))
-        self.memory.queues += left - self.queued_bytes
+        left = sum(map(queued_size, self.queue))
+        self.memory.queue_bytes += left - self.queued_bytes
         self.queued_bytes = left
         return moved
 
     # Time
 
     def expire(self, now: float) -> None:
-        """End what is past its deadline; then `deadlines.next()` says when to call again."""
+        """End what is past its deadline. `deadlines.next()` then says when to call again."""
         for out in self.deadlines.expire(now):
             stage = out.stage
             link = out.link
             out.deadline = None
             if stage == Stage.QUEUED:
                 expired = Expired(out.message, out.timeout, "waiting to be sent", self.address)
-                self.fail_waiting(out, expired, self.trouble)
+                self.fail_queued(out, expired, self.last_error)
             elif stage == Stage.DONE:
                 self.requests.drop(out)
                 self.fail(out, NoAnswer(out.message, out.timeout, self.address))
-            elif stage == Stage.SENT and self._ask_back(out, out.hard):
+            elif stage == Stage.SENT and self._send_cancel(out, out.hard):
                 expired = Expired(out.message, out.timeout, "being written", self.address)
-                self.fail(out, unsent(out, expired, self.address))
+                self.fail(out, unsent_error(out, expired, self.address))
             elif stage == Stage.SENT and link is not None and link.announced is not None and out.kind & _REQ_ACK:
                 out.stage = Stage.WITHDRAWING
                 out.deadline = now + WITHDRAW_GRACE
@@ -517,24 +606,32 @@ class Peer:
                 error = ConfirmTimeout(out.message, out.timeout, self.address)
                 if stage != _ENDED:
                     self.fail(out, error)
-                if link is not None and link.announced is None and link in self.links and out.kind & _REQ_ACK:
-                    # As libchirp does: an acknowledgement that is still to come could not be told from the next one's.
-                    late = PeerLost(self.address, "a message was not acknowledged in time")
-                    self.owner.close(link, because(late, error))
+                if link is None or link.announced is not None or link not in self.links:
+                    continue
+                if out.kind & _REQ_ACK:
+                    # As libchirp does: a late acknowledgement could not be distinguished from the next message's.
+                    late = PeerLost(self.address, "a message was not acknowledged within its timeout")
+                    self.owner.close(link, with_cause(late, error))
+                elif link.is_writing(out):
+                    # As libchirp does: nothing can be written behind a message that it does not read.
+                    late = PeerLost(self.address, "a message was not read within its timeout")
+                    self.owner.close(link, with_cause(late, error))
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is kept for this peer."""
-        return not (self.queued or self.links or self.requests or self.starved or self.slots.busy or self.resuming)
+        """True if no state is kept for this peer."""
+        return not (
+            self.queued or self.links or self.requests or self.writable_waiters or self.slots.busy or self.resuming
+        )
 
     @property
     def resuming(self) -> bool:
-        """Whether its last link was lost and its session goes on without."""
+        """True if its last link was lost and its session continues."""
         return self.session is not None and self.session.away
 
 
 def _crossed_goodbye(out: Outgoing) -> bool:
-    """Whether a resend that a stopping node did not begin is for the next one there, as what its goodbye hands back is."""
+    """Return True if a resend that a stopping node did not begin is for its successor, as its goodbye says of others."""
     link = out.link
     if not out.kind & _RETRY or out.stage != Stage.SENT or link is None or link.sending:
         return False

@@ -1,14 +1,14 @@
-"""The receiving half of a link: bytes to frames, frames to what they mean.
+"""The receiving half of a link: bytes to frames, and frames to calls.
 
-One loop over everything that one read brought. The common frames (small messages, acknowledgements) are decided inside
-the loop; messages of other shapes go to bodies.py, every other frame to controls.py.
+One loop handles all bytes of a read. It decides common frames (small messages, acknowledgements) itself; messages of
+other shapes go to bodies.py, all other frames to controls.py.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from redpoll.errors import TLSError
+from redpoll.errors import OtherProtocol, TLSError
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.controls import read_other, stray
 from redpoll.wire.frames import (
@@ -20,7 +20,7 @@ from redpoll.wire.frames import (
     Kind,
     frame_struct,
 )
-from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake, is_alert, is_hello
+from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake, is_alert, is_hello, spoken
 from redpoll.wire.libchirp import answered
 from redpoll.wire.metadata import DEADLINE_BLOCK, DEADLINE_PREFIX
 from redpoll.wire.outgoing import Stage
@@ -31,20 +31,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Reader"]
 
-# From this frame size on a read is parsed in place; below, copying the read once makes each body one slice.
+# Minimum frame size for parsing a read in place, in bytes; below, copying the read once makes each body one slice.
 _IN_PLACE = 2048
 
-# For who meets TLS without having it.
-_ENCRYPT = "give tls= and say the same of encryption on both ends; by default only 127.0.0.1 and ::1 are not encrypted"
+# Hint for a node without TLS that receives TLS.
+_ENCRYPT = "set tls= and the same encryption= on both ends; by default, only links to 127.0.0.1 and ::1 are plaintext"
 
-# As many small frames of one shape have to follow each other before they are read as a run.
+# Minimum number of consecutive small frames of one shape that are read as a run.
 _RUN = 4
 
-# After a large body the next read is short: it brings the next preamble, and the body behind it goes to its own memory.
+# The read after a large body is short: it has the next preamble, and the body behind it goes to its own memory.
 _SHORT_READ = 4096
 
-# While small messages stream, a read is to bring about so many of them, in bytes between these two: what they are made
-# into then still fits the processor's cache when it is handled, and its memory is used again instead of paged in anew.
+# For a stream of small messages, a read aims at this number of them, within these sizes in bytes: the objects made of
+# them then still fit the processor's cache when handled, and their memory is reused instead of paged in anew.
 _STREAM = 100
 _STREAM_MESSAGES = 1024
 _STREAM_READ = (32 * 1024, 128 * 1024)
@@ -53,7 +53,7 @@ _ACK = int(Kind.ACK)
 _NOOP = int(Kind.NOOP)
 _REQ_ACK = int(Kind.REQ_ACK)
 _METADATA = int(Kind.METADATA)
-# A message with these bits alone, whose metadata is a deadline alone, needs no method.
+# Without any of these bits, and with a deadline alone as metadata, a message needs no call.
 _UNTIMED = 0xFF & ~int(Kind.REQ_ACK | Kind.WANTED | Kind.METADATA)
 _DEADLINE_SIZE = DEADLINE_BLOCK.size
 _WANTED = int(Kind.WANTED)
@@ -62,9 +62,9 @@ _ENDED = int(Stage.ENDED)
 
 
 class Reader:
-    """Reads for one link and calls it and its peer with what was said."""
+    """Reads for one link, and calls the link and its peer with the results."""
 
-    __slots__ = ("_bodies", "_link", "_max_size", "_offer", "_tail", "stalled")
+    __slots__ = ("_bodies", "_link", "_max_size", "_offer", "_tail", "awaiting_peer")
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -72,19 +72,19 @@ class Reader:
         self._tail = b""
         self._bodies = Bodies(link)
         self._offer = 0
-        #: Whether frames wait in the tail for the link to get its peer: tell it, then `resume`.
-        self.stalled = False
+        #: Whether frames in the tail wait for the link to get its peer: set it, then call `resume`.
+        self.awaiting_peer = False
 
     @property
     def unfinished(self) -> bool:
-        """Whether a message that is taken has arrived in part."""
+        """True if an accepted message has arrived in part."""
         return bool(self._tail) or self._bodies.unfinished
 
     @property
     def oldest(self) -> object:
-        """What has been arriving for longest: the names of a message, or where in the stream a frame begins; None is nothing.
+        """Key of the oldest partial message: identity and serial, or the stream position of a frame; None if there is none.
 
-        No more of the message than that, as whoever remembers it would keep its memory.
+        It does not refer to the message, so that keeping it does not keep the message's memory.
         """
         body = self._bodies.oldest
         if body is not None:
@@ -92,17 +92,17 @@ class Reader:
         return self._link.bytes_received - len(self._tail) if self._tail else None
 
     @property
-    def waits(self) -> bool:
-        """Whether the node has no memory for what comes next: do not read, and call `read_on` when `may_go_on`."""
-        return self._bodies.waits
+    def paused(self) -> bool:
+        """True if the node has no memory for what follows: do not read until `can_resume`, then call `read_on`."""
+        return self._bodies.paused
 
     @property
-    def may_go_on(self) -> bool:
-        """Whether there is memory by now for what waits."""
-        return self._bodies.may_go_on
+    def can_resume(self) -> bool:
+        """True if there is memory now for what waits."""
+        return self._bodies.can_resume
 
     def get_buffer(self, shared: memoryview) -> memoryview:
-        """Return where the next read goes: a large body's own memory, or `shared` behind the unfinished tail."""
+        """Return the buffer for the next read: a large body's own memory, or `shared` behind the unfinished tail."""
         body = self._bodies.current
         if body is not None:
             return body.room(self._bodies.missing)
@@ -114,16 +114,17 @@ class Reader:
         return shared[: self._offer] if self._offer else shared
 
     def received(self, shared: memoryview, count: int, now: float) -> None:
-        """Take `count` bytes that were read into what `get_buffer` returned.
+        """Parse `count` bytes that were read into the result of `get_buffer`.
 
         Raises:
-            ProtocolError: The bytes break the wire format; the link has to be closed.
+            ProtocolError: The bytes violate the wire format; the link has to be closed.
+            OtherProtocol: They belong to another protocol; the same.
             TLSError: They are TLS; the same.
         """
         link = self._link
         link.bytes_received += count
         liveness = link.liveness
-        liveness.heard = now
+        liveness.last_received = now
         if liveness.suspect:
             liveness.suspect = False
         bodies = self._bodies
@@ -138,11 +139,14 @@ class Reader:
         if link.handshake is None:
             first = bytes(shared[: min(end, HANDSHAKE_SIZE)])
             if is_alert(first) or (end >= HANDSHAKE_SIZE and is_hello(first)):
-                raise TLSError("it wants TLS, and this node speaks plaintext to it", hint=_ENCRYPT)
+                raise TLSError("the peer uses TLS, and this node sends plaintext", hint=_ENCRYPT)
+            other = spoken(first)
+            if other is not None:
+                raise OtherProtocol(f"the peer speaks {other}")
             if end < HANDSHAKE_SIZE:
                 self._tail = bytes(shared[:end])
                 return
-            link.hear(Handshake.decode(shared))
+            link.handshake_received(Handshake.decode(shared))
             start = HANDSHAKE_SIZE
         consumed = self._parse(shared, start, end, now)
         self._tail = bytes(shared[consumed:end]) if consumed < end else b""
@@ -152,34 +156,34 @@ class Reader:
             self._offer = min(most, max(least, consumed * _STREAM_MESSAGES // count))
 
     def read_on(self, shared: memoryview, now: float) -> None:
-        """Read what waited for memory, which there is now, or which was turned away.
+        """Continue with what waited for memory, because there is some now or because it is rejected.
 
         Raises:
             ProtocolError: As for `received`.
         """
-        self._bodies.go_on()
+        self._bodies.resume()
         if self._bodies.current is None and self._tail:
             self.resume(shared, now)
 
-    def turn_away(self) -> bool:
-        """Refuse what waits for memory, with the next `read_on`; False if the link has to be closed instead."""
-        return self._bodies.turn_away()
+    def reject_waiting(self) -> bool:
+        """Reject what waits for memory, at the next `read_on`; return False if the link has to be closed instead."""
+        return self._bodies.reject_waiting()
 
-    def give_up(self) -> None:
-        """Keep nothing of what arrived in part."""
-        self._bodies.give_up()
+    def discard_all(self) -> None:
+        """Discard everything that has arrived in part."""
+        self._bodies.discard_all()
 
-    def let_go(self) -> None:
-        """The link is gone."""
-        self._bodies.let_go()
+    def release_memory(self) -> None:
+        """Release the memory of partial messages: the link is lost."""
+        self._bodies.release_memory()
 
     def resume(self, shared: memoryview, now: float) -> None:
-        """Read what stood still because the link had no peer, now that it has one.
+        """Continue with frames that waited for the link to get its peer.
 
         Raises:
             ProtocolError: As for `received`.
         """
-        self.stalled = False
+        self.awaiting_peer = False
         end = len(self._tail)
         self._link.arrived_bytes += end
         shared[:end] = self._tail
@@ -187,7 +191,7 @@ class Reader:
         self._tail = bytes(shared[consumed:end])
 
     def _parse(self, shared: memoryview, pos: int, end: int, now: float) -> int:
-        """Read the frames in `shared[pos:end]`; return where the unfinished rest begins."""
+        """Parse the frames in `shared[pos:end]`; return where the unfinished rest begins."""
         link = self._link
         announced = link.announced is not None
         small = min(self._max_size, LARGE)
@@ -196,10 +200,10 @@ class Reader:
         make = link.make
         append = link.arrived.append
         in_flight = link.in_flight
-        taking = link.taking
+        accepting = link.accepting and link.resent_elsewhere is None
         peer = link.peer
         bodies = self._bodies
-        cut = bodies.cut
+        data_type = bodies.data_type
         source: Any = shared
         if end - pos >= PREAMBLE_SIZE:
             _, _, size, header_size, _ = unpack(shared, pos)
@@ -213,19 +217,15 @@ class Reader:
             if not announced:
                 kind &= LIBCHIRP_BITS
                 if peer is None and not kind & _NOOP:
-                    # libchirp, which may already acknowledge and answer here what went out over another link.
-                    self.stalled = True
+                    # libchirp may already acknowledge and answer over this link what was sent over another.
+                    self.awaiting_peer = True
                     return pos
             stop = start + header_size + size
             if not kind & CONTROL_MASK:
-                if (
-                    stop > end
-                    or header_size
-                    or kind & _UNTIMED
-                    or (size > small and (size > timed or not kind & _METADATA))
-                ):
-                    if not (header_size or kind & _UNTIMED) and size <= (timed if kind & _METADATA else small):
-                        # It is no other shape, but not all of it is here.
+                whole = header_size + size
+                if stop > end or kind & _UNTIMED or (whole > small and (whole > timed or not kind & _METADATA)):
+                    if not kind & _UNTIMED and whole <= (timed if kind & _METADATA else small):
+                        # A common shape, but incomplete.
                         return pos
                     consumed = bodies.message(shared, source, pos, end, now)
                     if consumed < 0:
@@ -237,16 +237,24 @@ class Reader:
                 deadline = None
                 if kind & _METADATA:
                     if source[start : start + 5] != DEADLINE_PREFIX or size < _DEADLINE_SIZE:
-                        pos = bodies.message(shared, source, pos, end, now)
+                        consumed = bodies.message(shared, source, pos, end, now)
+                        if consumed < 0:
+                            # The body is above `LARGE`, and there is no memory for it.
+                            return pos
+                        pos = consumed
                         continue
                     deadline = now + DEADLINE_BLOCK.unpack_from(source, start)[3] * 0.001
                     link.timed = True
                     start += _DEADLINE_SIZE
-                    size -= _DEADLINE_SIZE
-                if not taking:
+                    whole -= _DEADLINE_SIZE
+                if not accepting:
                     pos = bodies.message(shared, source, pos, end, now)
                     continue
-                message = make((identity, serial, size, 0, kind, cut(source[start:stop]), deadline), link)
+                header: Any = 0
+                if header_size:
+                    header = bytes(source[start : start + header_size])
+                    start += header_size
+                message = make((identity, serial, whole, header, kind, data_type(source[start:stop]), deadline), link)
                 link.last_serial = serial
                 pos = stop
                 if kind:
@@ -254,7 +262,7 @@ class Reader:
                         if peer is None:
                             append(message)
                         elif kind & _REQ_ACK:
-                            peer.held[serial] = message
+                            peer.unacked[serial] = message
                             append(message)
                         else:
                             append(message)
@@ -263,7 +271,7 @@ class Reader:
                 elif announced:
                     append(message)
                     frame = PREAMBLE_SIZE + size
-                    run = (end - pos) // frame
+                    run = 0 if header_size else (end - pos) // frame
                     if run >= _RUN and source[pos + 20 : pos + 27] == source[pos - frame + 20 : pos - frame + 27]:
                         pos = self._run(source, pos, run, size)
                 elif peer is None or not answered(peer, message):
@@ -290,7 +298,7 @@ class Reader:
                 and size <= small
                 and peer is not None
             ):
-                peer.answered(make((identity, serial, size, 0, kind, cut(source[start:stop])), link))
+                peer.answered(make((identity, serial, size, 0, kind, data_type(source[start:stop])), link))
                 pos = stop
             else:
                 consumed = read_other(link, bodies, shared, source, pos, end, now)
@@ -300,16 +308,16 @@ class Reader:
                 if bodies.current is not None:
                     return pos
                 announced = link.announced is not None
-                taking = link.taking
+                accepting = link.accepting and link.resent_elsewhere is None
                 peer = link.peer
 
     def _run(self, source: Any, pos: int, run: int, size: int) -> int:
-        """Read up to `run` unacknowledged messages of one size; return where the first frame of another shape is."""
+        """Read up to `run` unacknowledged messages of one size; return where the first frame of another shape begins."""
         link = self._link
         make = link.make
         frame = PREAMBLE_SIZE + size
         stop = pos + run * frame
-        # The last seven bytes of a preamble are its lengths and its type: compare each in all frames at once.
+        # The last seven bytes of a preamble are lengths and type: compare each of them in all frames at once.
         for place in range(20, PREAMBLE_SIZE):
             column = bytes(source[pos + place : stop : frame])
             run = min(run, len(column) - len(column.lstrip(column[:1])))
@@ -320,9 +328,9 @@ class Reader:
         return stop
 
     def discard_later(self, serial: int) -> None:
-        """Drop what is here in part of messages later than one, which are sent again elsewhere."""
+        """Discard partial messages with serials after the given one, which are resent over another link."""
         self._bodies.discard_later(serial)
 
-    def abandon(self, serial: int) -> Assembly | None:
-        """Give up a message that arrived in part, and return what there was of it."""
-        return self._bodies.abandon(serial)
+    def drop_partial(self, serial: int) -> Assembly | None:
+        """Drop a message that has arrived in part; return its body, or None."""
+        return self._bodies.drop_partial(serial)

@@ -1,33 +1,34 @@
-"""Requests whose answer is still to come, and those to libchirp that nobody waits for any more."""
+"""Requests whose answer is pending, and abandoned requests to libchirp."""
 
 from __future__ import annotations
 
 from redpoll.wire.frames import Kind
-from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Outgoing
 
-__all__ = ["MAX_GIVEN_UP", "Requests"]
+__all__ = ["MAX_ABANDONED", "Requests"]
 
-#: Of requests to libchirp that were given up so many are remembered, to know their answers when they come after all.
-MAX_GIVEN_UP = 1024
+#: Maximum abandoned requests to libchirp that are remembered per peer, so that their late answers are recognized.
+MAX_ABANDONED = 1024
 
 _WANTED = int(Kind.WANTED)
 
 
 class Requests(dict[int | bytes, list[Outgoing]]):
-    """The requests to one peer, oldest first: by serial where the work is done, and for libchirp by identity.
+    """Requests to one peer that may be answered and are not in flight, oldest first.
+
+    Those whose work is done, or that are to be resent, by serial; all to libchirp, by identity.
 
     Attributes:
-        count: How many they are.
+        count: Number of requests.
     """
 
-    __slots__ = ("count", "given_up")
+    __slots__ = ("abandoned", "count")
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
-        #: Identities of requests to libchirp that nobody waits for any more, the latest last.
-        self.given_up: dict[bytes, None] | None = None
+        #: Identities of abandoned requests to libchirp, the latest last.
+        self.abandoned: dict[bytes, None] | None = None
 
     def add(self, key: int | bytes, out: Outgoing) -> None:
         """Wait for an answer with a key."""
@@ -35,7 +36,7 @@ class Requests(dict[int | bytes, list[Outgoing]]):
         self.count += 1
 
     def take(self, key: int | bytes) -> Outgoing | None:
-        """Take out the request that an answer is for, the oldest one with that key."""
+        """Remove and return the oldest request with a key, or None."""
         waiting = self.get(key)
         if not waiting:
             return None
@@ -46,18 +47,18 @@ class Requests(dict[int | bytes, list[Outgoing]]):
         return out
 
     def drop(self, out: Outgoing) -> None:
-        """Wait for an answer no longer; one of libchirp that comes after all is no message for the handler."""
+        """Abandon a request; a late answer of libchirp is not delivered as a message."""
         if out.link is not None and out.link.announced is None and out.kind & _WANTED:
-            given_up = self.given_up
-            if given_up is None:
-                given_up = self.given_up = {}
-            given_up[out.identity] = None
-            if len(given_up) > MAX_GIVEN_UP:
-                del given_up[next(iter(given_up))]
+            abandoned = self.abandoned
+            if abandoned is None:
+                abandoned = self.abandoned = {}
+            abandoned[out.identity] = None
+            if len(abandoned) > MAX_ABANDONED:
+                del abandoned[next(iter(abandoned))]
         self.forget(out)
 
     def forget(self, out: Outgoing) -> None:
-        """Keep a request no longer."""
+        """Remove a request."""
         for key in (out.serial, out.identity):
             waiting = self.get(key)
             if waiting is not None and out in waiting:
@@ -66,14 +67,14 @@ class Requests(dict[int | bytes, list[Outgoing]]):
                 if not waiting:
                     del self[key]
 
-    def was_given_up(self, identity: bytes) -> bool:
-        """Whether an answer is to a request to libchirp that was given up: true once for each."""
-        given_up = self.given_up
-        if not given_up or identity not in given_up:
+    def pop_abandoned(self, identity: bytes) -> bool:
+        """Return True if an answer is to an abandoned request to libchirp; once for each."""
+        abandoned = self.abandoned
+        if not abandoned or identity not in abandoned:
             return False
-        del given_up[identity]
+        del abandoned[identity]
         return True
 
-    def over(self, link: Link) -> list[Outgoing]:
-        """Those that went out over a link."""
+    def over(self, link: object) -> list[Outgoing]:
+        """Return the requests sent over a link."""
         return [out for waiting in self.values() for out in waiting if out.link is link]

@@ -1,4 +1,4 @@
-"""Many small unacknowledged messages in a row, written without a sending for each."""
+"""Writing of runs of small unacknowledged messages, without an object per sending."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 __all__ = ["NO_MESSAGE", "transmit_run"]
 
-#: What `transmit_run` hands back for an item that is None.
+#: Returned by `transmit_run` for an item that is None.
 NO_MESSAGE: Any = object()
 
-#: Up to this size preamble and body of a message are packed together, bytes; above, copying the body costs more.
+#: Maximum body packed together with its preamble, in bytes; above, copying it costs more.
 _PACKED = 512
 
-#: A preamble whose identity is one that this process made, in its two halves.
+#: A preamble whose identity was created in this process, as two fields.
 _OWN = Struct("!8sQIIHB")
 
 
@@ -36,19 +36,19 @@ def transmit_run(
     *,
     raw: bool,
 ) -> tuple[int, Message[Any] | None, Payload | None, bool]:
-    """Write small unacknowledged messages in a row, without a sending for each.
+    """Write small unacknowledged messages in a row, without an object per sending.
 
     Args:
-        link: Where they go out; it has its peer.
-        messages: Asked for one more message only while another may be written.
-        address: Whom they are for; one for elsewhere ends the run.
-        encode: Makes bytes of the data.
-        limit: How many at most: the caller counted the places in the window.
-        raw: Whether data that is bytes already is sent as it is, without `encode`.
+        link: The link to write to; it has a peer.
+        messages: The messages; the next one is requested only when it may be written.
+        address: Address of all messages of the run; another one ends it.
+        encode: Encodes the data.
+        limit: Maximum number of messages, within the window.
+        raw: Whether data that is bytes is sent without `encode`.
 
     Returns:
-        How many were written; the message that ended the run because it cannot be part of one (`NO_MESSAGE` for an
-        item that is None), or None; what was made of its data, if anything was; and whether there are no more.
+        Number of messages written; the message that ended the run because it cannot be part of one (`NO_MESSAGE` for an
+        item that is None), or None; its encoded data, if it was encoded; and whether `messages` is exhausted.
     """
     pack = _OWN.pack
     packed_size, pack_whole = -1, pack
@@ -56,7 +56,7 @@ def transmit_run(
     peer = link.peer
     if peer is None:
         return 0, None, None, False
-    out = link.out
+    output = link.output
     budget = link.free_bytes()
     largest = min(LARGE, link.settings.max_message_size)
     if link.announced is not None:
@@ -88,16 +88,16 @@ def transmit_run(
             if size > largest:
                 leftover, encoded = message, body
                 break
-            # Not kept in a local name: what makes the messages may itself send to this peer.
+            # Not a local variable: the code that creates the messages may itself send to this peer.
             peer.serial = serial = (peer.serial + 1) & 0xFFFFFFFF
             if size == packed_size:
-                out.append(pack_whole(prefix, message._number, serial, size, 0, 0, body))
+                output.append(pack_whole(prefix, message._number, serial, size, 0, 0, body))
             elif size <= _PACKED:
                 packed_size, pack_whole = size, own_struct(size).pack
-                out.append(pack_whole(prefix, message._number, serial, size, 0, 0, body))
+                output.append(pack_whole(prefix, message._number, serial, size, 0, 0, body))
             else:
-                out.append(pack(prefix, message._number, serial, size, 0, 0))
-                out.append(body)
+                output.append(pack(prefix, message._number, serial, size, 0, 0))
+                output.append(body)
             total += size
             count += 1
             if count >= limit or total >= budget:
@@ -107,5 +107,5 @@ def transmit_run(
         peer.counters.sent += count
         link.window_used += count
         link.window_bytes_used += total
-        link.out_bytes += total + PREAMBLE_SIZE * count
+        link.output_size += total + PREAMBLE_SIZE * count
     return count, leftover, encoded, ended and leftover is None

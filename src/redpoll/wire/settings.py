@@ -1,4 +1,4 @@
-"""What a node gives its links and peers to work by: plain values, fixed for its lifetime."""
+"""Settings that a node hands to its links and peers: plain values, fixed for its lifetime."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ MIB = 1024 * KIB
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Sizes are bytes, times are seconds. The defaults are those of `redpoll.Config`, which documents them."""
+    """Sizes are in bytes, times in seconds. The defaults are those of `redpoll.Config`, which documents them."""
 
     #: The node's identity, 16 bytes.
     identity: bytes
-    #: The port that the handshake announces, 0 for none.
+    #: The port announced in the handshake, 0 for none.
     port: int = 0
     #: Random for each start of the node, 32 bits.
     epoch: int = 0
     #: Whether requests to libchirp ask for an acknowledgement: the node's mode.
     acknowledge: bool = True
     slots: int = 1
-    #: How long a message may stand between libchirp and the next one when its caller gave it up and had set no time.
+    #: How long an abandoned message without a timeout may block the next one to libchirp.
     timeout: float | None = 5.0
     window: int = 64
     window_bytes: int = 4 * MIB
@@ -37,7 +37,7 @@ class Settings:
     transfer_timeout: float | None = 30.0
     queue_messages: int = 100_000
     queue_bytes: int = 64 * MIB
-    #: Whether a large body is handed over as bytes, which costs a copy, instead of as the memory it was received into.
+    #: Whether a large body is delivered as bytes, which costs a copy, instead of as the memory it was received into.
     flat: bool = False
-    #: Whether messages wait for the last piece of a large one before them, so that they arrive in the order of their sends.
+    #: Whether messages wait for the last piece of a large one before them, so that they arrive in the order of sending.
     in_order: bool = False

@@ -1,4 +1,4 @@
-"""The slots of one node, which all its peers share."""
+"""The slots of one node, shared by all its peers."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ class SlotPool:
     """The slots of a node, over all its peers.
 
     Attributes:
-        limit: How many there are.
-        used: How many of them hold a message.
-        carried: How many messages that have not ended came over links that are gone.
-        memory: What the node holds.
+        limit: Number of slots.
+        used: Number of slots that hold a message.
+        carried: Number of unreleased messages that were received over lost links.
+        memory: Memory account of the node.
     """
 
     __slots__ = ("carried", "limit", "memory", "used")
@@ -27,5 +27,5 @@ class SlotPool:
 
     @property
     def free(self) -> int:
-        """How many more messages may be begun."""
+        """Number of free slots."""
         return self.limit - self.used

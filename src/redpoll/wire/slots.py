@@ -1,6 +1,6 @@
-"""The receiving half of a peer: its messages wait in an inbox, are begun in order as slots are free, and end once.
+"""The receiving half of a peer: messages wait in an inbox, begin in order as slots become free, and end once.
 
-Acknowledgements, refusals, answers and credits are written here: they follow from how a message ends.
+Acknowledgements, refusals, answers and credit are written here, since they follow from how a message ends.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from redpoll.errors import Withdrawn
+from redpoll.errors import PeerLost, Withdrawn
 from redpoll.wire.capabilities import WINDOW_UNIT
 from redpoll.wire.duplicates import RecentOutcomes
 from redpoll.wire.frames import ANSWERED, Kind, refusal_text
@@ -23,39 +23,40 @@ from redpoll.wire.tally import Counters
 
 __all__ = ["OVERHEAD", "Slots"]
 
+_ACK = int(Kind.ACK)
 _REQ_ACK = int(Kind.REQ_ACK)
 _RETRY = int(Kind.RETRY)
 _WANTED = int(Kind.WANTED)
 _ENDED = int(Phase.ENDED)
 _CLOSED = LinkState.CLOSED
 
-#: What a waiting message costs beside its body, bytes, where an inbox is measured: so empty messages count too.
+#: Memory counted for a waiting message beside its body, in bytes, so that empty messages count too.
 OVERHEAD = 256
 
 
 class Slots:
-    """The messages of one peer that have not ended, over all its links.
+    """The unreleased messages of one peer, over all its links.
 
     Attributes:
-        inbox: Those that wait, in the order of arrival; some may have been withdrawn since.
-        running: How many are held in a slot.
-        limit: How many may be.
-        held: Acknowledged messages of an announced peer that have not ended, by serial: what a cancel frame or a
-            resent message can still mean.
-        carried: How many of all these came over links that are gone; a new link's window is smaller by them.
-        carried_bytes: What those of them have that wait, or are to be acknowledged.
-        charged: Bytes of the node's memory that the inbox is charged for: what waits, at least.
+        inbox: Waiting messages in order of arrival, and empty ones that were withdrawn.
+        withdrawn: Number of withdrawn messages in the inbox, or in `Link.arrived` in this iteration.
+        running: Number of messages in slots.
+        limit: Maximum of `running`.
+        unacked: Unreleased acknowledged messages of an announced peer by serial, which cancel frames and resends refer
+            to.
+        carried: Number of unreleased messages received over lost links; the window of a new link is smaller by these.
+        carried_bytes: Size of those that wait or are to be acknowledged.
+        charged: Memory that the inbox is charged for, in bytes: at least what waits.
     """
 
     __slots__ = (
-        "_at_most",
+        "_max_waiting",
         "_outcomes",
         "_resume_at",
         "carried",
         "carried_bytes",
         "charged",
         "counters",
-        "held",
         "inbox",
         "irregular",
         "limit",
@@ -63,6 +64,8 @@ class Slots:
         "pool",
         "running",
         "settings",
+        "unacked",
+        "withdrawn",
     )
 
     def __init__(self, settings: Settings, pool: SlotPool, counters: Counters) -> None:
@@ -72,131 +75,143 @@ class Slots:
         self.limit = settings.slots
         self.running = 0
         self.inbox: deque[Inbound[Any]] = deque()
-        self.held: dict[int, Inbound[Any]] = {}
+        self.withdrawn = 0
+        self.unacked: dict[int, Inbound[Any]] = {}
         self.carried = self.carried_bytes = 0
-        #: Whether any message in the inbox has a deadline or has ended.
+        #: Whether any message in the inbox has a deadline, has ended, or may be withdrawn.
         self.irregular = False
         self._outcomes: RecentOutcomes | None = None
-        #: Whether reading is to stop: `arrived()` said so, and `resumable` has not said to go on.
+        #: Whether reading is paused: `enqueue()` returned True, and `resumable` was not True since.
         self.overrun = False
         self._resume_at = 0
-        #: Bytes that wait in the inbox, at most: what was begun since the last count is still in it.
-        self._at_most = 0
+        #: Upper bound of the bytes in the inbox: messages that have begun since the last count are included.
+        self._max_waiting = 0
         self.charged = 0
 
     @property
     def busy(self) -> bool:
-        """Whether any message waits or is handled."""
-        return bool(self.inbox or self.running)
+        """True if any message waits or is handled."""
+        return self.running > 0 or len(self.inbox) > self.withdrawn
 
-    # Arriving and beginning
+    # Receiving and beginning
 
-    def arrived(self, link: Link) -> bool:
-        """Let a link's messages wait. True: the peer overran what it may send, stop reading from it until `resumable`.
+    def enqueue(self, link: Link) -> bool:
+        """Move a link's messages to the inbox. Return True if the peer overran its window: stop reading until `resumable`.
 
-        It is said again as long as that holds: to each link that brings more, as one that was made meanwhile does.
+        While that lasts, it is returned for every link with messages, such as one opened meanwhile.
         """
         inbox = self.inbox
         messages = link.arrived
         if not inbox:
             self.irregular = False
-            self._at_most = 0
-            self.charge(0)
-        if link.timed:
+            self._max_waiting = 0
+            if self.charged:
+                self.charge(0)
+        if link.timed or self.unacked:
             self.irregular = True
             link.timed = False
         link.arrived = []
         inbox.extend(messages)
         self.counters.received += len(messages)
-        link.held += len(messages)
-        self._at_most += link.arrived_bytes
-        self.charge(self.charged + link.arrived_bytes)
+        link.unreleased += len(messages)
+        self._max_waiting += link.arrived_bytes
+        self.charged += link.arrived_bytes
+        self.pool.memory.inbox_bytes += link.arrived_bytes
         link.arrived_bytes = 0
+        if self.withdrawn:
+            self._compact()
+        waiting = len(inbox) - self.withdrawn
         settings = self.settings
         allowed, limit = 0, settings.lookahead
-        if link.announced is not None and not (self._at_most > limit and self.pool.memory.full):
-            # At the node's limit of memory nobody has more than a libchirp peer.
+        if link.announced is not None and not (self._max_waiting > limit and self.pool.memory.full):
+            # At the node's memory limit every peer has the allowance of a libchirp peer.
             window = max(settings.window_bytes, WINDOW_UNIT)
             allowed, limit = settings.window, limit + window + window // 4
         if self.overrun:
             return True
-        if len(inbox) <= allowed and (self._at_most <= limit or len(inbox) < 2):
+        if waiting <= allowed and (self._max_waiting <= limit or waiting < 2):
             return False
-        # What was added up since the inbox was empty is more than waits now: count, and add to that from here on.
-        self._at_most = sum(message.frame[2] for message in inbox)
-        self.charge(self._at_most)
+        # The sum since the inbox was last empty is too high: recount, and add to that from here on.
+        self._max_waiting = sum(message.frame[2] for message in inbox)
+        self.charge(self._max_waiting)
         largest = max(message.frame[2] for message in inbox)
         if allowed and largest > settings.window_bytes:
-            # One that is larger than the window may stand beside a window of others.
-            self._at_most -= largest
-        if self._at_most <= limit and (
-            len(inbox) <= allowed or self._at_most + OVERHEAD * len(inbox) <= settings.lookahead
+            # One message larger than the window may stand beside a window of others.
+            self._max_waiting -= largest
+        if self._max_waiting <= limit and (
+            waiting <= allowed or self._max_waiting + OVERHEAD * len(inbox) <= settings.lookahead
         ):
             return False
         self.overrun = True
         self.pool.memory.tally.overruns += 1
-        self._resume_at = len(inbox) // 2
+        self._resume_at = waiting // 2
         return True
 
+    def _compact(self) -> None:
+        """Drop withdrawn messages: those at the front, and all of them when they are half of the inbox."""
+        inbox = self.inbox
+        while inbox and inbox[0].phase:
+            inbox.popleft()
+            self.withdrawn -= 1
+        if self.withdrawn > len(inbox) // 2:
+            waiting = [message for message in inbox if not message.phase]
+            self.withdrawn -= len(inbox) - len(waiting)
+            inbox.clear()
+            inbox.extend(waiting)
+
     def charge(self, size: int) -> None:
-        """Charge the inbox with so many bytes."""
-        self.pool.memory.inboxes += size - self.charged
+        """Charge the inbox with `size` bytes."""
+        self.pool.memory.inbox_bytes += size - self.charged
         self.charged = size
 
-    def count(self) -> None:
-        """Charge the inbox with what is in it: reads are charged as they come, and more than waits."""
+    def recount(self) -> None:
+        """Charge the inbox with what it holds: it was charged per read, which is more."""
         if self.charged:
             self.charge(sum(message.frame[2] for message in self.inbox))
 
     @property
     def resumable(self) -> bool:
-        """True once after `arrived()` returned True, when half of what waited has been begun."""
-        if not self.overrun or len(self.inbox) > self._resume_at:
+        """True once after `enqueue()` returned True, when half of the waiting messages have begun."""
+        if not self.overrun or len(self.inbox) - self.withdrawn > self._resume_at:
             return False
         self.overrun = False
         return True
 
     def begin(self, now: float) -> Inbound[Any] | None:
-        """Take the next message that may be begun, now in a slot; None if none waits or no slot is free."""
-        inbox = self.inbox
+        """Return the next message, now in a slot; None if none waits or no slot is free."""
         pool = self.pool
-        while inbox and self.running < self.limit and pool.used < pool.limit:
-            message = inbox.popleft()
-            if self.irregular and not self._may_begin(message, now):
-                continue
-            self.running += 1
-            pool.used += 1
-            return message
-        return None
+        if self.running >= self.limit or pool.used >= pool.limit:
+            return None
+        self.running += 1
+        pool.used += 1
+        return self.next(now)
 
     def next(self, now: float) -> Inbound[Any] | None:
-        """As `begin()`, in the slot of a message that `finish()` ended; the slot is free when there is none."""
+        """Return the next message, in the slot of one that `finish()` ended; if there is none, the slot is freed."""
         inbox = self.inbox
         while inbox:
             message = inbox.popleft()
-            if self.irregular and not self._may_begin(message, now):
-                continue
-            return message
-        self.leave()
+            if not self.irregular:
+                return message
+            frame = message.frame
+            if message.phase:
+                # It was withdrawn.
+                self.withdrawn -= 1
+            elif len(frame) > 6 and frame[6] is not None and frame[6] <= now:
+                self._refuse(message, Withdrawn.code, "its deadline passed before it began")
+            else:
+                message.begun = True
+                return message
+        self.free_slot()
         return None
 
-    def _may_begin(self, message: Inbound[Any], now: float) -> bool:
-        """Whether a message that waited is still to be begun; one whose deadline passed is refused."""
-        if message.phase:
-            return False
-        deadline = message.deadline
-        if deadline is not None and deadline <= now:
-            self._refuse(message, Withdrawn.code, "its deadline passed before it was begun")
-            return False
-        return True
-
-    def leave(self) -> None:
-        """Give the slot back that `finish()` left with the caller."""
+    def free_slot(self) -> None:
+        """Free the slot that `finish()` left to the caller."""
         self.running -= 1
         self.pool.used -= 1
 
     def begin_many(self, now: float, limit: int) -> list[Inbound[Any]]:
-        """Take up to `limit` messages that may be begun, all in slots."""
+        """Return up to `limit` messages, all in slots."""
         limit = min(limit, self.limit - self.running, self.pool.limit - self.pool.used)
         if limit <= 0:
             return []
@@ -217,47 +232,50 @@ class Slots:
         return batch
 
     def put_back(self, messages: Sequence[Inbound[Any]]) -> None:
-        """Let messages wait again that were begun and not seen by anybody: before all others, and in no slot."""
+        """Return messages that no one has seen to the front of the inbox, and free their slots."""
         self.running -= len(messages)
         self.pool.used -= len(messages)
         # One with a deadline may be among them.
         self.irregular = True
         if not self.inbox:
-            self._at_most = 0
+            self._max_waiting = 0
             self.charge(0)
+        for message in messages:
+            message.begun = False
         self.inbox.extendleft(reversed(messages))
         size = sum(message.body_size for message in messages)
-        self._at_most += size
+        self._max_waiting += size
         self.charge(self.charged + size)
 
     # Ends
 
-    def release(self, message: Inbound[Any]) -> bool:
-        """The work is done: free the slot, acknowledge. False if the message had ended before."""
+    def release(self, message: Inbound[Any], kind: int = _ACK) -> bool:
+        """Release a message: free its slot, and acknowledge it as `kind` says. Return False if it had ended."""
         if message.phase:
             return False
         self.running -= 1
         self.pool.used -= 1
-        self.finish(message)
+        self.finish(message, kind)
         return True
 
-    def finish(self, message: Inbound[Any]) -> None:
-        """End a message as done whose slot the caller keeps, to begin the next one in it."""
+    def finish(self, message: Inbound[Any], kind: int = _ACK) -> None:
+        """Release a message whose slot the caller keeps, to begin the next one in it."""
         message.phase = _ENDED
         link = message.link
-        link.held -= 1
+        link.unreleased -= 1
         if link.state is _CLOSED:
-            self._ended_late(message)
-        if not message.kind & _REQ_ACK:
-            link.credit(1, message.body_size)
+            self._free_carried(message)
+        frame = message.frame
+        if not frame[4] & _REQ_ACK:
+            link.credit(1, frame[2])
         elif link.announced is None:
             self._route(link).acknowledge(message)
         else:
-            self._forget(message, None)
-            link.acknowledge(message)
+            self._note_outcome(message, frame[1], None)
+            link.acknowledge(message, kind)
 
     def refuse(self, message: Inbound[Any], code: int, text: str) -> bool:
-        """The work is not done: free the slot, say why to a sender that can be told. False if it had ended before."""
+        """Refuse a message: free its slot, and send the reason to an announced sender. Return False if it had ended."""
         if message.phase:
             return False
         self.running -= 1
@@ -266,87 +284,101 @@ class Slots:
         return True
 
     def refuse_waiting(self, message: Inbound[Any], code: int, text: str) -> bool:
-        """Refuse a message that is still in the inbox, or not even there. False if it was begun, or had ended."""
-        if message.phase:
+        """Refuse a message in the inbox. Return False if it has begun, or had ended."""
+        if message.phase or message not in self.inbox:
             return False
-        link = message.link
-        # It is passed over when its turn comes; in front nothing stays that has ended.
-        if message in self.inbox:
-            self.irregular = True
-        elif message in link.arrived:
-            # It never waits, but counts as if it had: from here on nobody has to know of it.
-            link.arrived.remove(message)
-            link.held += 1
-            self.counters.received += 1
-        else:
-            return False
+        self._refuse_waiting(message, code, text)
+        return True
+
+    def _refuse_waiting(self, message: Inbound[Any], code: int, text: str) -> None:
+        """Refuse a message in the inbox, or one of this read: free its place in the window and its memory."""
         self._refuse(message, code, text)
+        identity, serial, _, _, kind, *_ = message.frame
+        message.frame = (identity, serial, 0, 0, kind, b"")
+        # It is skipped when its turn comes, unless the inbox was compacted before.
+        self.irregular = True
+        self.withdrawn += 1
         inbox = self.inbox
         while inbox and inbox[0].phase:
             inbox.popleft()
-        return True
+            self.withdrawn -= 1
 
     def _refuse(self, message: Inbound[Any], code: int, text: str) -> None:
         message.phase = _ENDED
         self.counters.refused += 1
         link = message.link
-        link.held -= 1
+        link.unreleased -= 1
         if link.state is _CLOSED:
-            self._ended_late(message)
+            self._free_carried(message)
         if link.announced is None:
             return
         if message.kind & _REQ_ACK:
             text = refusal_text(text)
-            self._forget(message, (code, text))
+            self._note_outcome(message, message.serial, (code, text))
             link.refuse(message, code, text)
         else:
             link.credit(1, message.body_size)
 
     def refuse_all_waiting(self, code: int, text: str) -> None:
-        """Refuse all that waits in the inbox."""
+        """Refuse all messages in the inbox."""
         inbox = self.inbox
         waiting = list(inbox)
         inbox.clear()
         for message in waiting:
-            if not message.phase:
+            if message.phase:
+                self.withdrawn -= 1
+            else:
                 self._refuse(message, code, text)
 
-    def turn_away(self, link: Link, code: int, text: str, *, promised: bool) -> None:
-        """Take nothing more of what a link brought, before it waits.
+    def reject_arrived(self, link: Link, code: int, text: str, *, promised: bool) -> None:
+        """Reject messages that a link received, before they are in the inbox.
 
-        What comes before our goodbye from who understands one is not mentioned: the goodbye will say that it was not taken,
-        and it goes to whoever is there next. What cannot be sent again that way is refused.
+        Those received before our goodbye from a node that understands it get no reply: the goodbye will say that they
+        were not accepted, and they are sent to the next node there. Those that cannot be resent that way are refused.
 
         Args:
             link: The link.
-            code: Why.
-            text: Why, in words.
-            promised: Whether also what was begun before our goodbye, which said that it would be handled.
+            code: Code of the refusal.
+            text: Text of the refusal.
+            promised: Whether to refuse also those begun before our goodbye, which promised to handle them.
         """
+        self.drop_withdrawn(link)
         messages, link.arrived = link.arrived, []
         for message in messages:
-            if link.taking and link.announced is not None and message.kind & (_REQ_ACK | _RETRY) == _REQ_ACK:
-                if self.held.get(message.serial) is message:
-                    del self.held[message.serial]
-                link.turn_back(message.serial)
-            elif not promised and not link.taking and message.kind & _REQ_ACK:
+            if link.accepting and link.announced is not None and message.kind & (_REQ_ACK | _RETRY) == _REQ_ACK:
+                if self.unacked.get(message.serial) is message:
+                    del self.unacked[message.serial]
+                link.reject_from(message.serial)
+            elif not promised and not link.accepting and message.kind & _REQ_ACK:
                 link.arrived.append(message)
             else:
                 self.counters.received += 1
-                link.held += 1
+                link.unreleased += 1
                 self._refuse(message, code, text)
 
+    def refuse_arrived(self, link: Link, code: int, text: str) -> None:
+        """Refuse all messages that a link received, before they are in the inbox."""
+        messages, link.arrived = link.arrived, []
+        for message in messages:
+            self.counters.received += 1
+            link.unreleased += 1
+            self._refuse(message, code, text)
+
     def release_with_answer(self, message: Inbound[Any], answer: Payload) -> None:
-        """The work is done and this is what came of it: for an announced peer one frame says both."""
-        self.running -= 1
-        self.pool.used -= 1
+        """Release a message with its answer: for an announced peer both are one frame."""
+        self.free_slot()
+        self.finish_with_answer(message, answer)
+
+    def finish_with_answer(self, message: Inbound[Any], answer: Payload) -> None:
+        """Release a message with its answer, when the caller keeps the slot."""
         message.phase = _ENDED
-        message.link.held -= 1
-        self._forget(message, None)
-        message.link.answer(message, answer, ends=True)
+        link = message.link
+        link.unreleased -= 1
+        self._note_outcome(message, message.frame[1], None)
+        link.answer(message, answer, ends=True)
 
     def release_many(self, messages: Iterable[Inbound[Any]]) -> None:
-        """Release a batch that `begin_many()` gave: places of unacknowledged messages come back in one go."""
+        """Release a batch of `begin_many()`; the places of unacknowledged messages are returned together."""
         link: Link | None = None
         count = size = 0
         for message in messages:
@@ -371,59 +403,75 @@ class Slots:
         self.credit(link, count, size)
 
     def credit(self, link: Link | None, count: int, size: int) -> None:
-        """Give places back for unacknowledged messages of one link that were marked as ended; their slots are apart."""
+        """Return places for unacknowledged messages of one link that are marked as ended; their slots are freed elsewhere."""
         if link is not None:
-            link.held -= count
+            link.unreleased -= count
             link.credit(count, size)
 
     def carry(self, link: Link) -> None:
-        """A link is gone: what came over it and has not ended is in the window of those to come."""
+        """Count a lost link's unreleased messages, which reduce the window of later links."""
         unacknowledged = (each for each in self.inbox if not each.phase and not each.kind & _REQ_ACK)
-        messages = [each for each in (*unacknowledged, *self.held.values()) if each.link is link]
-        self.carried += link.held
-        self.pool.carried += link.held
+        messages = [each for each in (*unacknowledged, *self.unacked.values()) if each.link is link]
+        self.carried += link.unreleased
+        self.pool.carried += link.unreleased
         self.carried_bytes += sum(each.body_size for each in messages)
 
-    def _ended_late(self, message: Inbound[Any]) -> None:
-        """A message that came over a lost link ended, or came again: the window over present links grows by its place."""
+    def _free_carried(self, message: Inbound[Any]) -> None:
+        """Stop counting a message of a lost link that ended, or was resent: the window over present links grows."""
         self.carried -= 1
         self.pool.carried -= 1
         self.carried_bytes = max(0, self.carried_bytes - message.body_size) if self.carried else 0
         peer = message.link.peer
         if peer is not None:
-            peer.tell_window()
+            peer.announce_window()
 
-    def _forget(self, message: Inbound[Any], outcome: tuple[int, str] | None) -> None:
-        held = self.held
-        known = held.pop(message.serial, None)
+    def _note_outcome(self, message: Inbound[Any], serial: int, outcome: tuple[int, str] | None) -> None:
+        unacked = self.unacked
+        known = unacked.pop(serial, None)
         if known is message:
             outcomes = self._outcomes
             if outcomes is None:
-                # What a peer may send again is what it has open, a window, and it does so before all else.
+                # A peer may resend a window, and does so before anything else. After one of these, as many may end that
+                # were in flight before and were withdrawn, and as many that were sent since.
                 outcomes = self._outcomes = RecentOutcomes(2 * self.settings.window)
-            outcomes.note(message.serial, outcome)
+            outcomes.note(serial, outcome)
         elif known is not None:
-            # The peer started anew meanwhile, and means another message by that number.
-            held[message.serial] = known
+            # The peer was restarted, and means another message by that serial.
+            unacked[serial] = known
 
     @staticmethod
     def _route(link: Link) -> Link:
-        """Where an acknowledgement for libchirp goes: back over its link, or over the peer's present one."""
+        """Return the link for an acknowledgement to libchirp: the message's own, or the peer's present one."""
         peer = link.peer
         if peer is not None and link.state is _CLOSED and peer.link is not None:
             return peer.link
         return link
 
-    # Messages that are sent again, withdrawn, or outlive their link
+    # Messages that are resent, withdrawn, or outlive their link
 
     @property
     def remembered(self) -> int:
-        """How many outcomes are remembered for messages that may be sent again."""
+        """Number of outcomes remembered for messages that may be resent."""
         return 0 if self._outcomes is None else len(self._outcomes)
 
+    def trim_outcomes(self) -> int:
+        """Drop the outcomes that a peer without a link cannot ask for; return the memory of the rest, in bytes."""
+        outcomes = self._outcomes
+        if outcomes is None:
+            return 0
+        outcomes.shorten(2 * self.settings.window)
+        return outcomes.size
+
+    def renew_outcome(self, serial: int) -> None:
+        """Remember the outcome of a request as the latest: its answer, written behind later ends, was lost."""
+        outcomes = self._outcomes
+        if outcomes is None:
+            outcomes = self._outcomes = RecentOutcomes(2 * self.settings.window)
+        outcomes.renew(serial)
+
     def resent(self, message: Inbound[Any]) -> bool:
-        """Whether a message marked as sent again was here before; then it is answered again, or will be when it ends."""
-        first = self.held.get(message.serial)
+        """Return True if a resent message was received before; its outcome is sent again, now or when it ends."""
+        first = self.unacked.get(message.serial)
         if first is not None:
             former = first.link
             if former is message.link:
@@ -431,14 +479,22 @@ class Slots:
             if first not in former.arrived:
                 self.move(first, message.link)
                 return True
-            # It was not taken there: nothing counts it, and it would go with that link. This one stands for it.
+            # It was not taken there, so it is not counted, and would be lost with that link. This one replaces it.
             former.arrived.remove(first)
-            del self.held[message.serial]
+            del self.unacked[message.serial]
             return False
-        if self._outcomes is None or message.serial not in self._outcomes:
+        serial = message.serial
+        if self._outcomes is not None and serial in self._outcomes:
+            outcome = self._outcomes[serial]
+            # The sender may have to ask again, after others have ended.
+            self._outcomes.renew(serial)
+        elif _is_being_answered(message):
+            # Its answer is still being written, and so many others ended since that the outcome is forgotten.
+            outcome = None
+        else:
+            _mark_resent(message)
             return False
-        outcome = self._outcomes[message.serial]
-        if outcome is None and message.kind & _WANTED:
+        if outcome is None and message.kind & _WANTED and not message.link.transfers.answering(serial):
             message.link.refuse(message, ANSWERED, "it was answered, and the answer is not kept")
         elif outcome is None:
             message.link.acknowledge(message)
@@ -447,23 +503,49 @@ class Slots:
         return True
 
     def move(self, message: Inbound[Any], link: Link) -> None:
-        """Let a message end over another link than it came over: there it counts from now on."""
+        """End a message over another link than it was received over, and count it there from now on."""
         former = message.link
-        former.held -= 1
-        link.held += 1
+        former.unreleased -= 1
+        link.unreleased += 1
         if former.state is _CLOSED:
-            self._ended_late(message)
+            self._free_carried(message)
         message.link = link
 
     def withdraw(self, serial: int, hard: bool) -> None:
-        """The sender gave a message up: one that waits is refused, one being handled is told."""
-        message = self.held.get(serial)
+        """Apply a withdrawal: refuse a message that waits, notify the handler of one that has begun."""
+        message = self.unacked.get(serial)
         if message is None:
             return
-        if not self.refuse_waiting(message, Withdrawn.code, "withdrawn by its sender before it was begun"):
+        if getattr(message, "begun", False):
             message._withdrawn(hard)
+        else:
+            self._refuse_waiting(message, Withdrawn.code, "withdrawn by its sender before it began")
+
+    def drop_withdrawn(self, link: Link) -> None:
+        """Drop messages that a link received and that were withdrawn at once: they do not get into the inbox."""
+        waiting = [message for message in link.arrived if not message.phase]
+        count = len(link.arrived) - len(waiting)
+        link.arrived = waiting
+        link.unreleased += count
+        self.withdrawn -= count
 
     def forget_all(self) -> None:
-        """The peer started anew: its serials mean other messages now. Those in progress go on, unanswered."""
-        self.held.clear()
+        """Drop all outcomes: the peer was restarted, and reuses serials. Messages in progress end unanswered."""
+        self.unacked.clear()
         self._outcomes = None
+
+
+def _is_being_answered(message: Inbound[Any]) -> bool:
+    """Return True if the answer to a resent message is still being written over any link of its peer."""
+    peer = message.link.peer
+    return peer is not None and any(link.transfers.answering(message.serial) for link in peer.links)
+
+
+def _mark_resent(message: Inbound[Any]) -> None:
+    """Mark a resent message as new here: the first one may still be in transit over a link that its sender lost."""
+    peer = message.link.peer
+    if peer is None:
+        return
+    for link in list(peer.links):
+        if link is not message.link and not link.mark_resent(message.serial):
+            peer.owner.close(link, PeerLost(peer.address, "its messages were resent over another link"))

@@ -1,24 +1,24 @@
-"""The states of a link and every legal step between them, as data: what a goodbye means (wire format, section 5.3)."""
+"""The states of a link and every legal step between them, as data; what a goodbye means (wire format, section 5.3)."""
 
 from __future__ import annotations
 
 from enum import Enum, auto
 from types import MappingProxyType
 
-__all__ = ["LEAVING", "SENDING", "TAKING", "TRANSITIONS", "Event", "LinkState"]
+__all__ = ["ACCEPTING", "LEAVING", "SENDING", "TRANSITIONS", "Event", "LinkState"]
 
 
 class LinkState(Enum):
-    """What a link may carry. Acknowledgements, answers and control frames pass in all states but the outer two."""
+    """State of a link. Acknowledgements, answers and control frames pass in all states but the first and the last."""
 
-    #: The other end's 18 bytes are not here yet: nothing but our own goes out.
+    #: The other end's handshake has not arrived: only our own is sent.
     HANDSHAKE = auto()
     OPEN = auto()
-    #: We said goodbye: no message is sent unless we go on to, and those that arrive are no longer taken unless we said so.
+    #: We said goodbye: no message is sent or accepted, except as our `leave` said.
     LEAVING = auto()
     #: The other end said goodbye: no message is sent.
     LEFT = auto()
-    #: Both said goodbye.
+    #: Both ends said goodbye.
     PARTING = auto()
     CLOSED = auto()
 
@@ -32,7 +32,7 @@ class Event(Enum):
     LOST = auto()
 
 
-#: Every legal step; a step that is not here is a `ProtocolError`.
+#: Every legal step; any other is a `ProtocolError`.
 TRANSITIONS = MappingProxyType(
     {
         (LinkState.HANDSHAKE, Event.HANDSHAKE): LinkState.OPEN,
@@ -49,9 +49,9 @@ TRANSITIONS = MappingProxyType(
     }
 )
 
-#: Where messages may be sent.
+#: States in which messages may be sent.
 SENDING = frozenset((LinkState.OPEN,))
-#: Where those that arrive are taken.
-TAKING = frozenset((LinkState.OPEN, LinkState.LEFT))
-#: Where they are as well if our goodbye said so.
+#: States in which received messages are accepted.
+ACCEPTING = frozenset((LinkState.OPEN, LinkState.LEFT))
+#: States in which they are accepted if our goodbye said so.
 LEAVING = frozenset((LinkState.LEAVING, LinkState.PARTING))

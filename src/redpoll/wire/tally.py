@@ -1,4 +1,4 @@
-"""What is counted: what happened with one peer, and what one node turned away at its limits, over all its links."""
+"""Counters: of one peer, and of what one node rejected at its limits."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["Counters", "Tally"]
 
 @dataclass(slots=True)
 class Counters:
-    """What happened with one peer since the node knows it; `redpoll.PeerStats` documents them for users."""
+    """Counters of one peer; `redpoll.PeerStats` documents them for users."""
 
     sent: int = 0
     received: int = 0
@@ -25,14 +25,14 @@ class Counters:
     resent: int = 0
 
     def reset(self) -> None:
-        """Begin to count anew."""
+        """Set all counters to 0."""
         for name in self.__slots__:
             setattr(self, name, 0)
 
 
 @dataclass(slots=True)
 class Tally:
-    """How often each limit was met; `redpoll.stats.TurnedAway` documents them for users."""
+    """How often each limit was reached; `redpoll.stats.TurnedAway` documents them for users."""
 
     connections: int = 0
     connections_of_host: int = 0

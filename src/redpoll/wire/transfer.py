@@ -1,4 +1,4 @@
-"""Large bodies on their way out: piece after piece, in turn, so that other frames pass between them."""
+"""Sending of large bodies: piece by piece, in turns, so that other frames pass between them."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from redpoll.serializers.parts import Parts
 from redpoll.wire.frames import PREAMBLE, TOTAL, Control, Kind
 from redpoll.wire.outgoing import Body, Outgoing
 
-__all__ = ["LONG", "LONG_PIECE", "TURN", "Transfer", "Transfers"]
+__all__ = ["LONG", "LONG_PIECE", "PIECES_PER_TURN", "Transfer", "Transfers"]
 
-#: Pieces of one body that are written before the next one has its turn: most bodies go out, arrive and are let go one
-#: after another, so that both ends use the same memory again while the processor's cache has it.
-TURN = 4
+#: Pieces of one body written before the next body has its turn. Most bodies are sent, received and released one after
+#: another, so that both ends reuse memory while it is in the processor's cache.
+PIECES_PER_TURN = 4
 
 
-#: A body of more bytes than this is a long one: its link's owner sees to it that what goes beside it does not wait behind
-#: what the system holds of it.
+#: Minimum size of a long body, in bytes: its link's owner keeps the system's buffers small, so that messages beside it
+#: do not wait behind them.
 LONG = 16 * 1024 * 1024
 
-#: Bytes that a long body goes in at a time, where `fragment_size` is more: as fast, and what passes waits for less.
+#: Maximum piece of a long body, in bytes, if `fragment_size` is larger: as fast, and messages beside it wait less.
 LONG_PIECE = 128 * 1024
 
 
 class Transfer:
-    """What is still to be written of one message or answer.
+    """The unwritten rest of one message or answer.
 
     Attributes:
         out: The sending.
@@ -45,31 +45,31 @@ class Transfer:
 
     @property
     def begun(self) -> bool:
-        """Whether any of it was written."""
+        """True if any of it is written."""
         return self._offset > 0
 
     @property
     def long(self) -> bool:
-        """Whether it is a long body."""
+        """True for a long body."""
         return len(self._view) > LONG
 
     @property
     def left(self) -> int:
-        """Bytes that were not written yet."""
+        """Unwritten bytes."""
         return len(self._view) - self._offset
 
     @property
-    def turn_is_over(self) -> bool:
-        """Whether `TURN` pieces were written since its turn began."""
-        return self._offset // self._piece % TURN == 0
+    def turn_ended(self) -> bool:
+        """True after `PIECES_PER_TURN` pieces."""
+        return self._offset // self._piece % PIECES_PER_TURN == 0
 
     @property
     def begun_whole(self) -> bool:
-        """Whether other output has to wait because this frame is half written."""
+        """True if other output has to wait because this frame is half written."""
         return self.whole and self._offset > 0
 
     def begin(self, metadata: bytes) -> None:
-        """Make what stands before the first piece, once the sending has its serial."""
+        """Create the bytes before the first piece, once the sending has its serial."""
         out = self.out
         header = out.header
         total = len(self._view)
@@ -82,7 +82,7 @@ class Transfer:
         self._first = preamble + metadata + header + TOTAL.pack(total)
 
     def take(self) -> tuple[list[Body], bool]:
-        """Return the next piece to write and whether it is the last one."""
+        """Return the next piece to write, and whether it is the last."""
         offset = self._offset
         self._offset = stop = min(offset + self._piece, len(self._view))
         view = self._view
@@ -98,27 +98,31 @@ class Transfer:
 
 
 class Transfers(list[Transfer]):
-    """The transfers of one link, the one whose turn it is first."""
+    """The transfers of one link; the first has its turn."""
 
     __slots__ = ()
 
     def unbegun(self) -> list[Outgoing]:
-        """The messages, not answers, of which nothing was written."""
+        """Return the messages, not answers, of which nothing is written."""
         return [each.out for each in self if not each.begun and not each.answer]
 
+    def answering(self, serial: int) -> bool:
+        """Return True if the answer to a request of the other end is among these."""
+        return any(each.answer and each.out.serial == serial for each in self)
+
     @property
-    def answered(self) -> int:
-        """Bytes of the answers among these, but for the largest one."""
+    def waiting_answers(self) -> int:
+        """Bytes of the answers, without the largest."""
         sizes = [len(each.out.body) for each in self if each.answer]
         return sum(sizes) - max(sizes, default=0)
 
     @property
-    def owed(self) -> int:
-        """Bytes of the answers among these that were not written yet."""
+    def unwritten_answers(self) -> int:
+        """Unwritten bytes of the answers."""
         return sum(each.left for each in self if each.answer)
 
     def stop(self, out: Outgoing) -> Transfer | None:
-        """Write no further piece of a sending; None if there is none, or if half a frame would be left."""
+        """Stop writing a sending; return its transfer, or None if there is none, or if half a frame would remain."""
         for transfer in self:
             if transfer.out is out and not transfer.begun_whole:
                 self.remove(transfer)
@@ -126,11 +130,11 @@ class Transfers(list[Transfer]):
         return None
 
     def take(self) -> tuple[list[Body], bool]:
-        """Return the next piece of the first one and whether that is its last; the next one has its turn then."""
+        """Return the next piece of the first transfer, and whether it is the last; then advance to the next transfer."""
         transfer = self[0]
         pieces, done = transfer.take()
         if done:
             del self[0]
-        elif not transfer.whole and transfer.turn_is_over:
+        elif not transfer.whole and transfer.turn_ended:
             self.append(self.pop(0))
         return pieces, done

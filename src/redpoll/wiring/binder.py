@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import suppress
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
-from redpoll.errors import Closed, RedpollError, UnknownName, WiringError
+from redpoll.errors import Closed, NameTaken, RedpollError, UnknownName, WiringError
 from redpoll.wiring.binding import Binding
 from redpoll.wiring.board import KEPT, Board
 from redpoll.wiring.directory.entries import Kind
@@ -16,9 +17,10 @@ from redpoll.wiring.joining import attach, leave
 from redpoll.wiring.names import Scope, check_name
 from redpoll.wiring.pipe import Join
 from redpoll.wiring.trunk import Answer, Trunk
+from redpoll.wiring.turns import Turns
 from redpoll.wiring.words import field
 
-__all__ = ["FIRST_PAUSE", "LAST_PAUSE", "MAX_JOINS", "Binder"]
+__all__ = ["AT_A_TIME", "FIRST_PAUSE", "LAST_PAUSE", "MAX_JOINS", "Binder"]
 
 #: Seconds between two attempts to wire a binding: the first pause, and the longest.
 FIRST_PAUSE = 0.1
@@ -27,14 +29,22 @@ LAST_PAUSE = 5.0
 #: Queues of its own that one other wiring may have bound to exchanges of this one.
 MAX_JOINS = 10_000
 
+#: Bindings that are begun, or tried again, in one turn of the loop.
+AT_A_TIME = 100
+
 #: Seconds that the other end has to answer.
 _PATIENCE = 10.0
 
 
-class _Kept(NamedTuple):
-    join: Join | None
-    identity: bytes
-    timer: asyncio.TimerHandle
+class _Kept:
+    """What another wiring asked for that is gone: a join of a queue of its own, or, with None, one of two other names."""
+
+    __slots__ = ("identity", "join", "timer")
+
+    def __init__(self, join: Join | None, identity: bytes) -> None:
+        self.join = join
+        self.identity = identity
+        self.timer: asyncio.TimerHandle
 
 
 class Binder:
@@ -52,7 +62,7 @@ class Binder:
     def __init__(
         self,
         board: Board,
-        find: Callable[[Kind, str], Awaitable[Trunk]],
+        find: Callable[..., Awaitable[Trunk]],
         watch: Callable[[Kind, str, Callable[[bytes | None], object]], Callable[[], object]],
         trouble: Callable[[str, str], RedpollError | None],
     ) -> None:
@@ -61,10 +71,15 @@ class Binder:
         self._watch = watch
         self._trouble = trouble
         self.bindings: dict[tuple[str, str], Binding] = {}
-        #: What others asked for who are gone, and that is kept for a time.
-        self._kept: list[_Kept] = []
+        #: The bindings that are about a name.
+        self._about: dict[tuple[Kind, str], dict[Binding, None]] = {}
+        #: Those whose names are not watched, as too many are.
+        self._unwatched: dict[Binding, None] = {}
+        #: What others asked for who are gone, and that is kept for a time, by the names of exchange and queue.
+        self._kept: dict[tuple[str, str], dict[_Kept, None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
+        self._turns = Turns(board.loop, AT_A_TIME)
         board.lost = self._trunk_lost
         board.unwired = self._unwired
         board.more_words.update({"bind": self._asked, "unbind": self._asked_to_end})
@@ -85,18 +100,17 @@ class Binder:
         """
         if self._closed:
             raise Closed("wiring")
+        await self._turns.wait()
+        if self._closed:
+            raise Closed("wiring")
         key = exchange, queue
         binding = self.bindings.get(key)
         if binding is None:
             binding = Binding(exchange, queue, self.unbind)
-            try:
-                binding.watches.append(self._watch("exchange", exchange, partial(self._moved, binding, "exchange")))
-                binding.watches.append(self._watch("queue", queue, partial(self._moved, binding, "queue")))
-            except BaseException:
-                for end in binding.watches:
-                    end()
-                raise
+            self._watch_names(binding)
             self.bindings[key] = binding
+            for about in _names(binding):
+                self._about.setdefault(about, {})[binding] = None
         binding.holders.add(holder)
         binding.asking.append(holder)
         try:
@@ -108,6 +122,23 @@ class Binder:
         finally:
             binding.asking.remove(holder)
         return binding
+
+    def _watch_names(self, binding: Binding) -> None:
+        """Be told when somebody has its names. Where too many names are watched it is looked for them until some are not."""
+        try:
+            for kind, name in _names(binding):
+                binding.watches.append(self._watch(kind, name, partial(self._moved, binding, kind)))
+        except BaseException as error:
+            self._end_watches(binding)
+            if not isinstance(error, WiringError):
+                raise
+            self._unwatched[binding] = None
+
+    @staticmethod
+    def _end_watches(binding: Binding) -> None:
+        watches, binding.watches = binding.watches, []
+        for end in watches:
+            end()
 
     async def _first(self, binding: Binding, wait: float | None, patience: float) -> None:
         try:
@@ -145,9 +176,8 @@ class Binder:
 
     def kick(self, kind: Kind, name: str) -> None:
         """This wiring has a name now."""
-        for binding in self.bindings.values():
-            if getattr(binding, kind) == name:
-                binding.kicked.set()
+        for binding in self._about.get((kind, name), ()):
+            binding.kicked.set()
 
     async def unbind(self, binding: Binding) -> None:
         """End a binding of this wiring."""
@@ -160,8 +190,17 @@ class Binder:
         binding.ended = True
         if self.bindings.get((binding.exchange, binding.queue)) is binding:
             del self.bindings[binding.exchange, binding.queue]
-        for end in binding.watches:
-            end()
+            for about in _names(binding):
+                self._about[about].pop(binding)
+                if not self._about[about]:
+                    del self._about[about]
+        self._end_watches(binding)
+        self._unwatched.pop(binding, None)
+        if self._unwatched:
+            other = next(iter(self._unwatched))
+            del self._unwatched[other]
+            with suppress(RedpollError):  # the wiring may be closing
+                self._watch_names(other)
         task, binding.task = binding.task, None
         if task is not None and task is not asyncio.current_task():
             task.cancel()
@@ -192,6 +231,7 @@ class Binder:
         try:
             while not binding.ended:
                 binding.kicked.clear()
+                await self._turns.wait()
                 try:
                     trunk = await self._wire(binding)
                 except RedpollError as error:
@@ -202,7 +242,7 @@ class Binder:
                     if trunk.up:
                         binding.wired(trunk)
                         binding.watcher = partial(self._down, binding, trunk)
-                        trunk.watchers.append(binding.watcher)
+                        trunk.watchers[binding.watcher] = None
                         self._board.events.tell("pipe_up", binding)
                         return
                 finally:
@@ -220,12 +260,16 @@ class Binder:
         board = self._board
         exchange = board.exchanges.get(binding.exchange)
         if exchange is not None:
-            trunk = await self._find("queue", binding.queue)
+            # Nobody binds by way of another what it does not see itself.
+            far = not any(holder is None or holder.sees_process for holder in binding.holders)
+            trunk = await self._find("queue", binding.queue, everywhere=far)
             join = binding.join
             if join is None or join.exchange is not exchange:
                 join = binding.join = Join(exchange, binding.queue)
-            await attach(board, join, trunk, _PATIENCE)
-            return trunk
+            queue = board.queues.get(binding.queue) if trunk is board.local else None
+            join.everywhere = not trunk.sees_process if queue is None else queue.scope is Scope.GLOBAL
+            async with trunk.turn:
+                return await attach(board, join, trunk, _PATIENCE)
         binding.join = None
         trunk = await self._find("exchange", binding.exchange)
         queue = board.queues.get(binding.queue)
@@ -239,7 +283,8 @@ class Binder:
         }
         board.expected[key] = board.expected.get(key, 0) + 1
         try:
-            await trunk.request(word, _PATIENCE)
+            async with trunk.turn:
+                await trunk.request(word, _PATIENCE)
         except BaseException as error:
             if not isinstance(error, WiringError) and trunk.up:
                 # It may be done there nevertheless.
@@ -265,8 +310,8 @@ class Binder:
     def _unwatch(binding: Binding) -> Trunk | None:
         """It depends on nothing any more; on what it did."""
         trunk, binding.trunk = binding.trunk, None
-        if trunk is not None and binding.watcher in trunk.watchers:
-            trunk.watchers.remove(binding.watcher)
+        if trunk is not None:
+            trunk.watchers.pop(binding.watcher, None)
         return trunk
 
     def _unwired(self, exchange: str, queue: str) -> None:
@@ -294,12 +339,19 @@ class Binder:
         key = name, queue
         if key not in trunk.joins and len(trunk.joins) >= MAX_JOINS:
             raise WiringError(f"there are {MAX_JOINS} queues bound already")
-        join = trunk.joins.get(key) or self._take_back(trunk, name, queue)
-        if join is None or join.exchange is not exchange:
-            join = Join(exchange, queue)
-        join.everywhere = field(word, "everywhere", bool)
-        trunk.joins[key] = join
+        everywhere = field(word, "everywhere", bool)
+        join = trunk.joins.get(key)
+        new = join is None or join.exchange is not exchange
+        if join is None or new:
+            join = trunk.joins[key] = Join(exchange, queue)
         try:
+            former = await self._take_back(trunk, name, queue) if new else None
+            if former is not None and former.exchange is exchange:
+                if trunk.joins.get(key) is join:
+                    trunk.joins[key] = former
+                join = former
+            join.everywhere = everywhere
+            join.asker = trunk
             await attach(board, join, trunk, _PATIENCE)
         except BaseException:
             if join.pipe is None and trunk.joins.get(key) is join:
@@ -311,15 +363,36 @@ class Binder:
             raise Closed("binding")
         return {}
 
-    def _take_back(self, trunk: Trunk, exchange: str, queue: str) -> Join | None:
+    async def _attach_again(self, join: Join, asker: Trunk) -> None:
+        """What carried a join is lost, and what asked for it is not: have it carried by that."""
+        key = join.exchange.name, join.queue
+        pause = FIRST_PAUSE
+        while asker.up and asker.joins.get(key) is join and not join.up:
+            try:
+                async with asker.turn:
+                    await attach(self._board, join, asker, _PATIENCE)
+            except RedpollError:
+                await asyncio.sleep(pause)
+                pause = min(2 * pause, LAST_PAUSE)
+            else:
+                if asker.joins.get(key) is not join:
+                    leave(join)
+
+    async def _take_back(self, trunk: Trunk, exchange: str, queue: str) -> Join | None:
         """What somebody who was gone had asked for, if this is the same one: by its identity, or by the queue's name."""
-        for kept in self._kept:
+        for kept in list(self._kept.get((exchange, queue), ())):
             join = kept.join
-            if join is None or (join.exchange.name, join.queue) != (exchange, queue) or join.up:
+            if join is None or join.up:
                 continue
-            if join.everywhere or kept.identity == trunk.identity:
+            if kept.identity != trunk.identity:
+                if not join.everywhere:
+                    continue
+                try:
+                    await self._board.check_heir(trunk, "queue", queue, live=False)
+                except NameTaken:
+                    continue
+            if self._forget((exchange, queue), kept):
                 kept.timer.cancel()
-                self._kept.remove(kept)
                 return join
         return None
 
@@ -335,34 +408,55 @@ class Binder:
 
     def _trunk_lost(self, trunk: Trunk, final: bool) -> None:
         """What the other end of a trunk had asked for is kept for a time, unless it said that it will not be back."""
+        for pipe in () if final else list(trunk.pipes.values()):
+            for join in (*pipe.joins.values(), *pipe.also):
+                if join.asker not in (None, trunk):
+                    self._start(self._attach_again(join, join.asker))
         for join in trunk.joins.values():
-            self._keep(trunk, final, join, partial(leave, join))
+            self._keep(trunk, final, (join.exchange.name, join.queue), join, partial(leave, join))
         trunk.joins.clear()
         for binding in list(self.bindings.values()):
             if trunk in binding.holders:
-                self._keep(trunk, final, None, partial(self._let_go, binding, trunk))
+                names = binding.exchange, binding.queue
+                self._keep(trunk, final, names, None, partial(self._let_go, binding, trunk))
 
-    def _keep(self, trunk: Trunk, final: bool, join: Join | None, end: Callable[[], object]) -> None:
+    def _keep(
+        self, trunk: Trunk, final: bool, names: tuple[str, str], join: Join | None, end: Callable[[], object]
+    ) -> None:
         if final:
             end()
             return
 
         def over() -> None:
-            self._kept.remove(kept)
+            self._forget(names, kept)
             end()
 
-        kept = _Kept(join, trunk.identity, self._board.loop.call_later(KEPT, over))
-        self._kept.append(kept)
+        kept = _Kept(join, trunk.identity)
+        kept.timer = self._board.loop.call_later(KEPT, over)
+        self._kept.setdefault(names, {})[kept] = None
+
+    def _forget(self, names: tuple[str, str], kept: _Kept) -> bool:
+        """Keep something no longer: whether it was kept."""
+        known = self._kept.get(names, {})
+        if kept not in known:
+            return False
+        del known[kept]
+        if not known:
+            del self._kept[names]
+        return True
 
     def _let_go(self, binding: Binding, holder: Trunk) -> None:
-        task = self._board.loop.create_task(self._release(binding, holder))
+        self._start(self._release(binding, holder))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = self._board.loop.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
         """End all."""
         self._closed = True
-        for kept in self._kept:
+        for kept in [kept for known in self._kept.values() for kept in known]:
             kept.timer.cancel()
         self._kept.clear()
         # Whoever they ask ends by itself what is to end, as this wiring has said goodbye, and may not answer.
@@ -371,12 +465,17 @@ class Binder:
             task.cancel()
         for binding in self.bindings.values():
             binding.ended = True
-            for end in binding.watches:
-                end()
+            self._end_watches(binding)
             if binding.task is not None:
                 binding.task.cancel()
                 tasks.append(binding.task)
             self._unwatch(binding)
             binding.attempted()
         self.bindings.clear()
+        self._about.clear()
+        self._unwatched.clear()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _names(binding: Binding) -> tuple[tuple[Kind, str], tuple[Kind, str]]:
+    return ("exchange", binding.exchange), ("queue", binding.queue)

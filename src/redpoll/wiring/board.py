@@ -8,11 +8,12 @@ from collections.abc import Awaitable, Callable
 from itertools import count
 from typing import Any
 
-from redpoll.errors import NameTaken, ProtocolError, UnknownName
+from redpoll.errors import NameTaken, PeerLost, ProtocolError, RedpollError, UnknownName
+from redpoll.wiring.directory.entries import Kind
 from redpoll.wiring.events import WiringEvents
 from redpoll.wiring.exchange import Exchange
 from redpoll.wiring.gap import Gap
-from redpoll.wiring.joining import leave
+from redpoll.wiring.joining import leave, window_of
 from redpoll.wiring.limits import Limits
 from redpoll.wiring.names import AtLimit, Scope, Style
 from redpoll.wiring.ports import Ports
@@ -50,6 +51,8 @@ class Board:
         self._max_size = max_size
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
+        #: Those that are up, by what their other ends say to be: identity and run.
+        self.trunks: dict[tuple[bytes, bytes], list[Trunk]] = {}
         self.local = LocalTrunk(self, identity, self.run)
         self.expected: dict[tuple[str, str], int] = {}
         #: Queues that have messages, for who receives of all.
@@ -66,6 +69,8 @@ class Board:
         self.lost: Callable[[Trunk, bool], object] = _nothing
         #: Called when the other end of a pipe took an exchange, or a queue, away.
         self.unwired: Callable[[str, str], object] = _nothing
+        #: Whose name it is, as others see it, as an identity; None where that is not known.
+        self.owner: Callable[[Kind, str], Awaitable[bytes | None]] = _unknown
         #: Words that others answer: by name, a function of trunk and word.
         self.more_words: dict[str, Callable[[Trunk, dict[str, Any]], Answer | Awaitable[Answer]]] = {}
 
@@ -115,6 +120,10 @@ class Board:
         for pipe in list(exchange.pipes):
             for join in (*pipe.joins.values(), *pipe.also):
                 leave(join)
+                asker = join.asker
+                if asker is not None and asker.joins.get((exchange.name, join.queue)) is join:
+                    # Who asked for it may ask again, and takes nothing back: it is told that it has ended.
+                    del asker.joins[exchange.name, join.queue]
         exchange.close()
 
     def remove_queue(self, queue: Queue) -> None:
@@ -144,6 +153,10 @@ class Board:
         if self.events.gap is not None:
             self.events.tell("gap", queue, gap)
 
+    def _unconfirmed(self, exchange: Exchange, queues: tuple[str, ...], count: int) -> None:
+        if count and not self.closed:
+            self.events.tell("unconfirmed", exchange, queues, count)
+
     # At the queue's end
 
     def hear(self, trunk: Trunk, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
@@ -155,17 +168,41 @@ class Board:
         """
         name = field(word, "word", str)
         if name == "open":
-            return self.ports.open(trunk, word)
+            return self.ports.asked(trunk, word)
         if name == "close":
             return self.ports.close(trunk, word)
         if name == "end":
             return self.ports.end(trunk, word)
         if name == "gone":
             return self._gone(trunk, word)
+        if name == "room":
+            return self._room(trunk, word)
         more = self.more_words.get(name)
         if more is None:
             raise ProtocolError(f"nobody here knows the word {name!r}")
         return more(trunk, word)
+
+    async def check_heir(self, trunk: Trunk, kind: Kind, name: str, *, live: bool) -> None:
+        """Refuse to give the other end of a trunk what another owner of a name has or had, unless the name is its own.
+
+        Args:
+            trunk: Who wants it.
+            kind: What the name stands for.
+            name: The name.
+            live: Whether the other owner is there; one that is gone is followed also where nobody knows whose the name is.
+
+        Raises:
+            NameTaken: It is another's.
+            LinkError: The other end of the trunk went meanwhile.
+        """
+        try:
+            owner = await self.owner(kind, name)
+        except RedpollError:
+            owner = None
+        if owner != trunk.identity and (owner is not None or live):
+            raise NameTaken(kind, name, "another owner has it")
+        if not trunk.up:
+            raise PeerLost(trunk.place, "it is gone")
 
     def visible_queue(self, trunk: Trunk, name: str, exchange: str) -> Queue:
         """A queue of this wiring that the other end of a trunk may bind.
@@ -200,10 +237,20 @@ class Board:
         """A queue at the other end is no more."""
         pipe = trunk.pipes.get(field(word, "pipe", int))
         queue = field(word, "queue", str)
-        if pipe is None or queue not in pipe.joins:
+        if pipe is None or not pipe.leads_to(queue):
             return {}
+        pipe.opening = [join for join in pipe.opening if join.queue != queue]
+        trunk.took([(pipe.number, word.get("taken"))])
+        queues = pipe.queues
         while (join := pipe.joins.get(queue)) is not None:
             leave(join)
+        if pipe.joins:
+            pipe.pump()
+            pipe.exchange.room_changed()
+        else:
+            unconfirmed = pipe.outlet.give_up()
+            pipe.exchange.count_unconfirmed(unconfirmed)
+            self._unconfirmed(pipe.exchange, queues, unconfirmed)
         if not pipe.joins and not pipe.outlet.empty:
             # Nobody would take it there.
             pipe.exchange.take_back(pipe)
@@ -211,24 +258,44 @@ class Board:
         self.unwired(pipe.exchange.name, queue)
         return {}
 
+    @staticmethod
+    def _room(trunk: Trunk, word: dict[str, Any]) -> Answer:
+        """The other end of a pipe has room for more than it said when that was opened."""
+        pipe = trunk.pipes.get(field(word, "pipe", int))
+        if pipe is not None and pipe.trunk is trunk:
+            pipe.outlet.grant(window_of(word))
+            pipe.pump()
+            pipe.exchange.room_changed()
+        return {}
+
     # Trunks
 
     def trunk_lost(self, trunk: Trunk, *, final: bool) -> None:
         """The other end of a trunk is gone."""
         for pipe in list(trunk.pipes.values()):
+            queues, unconfirmed = pipe.queues, pipe.outlet.unconfirmed
             pipe.lost()
+            self._unconfirmed(pipe.exchange, queues, unconfirmed)
+        for exchange in dict.fromkeys(pipe.exchange for pipe in trunk.pipes.values()):
+            exchange.pipe_changed()
         self.ports.lose(trunk, final=final)
-        trunk.pipes.clear()
         self.lost(trunk, final)
+        trunk.pipes.clear()
 
-    def describe(self) -> dict[str, Any]:
-        """What there is, as plain data."""
+    def describe(self, *, everything: bool = True) -> dict[str, Any]:
+        """What there is, as plain data: everything, or without the names that are LOCAL, here or where a pipe leads."""
+        shown = [Scope.GLOBAL, Scope.PROCESS, *([Scope.LOCAL] if everything else [])]
         return {
             "identity": self.identity,
             "address": self.address,
-            "exchanges": [_exchange(each) for each in self.exchanges.values()],
-            "queues": [_queue(each) for each in self.queues.values()],
+            "exchanges": [_exchange(each, everything) for each in self.exchanges.values() if each.scope in shown],
+            "queues": [_queue(each) for each in self.queues.values() if each.scope in shown],
         }
+
+    def settle(self) -> None:
+        """Nothing more is received: what was handed out is taken."""
+        self.closed = True
+        self.ports.settle(self.queues.values())
 
     def close(self) -> None:
         """Have nothing any more."""
@@ -242,11 +309,11 @@ class Board:
             self.wake()
 
 
-def _exchange(exchange: Exchange) -> dict[str, Any]:
+def _exchange(exchange: Exchange, everything: bool) -> dict[str, Any]:
     stats = exchange.stats
     pipes = [
         {
-            "queue": queue,
+            "queue": queue if everything or join.everywhere else None,
             "peer": None if pipe.trunk is None else pipe.trunk.place,
             "identity": None if pipe.trunk is None else pipe.trunk.identity,
             "state": "up" if join.up else "lost",
@@ -265,6 +332,7 @@ def _exchange(exchange: Exchange) -> dict[str, Any]:
         "dropped": stats.dropped,
         "unbound": stats.unbound,
         "waiting": stats.waiting,
+        "unconfirmed": stats.unconfirmed,
         "pipes": pipes,
     }
 
@@ -274,4 +342,8 @@ def _queue(queue: Queue) -> dict[str, Any]:
 
 
 def _nothing(*_: object) -> None:
+    pass
+
+
+async def _unknown(*_: object) -> None:
     pass

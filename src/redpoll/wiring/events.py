@@ -10,6 +10,7 @@ from redpoll.errors import RedpollError, UsageError
 
 if TYPE_CHECKING:
     from redpoll.wiring.binding import Binding
+    from redpoll.wiring.exchange import Exchange
     from redpoll.wiring.gap import Gap
     from redpoll.wiring.queue import Queue
 
@@ -25,19 +26,22 @@ class WiringEvents:
     harm. What each is called with:
 
     - `gap(queue, gap)`: messages are missing in a queue.
+    - `unconfirmed(exchange, queues, count)`: the owner of queues, a tuple of names, is gone, or took the queue away, and had
+      not said that it took so many messages which were sent to it: they may be lost. `ExchangeStats.unconfirmed` counts them.
     - `pipe_up(binding)`: a binding is wired, for the first time or again.
     - `pipe_lost(binding, error)`: a binding lost an owner, or is not wired yet, and why; it is tried again.
     - `directory_lost(error)`: the directory does not answer; what is wired goes on.
     - `directory_back()`: it answers again, and knows the names of this wiring.
     - `taken(kind, name, error)`: a `GLOBAL` name of this wiring, of kind "exchange" or "queue", is another's now: a later
       run with the same identity has it, or one who came while this wiring was out of reach for longer than the lease. What
-      is wired goes on; who binds now finds the other. The name is asked for again and again, in vain while the other lives.
+      is wired goes on until the other is wired to it. The name is asked for again and again, in vain while the other lives.
     """
 
-    NAMES = ("gap", "pipe_up", "pipe_lost", "directory_lost", "directory_back", "taken")
+    NAMES = ("gap", "unconfirmed", "pipe_up", "pipe_lost", "directory_lost", "directory_back", "taken")
     __slots__ = NAMES
 
     gap: Callable[[Queue, Gap], object] | None
+    unconfirmed: Callable[[Exchange, tuple[str, ...], int], object] | None
     pipe_up: Callable[[Binding], object] | None
     pipe_lost: Callable[[Binding, RedpollError], object] | None
     directory_lost: Callable[[RedpollError], object] | None

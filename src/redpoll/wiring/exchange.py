@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable
+from enum import Enum
 from itertools import islice
 from time import perf_counter
 from typing import Any, NamedTuple
@@ -42,6 +43,9 @@ class ExchangeStats(NamedTuple):
         unbound: How many it dropped because no queue was bound.
         waiting: How many wait for room at the other end, in all pipes.
         pipes: Its pipes.
+        unconfirmed: How many it sent to owners of queues that are gone since, or took their queue away, and had not said that
+            these were taken: they were received at the last moment, or are lost. For each pipe where that is so; those that
+            turn out to be there once the owner is back count no more.
     """
 
     sent: int
@@ -49,6 +53,7 @@ class ExchangeStats(NamedTuple):
     unbound: int
     waiting: int
     pipes: int
+    unconfirmed: int
 
 
 class Exchange:
@@ -70,7 +75,7 @@ class Exchange:
         self.limits = limits
         self.at_limit = at_limit
         #: Bytes that a message may have.
-        self._max_size = max_size
+        self.max_size = max_size
         self._delete = delete
         self._loop = asyncio.get_running_loop()
         # Not the loop's: uvloop's goes by milliseconds.
@@ -84,10 +89,13 @@ class Exchange:
         self._flushed = 0.0
         #: How many messages are handed out together, and up to which size they are counted, as they were of late.
         self._target = BATCH_MESSAGES
-        self._small = SMALL
+        self._small = min(SMALL, max_size)
         self._waits = at_limit is AtLimit.WAIT or at_limit is AtLimit.REFUSE
         #: Its pipes, those that are lost and kept among them.
         self.pipes: list[Pipe] = []
+        #: Those that are being opened for the first time; and those that were lost while messages waited in them.
+        self.opening: dict[Pipe, asyncio.Event] = {}
+        self.stranded: dict[Pipe, None] = {}
         self._next = 0
         self.waiters: deque[asyncio.Future[None]] = deque()
         self.drainers: list[asyncio.Future[None]] = []
@@ -95,6 +103,7 @@ class Exchange:
         self._sent = 0
         self._dropped = 0
         self._unbound = 0
+        self._unconfirmed = 0
 
     @property
     def name(self) -> str:
@@ -121,7 +130,8 @@ class Exchange:
         """What it counted so far."""
         staged = len(self._staged)
         waiting = staged + sum(pipe.outlet.waiting for pipe in self.pipes)
-        return ExchangeStats(self._sent + staged, self._dropped, self._unbound, waiting, len(self.pipes))
+        unconfirmed = self._unconfirmed + sum(pipe.outlet.unconfirmed for pipe in self.pipes if not pipe.outlet.up)
+        return ExchangeStats(self._sent + staged, self._dropped, self._unbound, waiting, len(self.pipes), unconfirmed)
 
     # Sending
 
@@ -132,8 +142,8 @@ class Exchange:
             data: Anything bytes-like; what is not `bytes` is copied.
 
         Returns:
-            False if there was no room, or, with `Style.BALANCE`, no queue: nothing was sent. With `AtLimit.DROP_NEW` and
-            `DROP_OLD` it is always True.
+            False if there was no room, or, with `Style.BALANCE`, no queue that is there: nothing was sent. With
+            `AtLimit.DROP_NEW` and `DROP_OLD` there is always room.
 
         Raises:
             Closed: The exchange was deleted, or its wiring closed.
@@ -218,7 +228,7 @@ class Exchange:
             if (
                 len(staged) + len(chunk) <= self._cap
                 and set(map(type, chunk)) == {bytes}
-                and max(map(len, chunk)) < SMALL
+                and max(map(len, chunk)) <= self._small
             ):
                 staged += chunk
                 done += len(chunk)
@@ -303,8 +313,8 @@ class Exchange:
         if type(data) is not bytes:
             data = bytes(flatten("wiring", data))
         size = len(data)
-        if size > self._max_size:
-            raise MessageTooLarge("message", size, self._max_size)
+        if size > self.max_size:
+            raise MessageTooLarge("message", size, self.max_size)
         staged = self._staged
         if staged:
             if len(staged) < self._cap and size <= self._left:
@@ -351,9 +361,10 @@ class Exchange:
     def _room(self) -> tuple[int, int]:
         """How many messages, and bytes before the last, may be staged without asking again."""
         if self._style is Style.BALANCE:
-            rooms = [room for pipe in self.pipes if pipe.outlet.up and (room := pipe.outlet.room())[0]]
+            up = [pipe.outlet.room() for pipe in self.pipes if pipe.outlet.up]
+            rooms = [room for room in up if room[0]]
             if not rooms:
-                return 0, 0
+                return (0, 0) if self._waits or not up else (_UNLIMITED, _UNLIMITED)
             return len(rooms) * min(room[0] for room in rooms), min(room[1] for room in rooms)
         messages = size = _UNLIMITED
         if self._waits:
@@ -377,7 +388,7 @@ class Exchange:
         if count >= 16:
             # What comes next is likely to be alike.
             each = size // count
-            self._small = min(max(each, SMALL), LARGEST)
+            self._small = min(max(each, SMALL), LARGEST, self.max_size)
             self._target = min(max(STAGED_BYTES // (each or 1), 16), BATCH_MESSAGES)
         self._hand_out(staged, size)
 
@@ -398,23 +409,26 @@ class Exchange:
             pipe.pump()
 
     def _balance(self, messages: list[bytes]) -> None:
-        """Give each message to one pipe, in turn."""
-        pipes = [pipe for pipe in self.pipes if pipe.outlet.up and pipe.outlet.room()[0]]
-        if not pipes:
-            pipes = [pipe for pipe in self.pipes if pipe.outlet.up]
-        if not pipes:
-            # Those that there were went away meanwhile: they wait for the next.
-            self._staged = messages + self._staged
-            self._cap = 0
-            return
-        self._sent += len(messages)
-        count = len(pipes)
-        begin = self._next % count
-        self._next = begin + len(messages)
-        for number in range(min(count, len(messages))):
-            pipe = pipes[(begin + number) % count]
-            self._dropped += pipe.outlet.accept(Batch(messages[number::count]))
-            pipe.pump()
+        """Give each message to one pipe, in turn, as long as some have room; without room each does what `at_limit` says."""
+        while messages:
+            up = [pipe for pipe in self.pipes if pipe.outlet.up]
+            if not up:
+                # Those that there were went away meanwhile: they wait for the next.
+                self._staged = messages + self._staged
+                self._cap = 0
+                return
+            rooms = [(pipe, room) for pipe in up if (room := pipe.outlet.room()[0])]
+            pipes = [pipe for pipe, _ in rooms] or up
+            count = len(pipes)
+            most = count * min(room for _, room in rooms) if rooms else len(messages)
+            some, messages = messages[:most], messages[most:]
+            self._sent += len(some)
+            begin = self._next % count
+            self._next = begin + len(some)
+            for number in range(min(count, len(some))):
+                pipe = pipes[(begin + number) % count]
+                self._dropped += pipe.outlet.accept(Batch(some[number::count]))
+                pipe.pump()
 
     # Pipes
 
@@ -458,11 +472,13 @@ class Exchange:
 
     def stage_again(self) -> None:
         """What waits in a pipe that is lost goes to another one, where one message goes to one queue."""
-        if self._style is not Style.BALANCE or not any(pipe.outlet.up for pipe in self.pipes):
+        if not self.stranded or self._style is not Style.BALANCE or not any(pipe.outlet.up for pipe in self.pipes):
             return
-        for pipe in self.pipes:
-            if not pipe.outlet.up and not pipe.outlet.empty:
-                self.take_back(pipe)
+        stranded, self.stranded = self.stranded, {}
+        messages = [message for pipe in stranded if not pipe.outlet.up for message in pipe.outlet.withdraw()]
+        if messages:
+            self._sent -= len(messages)
+            self._balance(messages)
 
     def take_back(self, pipe: Pipe) -> None:
         """What waits in a pipe will not leave by it: another one, or the next, gets it; dropped if each has its own."""
@@ -473,6 +489,10 @@ class Exchange:
                 self._balance(messages)
         else:
             self._dropped += pipe.outlet.discard()
+
+    def count_unconfirmed(self, count: int) -> None:
+        """So many were sent to who is gone, and nobody will say that they were taken."""
+        self._unconfirmed += count
 
     def ended(self, pipe: Pipe) -> None:
         """A pipe that was to end has sent everything."""
@@ -485,6 +505,9 @@ class Exchange:
         self.stage_out()
         if pipe in self.pipes:
             self.pipes.remove(pipe)
+            self.stranded.pop(pipe, None)
+            if not pipe.outlet.up:
+                self.count_unconfirmed(pipe.outlet.give_up())
         pipe.ending = True
         if pipe.trunk is None or pipe.outlet.empty:
             self.take_back(pipe)
@@ -512,6 +535,10 @@ def check_style(style: object, at_limit: object) -> None:
         UsageError: It is none.
     """
     if not isinstance(style, Style):
-        raise UsageError(f"style is a Style, not {style!r}")
+        raise UsageError(f"style is a Style, not {style!r}", _members(Style))
     if not isinstance(at_limit, AtLimit):
-        raise UsageError(f"at_limit is an AtLimit, not {at_limit!r}")
+        raise UsageError(f"at_limit is an AtLimit, not {at_limit!r}", _members(AtLimit))
+
+
+def _members(kind: type[Enum]) -> str:
+    return "of redpoll.wiring: " + ", ".join(map(str, kind))

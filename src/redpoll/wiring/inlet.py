@@ -91,10 +91,9 @@ class Source:
 
     def finish(self, end: int) -> None:
         """The application has taken all before a number."""
-        before = self.done
-        self.done = self.inlet.expected if self.idle else end
-        if before <= self.inlet.taken:
-            self.inlet.advance()
+        inlet = self.inlet
+        if inlet.move(self, inlet.expected if self.idle else end):
+            inlet.advance()
 
 
 class Inlet:
@@ -110,9 +109,12 @@ class Inlet:
         sources: By the name of the queue.
         limits: What it has room for.
         overrun: Messages that came though there was no room, and were dropped.
+        owner: The port that has it.
+        shrunk: Whether a queue left since `limits` were reckoned.
     """
 
     __slots__ = (
+        "_behind",
         "_freed_bytes",
         "_here",
         "_here_bytes",
@@ -127,7 +129,9 @@ class Inlet:
         "key",
         "limits",
         "overrun",
+        "owner",
         "said",
+        "shrunk",
         "sources",
         "taken",
         "told",
@@ -144,6 +148,10 @@ class Inlet:
         #: Called when `taken` grows: see `due`.
         self.freed = freed
         self.overrun = 0
+        self.owner: Any = None
+        self.shrunk = False
+        #: How many queues hold `taken` where it is, as far as they were counted: not more than do.
+        self._behind = 0
         #: What is here: of each piece the number behind its last message, how many they are, and bytes.
         self._log: deque[tuple[int, int, int]] = deque()
         self._here = self._here_bytes = 0
@@ -205,7 +213,7 @@ class Inlet:
                 source.put(end, messages)
             else:
                 self._put_some(source, first, end, messages)
-        if not self.sources:
+        if self._behind <= 0:
             self.advance()
 
     def _put_some(self, source: Source, first: int, end: int, messages: list[bytes]) -> None:
@@ -215,11 +223,9 @@ class Inlet:
         if start < stop:
             source.put(stop, messages[start - first : stop - first])
         elif source.idle:
-            source.done = max(source.done, end)
+            self.move(source, max(source.done, end))
         if source.stop is not None and source.stop <= end:
-            self.leave(source)
-        else:
-            self.advance()
+            self._drop(source)
 
     def miss(self, first: int) -> None:
         """Nothing before a number comes any more."""
@@ -234,27 +240,52 @@ class Inlet:
             if missing > 0:
                 source.miss(missing)
             if source.idle:
-                source.done = max(source.done, first)
+                self.move(source, max(source.done, first))
             if source.stop is not None and source.stop <= first:
-                self.leave(source)
+                self._drop(source)
         self.advance()
+
+    def join(self, source: Source) -> None:
+        """What comes is for one more queue."""
+        self.sources[source.queue] = source
+        if source.done <= self.taken:
+            self._behind += 1
 
     def leave(self, source: Source) -> None:
         """A queue has all that is for it: what waits there holds this pipe no longer."""
         if self.sources.get(source.queue) is source:
-            del self.sources[source.queue]
-            source.done = self.expected
+            self._drop(source)
             self.advance()
 
+    def _drop(self, source: Source) -> None:
+        del self.sources[source.queue]
+        self.shrunk = True
+        if source.done <= self.taken:
+            self._behind -= 1
+        source.done = self.expected
+
+    def move(self, source: Source, done: int) -> bool:
+        """A queue has taken all before a number: whether it may have been the one that held `taken`."""
+        before, source.done = source.done, done
+        if before > self.taken:
+            return False
+        if done > self.taken and self.sources.get(source.queue) is source:
+            self._behind -= 1
+        return True
+
     def advance(self) -> None:
-        """Look at what all queues have taken."""
+        """Look at what all queues have taken, unless one is known that has not taken more."""
+        if self._behind > 0:
+            return
         sources = self.sources
         if len(sources) == 1:
             (only,) = sources.values()
             taken = min(only.done, self.expected)
+            self._behind = only.done <= taken
         else:
             taken = min((source.done for source in sources.values()), default=self.expected)
             taken = min(taken, self.expected)
+            self._behind = sum(source.done <= taken for source in sources.values())
         if taken <= self.taken:
             return
         self.taken = taken

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import TYPE_CHECKING, Any
 
-from redpoll.errors import ProtocolError, WiringError
+from redpoll.errors import ProtocolError, UnknownName, WiringError
 from redpoll.wiring.limits import Limits
 from redpoll.wiring.names import Scope, Style
 from redpoll.wiring.outlet import Outlet
@@ -15,11 +16,14 @@ if TYPE_CHECKING:
     from redpoll.wiring.board import Board
     from redpoll.wiring.trunk import Answer, Trunk
 
-__all__ = ["attach", "leave"]
+__all__ = ["attach", "leave", "window_of"]
 
 
-async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) -> None:
+async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) -> Trunk:
     """Bind a queue that is at the other end of a trunk to an exchange of this wiring, for the first time or again.
+
+    Returns:
+        The trunk that carries it: another one where the wiring at the other end has a pipe of the exchange over that.
 
     Raises:
         UnknownName: It is not there.
@@ -27,6 +31,11 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
         LinkError: It is gone; also `SendError`.
     """
     exchange = join.exchange
+    while elsewhere := [
+        each for each in _elsewhere(board, join, trunk) if each.trunk is None and each in exchange.opening
+    ]:
+        # The other end may not know them yet.
+        await exchange.opening[elsewhere[0]].wait()
     exchange.stage_out()
     pipe = _pipe_to(board, join, trunk)
     outlet = pipe.outlet
@@ -42,59 +51,121 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
         "at": at,
         "missed": _missed(join, pipe, at),
     }
+    others = {} if pipe.trunk is trunk else _elsewhere(board, join, trunk)
+    carriers = {each.number: carrier for each, carrier in others.items()}
+    if carriers:
+        word["elsewhere"] = list(carriers)
     # What the other end sends as soon as it has the pipe is to find it.
     trunk.pipes[pipe.number] = pipe
-    pipe.opening += 1
+    if exchange.style is Style.BALANCE:
+        pipe.queue = join.queue
+        trunk.balanced[exchange, join.queue] = pipe
+    exchange.opening.setdefault(pipe, asyncio.Event())
+    pipe.opening.append(join)
     try:
         answer = await trunk.request(word, timeout)
-        handle, window = field(answer, "handle", int), _window(answer)
+        carrier = carriers.get(field(answer, "elsewhere", int)) if "elsewhere" in answer else None
+        handle = field(answer, "handle", int) if carrier is None else 0
+        window = window_of(answer)
         if exchange.closed or not trunk.up:
             raise WiringError(f"the exchange {exchange.name!r} is gone")  # noqa: TRY301  # as any other failure
+        if join not in pipe.opening:
+            raise UnknownName("queue", join.queue)  # noqa: TRY301  # its owner took it away meanwhile
     except BaseException:
-        if pipe.opening == 1:
-            _undo(join, pipe, trunk)
+        _opened(join, pipe)
+        _undo(join, pipe, trunk)
         raise
-    finally:
-        pipe.opening -= 1
+    _opened(join, pipe)
+    if carrier is not None:
+        _undo(join, pipe, trunk)
+        return await attach(board, join, carrier, timeout)
     _joined(join, pipe, trunk)
+    if not pipe.run:
+        exchange.pipes.append(pipe)
     if pipe.trunk is trunk:
         outlet.grant(window)
+        if "expected" in answer:
+            # It was lost at the other end alone: what had not come there never will.
+            trunk.send_mark(pipe, outlet.sent)
     else:
         expected, taken = answer.get("expected"), answer.get("taken")
         known = type(expected) is int and type(taken) is int
         pipe.trunk, pipe.run, pipe.handle = trunk, trunk.run, handle
-        outlet.open(window, expected if known else None, taken if known else None)
+        exchange.count_unconfirmed(outlet.open(window, expected if known else None, taken if known else None))
         if outlet.sent > word["first"] or known:
             trunk.send_mark(pipe, outlet.sent)
-    if pipe not in exchange.pipes:
-        exchange.pipes.append(pipe)
     pipe.pump()
     exchange.pipe_changed()
+    return trunk
+
+
+def _opened(join: Join, pipe: Pipe) -> None:
+    """The attempt to open a pipe for a join is over."""
+    if join in pipe.opening:
+        pipe.opening.remove(join)
+    if not pipe.opening:
+        opening = pipe.exchange.opening.pop(pipe, None)
+        if opening is not None:
+            opening.set()
 
 
 def _undo(join: Join, pipe: Pipe, trunk: Trunk) -> None:
     """It was not opened, as far as is known here; the other end may have done it."""
-    if pipe.trunk is trunk:
-        if join.queue not in pipe.joins and trunk.up:
-            trunk.tell({"word": "close", "pipe": pipe.number, "queue": join.queue, "at": pipe.outlet.next})
-    elif pipe in pipe.exchange.pipes:
-        # The other end keeps it, and knows what is missing once it is opened again.
-        trunk.pipes.pop(pipe.number, None)
-    else:
-        trunk.end(pipe)
+    exchange = pipe.exchange
+    kept = pipe.trunk is trunk or pipe.opening
+    if kept and trunk.up and not pipe.leads_to(join.queue):
+        trunk.tell({"word": "close", "pipe": pipe.number, "queue": join.queue, "at": pipe.outlet.next})
+    if pipe.opening:
+        return
+    if pipe.trunk is None:
+        if pipe in exchange.pipes:
+            # The other end keeps it, and knows what is missing once it is opened again.
+            trunk.pipes.pop(pipe.number, None)
+        else:
+            trunk.end(pipe)
+    if not pipe.joins and pipe in exchange.pipes:
+        exchange.remove(pipe)
 
 
 def _pipe_to(board: Board, join: Join, trunk: Trunk) -> Pipe:
     """The pipe that is to bring messages to a queue: the one that is there, the one that did before, or a new one."""
+    known = _known(join, trunk)
+    if known is not None:
+        return known
     exchange = join.exchange
-    if exchange.style is Style.DISTRIBUTE:
-        for pipe in trunk.pipes.values():
-            if pipe.exchange is exchange and not pipe.ending:
-                return pipe
     former = join.pipe
     if former is not None and not former.ending and former in exchange.pipes and former.trunk in (None, trunk):
         return former
     return Pipe(exchange, board.next_number(), Outlet(exchange.limits, exchange.at_limit))
+
+
+def _known(join: Join, trunk: Trunk) -> Pipe | None:
+    """The pipe that a queue joins over a trunk, if there is one or it is being opened."""
+    exchange = join.exchange
+    if exchange.style is Style.DISTRIBUTE:
+        for pipe in (*exchange.pipes, *exchange.opening):
+            if trunk.pipes.get(pipe.number) is pipe and not pipe.ending:
+                return pipe
+    else:
+        # Each queue has one, however many bind it.
+        known = trunk.balanced.get((exchange, join.queue))
+        if known is not None and trunk.pipes.get(known.number) is known and known.leads_to(join.queue):
+            return known
+    return None
+
+
+def _elsewhere(board: Board, join: Join, trunk: Trunk) -> dict[Pipe, Trunk]:
+    """The pipes that may lead where a trunk does, and what carries them.
+
+    Two wirings that dial each other by forwarded addresses have two trunks. Identity and run are but claims, so the other
+    end is asked which of these pipes end there. And nobody gets by another trunk what is not seen by its own.
+    """
+    found: dict[Pipe, Trunk] = {}
+    for other in board.trunks.get((trunk.identity, trunk.run), ()):
+        pipe = _known(join, other) if other is not trunk and other.sees_process == trunk.sees_process else None
+        if pipe is not None:
+            found[pipe] = other
+    return found
 
 
 def _missed(join: Join, pipe: Pipe, at: int) -> int:
@@ -110,7 +181,7 @@ def _joined(join: Join, pipe: Pipe, trunk: Trunk) -> None:
     former = join.pipe
     if former is not None and former is not pipe:
         former.drop(join)
-        if not former.joins:
+        if not former.joins and not former.opening:
             join.exchange.remove(former)
     join.pipe = pipe
     join.up = True
@@ -132,17 +203,17 @@ def leave(join: Join) -> dict[str, Any] | None:
     at = pipe.outlet.next
     trunk = pipe.trunk if join.up else None
     join.up = False
-    if not pipe.drop(join):
+    if not pipe.drop(join) or pipe.leads_to(join.queue):
         return None
     word = {"word": "close", "pipe": pipe.number, "queue": join.queue, "at": at}
     if trunk is not None and trunk.up:
         trunk.tell(word)
-    if not pipe.joins:
+    if not pipe.joins and not pipe.opening:
         pipe.exchange.remove(pipe)
     return word
 
 
-def _window(answer: Answer) -> Limits:
+def window_of(answer: Answer) -> Limits:
     """What the other end of a pipe says it has room for."""
     messages, size = answer.get("messages"), answer.get("bytes")
     for value in (messages, size):

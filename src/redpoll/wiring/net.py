@@ -6,12 +6,14 @@ import asyncio
 from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from redpoll.address import Address
 from redpoll.errors import (
     Closed,
     ConfigError,
     LinkError,
+    NotAuthorized,
     PeerLost,
     ProtocolError,
     RedpollError,
@@ -26,11 +28,12 @@ from redpoll.serializers.parts import Encoded
 from redpoll.wire.capabilities import MESSAGE_UNIT
 from redpoll.wire.frames import Kind
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing
+from redpoll.wiring.directory.tokens import is_proof, proof_of
 from redpoll.wiring.exchange import IDLE
 from redpoll.wiring.outlet import Chunk
 from redpoll.wiring.pack import BATCH_BYTES, MIXED, unpack
 from redpoll.wiring.trunk import Answer, Trunk
-from redpoll.wiring.words import CREDIT, DATA, VERSION, WORD, decode, encode, field, refusal
+from redpoll.wiring.words import CREDIT, DATA, VERSION, WORD, check_answer, decode, encode, field, refusal
 
 if TYPE_CHECKING:
     from redpoll.config import Config
@@ -40,7 +43,7 @@ if TYPE_CHECKING:
     from redpoll.wiring.board import Board
     from redpoll.wiring.pipe import Pipe
 
-__all__ = ["Net", "NetTrunk", "config_of"]
+__all__ = ["Net", "NetTrunk", "config_of", "greet"]
 
 _REQ_ACK = int(Kind.REQ_ACK)
 _DATA = DATA.size
@@ -58,6 +61,11 @@ _TOGETHER = 16 * 1024
 #: What stands for the message of a piece; nobody looks at its identity.
 _NOTHING = Message(None)
 _IDENTITY = _NOTHING.identity
+
+_GIVE_TOKEN = "give both the token of their directory"  # noqa: S105  # no token
+
+#: Pipes that are not known, and of which the other end of a trunk is told so.
+MAX_STRAYS = 1024
 
 _YEAR = 31_536_000.0
 _U32 = 2**32 - 1
@@ -80,6 +88,7 @@ def config_of(config: Config, options: dict[str, Any]) -> Config:
         timeout=None,
         connect_timeout=config.effective_connect_timeout,
         reuse_time=_YEAR,
+        in_order=True,
         acknowledge=False,
         serializer="raw",
         send_queue_limit=_U32,
@@ -92,11 +101,16 @@ def config_of(config: Config, options: dict[str, Any]) -> Config:
 class _Piece(Outgoing):
     """Something on its way to whom nobody says whether it came: the numbers of a pipe do."""
 
-    __slots__ = OUTGOING_FIELDS
+    __slots__ = (*OUTGOING_FIELDS, "net", "peer")
+
+    net: Net
+    peer: Peer
 
     def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:  # noqa: ARG002  # Outgoing's
         """It is with the transport, or lost."""
         self.body = b""
+        if error is not None:
+            self.net.piece_lost(self.peer)
 
 
 class NetTrunk(Trunk):
@@ -106,6 +120,8 @@ class NetTrunk(Trunk):
         super().__init__(net.board, peer.identity or b"", run)
         self._net = net
         self.peer = peer
+        #: Handles that came and are known here no more, as the other end was told.
+        self.strays: set[int] = set()
 
     @property
     def place(self) -> str:
@@ -115,13 +131,13 @@ class NetTrunk(Trunk):
     @property
     def writable(self) -> bool:
         """Whether the link takes more at once."""
-        return self.peer.places > 0
+        return self.peer.free_window > 0
 
     def call_writable(self) -> None:
         """Have `resume` called when it does."""
         waiter: asyncio.Future[None] = self.board.loop.create_future()
         waiter.add_done_callback(self._writable)
-        self.peer.starved.append(waiter)
+        self.peer.writable_waiters.append(waiter)
 
     def _writable(self, _: asyncio.Future[None]) -> None:
         if self.up:
@@ -131,12 +147,12 @@ class NetTrunk(Trunk):
         """Pack the messages and send them."""
         batch = chunk.batch
         shape, body = batch.packed()
-        header = DATA.pack(b"D", pipe.handle, chunk.first, pipe.outlet.next, len(batch.messages), shape)
+        header = DATA.pack(b"D", pipe.handle, chunk.first, pipe.promised, len(batch.messages), shape)
         self._net.submit(self.peer, header, body)
 
     def send_mark(self, pipe: Pipe, first: int) -> None:
         """Send a message without any."""
-        self._net.submit(self.peer, DATA.pack(b"D", pipe.handle, first, pipe.outlet.next, 0, 0), b"")
+        self._net.submit(self.peer, DATA.pack(b"D", pipe.handle, first, pipe.promised, 0, 0), b"")
 
     def send_credit(self, number: int, taken: int) -> None:
         """Send a credit."""
@@ -165,8 +181,6 @@ class _ToPeer(Message[bytes]):
 
 
 class _NetNode(Node[bytes]):
-    _in_order = True
-
     def __init__(self, net: Net, config: Config) -> None:
         super().__init__(net.arrived, config)
         self._net = net
@@ -175,8 +189,7 @@ class _NetNode(Node[bytes]):
         self._net.ended(peer, error)
 
     def _session_began(self, peer: Peer, renewed: bool) -> None:
-        if renewed:
-            self._net.ended(peer, PeerLost(peer.address, "its node was started again"))
+        self._net.began(peer, renewed)
 
 
 class Net:
@@ -184,18 +197,24 @@ class Net:
 
     Args:
         config: The node's options, as `config_of` made them.
+        token: What other wirings have to have; None: nothing.
     """
 
     board: Board
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, token: bytes | None) -> None:
         self._config = config
+        self._token = token
         self.node = _NetNode(self, config)
         self.trunks: dict[Peer, NetTrunk] = {}
         self._kind = _REQ_ACK if config.resume is not None else 0
         #: When something was given to the node last, on the loop's clock.
         self._submitted = 0.0
         self._dialling: dict[Address, asyncio.Task[NetTrunk]] = {}
+        #: Peers whose trunk was lost with their session, while they may have kept theirs.
+        self._lost: WeakSet[Peer] = WeakSet()
+        #: Those whose trunk is about to be given up.
+        self._failed: set[Peer] = set()
 
     async def start(self) -> None:
         """Listen.
@@ -216,9 +235,11 @@ class Net:
 
     # Out
 
-    def submit(self, peer: Peer, header: bytes, body: Encoded) -> None:
-        """Send something to a peer, in order behind all that was sent to it before."""
+    def submit(self, peer: Peer, header: bytes, body: Encoded, *, first: bool = False) -> None:
+        """Send something to a peer, in order behind all that was sent to it before; or before what waits for a link."""
         out = _Piece()
+        out.net = self
+        out.peer = peer
         out.message = _NOTHING
         out.identity = _IDENTITY
         size = len(body)
@@ -236,13 +257,16 @@ class Net:
         out.pinned = True
         out.once = out.hard = False
         now = self._time()
+        if first and peer.queued:
+            peer.requeue(out)
+            return
         peer.submit(out, now)
         link = peer.link
         if link is not None:
             if now - self._submitted > IDLE or size > _TOGETHER:
-                link.owner.flush()
+                link.connection.flush()
             else:
-                link.owner.submitted()
+                link.connection.submitted()
             self._submitted = now
 
     async def ask(self, peer: Peer, word: dict[str, Any], timeout: float | None) -> Answer:
@@ -278,18 +302,30 @@ class Net:
             task.exception()
 
     async def _connect(self, address: Address, timeout: float) -> NetTrunk:
-        message = Message(encode(self._hello()), address, header=WORD)
         try:
-            answer = await self.node.request(message, timeout=timeout, dial="once")
+            peer, word = await greet(self.node, address, self.board.run, self._token, timeout)
         except SendError as error:
             raise _lost(address, error) from error
-        trunk = self._met(answer.link.peer, decode(answer.data))
+        trunk = self._met(peer, word)
         if trunk is None:
             raise PeerLost(address, "it is gone")
         return trunk
 
-    def _hello(self) -> dict[str, Any]:
-        return {"word": "hello", "version": VERSION, "run": self.board.run}
+    def _greeted(self, peer: Peer | None, word: dict[str, Any]) -> dict[str, Any]:
+        """Another wiring said hello: what to answer."""
+        answer = _hello(self.board.run)
+        token = self._token
+        if token is None:
+            self._met(peer, word)
+            return answer
+        if "proof" not in word:
+            # It learns what its proof has to be made of, and nothing else.
+            return answer | {"token": True}
+        own, other = self.node.identity, peer.identity or b"" if peer is not None else b""
+        if not is_proof(word["proof"], token, other, own, self.board.run):
+            return refusal(NotAuthorized("it was shown another token than it has"))
+        self._met(peer, word)
+        return answer | {"proof": proof_of(token, own, other, field(word, "run", bytes))}
 
     def _met(self, peer: Peer | None, word: dict[str, Any]) -> NetTrunk | None:
         """The wiring at a peer said hello."""
@@ -304,6 +340,7 @@ class Net:
             trunk = None
         if trunk is None:
             trunk = self.trunks[peer] = NetTrunk(self, peer, run)
+            self._lost.discard(peer)
         return trunk
 
     # In
@@ -324,6 +361,9 @@ class Net:
                     return None
                 if kind == _C and size == _CREDIT:
                     _, number, taken = CREDIT.unpack(body)
+                    if number not in trunk.pipes:
+                        # The other end may know this one as one peer where it is two here.
+                        trunk = next((each for each in self._same(trunk) if number in each.pipes), trunk)
                     trunk.credit(number, taken)
                     return None
         elif header == WORD:
@@ -335,10 +375,26 @@ class Net:
         message.refuse("this is a wiring")
         return None
 
-    @staticmethod
-    def _data(trunk: NetTrunk, handle: int, first: int, said: int, count: int, shape: int, body: Buffer) -> None:
+    def _same(self, trunk: NetTrunk) -> list[NetTrunk]:
+        """The other trunks to the same run of a wiring: it is two peers here, and may be one there, or the other way round.
+
+        Identity and run are but claims where no token was shown: then they are of who comes from the same host.
+        """
+        host = _host(trunk.peer)
+        return [
+            each
+            for each in self.board.trunks.get((trunk.identity, trunk.run), ())
+            if isinstance(each, NetTrunk)
+            and each is not trunk
+            and (self._token is not None or (host is not None and _host(each.peer) == host))
+        ]
+
+    def _data(self, trunk: NetTrunk, handle: int, first: int, said: int, count: int, shape: int, body: Buffer) -> None:
         port = trunk.ports.get(handle)
         if port is None:
+            port = next((each.ports[handle] for each in self._same(trunk) if handle in each.ports), None)
+        if port is None:
+            self._stray(trunk, handle)
             return
         inlet = port.inlet
         if not count:
@@ -349,16 +405,54 @@ class Net:
             size = len(body)
             inlet.arrived(first, said, unpack(shape, count, body), size - 4 * count if shape == MIXED else size)
 
+    @staticmethod
+    def _stray(trunk: NetTrunk, handle: int) -> None:
+        """Messages came for a pipe that is not known here: its owner is to open it again, and to count what is lost."""
+        if handle in trunk.strays or len(trunk.strays) >= MAX_STRAYS:
+            return
+        trunk.strays.add(handle)
+        trunk.tell({"word": "stray", "handle": handle})
+
+    def piece_lost(self, peer: Peer) -> None:
+        """What was sent to a peer failed, and is not sent again: its trunk is as good as lost. Called by the core."""
+        trunk = self.trunks.get(peer)
+        if trunk is not None and peer not in self._failed:
+            self._failed.add(peer)
+            self.board.loop.call_soon(self._trunk_failed, trunk)
+
+    def _trunk_failed(self, trunk: NetTrunk) -> None:
+        peer = trunk.peer
+        self._failed.discard(peer)
+        if self.trunks.get(peer) is not trunk:
+            return
+        self._gone(trunk, PeerLost(peer.address, "what was sent to it is lost"), final=False)
+        if peer.links:
+            self.submit(peer, WORD, encode({"word": "lost"}), first=True)
+        else:
+            self._lost.add(peer)
+
     def _word(self, trunk: NetTrunk | None, message: Received[bytes]) -> Any:
         word = decode(message.data)
         name = field(word, "word", str)
         if name == "hello":
-            self._met(message.link.peer, word)
-            return encode(self._hello())
-        if name == "describe":
-            return encode(self.describe())
+            return encode(self._greeted(message.link.peer, word))
+        if name == "describe" and (trunk is not None or self._token is None):
+            # Only who has shown the token sees what others do not.
+            return encode(self.board.describe(everything=self._token is not None))
+        if name == "lost":
+            if trunk is not None:
+                self._gone(trunk, PeerLost(trunk.peer.address, "its session was over there"), final=False)
+            return None
+        if name == "stray":
+            handle = field(word, "handle", int)
+            for each in () if trunk is None else (trunk, *self._same(trunk)):
+                if any(pipe.handle == handle and pipe.trunk is each for pipe in each.pipes.values()):
+                    self._gone(each, PeerLost(each.peer.address, "it has a pipe no more"), final=False)
+            return None
         if name == "bye":
             if trunk is not None:
+                taken = word.get("taken")
+                trunk.took(taken if isinstance(taken, list | tuple) else ())
                 self._gone(trunk, PeerLost(trunk.peer.address, "it was closed"), final=True)
             return None
         if trunk is None:
@@ -366,14 +460,20 @@ class Net:
             return None
         return _answer(trunk, word)
 
-    def describe(self) -> dict[str, Any]:
-        """What whoever asks is told of this wiring."""
-        return self.board.describe()
+    def began(self, peer: Peer, renewed: bool) -> None:
+        """A peer has a link again: tell it that its trunk was lost here, as its own session may have outlived that."""
+        if renewed:
+            self.ended(peer, PeerLost(peer.address, "its node was started again"))
+            self._lost.discard(peer)
+        elif peer in self._lost:
+            # Before the hello that may wait: what that begins is not what was lost.
+            self.submit(peer, WORD, encode({"word": "lost"}), first=True)
 
     def ended(self, peer: Peer, error: RedpollError) -> None:
         """A peer is gone."""
         trunk = self.trunks.get(peer)
         if trunk is not None:
+            self._lost.add(peer)
             self._gone(trunk, error, final=False)
 
     def _gone(self, trunk: NetTrunk, error: RedpollError, *, final: bool) -> None:
@@ -384,7 +484,54 @@ class Net:
     def say_bye(self) -> None:
         """Tell all that this wiring will not be back."""
         for trunk in list(self.trunks.values()):
-            trunk.tell({"word": "bye"})
+            trunk.tell({"word": "bye", "taken": self.board.ports.taken(trunk)})
+
+
+async def greet(
+    node: Node[Any], address: Address, run: bytes, token: bytes | None, timeout: float | None
+) -> tuple[Peer | None, dict[str, Any]]:
+    """Say hello to the wiring at an address, and have both ends show the token if there is one.
+
+    Args:
+        node: What says it.
+        address: Where to.
+        run: Of the wiring that says it.
+        token: What both ends have; None: nothing.
+        timeout: Seconds for each answer.
+
+    Returns:
+        The peer, and its hello.
+
+    Raises:
+        NotAuthorized: It wants a token, or has another one.
+        ProtocolError: It is no wiring.
+        SendError: It does not answer.
+    """
+    answer = await node.request(Message(encode(_hello(run)), address, header=WORD), timeout=timeout, dial="once")
+    word = check_answer(decode(answer.data))
+    peer = answer.link.peer
+    if token is None:
+        if "token" in word:
+            raise NotAuthorized("it wants a token, and was shown none", address, _GIVE_TOKEN)
+        return peer, word
+    if peer is None:
+        raise PeerLost(address, "it is gone")
+    own, other = node.identity, peer.identity or b""
+    proof = proof_of(token, own, other, field(word, "run", bytes))
+    answer = await node.request(_ToPeer(peer, encode(_hello(run) | {"proof": proof})), timeout=timeout)
+    word = check_answer(decode(answer.data))
+    if not is_proof(word.get("proof"), token, other, own, run):
+        raise NotAuthorized("it does not show the token", address, _GIVE_TOKEN)
+    return peer, word
+
+
+def _host(peer: Peer) -> str | None:
+    """The host that a peer's links lead to."""
+    return next((link.connection.remote.host for link in peer.links), None)
+
+
+def _hello(run: bytes) -> dict[str, Any]:
+    return {"word": "hello", "version": VERSION, "run": run}
 
 
 def _lost(address: Address | None, error: SendError) -> RedpollError:

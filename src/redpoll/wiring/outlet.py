@@ -73,8 +73,10 @@ class Outlet:
         self._at_limit = at_limit
         self._most = limits.most_messages
         self._most_bytes = limits.most_bytes
-        self._resume = limits.free_again(self._most)
-        self._resume_bytes = limits.free_again(self._most_bytes)
+        # What is dropped is the exact excess: hysteresis is for those who wait.
+        drops = at_limit is AtLimit.DROP_NEW or at_limit is AtLimit.DROP_OLD
+        self._resume = 1 if drops else limits.free_again(self._most)
+        self._resume_bytes = 1 if drops else limits.free_again(self._most_bytes)
         self.next = self.sent = self.taken = first
         self.dropped = 0
         self.held = False
@@ -124,19 +126,12 @@ class Outlet:
         before = self.dropped
         at_limit = self._at_limit
         if at_limit is AtLimit.DROP_NEW or at_limit is AtLimit.DROP_OLD:
-            # What is dropped is the exact excess: hysteresis is for those who wait.
-            messages, size = self._exact_room()
+            messages, size = self.room()
             if count > messages or batch.size >= size:
                 self._accept_some(batch, messages, size)
                 return self.dropped - before
         self._append(batch)
         return 0
-
-    def _exact_room(self) -> tuple[int, int]:
-        self.held = False
-        room = self.room()
-        self.held = False
-        return room
 
     def _append(self, batch: Batch) -> None:
         self._waiting.append(Chunk(self.next, batch))
@@ -261,29 +256,37 @@ class Outlet:
                 self._flying_bytes -= size
         return True
 
+    @property
+    def unconfirmed(self) -> int:
+        """How many messages were sent of which nobody said that they were taken."""
+        return sum(min(count, last - self.taken) for last, count, _ in self._flying)
+
     # The other end comes and goes
 
-    def open(self, window: Limits, expected: int | None, taken: int | None) -> None:
+    def open(self, window: Limits, expected: int | None, taken: int | None) -> int:
         """There is another end.
 
         Args:
             window: What it has room for.
             expected: The number that it waits for, if it is the same as before: what was sent behind that is lost.
             taken: What it has taken, in that case.
+
+        Returns:
+            How many messages were sent and are not there.
         """
         self.grant(window)
         self.up = True
         self.mark()
         if expected is None or taken is None:
-            self.taken = self.sent
-            self._flying.clear()
-            self._flying_messages = self._flying_bytes = 0
-            return
+            return self.give_up()
         self.credit(min(taken, self.sent))
+        lost = 0
         while self._flying and self._flying[-1][0] > expected:
             _, count, size = self._flying.pop()
             self._flying_messages -= count
             self._flying_bytes -= size
+            lost += count
+        return lost
 
     def grant(self, window: Limits) -> None:
         """The other end has room for so much."""
@@ -302,6 +305,14 @@ class Outlet:
         self.waiting = self.waiting_bytes = 0
         self.next = first
         return messages
+
+    def give_up(self) -> int:
+        """Nobody will say of what was sent that it was taken: how many messages that were."""
+        count = self.unconfirmed
+        self.taken = self.sent
+        self._flying.clear()
+        self._flying_messages = self._flying_bytes = 0
+        return count
 
     def discard(self) -> int:
         """Give up what waits; how many messages that were."""

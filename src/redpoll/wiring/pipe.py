@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from redpoll.wiring.names import Style
 from redpoll.wiring.outlet import Outlet
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ class Join:
         pipe: What brings them; None before the first time.
         base: Where the pipe is lost: the number before which the queue's owner had taken all.
         up: Whether the queue's owner has opened it.
+        asker: The trunk over which the queue's owner asked for it; None if it did not.
     """
 
-    __slots__ = ("base", "everywhere", "exchange", "pipe", "queue", "up")
+    __slots__ = ("asker", "base", "everywhere", "exchange", "pipe", "queue", "up")
 
     def __init__(self, exchange: Exchange, queue: str) -> None:
         self.exchange = exchange
@@ -34,6 +36,7 @@ class Join:
         self.pipe: Pipe | None = None
         self.base = 0
         self.up = False
+        self.asker: Trunk | None = None
 
 
 class Pipe:
@@ -52,6 +55,7 @@ class Pipe:
     """
 
     __slots__ = (
+        "_left",
         "also",
         "ending",
         "exchange",
@@ -60,6 +64,7 @@ class Pipe:
         "number",
         "opening",
         "outlet",
+        "queue",
         "run",
         "starved",
         "trunk",
@@ -75,8 +80,12 @@ class Pipe:
         self.joins: dict[str, Join] = {}
         self.also: list[Join] = []
         self.ending = False
-        #: How many queues are being bound by it just now.
-        self.opening = 0
+        #: The queue that it is for, where its exchange balances.
+        self.queue = ""
+        #: The joins for which it is being opened just now.
+        self.opening: list[Join] = []
+        #: The queue that left last.
+        self._left: tuple[str, ...] = ()
         #: Whether it waits for its trunk to take more.
         self.starved = False
 
@@ -93,12 +102,27 @@ class Pipe:
         if self.joins.get(join.queue) is not join:
             return False
         del self.joins[join.queue]
+        self._left = (join.queue,)
         for other in self.also:
             if other.queue == join.queue:
                 self.also.remove(other)
                 self.joins[join.queue] = other
                 return False
         return True
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """The names of the queues that have what was sent: those that it leads to, or the one that left last."""
+        return tuple(self.joins) or self._left or tuple(each.queue for each in self.opening)
+
+    def leads_to(self, queue: str) -> bool:
+        """Return whether it brings messages to a queue, or is being opened for it."""
+        return queue in self.joins or any(each.queue == queue for each in self.opening)
+
+    @property
+    def promised(self) -> int:
+        """The number before which all messages come by this pipe, or are missing; what waits may go by another one yet."""
+        return self.outlet.sent if self.exchange.style is Style.BALANCE else self.outlet.next
 
     def pump(self) -> None:
         """Send what waits, as far as the other end has room and the trunk takes it."""
@@ -131,7 +155,7 @@ class Pipe:
                 self.exchange.room_changed()
 
     def lost(self) -> None:
-        """The other end is gone, for now at least."""
+        """The other end is gone, for now at least: the exchange is to be told that its pipes changed."""
         self.trunk = None
         self.starved = False
         self.outlet.lost()
@@ -141,7 +165,8 @@ class Pipe:
                 join.up = False
                 join.base = base
         if self.ending:
+            self.exchange.count_unconfirmed(self.outlet.give_up())
             self.exchange.take_back(self)
             self.exchange.ended(self)
-        else:
-            self.exchange.pipe_changed()
+        elif self.exchange.style is Style.BALANCE and not self.outlet.empty:
+            self.exchange.stranded[self] = None

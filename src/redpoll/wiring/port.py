@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from redpoll.wiring.inlet import Inlet
@@ -24,12 +25,26 @@ class Port:
         inlet: Its state.
         number: What both ends call the pipe, in one run of its owner.
         run: That run.
+        identity: Of who opened it.
         handle: What this end calls it.
         trunk: What brings it now; None where that is lost.
+        quiet: Whether the other end is not told what is taken: it is about to be told more than that.
         lost_at: When it was lost, on the loop's clock.
     """
 
-    __slots__ = ("_loop", "_timer", "handle", "inlet", "lost_at", "number", "run", "trunk")
+    __slots__ = (
+        "_loop",
+        "_timer",
+        "_widen",
+        "handle",
+        "identity",
+        "inlet",
+        "lost_at",
+        "number",
+        "quiet",
+        "run",
+        "trunk",
+    )
 
     def __init__(
         self,
@@ -40,19 +55,25 @@ class Port:
         trunk: Trunk,
         number: int,
         handle: int,
+        widen: Callable[[Port], None],
     ) -> None:
         self.inlet = Inlet(exchange, key, first, limits, self._freed)
+        self.inlet.owner = self
         self.number = number
         self.run = trunk.run
+        self.identity = trunk.identity
         self.handle = handle
         self.trunk: Trunk | None = trunk
+        self.quiet = False
         self.lost_at = 0.0
+        #: Called once the other end may have to be told of more room, as a queue left.
+        self._widen = widen
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
     def _freed(self) -> None:
         """More was taken: tell it now if that is much, else soon."""
-        if self.trunk is None:
+        if self.trunk is None or self.quiet:
             return
         if self.inlet.due:
             self.tell()
@@ -68,6 +89,8 @@ class Port:
         """Tell the other end what was taken."""
         if self.trunk is not None:
             self.trunk.send_credit(self.number, self.inlet.tell())
+            if self.inlet.shrunk and self.inlet.sources:
+                self._widen(self)
 
     def lose(self) -> None:
         """What brought it is gone."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Iterable
+from functools import reduce
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from redpoll.errors import ProtocolError, WiringError
+from redpoll.errors import Closed, ProtocolError, WiringError
 from redpoll.wiring.inlet import Source
 from redpoll.wiring.limits import Limits
 from redpoll.wiring.names import check_name
@@ -35,7 +37,24 @@ class Ports:
         self._handles = count(1)
         #: By run and number.
         self._ports: dict[tuple[bytes, int], Port] = {}
+        #: What is to be opened once it is known whose the exchange is: run, number and queue.
+        self._opening: set[tuple[bytes, int, str]] = set()
         self._timer: asyncio.TimerHandle | None = None
+
+    def asked(self, trunk: Trunk, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
+        """As `open`; what another owner of the exchange sends to the queue ends only for whom the directory names.
+
+        Raises:
+            NameTaken: The directory names another; also what `open` raises.
+        """
+        number, everywhere = field(word, "pipe", int), field(word, "everywhere", bool)
+        exchange = check_name("exchange", word.get("exchange"))
+        queue = self._board.visible_queue(trunk, check_name("queue", word.get("queue")), exchange)
+        others = self._others(trunk, _key(trunk, exchange, everywhere), queue)
+        if all(each.identity == trunk.identity for each in others):
+            return self.open(trunk, word)
+        live = any(each.trunk is not None for each in others)
+        return self._open_later(trunk, word, (trunk.run, number, queue.name), exchange, live=live)
 
     def open(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
         """An exchange's owner has a queue join a pipe, which is new, known, or known and was lost.
@@ -52,26 +71,34 @@ class Ports:
         if min(number, first, at, missed) < 0:
             raise ProtocolError("numbers are not below 0")
         everywhere = field(word, "everywhere", bool)
-        key = ("", exchange) if everywhere else (trunk.identity.hex(), exchange)
+        key = _key(trunk, exchange, everywhere)
+        elsewhere = self._elsewhere(trunk, word, exchange)
+        if elsewhere is not None:
+            return {"elsewhere": elsewhere}
         known = self._ports.get((trunk.run, number))
         port = known
         if port is None:
             if len(trunk.ports) >= MAX_PORTS:
                 raise WiringError(f"there are {MAX_PORTS} pipes already")
-            port = Port(exchange, key, first, queue.limits, trunk, number, next(self._handles))
+            port = Port(exchange, key, first, queue.limits, trunk, number, next(self._handles), self._widen)
             self._ports[trunk.run, number] = port
         inlet = port.inlet
-        again = known is not None and known.trunk is None
+        again = known is not None and known.trunk is not trunk
         port.trunk = trunk
         trunk.ports[port.handle] = port
         if queue.name not in inlet.sources:
-            restarted = self._take_over(port, queue)
+            restarted = self._take_over(self._others(trunk, key, queue), queue)
             source = Source(inlet, queue.name, max(at, inlet.expected), queue.gaps, queue.put)
-            inlet.sources[queue.name] = source
-            queue.sources.add(source)
+            if inlet.sources and not inlet.shrunk:
+                inlet.grant(_smaller(inlet.limits, queue.limits))
+                inlet.join(source)
+            else:
+                inlet.join(source)
+                inlet.grant(self._limits_of(port))
+                inlet.shrunk = False
+            queue.add(source)
             if restarted is not None or missed:
                 source.miss(missed + (restarted or 0), restarted=restarted is not None)
-            inlet.grant(self._limits_of(port))
             inlet.advance()
         limits = inlet.limits
         answer: Answer = {"handle": port.handle, "messages": limits.messages, "bytes": limits.bytes}
@@ -79,35 +106,71 @@ class Ports:
             answer["expected"], answer["taken"] = inlet.expected, inlet.tell()
         return answer
 
+    def _elsewhere(self, trunk: Trunk, word: dict[str, Any], exchange: str) -> int | None:
+        """Which of the pipes that the other end has over other trunks, and that may lead here, does."""
+        numbers = word.get("elsewhere")
+        for number in numbers if isinstance(numbers, list | tuple) else ():
+            port = self._ports.get((trunk.run, number)) if type(number) is int else None
+            if port is None or port.trunk is None or port.identity != trunk.identity:
+                continue
+            if port.inlet.exchange == exchange:
+                return port.number
+        return None
+
     def _limits_of(self, port: Port) -> Limits:
         """What all queues of a pipe have room for."""
-        limits = [self._board.queues[name].limits for name in port.inlet.sources if name in self._board.queues]
-        if len(limits) == 1:
-            return limits[0]
-        return Limits(
-            min((each.messages for each in limits if each.messages is not None), default=None),
-            min((each.bytes for each in limits if each.bytes is not None), default=None),
-            min(each.resume for each in limits),
-        )
+        queues = self._board.queues
+        limits = [queues[name].limits for name in port.inlet.sources if name in queues]
+        return reduce(_smaller, limits) if limits else port.inlet.limits
 
-    def _take_over(self, port: Port, queue: Queue) -> int | None:
-        """End what a former run of the same exchange brought to a queue: how many it had said it had; None if none was."""
+    def _widen(self, port: Port) -> None:
+        """Tell who sends by a pipe what there is room for, since a queue that had less left."""
+        inlet = port.inlet
+        inlet.shrunk = False
+        limits = self._limits_of(port)
+        if port.trunk is not None and limits != inlet.limits:
+            inlet.grant(limits)
+            word = {"word": "room", "pipe": port.number, "messages": limits.messages, "bytes": limits.bytes}
+            port.trunk.tell(word)
+
+    async def _open_later(
+        self, trunk: Trunk, word: dict[str, Any], mark: tuple[bytes, int, str], exchange: str, *, live: bool
+    ) -> Answer:
+        """Open a pipe if its owner may end those of another one."""
+        self._opening.add(mark)
+        try:
+            await self._board.check_heir(trunk, "exchange", exchange, live=live)
+            if mark not in self._opening:
+                raise Closed("pipe")
+        finally:
+            self._opening.discard(mark)
+        return self.open(trunk, word)
+
+    def _others(self, trunk: Trunk, key: tuple[str, ...], queue: Queue) -> list[Port]:
+        """The pipes by which other runs of an exchange, or other owners of its name, bring messages to a queue."""
+        inlets = [each.inlet for each in queue.sources_of(key) if each.inlet.sources.get(queue.name) is each]
+        return [each.owner for each in inlets if each.owner.run != trunk.run]
+
+    def _take_over(self, others: Iterable[Port], queue: Queue) -> int | None:
+        """End what others brought to a queue: how many messages they had said they had; None if there are none."""
         missing: int | None = None
-        for other in list(self._ports.values()):
+        for other in others:
             inlet = other.inlet
-            if other is port or inlet.key != port.inlet.key or other.run == port.run:
-                continue
-            source = inlet.sources.get(queue.name)
-            if source is not None:
-                missing = (missing or 0) + inlet.said - inlet.expected
-                inlet.leave(source)
-                self.drop_if_empty(other)
+            source = inlet.sources[queue.name]
+            missing = (missing or 0) + inlet.said - inlet.expected
+            other.quiet = True
+            inlet.leave(source)
+            other.quiet = False
+            self._tell_gone(other, queue)
+            self.drop_if_empty(other)
         return missing
 
     def close(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
         """A queue leaves a pipe behind a number."""
-        port = self._ports.get((trunk.run, field(word, "pipe", int)))
-        source = None if port is None else port.inlet.sources.get(field(word, "queue", str))
+        number, queue = field(word, "pipe", int), field(word, "queue", str)
+        self._opening.discard((trunk.run, number, queue))
+        port = self._ports.get((trunk.run, number))
+        source = None if port is None else port.inlet.sources.get(queue)
         if port is not None and source is not None:
             at = field(word, "at", int)
             if at <= port.inlet.expected:
@@ -119,7 +182,9 @@ class Ports:
 
     def end(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
         """Nothing more comes by a pipe."""
-        port = self._ports.pop((trunk.run, field(word, "pipe", int)), None)
+        number = field(word, "pipe", int)
+        self._opening = {each for each in self._opening if each[:2] != (trunk.run, number)}
+        port = self._ports.pop((trunk.run, number), None)
         if port is not None:
             trunk.ports.pop(port.handle, None)
             queues = list(port.inlet.sources)
@@ -144,18 +209,41 @@ class Ports:
 
     def remove_queue(self, queue: Queue) -> None:
         """A queue is taken away: tell whoever sends to it."""
-        for port in list(self._ports.values()):
-            source = port.inlet.sources.get(queue.name)
-            if source is not None:
-                if port.trunk is not None:
-                    # Before there is room again, for what would find no queue.
-                    port.trunk.tell({"word": "gone", "pipe": port.number, "queue": queue.name})
+        for source in queue.sources:
+            if source.inlet.sources.get(queue.name) is source:
+                port = source.inlet.owner
+                self._tell_gone(port, queue)
                 port.inlet.leave(source)
                 self.drop_if_empty(port)
+
+    @staticmethod
+    def _tell_gone(port: Port, queue: Queue) -> None:
+        """Tell who sends by a pipe that a queue takes no more of it, before there is room for what would find none."""
+        if port.trunk is not None:
+            port.quiet = True
+            queue.settle()
+            port.quiet = False
+            taken = port.inlet.tell()
+            port.trunk.tell({"word": "gone", "pipe": port.number, "queue": queue.name, "taken": taken})
+
+    def settle(self, queues: Iterable[Queue]) -> None:
+        """Nothing more is received: what was handed out is taken, and told by what ends the trunks."""
+        for port in self._ports.values():
+            port.quiet = True
+        for queue in queues:
+            queue.settle()
+
+    @staticmethod
+    def taken(trunk: Trunk) -> list[tuple[int, int]]:
+        """What was taken by each pipe of a trunk, by its number."""
+        return [(port.number, port.inlet.tell()) for port in trunk.ports.values()]
 
     def lose(self, trunk: Trunk, *, final: bool) -> None:
         """The other end of a trunk is gone, and maybe will not be back."""
         for port in list(trunk.ports.values()):
+            if port.trunk is not trunk:
+                # Another one brings it by now.
+                continue
             if final:
                 self._ports.pop((port.run, port.number), None)
                 self._forget(port)
@@ -184,3 +272,19 @@ class Ports:
         for port in self._ports.values():
             port.stop()
         self._ports.clear()
+
+
+def _smaller(one: Limits, two: Limits) -> Limits:
+    """What two queues have room for."""
+    if one == two:
+        return one
+    return Limits(
+        min((each.messages for each in (one, two) if each.messages is not None), default=None),
+        min((each.bytes for each in (one, two) if each.bytes is not None), default=None),
+        min(one.resume, two.resume),
+    )
+
+
+def _key(trunk: Trunk, exchange: str, everywhere: bool) -> tuple[str, ...]:
+    """What tells an exchange from all others, over restarts of its owner."""
+    return ("", exchange) if everywhere else (trunk.identity.hex(), exchange)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable
 from functools import partial
@@ -11,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from redpoll.blocking.handover import Handover
 from redpoll.errors import Closed, NameTaken, PeerLost, RedpollError
+from redpoll.platforms import after_fork
+from redpoll.wiring.names import Scope
 from redpoll.wiring.outlet import Chunk
 from redpoll.wiring.trunk import Answer, Trunk
 from redpoll.wiring.words import refusal
@@ -23,8 +24,8 @@ __all__ = ["Neighbour", "ProcessTrunk"]
 
 _lock = threading.Lock()
 _names: dict[tuple[str, str], Neighbour] = {}
-#: Those that want to be told when a name comes.
-_watchers: dict[Callable[[], object], tuple[tuple[str, str], Neighbour]] = {}
+#: Those that want to be told when a name comes, by that.
+_watchers: dict[tuple[str, str], dict[Callable[[], object], Neighbour]] = {}
 
 
 def _forget() -> None:
@@ -35,7 +36,7 @@ def _forget() -> None:
     _watchers.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+after_fork(_forget)
 
 
 class Neighbour:
@@ -61,7 +62,7 @@ class Neighbour:
         """
         with _lock:
             owner = _names.setdefault((kind, name), self)
-            found = [(watcher, place) for watcher, (key, place) in _watchers.items() if key == (kind, name)]
+            found = list(_watchers.get((kind, name), {}).items())
         if owner is not self:
             raise NameTaken(kind, name, "another wiring of this process has it")
         for watcher, place in found:
@@ -86,22 +87,26 @@ class Neighbour:
             changed()
 
         with _lock:
-            _watchers[watcher] = (kind, name), self
+            _watchers.setdefault((kind, name), {})[watcher] = self
 
         def end() -> None:
             with _lock:
-                _watchers.pop(watcher, None)
+                _unwatch((kind, name), watcher)
 
         return end
 
     # Trunks
 
-    def find(self, kind: str, name: str) -> ProcessTrunk | None:
-        """The trunk to who has a name in this process; None if nobody has it, or this one."""
+    def find(self, kind: str, name: str, *, everywhere: bool = False) -> ProcessTrunk | None:
+        """The trunk to who has a name in this process, or one that is seen everywhere; None if nobody has it, or this one."""
         with _lock:
             owner = _names.get((kind, name))
             if owner is None or owner is self or owner.closed or self.closed:
                 return None
+            if everywhere:
+                made = owner.board.exchanges.get(name) if kind == "exchange" else owner.board.queues.get(name)
+                if made is None or made.scope is not Scope.GLOBAL:
+                    return None
             trunk = self._trunks.get(owner)
             if trunk is None or not trunk.up or not trunk.twin.up:
                 trunk, twin = ProcessTrunk(self, owner), ProcessTrunk(owner, self)
@@ -122,13 +127,14 @@ class Neighbour:
             self.closed = True
             for key in [key for key, owner in _names.items() if owner is self]:
                 del _names[key]
-            for watcher in [watcher for watcher, (_, place) in _watchers.items() if place is self]:
-                del _watchers[watcher]
+            for key, watchers in list(_watchers.items()):
+                for watcher in [watcher for watcher, place in watchers.items() if place is self]:
+                    _unwatch(key, watcher)
             trunks = list(self._trunks.values())
             self._trunks.clear()
         for trunk in trunks:
             trunk.up = False
-            trunk.twin.lose_soon(PeerLost("this process", "it was closed"))
+            trunk.twin.lose_soon(self.board.ports.taken(trunk))
         self.handover.close()
 
 
@@ -159,11 +165,11 @@ class ProcessTrunk(Trunk):
     def send_data(self, pipe: Pipe, chunk: Chunk) -> None:
         """Hand the messages over."""
         batch = chunk.batch
-        self._post(self.twin.data, pipe.handle, chunk.first, pipe.outlet.next, batch.messages, batch.size)
+        self._post(self.twin.data, pipe.handle, chunk.first, pipe.promised, batch.messages, batch.size)
 
     def send_mark(self, pipe: Pipe, first: int) -> None:
         """Hand the number over."""
-        self._post(self.twin.data, pipe.handle, first, pipe.outlet.next, [], 0)
+        self._post(self.twin.data, pipe.handle, first, pipe.promised, [], 0)
 
     def send_credit(self, number: int, taken: int) -> None:
         """Hand the credit over."""
@@ -182,7 +188,7 @@ class ProcessTrunk(Trunk):
             own.post(_settle, (answered, answer))
 
         lost = partial(_settle, answered)
-        self.watchers.append(lost)
+        self.watchers[lost] = None
         try:
             self._post(self.twin.hear, word, reply)
             async with asyncio.timeout(timeout):
@@ -190,8 +196,7 @@ class ProcessTrunk(Trunk):
         except TimeoutError:
             raise PeerLost(self.place, f"no answer in {timeout:g} s") from None
         finally:
-            if lost in self.watchers:
-                self.watchers.remove(lost)
+            self.watchers.pop(lost, None)
 
     def hear(self, word: dict[str, Any], reply: Callable[[Answer | RedpollError], object]) -> None:
         """The other end asks something."""
@@ -215,15 +220,23 @@ class ProcessTrunk(Trunk):
         self._own.forget(self)
         super().lose(error, final=final)
 
-    def lose_soon(self, error: RedpollError) -> None:
-        """For the other end's thread: it is closed."""
-        self._own.handover.post(self._lose_finally, (error,))
+    def lose_soon(self, taken: list[tuple[int, int]]) -> None:
+        """For the other end's thread: it is closed, and had taken so much."""
+        self._own.handover.post(self._lose_finally, (taken,))
 
-    def _lose_finally(self, error: RedpollError) -> None:
-        self.lose(error, final=True)
+    def _lose_finally(self, taken: list[tuple[int, int]]) -> None:
+        self.took(taken)
+        self.lose(PeerLost(self.place, "it was closed"), final=True)
 
     def _post(self, call: Callable[..., object], *arguments: Any) -> None:
         self._other.handover.post(call, arguments)
+
+
+def _unwatch(key: tuple[str, str], watcher: Callable[[], object]) -> None:
+    """With the lock: somebody does not want to be told any more."""
+    watchers = _watchers.get(key, {})
+    if watchers.pop(watcher, None) is not None and not watchers:
+        del _watchers[key]
 
 
 def _settle(answered: asyncio.Future[Answer], answer: Answer | RedpollError) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, zip_longest
 from operator import length_hint
 from time import perf_counter
@@ -74,8 +74,8 @@ class Queue:
         self._open: list[tuple[Source, int]] = []
         #: Sources that have messages, in turn.
         self._ready: deque[Source] = deque()
-        #: All that have not been taken to the end.
-        self.sources: set[Source] = set()
+        #: All that have not been taken to the end, by what tells their exchange from others.
+        self._sources: dict[tuple[str, ...], set[Source]] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._vigil = Vigil()
         self._loop = asyncio.get_running_loop()
@@ -293,7 +293,36 @@ class Queue:
         for source, end in finished:
             source.finish(end)
             if source.idle and source.inlet.sources.get(source.queue) is not source:
-                self.sources.discard(source)
+                self._discard(source)
+
+    @property
+    def sources(self) -> list[Source]:
+        """All that have not been taken to the end."""
+        return list(chain.from_iterable(self._sources.values()))
+
+    def sources_of(self, key: tuple[str, ...]) -> Iterable[Source]:
+        """Those of one exchange."""
+        return self._sources.get(key, ())
+
+    def add(self, source: Source) -> None:
+        """It may have messages from now on."""
+        self._sources.setdefault(source.inlet.key, set()).add(source)
+
+    def _discard(self, source: Source) -> None:
+        key = source.inlet.key
+        known = self._sources.get(key, set())
+        known.discard(source)
+        if not known:
+            self._sources.pop(key, None)
+
+    def settle(self) -> None:
+        """What was handed out of what is there counts as taken; not so where threads get it in bursts."""
+        if self._watcher is not None:
+            return
+        if length_hint(self._batch) and len(self._open) == 1:
+            self._put_back()
+        if not length_hint(self._batch):
+            self._finish()
 
     def _alternate(self) -> list[Any]:
         """A few of each pipe that has any, one by one."""
@@ -338,7 +367,6 @@ class Queue:
         pending = source.pending
         ready = self._ready
         if len(pending) == 1 and not source.offset:
-            self.sources.add(source)
             opened = self._open
             if len(opened) == 1 and opened[0][0] is not source and length_hint(self._batch) > _SHARE:
                 self._put_back()
@@ -365,7 +393,7 @@ class Queue:
         self._batch = iter(_EMPTY)
         self._open.clear()
         self._ready.clear()
-        self.sources.clear()
+        self._sources.clear()
 
     def __repr__(self) -> str:
         return f"<Queue {self._name!r} {self._scope.value}>"

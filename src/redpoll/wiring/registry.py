@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,8 +11,8 @@ from functools import partial
 from redpoll.address import Address
 from redpoll.errors import ConfigError, DirectoryUnavailable, RedpollError, ScopeError, UnknownName, UsageError
 from redpoll.wiring.board import Board
-from redpoll.wiring.directory.client import DirectoryClient
-from redpoll.wiring.directory.entries import Kind
+from redpoll.wiring.directory.client import DirectoryClient, unavailable
+from redpoll.wiring.directory.entries import Entry, Kind
 from redpoll.wiring.names import Scope, Style
 from redpoll.wiring.net import Net
 from redpoll.wiring.process import Neighbour
@@ -58,6 +59,8 @@ class Registry:
         self._identity = net.node.identity
         #: What the directory is asked for now, and how many times.
         self._asked: Counter[tuple[Kind, str]] = Counter()
+        #: What it is about to be asked for.
+        self._asking: dict[tuple[Kind, str], _Question] = {}
 
     # Own names
 
@@ -79,7 +82,7 @@ class Registry:
             ScopeError: It needs a directory.
         """
         if not isinstance(scope, Scope):
-            raise UsageError(f"scope is a Scope, not {scope!r}")
+            raise UsageError(f"scope is a Scope, not {scope!r}", "redpoll.LOCAL, redpoll.PROCESS or redpoll.GLOBAL")
         if scope is Scope.GLOBAL and self._directory is None:
             raise ScopeError("a GLOBAL name needs a directory", 'Wiring(directory="host:5682"), or scope=PROCESS')
 
@@ -130,27 +133,67 @@ class Registry:
 
     # Those of others
 
-    async def find(self, kind: Kind, name: str) -> Trunk:
+    async def find(self, kind: Kind, name: str, *, everywhere: bool = False) -> Trunk:
         """The trunk to who has a name.
+
+        Args:
+            kind: "exchange" or "queue".
+            name: The name.
+            everywhere: Whether only what everybody sees counts: somebody of another process wants it.
 
         Raises:
             UnknownName: Nobody has it; also what the directory raises, or `Net.connect`.
         """
-        if name in (self._board.exchanges if kind == "exchange" else self._board.queues):
+        own = self._board.exchanges.get(name) if kind == "exchange" else self._board.queues.get(name)
+        if own is not None and (not everywhere or own.scope is Scope.GLOBAL):
             return self._board.local
-        trunk = self._neighbour.find(kind, name)
+        trunk = self._neighbour.find(kind, name, everywhere=everywhere)
         if trunk is not None:
             return trunk
-        entry = None
-        if self._directory is not None:
-            self._asked[kind, name] += 1
-            try:
-                entry = await self._directory.lookup(kind, name, timeout=_LOOKUP)
-            finally:
-                self._asked -= Counter([(kind, name)])
+        entry = None if self._directory is None else await self._look_up(self._directory, kind, name)
         if entry is None or entry.identity == self._identity:
-            raise UnknownName(kind, name)
+            hint = (
+                "a wiring without directory= finds names of its own process alone" if self._directory is None else None
+            )
+            raise UnknownName(kind, name, hint=hint)
         return await self._net.connect(entry.address, _CONNECT)
+
+    async def owner(self, kind: Kind, name: str) -> bytes | None:
+        """Whose name it is, as the directory says, as an identity; None where it does not say that.
+
+        Raises:
+            RedpollError: It does not answer: what `DirectoryClient.lookup` raises.
+        """
+        if self._directory is None:
+            return None
+        entry = await self._directory.lookup(kind, name, timeout=_LOOKUP)
+        return None if entry is None else entry.identity
+
+    async def _look_up(self, directory: DirectoryClient, kind: Kind, name: str) -> Entry | None:
+        """Ask the directory, once for all that ask in one turn of the loop."""
+        key = kind, name
+        question = self._asking.get(key)
+        if question is None:
+            question = self._asking[key] = _Question(asyncio.create_task(self._ask(directory, kind, name)))
+        self._asked[key] += 1
+        question.askers += 1
+        try:
+            return await asyncio.shield(question.task)
+        finally:
+            question.askers -= 1
+            if not question.askers:
+                question.task.cancel()
+                if self._asking.get(key) is question:
+                    del self._asking[key]
+            self._asked[key] -= 1
+            if not self._asked[key]:
+                del self._asked[key]
+
+    async def _ask(self, directory: DirectoryClient, kind: Kind, name: str) -> Entry | None:
+        await asyncio.sleep(0)
+        # Who comes from now on may know of something later than the answer.
+        del self._asking[kind, name]
+        return await directory.lookup(kind, name, timeout=_LOOKUP)
 
     def trouble(self, exchange: str, queue: str) -> RedpollError | None:
         """Why neither of two names was found so far, or who has it; None if nothing is known that would be in the way."""
@@ -158,12 +201,13 @@ class Registry:
         if directory is None:
             return None
         if directory.state != "up":
-            return DirectoryUnavailable(directory.address, str(directory.trouble or "there is no link as yet"))
+            trouble = directory.trouble
+            return unavailable(directory.address, trouble, str(trouble or "there is no link as yet"))
         keys: tuple[tuple[Kind, str], ...] = ("exchange", exchange), ("queue", queue)
         for kind, name in keys:
             if (kind, name) in self._asked:
                 if directory.settled:
-                    return DirectoryUnavailable(directory.address, "it has not answered yet")
+                    return unavailable(directory.address, None, "it has not answered yet")
                 hint = "the directory was started just now, and waits one lease for owners that come back: give it more time"
                 return UnknownName(kind, name, hint=hint)
         return None
@@ -187,3 +231,13 @@ class Registry:
 def _wildcard(host: str) -> str:
     """What stands for all interfaces of the family of an IP address."""
     return "::" if ":" in host else "0.0.0.0"  # noqa: S104
+
+
+class _Question:
+    """A question to the directory, and how many wait for the answer."""
+
+    __slots__ = ("askers", "task")
+
+    def __init__(self, task: asyncio.Task[Entry | None]) -> None:
+        self.task = task
+        self.askers = 0

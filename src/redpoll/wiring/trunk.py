@@ -14,13 +14,17 @@ from redpoll.wiring.port import Port
 from redpoll.wiring.words import check_answer, refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Iterable
 
     from redpoll.wiring.board import Board
+    from redpoll.wiring.exchange import Exchange
 
-__all__ = ["LocalTrunk", "Trunk"]
+__all__ = ["AT_ONCE", "LocalTrunk", "Trunk"]
 
 Answer = dict[str, Any]
+
+#: Bindings that are wired over one trunk at a time: each has an answer in time, however many there are.
+AT_ONCE = 100
 
 #: Pieces that one pipe sends before the next one that waits has its turn.
 _TURN = 4
@@ -46,12 +50,17 @@ class Trunk(ABC):
         self.up = True
         self.pipes: dict[int, Pipe] = {}
         self.ports: dict[int, Port] = {}
+        #: The pipes of exchanges that balance, by exchange and queue.
+        self.balanced: dict[tuple[Exchange, str], Pipe] = {}
         self.joins: dict[tuple[str, str], Join] = {}
+        #: Bindings that are wired over it at a time.
+        self.turn = asyncio.Semaphore(AT_ONCE)
         #: Called with the error when it is lost.
-        self.watchers: list[Callable[[RedpollError], object]] = []
+        self.watchers: dict[Callable[[RedpollError], object], None] = {}
         self._starved: deque[Pipe] = deque()
         #: Whether `resume` will be called.
         self._called = False
+        board.trunks.setdefault((identity, run), []).append(self)
 
     # What differs
 
@@ -142,6 +151,8 @@ class Trunk(ABC):
     def end(self, pipe: Pipe) -> None:
         """Nothing more comes by a pipe."""
         self.pipes.pop(pipe.number, None)
+        if self.balanced.get((pipe.exchange, pipe.queue)) is pipe:
+            del self.balanced[pipe.exchange, pipe.queue]
         if self.up:
             self.tell({"word": "end", "pipe": pipe.number})
 
@@ -158,6 +169,13 @@ class Trunk(ABC):
         pipe = self.pipes.get(number)
         if pipe is not None and taken > pipe.outlet.taken:
             pipe.credited(taken)
+
+    def took(self, numbers: Iterable[Any]) -> None:
+        """What the other end had taken by each pipe as it gave that up: pairs of numbers, from outside."""
+        for each in numbers:
+            match each:
+                case (int(number), int(taken)) if (pipe := self.pipes.get(number)) is not None:
+                    pipe.outlet.credit(taken)
 
     def said(self, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
         """The other end said something: what to answer.
@@ -178,8 +196,12 @@ class Trunk(ABC):
             return
         self.up = False
         self._starved.clear()
+        same = self.board.trunks[self.identity, self.run]
+        same.remove(self)
+        if not same:
+            del self.board.trunks[self.identity, self.run]
         self.board.trunk_lost(self, final=final)
-        watchers, self.watchers = self.watchers, []
+        watchers, self.watchers = self.watchers, {}
         for watcher in watchers:
             watcher(error)
 
@@ -205,11 +227,11 @@ class LocalTrunk(Trunk):
 
     def send_data(self, pipe: Pipe, chunk: Chunk) -> None:
         """Hand the messages over."""
-        self.data(pipe.handle, chunk.first, pipe.outlet.next, chunk.batch.messages, chunk.batch.size)
+        self.data(pipe.handle, chunk.first, pipe.promised, chunk.batch.messages, chunk.batch.size)
 
     def send_mark(self, pipe: Pipe, first: int) -> None:
         """Hand the number over."""
-        self.data(pipe.handle, first, pipe.outlet.next, [], 0)
+        self.data(pipe.handle, first, pipe.promised, [], 0)
 
     def send_credit(self, number: int, taken: int) -> None:
         """Not at once: what gives it is in the midst of something."""

@@ -18,6 +18,7 @@ from redpoll.message import Message
 from redpoll.node import Node
 from redpoll.wiring import words
 from redpoll.wiring.directory.entries import Entry
+from redpoll.wiring.net import greet
 
 __all__ = ["FORMATS", "Graph", "Item", "Pipe", "Process", "draw", "look"]
 
@@ -30,6 +31,9 @@ _AT_ONCE: Final = 16
 #: Characters of a text that somebody else wrote, and things of one kind that one owner is believed to have.
 _MAX_TEXT: Final = 300
 _MAX_THINGS: Final = 10_000
+
+#: Stands for the name of a queue that its exchange's owner shows only to who has the token.
+_HIDDEN: Final = "(local)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,13 +113,14 @@ class Graph:
     pipes: list[Pipe]
 
 
-async def look(entries: Iterable[Entry], node: Node[Any], timeout: float | None) -> Graph:
-    """Ask every owner in a list what it has.
+async def look(entries: Iterable[Entry], node: Node[Any], timeout: float | None, token: bytes | None = None) -> Graph:
+    """Ask every owner in a list what it has. Names that are LOCAL are shown by those that are shown their token.
 
     Args:
         entries: What a directory lists.
         node: What asks; it is running.
         timeout: Seconds that each owner has to answer; None is no limit.
+        token: What the owners ask of each other; None: nothing.
 
     Returns:
         The graph; an owner that does not answer is in it, with the reason.
@@ -129,7 +134,7 @@ async def look(entries: Iterable[Entry], node: Node[Any], timeout: float | None)
 
     async def ask() -> None:
         for place in left:
-            said[place] = await _described(node, place, timeout)
+            said[place] = await _described(node, place, timeout, token)
 
     async with asyncio.TaskGroup() as group:
         for _ in range(_AT_ONCE):
@@ -137,9 +142,13 @@ async def look(entries: Iterable[Entry], node: Node[Any], timeout: float | None)
     return draw(known, said)
 
 
-async def _described(node: Node[Any], place: Address, timeout: float | None) -> Mapping[str, Any] | str:
+async def _described(
+    node: Node[Any], place: Address, timeout: float | None, token: bytes | None
+) -> Mapping[str, Any] | str:
     """What an owner says it has, or why it says nothing."""
     try:
+        if token is not None:
+            await greet(node, place, node.identity, token, timeout)
         answer = await node.request(Message(_DESCRIBE, place, header=words.WORD), timeout=timeout, dial="once")
         said = words.decode(answer.data)
     except ProtocolError:
@@ -204,7 +213,7 @@ class _Drawing:
                 target = self._process(source, pipe)
                 queues = pipe.get("queue", pipe.get("queues"))
                 for queue in queues[:_MAX_THINGS] if isinstance(queues, list | tuple) else [queues]:
-                    name = _text(queue)
+                    name = _text(queue) or _HIDDEN
                     self._has_queue(target, name)
                     bound = Pipe(
                         source,

@@ -12,13 +12,14 @@ from typing import Any, Literal, Self
 from redpoll.address import Address
 from redpoll.config import Config
 from redpoll.errors import Closed, RedpollError, UnknownName, UsageError
-from redpoll.node.inherited import let_go
+from redpoll.node.fork import release_inherited
 from redpoll.node.sending import UNSET, Unset, check_seconds
 from redpoll.wiring.binder import Binder
 from redpoll.wiring.binding import Binding
 from redpoll.wiring.board import Board
 from redpoll.wiring.directory.client import DirectoryClient
 from redpoll.wiring.directory.entries import Kind
+from redpoll.wiring.directory.tokens import token_bytes
 from redpoll.wiring.events import WiringEvents
 from redpoll.wiring.exchange import Exchange, check_style
 from redpoll.wiring.gap import Gap
@@ -53,7 +54,7 @@ class Wiring:
         advertise: Where others can reach what is made here, "host" or "host:port", where that is not where it listens.
         tls: As in `Config`, for all links, that to the directory too.
         encryption: As in `Config`.
-        token: What the directory asks for; None is nothing.
+        token: What the directory asks for, and wirings of one another over the network; None is nothing.
         bind_timeout: Seconds that `bind` waits for names and their owners unless told otherwise (default 5).
         resume: Seconds that a lost link loses nothing, as in `Config`; None (default): what was on the way is missing.
         config: Further options of the node under it; those above go before them.
@@ -89,7 +90,7 @@ class Wiring:
         self._advertise = None if advertise is None else _advertised(advertise)
         self._events = WiringEvents()
         self._state: Literal["new", "running", "closing", "closed"] = "new"
-        self._net = Net(self._config)
+        self._net = Net(self._config, token_bytes(token))
         self._directory: DirectoryClient | None = None
         if directory is not None:
             self._directory = DirectoryClient(
@@ -145,6 +146,7 @@ class Wiring:
             self._bind_timeout,
         )
         self._board.address = str(registry.address)
+        self._board.owner = registry.owner
         self._binder = Binder(self._board, registry.find, registry.watch, registry.trouble)
         self._state = "running"
 
@@ -181,11 +183,12 @@ class Wiring:
     def inherit(self) -> None:
         """For the library: this is a child of the process, and lets go of what is the parent's."""
         self._state = "closed"
-        let_go(self._net.node)
+        release_inherited(self._net.node)
         if self._directory is not None:
             self._directory.inherit()
 
     async def _end(self, drain: float | None) -> None:
+        self._board.settle()
         self._net.say_bye()
         self._board.close()
         await self._binder.close()
@@ -285,6 +288,8 @@ class Wiring:
         done = self._claiming[kind, name] = asyncio.Event()
         try:
             await self._registry.claim(kind, name, scope, style)
+            # What others gave to a former owner they give to this one now.
+            self._binder.kick(kind, name)
         except BaseException:
             undo()
             raise
@@ -327,6 +332,7 @@ class Wiring:
 
         Raises:
             UnknownName: Nobody has that name, as far as can be seen from here.
+            UsageError: An exchange or queue is given that is LOCAL and not this wiring's.
             LinkError: Who has it cannot be reached.
         """
         self._check()
@@ -334,6 +340,11 @@ class Wiring:
             check_seconds(wait, "wait")
         seconds = self._bind_timeout if isinstance(wait, Unset) else wait
         names = self._name(exchange, "exchange"), self._name(queue, "queue")
+        for given, own in ((exchange, self._board.exchanges), (queue, self._board.queues)):
+            if not isinstance(given, str) and given.scope is Scope.LOCAL and own.get(given.name) is not given:
+                raise UsageError(
+                    f"{given!r} is none of this wiring's", "a LOCAL name is bound by the wiring that has it"
+                )
         return await self._binder.bind(*names, seconds, self._bind_timeout or 5.0)
 
     async def unbind(self, exchange: str | Exchange, queue: str | Queue) -> None:
@@ -448,7 +459,7 @@ class Wiring:
     @property
     def bindings(self) -> tuple[Binding, ...]:
         """The bindings that were made here."""
-        return tuple(self._binder.bindings.values()) if self._state != "new" else ()
+        return tuple(self._binder.bindings.values()) if hasattr(self, "_binder") else ()
 
     @property
     def address(self) -> Address:

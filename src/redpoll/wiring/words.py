@@ -18,7 +18,7 @@ from typing import Any
 
 from redpoll import errors
 from redpoll.errors import DecodeError, ProtocolError, RedpollError, WiringError
-from redpoll.serializers import get
+from redpoll.serializers import MsgpackSerializer
 from redpoll.serializers.base import Buffer
 
 __all__ = ["CREDIT", "DATA", "MAX_WORD", "VERSION", "WORD", "check_answer", "decode", "encode", "field", "refusal"]
@@ -33,7 +33,7 @@ CREDIT = Struct("!cIQ")
 #: Bytes that a word has at most.
 MAX_WORD = 1024 * 1024
 
-_msgpack = get("msgpack")
+_msgpack = MsgpackSerializer(max_containers=65_536)
 
 #: What an answer may say went wrong, by its name.
 _ERRORS: Mapping[str, type[RedpollError]] = {
@@ -44,6 +44,7 @@ _ERRORS: Mapping[str, type[RedpollError]] = {
         "NameTaken",
         "ScopeError",
         "DirectoryUnavailable",
+        "NotAuthorized",
         "UsageError",
         "Closed",
     )

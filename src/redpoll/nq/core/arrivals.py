@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from uuid import UUID
 from weakref import WeakValueDictionary
 
+from redpoll.blocking.futures import LOOK, time_left
 from redpoll.errors import Undecodable
 from redpoll.node.received import raised
 from redpoll.nq.core.words import again
@@ -69,6 +70,8 @@ class Arrivals:
         #: Reentrant: a signal's handler may run while its thread is in here.
         self._lock = threading.RLock()
         self._ready: deque[Arrival] = deque()
+        #: Those that were taken and not seen, by who was interrupted: the first, and counted by no source any more.
+        self.unseen: deque[Arrival] = deque()
         #: Those that wait, in order.
         self._waiters: dict[_Waiter | _Task, None] = {}
         #: As long as there is a session with the peer, or anything of it waits.
@@ -81,7 +84,7 @@ class Arrivals:
         self.alive: Callable[[UUID], bool] = _always
 
     def __len__(self) -> int:
-        return len(self._ready)
+        return len(self.unseen) + len(self._ready)
 
     def source(self, peer: UUID) -> Source:
         """What waits of a peer: the same for each of its sessions. Called on the loop."""
@@ -117,7 +120,7 @@ class Arrivals:
     def release_all(self) -> list[Any]:
         """What is confirmed when it is got is to be so now: return the node's messages, which stay here to be got."""
         with self._lock:
-            held = [each.received for each in self._ready if each.received is not None]
+            held = [each.received for each in (*self.unseen, *self._ready) if each.received is not None]
             self._ready = deque(each._replace(received=None) for each in self._ready)
             return held
 
@@ -149,6 +152,13 @@ class Arrivals:
         these in what is to happen whole or not at all.
         """
         ready = self._ready
+        unseen = self.unseen
+        if unseen:
+            for place, found in enumerate(unseen):
+                if peers is None or found.source.peer in peers:
+                    taken[0] = found
+                    del unseen[place]
+                    return True
         if peers is None:
             if not ready:
                 return False
@@ -171,15 +181,6 @@ class Arrivals:
                 return True
         return False
 
-    def put_back(self, arrival: Arrival) -> None:
-        """One that was taken was not seen: it is the first again."""
-        source = arrival.source
-        with self._lock:
-            source.count += 1
-            source.size += len(arrival.body)
-            self._ready.appendleft(arrival)
-            self._wake(source.peer)
-
     def _raise_if_over(self, peers: frozenset[UUID] | None, waiter: _Waiter | _Task | None) -> None:
         """Raise why nothing will come of these, or what who waits was told."""
         error = self._closed
@@ -194,7 +195,7 @@ class Arrivals:
 
     def _wake_for_ready(self) -> None:
         """Somebody who was woken has left: wake one who can have what there is; the lock is held."""
-        for each in self._ready:
+        for each in (*self.unseen, *self._ready):
             if self._wake(each.source.peer):
                 return
 
@@ -252,7 +253,7 @@ class ThreadArrivals(Arrivals):
 
         Args:
             taken: Where it comes. If this, or what the caller does then, is interrupted with one in there, it is for the
-                caller to put it back.
+                caller to put it to those that are `unseen`.
             peers: Of whom; None is of anybody.
             timeout: Seconds; None is no limit.
             check: Called before waiting; raises where that is not allowed.
@@ -281,12 +282,14 @@ class ThreadArrivals(Arrivals):
         self, waiter: _Waiter, deadline: float | None, timeout: float | None, check: Callable[[], object]
     ) -> None:
         check()
-        left = -1.0 if deadline is None else max(0.0, deadline - time.monotonic())
-        woken = waiter.lock.acquire(timeout=left)
+        left = time_left(deadline)
+        woken = waiter.lock.acquire(timeout=min(left, LOOK))
         with self._lock:
             # It may have been woken since.
             if not woken and not waiter.woken:
-                raise TimeoutError(f"no message came within {timeout:g} s")
+                if left <= LOOK:
+                    raise TimeoutError(f"no message came within {timeout:g} s")
+                return
             if not woken:
                 waiter.lock.acquire()
             waiter.woken = False

@@ -83,7 +83,7 @@ class ClientStation(Station):
     def trouble(self) -> BaseException | None:
         """Why the last attempt to meet the server failed."""
         route = self.node._peers.routes.get(self.address)
-        return (None if route is None else route.trouble) or self._trouble
+        return (None if route is None else route.last_error) or self._trouble
 
     def recipients(self) -> tuple[Session, ...]:
         """Whom a put is for."""
@@ -202,7 +202,7 @@ class ClientStation(Station):
             self.refused = error
             if not isinstance(error, ConnectionResetError):
                 # Many scripts look at no future. The text alone: a log that kept the error would keep its link.
-                why = str(error.__cause__ or error)
+                why = error if isinstance(error, RedpollError) else error.__cause__ or error
                 _logger.warning("client %s gives up %s: %s", self.id, self.options.netloc, why)
             self.forget(self.session, error)
             self.arrivals.close(error)
@@ -271,6 +271,9 @@ class ClientStation(Station):
             # The former run may have been told that nothing more is put; this one was not.
             session.linked = session.said_fin = False
             self._unlinked.set()
+        elif former is peer and session.said_fin and not session.heard_fin:
+            # The server's may have been lost with the former link, and the server may not know the client any more.
+            self.say_fin(session)
         greeting = self._greeting
         if greeting is not None and not greeting.done():
             # Its answer may have been lost with the former link.
@@ -317,7 +320,9 @@ class ClientStation(Station):
 
     async def _stop(self) -> None:
         task = self._task
-        if task is not None:
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        await super()._stop()
+        try:
+            if task is not None:
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        finally:
+            await super()._stop()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-import threading
+import time
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -11,9 +11,11 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from uuid import UUID
 
-from redpoll.blocking.loop_thread import LoopThread, enter, leave
+from redpoll.blocking.futures import time_left
+from redpoll.blocking.loop_thread import AT_EXIT
+from redpoll.blocking.resident import Resident
 from redpoll.errors import Closed, ConfigError, UsageError
-from redpoll.node.inherited import let_go
+from redpoll.node.fork import release_inherited
 from redpoll.nq.core.arrivals import Taken, ThreadArrivals, unread
 from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.events import EventThreads
@@ -45,7 +47,7 @@ class Communicator:
 
     Raises:
         ConfigError: Links would be plain off loopback, or a certificate is missing.
-        OSError: A server cannot listen there.
+        OSError: A server cannot listen there; a `TLSError` where it and an MQTT broker do not agree on encryption.
     """
 
     protocol: Protocol
@@ -80,8 +82,8 @@ class Communicator:
 
         Raises:
             TimeoutError: It has not in time; it goes on trying.
-            ConnectionError: It will not: the server does not take it, the ends do not agree on encryption, or this is
-                closed. The cause says which.
+            ConnectionError: It will not: the server does not take it, the ends do not agree on encryption, another server
+                took the place of this one at an MQTT broker, or this is closed. The cause says which.
         """
         check_timeout(timeout)
         self._house.ready(timeout)
@@ -97,9 +99,9 @@ class Communicator:
                 a server's clients are left.
             flush: False drops what was not sent, and waits for nobody.
 
-        It also waits for `events` that are being called. Closing what is closed does nothing; a second call waits with the
-        first, and ends it for both if its own time is shorter or it does not flush. Ctrl-C ends the waiting, and comes out
-        when it is closed.
+        It also waits, in that time, for `events` that are being called. Closing what is closed does nothing; a second call
+        waits with the first, and ends it for both if its own time is shorter or it does not flush. Ctrl-C ends the waiting,
+        and comes out when it is closed; a second one comes out at once, and it is closed all the same.
         """
         check_timeout(timeout)
         self._house.close(timeout, flush)
@@ -109,7 +111,8 @@ class Communicator:
 
         Args:
             peer: The client; nothing is done if it is not there.
-            flush: Whether what was put for it arrives first; False drops what was not sent.
+            flush: Whether what was put for it arrives first. False drops what was not sent, and its futures fail with
+                `ConnectionResetError`; what is on its way is waited for, and is done or fails.
 
         Raises:
             UsageError: This is a client: it closes.
@@ -134,7 +137,7 @@ class Communicator:
 
     # Puts
 
-    def put(self, data: Any, *peers: UUID) -> ThreadCopy | ThreadBroadcast:
+    def put(self, data: Any, *peers: UUID, timeout: float | None = None) -> ThreadCopy | ThreadBroadcast:
         """Put something for peers; does not block, unless that was asked for with ``full="wait"``.
 
         Args:
@@ -142,14 +145,16 @@ class Communicator:
                 is done.
             peers: Those that it is for; none is the server, or all clients that are there now. Whoever is named twice gets
                 it twice.
+            timeout: Seconds to wait for room with ``full="wait"``, which otherwise nothing limits but `close`; then the
+                future fails with `QueueFull`. 0 takes it if there is room. Without that `full` nothing is waited for.
 
         Returns:
             A `concurrent.futures.Future` that is done when the peer has it, or all of them have. Its `futures` are those of
-            each peer, `peers` the same by id. `cancel` takes back what was not sent.
+            each peer, `peers` the same by id. `cancel` takes back what was not sent to its end.
 
         Raises:
             MessageTooLarge: It is above `message_size`.
-            UsageError: A peer is no id.
+            UsageError: A peer is no id, or the timeout is none.
 
         What the serializer raises comes out as it is. The future fails with `ConnectionResetError(peer)` when the peer is
         unknown or gone, with `ConnectionAbortedError(id)` when this is closed before it is confirmed, or another process
@@ -159,15 +164,18 @@ class Communicator:
         """
         if peers:
             check_peers(peers, PUT_HINT)
+        if timeout is not None:
+            check_timeout(timeout)
         body = self._codec.encode(data)
         house = self._house
         handover = house.handover
         station = house.station
         sessions = tuple(map(station.recipient, peers)) if peers else station.recipients()
-        closed = ConnectionAbortedError(self.id) if station.closing else None
-        put, copies = divide(sessions, body, partial(ThreadCopy, handover), partial(ThreadBroadcast, handover), closed)
-        if copies and self._waits and not (handover.is_here or house.closed):
-            house.submit_with_room(copies, put)
+        put, copies = divide(
+            sessions, body, partial(ThreadCopy, handover), partial(ThreadBroadcast, handover), station.over
+        )
+        if copies and self._waits and not (handover.is_here or station.closing):
+            house.submit_with_room(copies, put, timeout)
         elif copies:
             handover.post(station.submit, (copies,), put)
         return put
@@ -183,7 +191,8 @@ class Communicator:
 
         Raises:
             TimeoutError: None came in time.
-            ConnectionAbortedError: This is closed, and all that came was got.
+            ConnectionAbortedError: All that came was got, and this is closed, or another process took its place: the cause
+                says so.
             ConnectionResetError: All that came was got, and the server is gone, or all of `peers` are.
             ConnectionRefusedError: The server does not take this client; the cause says why.
             TLSError: The ends do not agree on encryption.
@@ -201,9 +210,10 @@ class Communicator:
             self._arrivals.get(taken, frozenset(peers) or None, timeout, self._house.check_blocking)
             return self._read(taken)
         except BaseException:
-            # What was not seen is the next.
+            # What was not seen is the next. Ctrl-C comes in where something is called: once more after this one call alone.
             if taken[0] is not None:
-                self._arrivals.put_back(taken[0])
+                self._arrivals.unseen.append(taken[0])
+                self._arrivals.look_again()
             raise
 
     def _read(self, taken: Taken) -> Message[Any]:
@@ -222,39 +232,30 @@ class Communicator:
 
 _SILENT = EventOptions()
 
-#: Seconds that what was put has when a program ends without closing.
-_AT_EXIT = 2.0
-
 _logger = logging.getLogger("redpoll.nq")
 
 
-class _House:
+class _House(Resident):
     """Where a communicator lives on the loop thread, apart from it, so that one that is dropped is noticed."""
 
     def __init__(
         self, protocol: Protocol, purpose: Purpose, options: CommunicatorOptions, arrivals: ThreadArrivals
     ) -> None:
         self.station = make_station(protocol, purpose, options, arrivals, self._tell)
-        self.closed = False
         self._options = options
-        self._life = threading.RLock()
-        self._thread: LoopThread | None = None
         self._events: EventThreads | None = None
         self.handover: Handover
 
     def move_in(self) -> None:
         """Start."""
-        thread = enter(self)
-        self._thread = thread
-        self.handover = thread.handover
         try:
-            self.handover.run(self.station.start)
-        except BaseException as error:
-            self._thread = None
-            leave(thread, self)
-            if isinstance(error, ConfigError):
-                raise start_error(error) from error.__cause__
-            raise
+            self._move_in(self._start)
+        except ConfigError as error:
+            raise start_error(error) from error.__cause__
+
+    def _start(self, handover: Handover) -> Any:
+        self.handover = handover
+        return self.station.start()
 
     def ready(self, timeout: float | None) -> None:
         """See `Communicator.ready`."""
@@ -263,10 +264,12 @@ class _House:
         except Closed:
             raise ConnectionAbortedError(self.station.id) from None
 
-    def submit_with_room(self, copies: tuple[ThreadCopy, ...], put: ThreadCopy | ThreadBroadcast) -> None:
+    def submit_with_room(
+        self, copies: tuple[ThreadCopy, ...], put: ThreadCopy | ThreadBroadcast, timeout: float | None
+    ) -> None:
         """Wait until all peers have room for a put, and submit it in that moment."""
         try:
-            self.handover.run(self.station.submit_with_room, copies)
+            self.handover.run(self.station.submit_with_room, copies, timeout)
         except Closed as error:  # by another thread, and its loop has ended
             put.fail(error)
 
@@ -277,53 +280,35 @@ class _House:
             raise UsageError("a client has no clients to disconnect", "close() ends its own session")
         self.handover.post(station.disconnect, (peer, flush))
 
-    def close(self, timeout: float | None, flush: bool, *, evict: bool = False) -> None:
+    def close(self, timeout: float | None, flush: bool) -> None:
         """See `Communicator.close`."""
-        thread = self._thread
-        if thread is None or thread.handover.forked:
+        if self._thread is None or self._is_inherited:
             return
-        thread.handover.check_blocking()
-        try:
-            thread.handover.run(partial(self.station.close, timeout, flush, evict=evict))
-        except Closed:  # by another thread, and its loop has ended
-            pass
-        finally:
-            self._move_out(thread)
+        deadline = None if timeout is None else time.monotonic() + timeout
+        self._move_out(partial(self.station.close, timeout, flush), timeout)
+        if self._events is not None:
+            self._events.close(None if deadline is None else time_left(deadline))
 
-    def _move_out(self, thread: LoopThread) -> None:
-        with self._life:
-            mine, self._thread = self._thread is not None, None
-        self.closed = True
-        if mine:
-            if self._events is not None:
-                self._events.close()
-            leave(thread, self)
+    async def evict(self, patience: float) -> None:
+        """End at once: the program, the loop or nobody wants it any more."""
+        await self.station.close(patience, patience > 0, evict=True)
 
     def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # Lodger's
-        """The program ends: what was put has some time yet."""
-        self.close(_AT_EXIT, True, evict=True)
+        """The program ends, and this was evicted; its events have some time yet."""
+        self.close(AT_EXIT, True)
 
     def inherit(self) -> None:
         """This is a child of the process."""
-        let_go(self.station.node)
+        release_inherited(self.station.node)
 
     def abandon(self, name: str) -> None:
         """Nobody refers to the communicator any more."""
         thread = self._thread
-        if thread is None or thread.handover.forked or self.closed:
+        if thread is None or thread.handover.forked or self not in thread.lodgers:
             return
-        closing = thread.handover.submit(self.station.close, 0, False)
-        closing.add_done_callback(lambda _: self._leave_later(thread))
+        thread.evict(self)
         # Last: where warnings are errors, this raises.
         warnings.warn(f"{name} was dropped without being closed", ResourceWarning, stacklevel=3)
-
-    def _leave_later(self, thread: LoopThread) -> None:
-        """Leave the loop thread, from another one: this is it."""
-        try:
-            threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
-        except RuntimeError:
-            # The program ends, and begins no thread any more (Python 3.12): it stops what it finds there.
-            pass
 
     def __repr__(self) -> str:
         return f"<communicator {self.station.id}, {self.station.netloc}>"

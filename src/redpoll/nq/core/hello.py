@@ -13,6 +13,9 @@ __all__ = ["VERSION", "read_hello", "say_hello"]
 #: What is spoken.
 VERSION = 1
 
+# Bytes: anybody may send one.
+_LARGEST = 4096
+
 
 def say_hello(purpose: Purpose) -> Any:
     """The body of a hello, or of the answer to one."""
@@ -22,7 +25,7 @@ def say_hello(purpose: Purpose) -> Any:
 def read_hello(data: Any, purpose: Purpose) -> str | None:
     """What is wrong with a hello; None if it is one of whom is expected."""
     try:
-        said = msgpack.decode(data)
+        said = msgpack.decode(data) if len(data) <= _LARGEST else None
     except DecodeError:
         said = None
     if not isinstance(said, dict) or type(said.get("nq")) is not int:

@@ -7,7 +7,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar
 from uuid import UUID
 
-from redpoll.errors import UsageError
+from redpoll.errors import ConfigError, UsageError
 from redpoll.nq.core.client import ClientStation
 from redpoll.nq.core.names import Protocol, Purpose
 from redpoll.nq.core.nodes import config_of
@@ -98,5 +98,10 @@ def make_station(
     module = import_module(f"redpoll.nq.{protocol}.carrier")
     server = purpose is Purpose.SERVER
     config = config_of(options, server=server, encrypts=not module.ENCRYPTS)
+
+    def given_up(error: ConfigError) -> None:
+        station.give_up(error)
+
     kind = ServerStation if server else ClientStation
-    return kind(options, config, module.make(options, server=server), arrivals, tell)
+    station = kind(options, config, module.make(options, server=server, given_up=given_up), arrivals, tell)
+    return station

@@ -53,9 +53,9 @@ class Verbatim:
 
 
 class StationNode(Node[Any]):
-    """A node whose messages are a station's."""
+    """A node whose messages are a station's, which ends each of them."""
 
-    _in_order = True
+    _handed_out = None
 
     def __init__(self, station: Station, carrier: Carrier, config: Config) -> None:
         super().__init__(station.arrived, config)
@@ -111,6 +111,7 @@ def config_of(options: CommunicatorOptions, *, server: bool, encrypts: bool) -> 
         # What the other end is told is rounded down, and a message may have a header of one byte.
         max_message_size=min(connection.message_size + MESSAGE_UNIT, _U63),
         fragment_size=min(max(connection.transport_size, _FRAGMENTS[0]), _FRAGMENTS[1]),
+        in_order=True,
         max_connections_per_host=10_000,
         memory_limit=None,
         send_queue_limit=_U32,
@@ -131,4 +132,5 @@ def _tls(options: CommunicatorOptions, *, server: bool) -> TLS | None:
     if security.certificate is None or security.key is None:
         missing = "certificate" if security.certificate is None else "key"
         raise ConfigError(missing, None, "a server that encrypts needs its certificate and its key")
-    return TLS(certificate=security.certificate, key=security.key, client_certificate="none")
+    # It dials nobody, so it does not matter whom it trusts; without a word its own file would have to hold a CA.
+    return TLS(ca=SYSTEM, certificate=security.certificate, key=security.key, client_certificate="none")

@@ -129,8 +129,9 @@ class ConnectionOptions:
     full: Literal["refuse", "drop", "wait"] = "refuse"
     """What happens to a message that is one too many here, put or received. "refuse" (default): the future of its put fails
     with `QueueFull`. "drop": one message is dropped, `drop_oldest` says which, and the future of the put of that one fails
-    with `QueueFull`; one that is on its way is not dropped. "wait": `put` waits until there is room, so it blocks, but
-    for one in a callback of a future, which is taken at once; a received one is refused."""
+    with `QueueFull`; one that is on its way is not dropped, and nothing is where that would not make room. "wait": `put`
+    waits until there is room, so it blocks, and has no end where the peer takes nothing or never comes: give `put` a
+    `timeout`. One in a callback of a future is taken at once; a received one is refused."""
 
     confirm: Literal["receive", "get"] = "receive"
     """When the future of a put is done: when the peer has the message in its queue ("receive", default), or when the peer's
@@ -189,8 +190,9 @@ class SecurityOptions:
 
     Attributes:
         key: A server's private key; clients do not use it, and it does not matter if they give one.
-        cert: A server's certificate, followed by those between it and its CA; a client's CA, or the server's certificate
-            itself, and None for the CAs of the system.
+        cert: A server's certificate, followed by those between it and its CA; for a client that CA, or the server's
+            certificate itself if it is self-signed and says that it is a CA's, as those of `openssl req -x509` do, and
+            None for the CAs of the system.
     """
 
     key: Path | None

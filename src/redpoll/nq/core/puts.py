@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 from uuid import UUID
 
-from redpoll.blocking.futures import ThreadFuture
+from redpoll.blocking.handover import LoopFuture
 from redpoll.errors import Closed
 from redpoll.message import Message
 from redpoll.node.sending import Queued
@@ -27,6 +27,7 @@ REDELIVERED = b"R"
 
 _REQ_ACK = int(Kind.REQ_ACK)
 _RETRY = int(Kind.RETRY)
+_SENT = int(Stage.SENT)
 
 # What a copy that has ended has for a message.
 _GONE: Any = None
@@ -41,6 +42,7 @@ class Copy(Queued):
         group: What it is a part of, if it was put for several peers.
         on_node: Whether the node has it, and will settle it.
         charged: Bytes that the session counts it with, as long as it has not ended.
+        dropped: What it ends with unless the peer confirms it: the session does not count it any more.
     """
 
     if not TYPE_CHECKING:  # as Outgoing
@@ -51,6 +53,7 @@ class Copy(Queued):
     group: Broadcast | None
     on_node: bool
     charged: int
+    dropped: BaseException | None
 
     def load(self, session: Session, body: Payload, group: Broadcast | None) -> None:
         """Be one that has not begun."""
@@ -58,6 +61,7 @@ class Copy(Queued):
         self.number = 0
         self.group = group
         self.on_node = False
+        self.dropped = None
         self.prepare(Message(None), body, _REQ_ACK, None, None, pinned=True)
 
     def reload(self, *, redelivered: bool) -> None:
@@ -87,6 +91,14 @@ class Copy(Queued):
     def untouched(self) -> bool:
         """Whether nothing of it was ever sent."""
         return not (self.stage or self.kind & _RETRY or self.header)
+
+    @property
+    def unfinished(self) -> bool:
+        """Whether it is sent for the first time, and was not written to its end: the peer cannot have it."""
+        link = self.link
+        if self.stage != _SENT or link is None or self.kind & _RETRY or self.header:
+            return False
+        return any(transfer.out is self for transfer in link.transfers)
 
     def finish(self, result: Any, error: BaseException | None) -> None:
         """End the future, unless it has ended."""
@@ -155,7 +167,7 @@ class Broadcast:
 # For threads
 
 
-class _ThreadPut(ThreadFuture):
+class _ThreadPut(LoopFuture):
     """What both kinds have in common."""
 
     def __init__(self, handover: Handover) -> None:
@@ -163,30 +175,18 @@ class _ThreadPut(ThreadFuture):
 
     def finish(self, result: Any, error: BaseException | None) -> None:
         """End, unless it has ended; the error of a session ends many."""
-        ThreadFuture.finish(self, result, None if error is None else again(error))
+        LoopFuture.finish(self, result, None if error is None else again(error))
 
     def withdrawn(self) -> None:
         """It was taken back."""
-        ThreadFuture.cancel(self)
-
-    def _invoke_callbacks(self) -> None:
-        handover = self._handover
-        if handover.is_here:
-            # From inside of the core, which callbacks may change: by a `cancel`, say.
-            self.wake_sleepers()
-            handover.loop.call_soon(super()._invoke_callbacks)
-        else:
-            super()._invoke_callbacks()
-
-    def _may_wait(self) -> None:
-        self._handover.check_blocking()
+        LoopFuture.cancel(self)
 
 
 class ThreadCopy(_ThreadPut, Copy):
     """How a put to one peer ends, for threads."""
 
     def cancel(self) -> bool:
-        """Take the put back if nothing of it was sent; False if it is too late for that, or it has ended.
+        """Take the put back if not all of it was sent; False if it is too late for that, or it has ended.
 
         It waits for the loop thread; on that thread it does not.
 
@@ -213,7 +213,7 @@ class ThreadBroadcast(_ThreadPut, Broadcast):
     """How a put to several peers ends, for threads."""
 
     def cancel(self) -> bool:
-        """Take back what was not sent; True if that was all of it.
+        """Take back the copies of which not all was sent; True if these were all.
 
         It waits for the loop thread; on that thread it does not.
 
@@ -250,12 +250,12 @@ class _LoopFuture(asyncio.Future[Any]):
 
 
 class LoopCopy(_LoopFuture, Copy):
-    """How a put to one peer ends, for asyncio. Cancelling it takes it back if nothing of it was sent."""
+    """How a put to one peer ends, for asyncio. Cancelling it takes it back if not all of it was sent."""
 
-    __slots__ = (*OUTGOING_FIELDS, "charged", "group", "number", "on_node", "peer", "session")
+    __slots__ = (*OUTGOING_FIELDS, "charged", "dropped", "group", "number", "on_node", "peer", "session")
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel the future, and take the put back if nothing of it was sent; else it arrives all the same."""
+        """Cancel the future, and take the put back if not all of it was sent; else it arrives all the same."""
         if self.done():
             return False
         self.session.take_back(self)
@@ -267,7 +267,7 @@ class LoopCopy(_LoopFuture, Copy):
 
 
 class LoopBroadcast(_LoopFuture, Broadcast):
-    """How a put to several peers ends, for asyncio. Cancelling it takes back what was not sent."""
+    """How a put to several peers ends, for asyncio. Cancelling it takes back the copies of which not all was sent."""
 
     __slots__ = ("_copies", "_error", "_left", "_withdrawn")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
@@ -29,6 +30,9 @@ _COUNT_AGAIN = 0.1
 #: Seconds that clients have to hear that they are not waited for.
 _EVICTION = 1.0
 
+#: Seconds that a client that is done, and has no link, has to come back for the FIN that it did not confirm.
+_LAST_WORD = 1.0
+
 
 class ServerStation(Station):
     """Listens; puts for all go to the clients that are there."""
@@ -52,7 +56,7 @@ class ServerStation(Station):
 
     def _nobody(self, peer: UUID) -> Session:
         session = Session(self, peer, self.options.connection)
-        session.error = ConnectionResetError(peer)
+        session.error = self.refused or ConnectionResetError(peer)
         return session
 
     def is_there(self, peer: UUID) -> bool:
@@ -146,9 +150,30 @@ class ServerStation(Station):
             self.say_fin(session)
         self.look()
 
+    def say_fin(self, session: Session) -> None:
+        """Say that nothing more is put; a client that said so before may go as soon as it hears it."""
+        super().say_fin(session)
+        if session.heard_fin:
+            self._loop.call_later(_LAST_WORD, self._look_for_end, session.id)
+
+    def _look_for_end(self, client: UUID) -> None:
+        """End a session of which nothing is open but the confirmation of a FIN, once nobody is there to give it.
+
+        A link that breaks with that confirmation on it would else be waited for, in vain, for `resume` seconds.
+        """
+        session = self.sessions.get(client)
+        if session is None or not (session.said_fin and session.heard_fin):
+            return
+        if session.peer is None or not session.peer.links:
+            self.forget(session, ConnectionResetError(session.id))
+        else:
+            self._loop.call_later(_LAST_WORD, self._look_for_end, session.id)
+
     def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:  # noqa: ARG002  # Station's
         """A FIN was confirmed, which is the end; or there was nobody to confirm it."""
         if error is None:
+            # Not from inside of the core.
+            asyncio.get_running_loop().call_soon(session.end_dropped)
             self.forget(session, ConnectionResetError(session.id))
         else:
             session.said_fin = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -123,49 +124,70 @@ class Session:
 
     def has_room(self, size: int, count: int = 1) -> bool:
         """Whether so many puts of so many bytes would be taken; any number of them is where none is open."""
+        return self.error is not None or self._fits(self.count, self.bytes, size, count)  # an error is to be told
+
+    def _fits(self, held: int, held_bytes: int, size: int, count: int = 1) -> bool:
         options = self._options
-        if self.error is not None:
-            return True  # to be told so
-        if not self.count:
+        if not held:
             return True
-        if self.count + count > options.queue_size:
+        if held + count > options.queue_size:
             return False
-        return options.queue_bytes is None or self.bytes + count * size <= options.queue_bytes
+        return options.queue_bytes is None or held_bytes + count * size <= options.queue_bytes
 
     def _make_room(self, copy: Copy) -> bool:
         """The queue is at its bound: end the put, or, if that is asked for, older ones that were not sent."""
         options = self._options
         if options.full == "drop" and options.drop_oldest:
-            while not self.has_room(copy.size):
-                oldest = self._oldest_unsent()
-                if oldest is None:
-                    break
-                full = self._full(oldest)
-                self._take_out(oldest)
-                oldest.end(full)
-            else:
+            dropped = self._in_the_way(copy.size)
+            for each in dropped:
+                full = self._full(each)
+                self._take_out(each)
+                each.end(full)
+            if dropped:
                 return True
         elif options.full == "wait":
             return True  # whoever puts waited for room
-        copy.end(self._full(copy))
+        self.refuse(copy)
         return False
+
+    def refuse(self, copy: Copy) -> None:
+        """There is no room for a put."""
+        full = self._full(copy)
+        if self._options.full == "wait":
+            full.hint = "give put a longer timeout, or none"
+        copy.end(full)
 
     def _full(self, copy: Copy) -> QueueFull:
         options = self._options
-        if self.count >= options.queue_size:
+        if options.queue_bytes is None or self.count >= options.queue_size:
             return full_here(copy.message, options.queue_size, "messages")
-        return full_here(copy.message, options.queue_bytes or 0, "bytes")
+        return full_here(copy.message, options.queue_bytes, "bytes")
 
-    def _oldest_unsent(self) -> Copy | None:
+    def _in_the_way(self, size: int) -> list[Copy]:
+        """Return the oldest puts without which one of this size has room; none of them where all would be too few."""
+        held, held_bytes = self.count, self.bytes
+        found: list[Copy] = []
+        for copy in self._unsent():
+            found.append(copy)
+            held -= 1
+            held_bytes -= copy.charged
+            if self._fits(held, held_bytes, size):
+                return found
+        return []
+
+    def _unsent(self) -> Iterator[Copy]:
+        """Yield the puts of which nothing was sent, in order."""
         if self.peer is not None:
             for out in self.peer.queue:
                 if isinstance(out, Copy) and out.session is self and out.untouched:
-                    return out
+                    yield out
         waiting = self._waiting
         while waiting and waiting[0].stage == _ENDED:
             waiting.popleft()
             self._tombstones -= 1
-        return next((copy for copy in waiting if copy.untouched), None)
+        for copy in waiting:
+            if copy.untouched:
+                yield copy
 
     def _send(self, copy: Copy) -> None:
         peer = self.peer
@@ -177,17 +199,17 @@ class Session:
         peer.submit(copy, self._station.time())
         link = peer.link
         if link is not None:
-            link.owner.submitted()
+            link.connection.submitted()
 
     def take_back(self, copy: Copy) -> bool:
-        """Withdraw a put of which nothing was sent; False if it is too late."""
-        if not copy.untouched:
+        """Withdraw a put of which not all was sent; False if it is too late."""
+        if not (copy.untouched or copy.unfinished):
             return False
         if copy.number:
             self._take_out(copy)
         # Else it has not come here yet, and nobody counts it.
         copy.stage = _ENDED
-        copy.let_go()
+        copy.release_body()
         copy.withdrawn()  # type: ignore[attr-defined]  # each kind of future has it
         copy.leave(None, withdrawn=True)
         return True
@@ -215,7 +237,9 @@ class Session:
     def settled(self, copy: Copy, error: BaseException | None) -> None:
         """The node has confirmed a put, or can do nothing more for it. Called from inside of the core."""
         copy.on_node = False
-        if error is None:
+        if copy.dropped is not None:
+            copy.end(copy.dropped if error is not None else None)
+        elif error is None:
             self._less(copy)
             copy.end(None)
         elif self.error is None and _may_go_again(error):
@@ -275,19 +299,33 @@ class Session:
                 copy.end(error)
 
     def drop(self, error: BaseException) -> None:
-        """All puts end with an error: what was not sent is not, and nobody waits for the rest. The session goes on."""
+        """End all puts with an error, and send none further; the session goes on.
+
+        A put that was written to its end waits for the peer, or for the end of the link: until then its memory may be read.
+        """
         ending = [*self.node_copies(), *sorted(self._given_back, key=_number), *self._waiting]
         self._given_back = []
         self._waiting.clear()
         self._tombstones = 0
         for copy in ending:
-            if copy.stage == _ENDED:
+            if copy.stage == _ENDED or copy.dropped is not None:
                 continue
+            self._less(copy)
             if copy.on_node:
+                if not (copy.untouched or copy.unfinished):
+                    copy.dropped = error
+                    continue
                 copy.peer.withdraw(copy, self._station.time())
                 copy.on_node = False
-            self._less(copy)
             copy.end(error)
+
+    def end_dropped(self) -> None:
+        """The peer has all that was written, so the memory of what was dropped is not read any more."""
+        for copy in self.node_copies():
+            if copy.dropped is not None:
+                copy.peer.withdraw(copy, self._station.time())
+                copy.on_node = False
+                copy.end(copy.dropped)
 
     def reclaim(self) -> None:
         """Another node is there: take back what the former one has not confirmed."""
@@ -295,6 +333,9 @@ class Session:
             sent, body, message = not copy.untouched, copy.body, copy.message
             copy.peer.withdraw(copy, self._station.time())
             copy.on_node = False
+            if copy.dropped is not None:
+                copy.end(copy.dropped)
+                continue
             copy.body, copy.message = body, message
             copy.reload(redelivered=sent)
             self._given_back.append(copy)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-from redpoll.errors import Busy, NoHandler, RedpollError
+from redpoll.errors import Busy, ConfigError, NoHandler, RedpollError
 from redpoll.message import Message
 from redpoll.nq.core.arrivals import Arrival, Arrivals
 from redpoll.nq.core.nodes import StationNode
@@ -92,6 +92,21 @@ class Station:
         self._loop = asyncio.get_running_loop()
         self.time = self._loop.time
         await self.node.start()
+
+    @property
+    def over(self) -> BaseException | None:
+        """Why a put for nobody fails; None while it does not. May be called from any thread."""
+        return self.refused or (ConnectionAbortedError(self.id) if self.closing else None)
+
+    def give_up(self, error: ConfigError) -> None:
+        """It cannot be reached any more: whoever waits is told why."""
+        aborted = ConnectionAbortedError(self.id)
+        aborted.__cause__ = error
+        self.refused = aborted
+        for session in self.recipients():
+            self.forget(session, aborted)
+        self.arrivals.close(aborted)
+        self.look()
 
     @property
     def ready(self) -> bool:
@@ -182,12 +197,20 @@ class Station:
             else:
                 copy.session.submit(copy)
 
-    async def submit_with_room(self, copies: tuple[Copy, ...]) -> None:
-        """Take the copies of one put in the moment in which there is room for all of them."""
+    async def submit_with_room(self, copies: tuple[Copy, ...], timeout: float | None) -> None:
+        """Take the copies of one put in the moment in which there is room for all, or refuse them after so many seconds."""
         places = Counter(copy.session for copy in copies)
         size = copies[0].size
-        await self.wait(lambda: self.closing or all(each.has_room(size, count) for each, count in places.items()))
-        self.submit(copies)
+        try:
+            async with asyncio.timeout(timeout):
+                await self.wait(
+                    lambda: self.closing or all(each.has_room(size, count) for each, count in places.items())
+                )
+        except TimeoutError:
+            for copy in copies:
+                copy.session.refuse(copy)
+        else:
+            self.submit(copies)
 
     @property
     def has_waiters(self) -> bool:
@@ -337,7 +360,7 @@ class Station:
             fin.prepare(Message(None, header=FIN), b"", _REQ_ACK, None, None, pinned=True)
             peer.submit(fin, self.time())
             if peer.link is not None:
-                peer.link.owner.submitted()
+                peer.link.connection.submitted()
 
     def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:
         """A FIN to a node was confirmed, or cannot be."""

@@ -32,6 +32,9 @@ _BOTH = (
 )
 
 
+_CA = "give the certificate of the CA that signed the server's; the server's own does only if it is one of a CA as well"
+
+
 def again(error: BaseException) -> BaseException:
     """An error like one that is raised more than once: each has a traceback of its own, or one would grow for ever."""
     new = copy(error)
@@ -54,7 +57,8 @@ def start_error(error: ConfigError) -> Exception:
         number = error.__cause__.errno
         return OSError(str(error)) if number is None else OSError(number, str(error))
     if error.field in {"ca", "certificate"}:
-        return ConfigError("cert", error.value, error.problem, error.hint)
+        hint = _CA if error.hint is not None and "ca=" in error.hint else error.hint
+        return ConfigError("cert", error.value, error.problem, hint)
     return error
 
 

@@ -5,21 +5,22 @@ from __future__ import annotations
 import asyncio
 import gc
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 from redpoll.address import Address
-from redpoll.errors import DialFailed
+from redpoll.errors import ConfigError, DialFailed, TLSError
 from redpoll.nq.core.options import CommunicatorOptions
-from redpoll.nq.grpc.library import load
+from redpoll.nq.core.probing import speaks_tls
+from redpoll.nq.grpc.library import KEPT, load
 from redpoll.nq.grpc.link import ENDING_GRACE, DialledLink
 from redpoll.nq.grpc.listening import GrpcListener
 from redpoll.nq.grpc.options import ACCEPTED, LARGEST, METHOD, client_options
-from redpoll.nq.grpc.security import client_credentials, failure, server_credentials
+from redpoll.nq.grpc.security import BOTH_ENDS, NOT_CONNECTED, client_credentials, failure, server_credentials
 from redpoll.transport import dial
 from redpoll.transport.dial import ProtocolFactory
-from redpoll.transport.listen import Door
+from redpoll.transport.listen import Acceptor
 
 __all__ = ["ENCRYPTS", "GrpcCarrier", "make"]
 
@@ -80,9 +81,9 @@ class GrpcCarrier:
         # unless it has seen a larger piece come and go: half of the throughput.
         bytearray(_REUSED)
 
-    def listener(self, door: Door, loop: asyncio.AbstractEventLoop, backlog: int) -> GrpcListener:  # noqa: ARG002  # gRPC's
+    def listener(self, acceptor: Acceptor, loop: asyncio.AbstractEventLoop, backlog: int) -> GrpcListener:  # noqa: ARG002  # gRPC's
         """Make what takes streams; gRPC sets the backlog."""
-        listener = GrpcListener(door, loop, self._size, encrypted=self._encrypted, credentials=self._shown)
+        listener = GrpcListener(acceptor, loop, self._size, encrypted=self._encrypted, credentials=self._shown)
         self._listeners.add(listener)
         return listener
 
@@ -111,6 +112,7 @@ class GrpcCarrier:
         else:
             channel = aio.insecure_channel(_target(address), client_options())
         call = channel.stream_stream(METHOD)()
+        KEPT.update((call, channel))
         link = None
         try:
             if ACCEPTED not in tuple(await call.initial_metadata()):
@@ -129,6 +131,9 @@ class GrpcCarrier:
         code, detail = await call.code(), await call.details()
         if code is self._grpc.StatusCode.UNIMPLEMENTED:
             detail = "it speaks gRPC, and does not know what redpoll calls there"
+        elif self._trusted is None and NOT_CONNECTED not in detail and await speaks_tls(address):
+            # gRPC closes what sends it no TLS, and says nothing.
+            return TLSError("the peer uses TLS, and this end sends plaintext", address, BOTH_ENDS)
         return failure(address, detail)
 
     def _end(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -152,7 +157,12 @@ class GrpcCarrier:
             await asyncio.wait(tasks, timeout=_ENDING)
 
 
-def make(options: CommunicatorOptions, *, server: bool) -> GrpcCarrier:
+def make(
+    options: CommunicatorOptions,
+    *,
+    server: bool,
+    given_up: Callable[[ConfigError], object],  # noqa: ARG001  # each protocol's
+) -> GrpcCarrier:
     """Make what carries the links of a communicator: a server shows its certificate, a client trusts that file.
 
     Raises:
@@ -178,6 +188,7 @@ async def _discard(call: Any, channel: Any) -> None:
     if tasks:
         await asyncio.wait(tasks)
     await channel.close()
+    KEPT.difference_update((call, channel))
 
 
 def _is_of(task: asyncio.Task[Any], call: Any) -> bool:

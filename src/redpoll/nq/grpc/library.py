@@ -7,8 +7,11 @@ from typing import Any
 
 from redpoll.errors import UsageError
 
-__all__ = ["load"]
+__all__ = ["KEPT", "load"]
 
+#: What gRPC has not finished. Whoever drops the last of gRPC's objects waits for that, which is for ever once its event loop
+#: has ended; what was not closed by then stays here.
+KEPT: set[object] = set()
 
 #: The process that uses it.
 _process: int | None = None

@@ -11,17 +11,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
-from redpoll.nq.grpc.library import load
+from redpoll.nq.grpc.library import KEPT, load
 from redpoll.nq.grpc.options import ACCEPTED
 from redpoll.transport.carried import CarriedTransport
 
-__all__ = ["ENDING_GRACE", "PARKED", "DialledLink", "Link", "ServedLink", "refuse"]
+__all__ = ["ENDING_GRACE", "DialledLink", "Link", "ServedLink", "refuse"]
 
 #: Seconds that the other end has to say that it has read the end of a link.
 ENDING_GRACE = 0.5
-
-#: What gRPC had not finished when its event loop ended. Whoever drops the last of gRPC's objects waits for that.
-PARKED: list[object] = []
 
 
 class Link:
@@ -155,7 +152,7 @@ class DialledLink(Link):
             protocol: The node's.
             size: Bytes of the largest message that is sent.
             call: The stream, which has been answered.
-            channel: Its channel, for this link alone.
+            channel: Its channel, for this link alone. Both are among what is `KEPT`, until they have ended.
         """
         self._call = call
         self._channel = channel
@@ -183,12 +180,9 @@ class DialledLink(Link):
         finally:
             call.cancel()
             await self._channel.close()
-            try:
-                # Who is frozen holds what is being written until the system gives the connection up: `STUCK`.
-                await asyncio.wait(tasks)
-            except asyncio.CancelledError:
-                PARKED.append((call, self._channel))
-                raise
+            # Who is frozen holds what is being written until the system gives the connection up: `STUCK`.
+            await asyncio.wait(tasks)
+            KEPT.difference_update((call, self._channel))
             self._failure(tasks)
             self._call = self._channel = None
 

@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 from redpoll.address import Address
 from redpoll.errors import ConfigError
-from redpoll.nq.grpc.library import load
-from redpoll.nq.grpc.link import ENDING_GRACE, PARKED, ServedLink, refuse
+from redpoll.nq.grpc.library import KEPT, load
+from redpoll.nq.grpc.link import ENDING_GRACE, ServedLink, refuse
 from redpoll.nq.grpc.options import METHOD, server_options
-from redpoll.transport.listen import Door, Listener
+from redpoll.transport.listen import Acceptor, Listener
 
 __all__ = ["GrpcListener", "address_of"]
 
@@ -30,7 +30,7 @@ class GrpcListener:
 
     def __init__(
         self,
-        door: Door,
+        acceptor: Acceptor,
         loop: asyncio.AbstractEventLoop,
         size: int,
         *,
@@ -40,14 +40,14 @@ class GrpcListener:
         """Be ready to open.
 
         Args:
-            door: Who decides about strangers.
+            acceptor: Decides which connections are accepted.
             loop: Where it runs.
             size: Bytes of the largest message that is sent.
             encrypted: Whether it encrypts.
             credentials: Those that it shows.
         """
         self._grpc = load()
-        self._door = door
+        self._acceptor = acceptor
         self._loop = loop
         self._size = size
         self._encrypted = encrypted
@@ -92,10 +92,11 @@ class GrpcListener:
         while not self.addresses:
             tries -= 1
             # gRPC says neither why it cannot bind nor, without a word on stderr, that it cannot: a socket of our own does.
-            probe = Listener(self._door, self._loop, 1)
+            probe = Listener(self._acceptor, self._loop, 1)
             await probe.open(hosts, port, checked)
             probe.close()
             server = self._grpc.aio.server(handlers=(_handlers(self._grpc, self._serve),), options=server_options())
+            KEPT.add(server)
             try:
                 self._bind(server, probe.addresses)
             except RuntimeError as error:
@@ -130,14 +131,12 @@ class GrpcListener:
             self._stopping = self._loop.create_task(self._stop(_LONG), name="redpoll grpc stop")
 
     async def _stop(self, grace: float) -> None:
-        try:
-            if self._starting is not None:
-                # gRPC crashes where it stops before it has started.
-                await asyncio.shield(self._starting)
-            await self._server.stop(grace)
-        except asyncio.CancelledError:
-            PARKED.append(self._server)
-            raise
+        server = self._server
+        if self._starting is not None:
+            # gRPC crashes where it stops before it has started.
+            await asyncio.shield(self._starting)
+        await server.stop(grace)
+        KEPT.discard(server)
 
     async def wait_closed(self) -> None:
         """Return at once: who is let in has its transport."""
@@ -153,9 +152,9 @@ class GrpcListener:
     async def _serve(self, _requests: Any, context: Any) -> None:
         """Run one stream, from its first message to its end."""
         remote = address_of(context.peer())
-        if self._stopping is not None or not self._is_meant(remote) or not self._door.admits(remote):
+        if self._stopping is not None or not self._is_meant(remote) or not self._acceptor.admits(remote):
             await refuse(context, self._grpc.StatusCode.RESOURCE_EXHAUSTED, "it takes no more links")
-        protocol = self._door.accepted(remote)
+        protocol = self._acceptor.accepted(remote)
         name = (remote.host, remote.port)
         link = ServedLink(self._loop, protocol, self._size, context, {"peername": name})
         await link.run()
@@ -176,6 +175,7 @@ async def _discard(server: Any) -> None:
     """Let a server go that was not started; without that it would keep its ports."""
     await server.start()
     await server.stop(None)
+    KEPT.discard(server)
 
 
 def _bindable(addresses: list[Address]) -> list[Address]:

@@ -10,11 +10,20 @@ from typing import Any
 from redpoll.address import Address
 from redpoll.errors import ConfigError, DialFailed, TLSError
 from redpoll.nq.grpc.library import load
+from redpoll.tls.contexts import make_contexts
+from redpoll.tls.record import SYSTEM, TLS
 
-__all__ = ["client_credentials", "failure", "server_credentials", "system_roots"]
+__all__ = ["BOTH_ENDS", "NOT_CONNECTED", "client_credentials", "failure", "server_credentials", "system_roots"]
+
+BOTH_ENDS = "set the same encryption on both ends"
+
+#: What gRPC says, among other things, where nobody listens.
+NOT_CONNECTED = "Failed to connect to remote host"
 
 #: What gRPC's text holds where trying again would bring the same: the ends do not agree on TLS, or on who is who.
 _FINAL = {
+    "certificate has expired": ("its certificate has expired", "renew it at the other end"),
+    "certificate is not yet valid": ("its certificate is not valid yet", "set the clock at the other end, or here"),
     "CERTIFICATE_VERIFY_FAILED": (
         "its certificate is signed by no CA that is trusted here",
         "give the certificate of its CA",
@@ -23,12 +32,12 @@ _FINAL = {
         "its certificate is not for the name that was dialled",
         "dial it by a name or an IP address that its certificate has",
     ),
-    "WRONG_VERSION_NUMBER": ("it speaks no TLS", "say the same of encryption on both ends"),
-    "HTTP/1.x": ("it speaks no TLS", "say the same of encryption on both ends"),
+    "WRONG_VERSION_NUMBER": ("it speaks no TLS", BOTH_ENDS),
+    "HTTP/1.x": ("it speaks no TLS", BOTH_ENDS),
 }
 
 #: Behind what gRPC says of its own doings stands what the system said.
-_LAST = re.compile(r"last error: \w+: ipv[46]:\S+: (?:Failed to connect to remote host: )?(.*)", re.DOTALL)
+_LAST = re.compile(rf"last error: \w+: ipv[46]:\S+: (?:{NOT_CONNECTED}: )?(.*)", re.DOTALL)
 
 #: The name by which OpenSSL finds a CA in a folder.
 _HASHED = re.compile(r"[0-9a-f]{8}\.\d+")
@@ -38,15 +47,15 @@ def server_credentials(key: Path, certificate: Path | None) -> Any:
     """Read the key and the certificate (with its chain) of a server, PEM.
 
     Raises:
-        ConfigError: One is missing, cannot be read, or does not fit the other.
+        ConfigError: One is missing, cannot be read, has expired, or does not fit the other.
     """
     if certificate is None:
         raise ConfigError("certificate", None, "a server that encrypts needs a key and its certificate")
     try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+        # As where the node encrypts. It dials nobody, so it does not matter whom it trusts.
+        make_contexts(TLS(ca=SYSTEM, certificate=certificate, key=key, client_certificate="none"))
         pair = key.read_bytes(), certificate.read_bytes()
     except OSError as error:
-        # ssl.SSLError is one.
         raise ConfigError("certificate", str(certificate), f"cannot be used with {key}: {error}") from error
     return load().ssl_server_credentials([pair])
 

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
-from redpoll.errors import ConfigError, DialFailed
+from redpoll.errors import ConfigError, DialFailed, TLSError, UsageError
+from redpoll.nq.core.probing import answers, speaks_tls
 from redpoll.nq.mqtt.library import make_client
 from redpoll.tls.failures import explained
 from redpoll.transport.dial import in_words, tune
@@ -29,6 +30,10 @@ KEEPALIVE = 5
 
 #: Payloads that are read before the loop has its turn.
 _READS = 16
+
+#: A CONNECT without a name, and what every answer to it begins with.
+_CONNECT = bytes((0x10, 12, 0, 4)) + b"MQTT" + bytes((4, 2, 0, KEEPALIVE, 0, 0))
+_CONNACK = b"\x20"
 
 
 @dataclass(frozen=True)
@@ -62,7 +67,7 @@ class Login:
         try:
             context = ssl.create_default_context(cafile=self.certificate)
         except (OSError, ssl.SSLError) as error:
-            raise ConfigError("certificate", self.certificate, f"cannot be used: {error}") from error
+            raise ConfigError("certificate", str(self.certificate), f"cannot be used: {error}") from error
         context.sslsocket_class = _Socket
         return context
 
@@ -136,6 +141,9 @@ class Broker:
         self._watched: int | None = None
         self._writing = False
         self._quick: Callable[[], object] = _nothing
+        #: Whether it ended the connection, or TLS on it, before it said whether it lets this end in; whether it said so.
+        self._hung_up = False
+        self._has_answered = False
         self._up = False
         self._closed = False
         self._reason: str | None = None
@@ -156,10 +164,19 @@ class Broker:
 
         Raises:
             DialFailed: It is not there, does not let this user in, or took too long.
-            TLSError: Its certificate is not to be trusted, or does not hold its name.
+            TLSError: Its certificate is not to be trusted, or does not hold its name; or one of both does not encrypt.
 
         Cancelling gives up; call `close` then.
         """
+        try:
+            await self._enter(will)
+        except (DialFailed, TLSError) as error:
+            disagreement = await self._disagreement() if self._hung_up else None
+            if disagreement is not None:
+                raise disagreement from error
+            raise
+
+    async def _enter(self, will: tuple[str, bytes, bool] | None) -> None:
         client, login = self._client, self._login
         if will is not None:
             client.will_set(will[0], will[1], 0, will[2])
@@ -173,21 +190,30 @@ class Broker:
             work.add_done_callback(login.threads.discard)
             raise
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError) as error:
+            self._hung_up = True
             raise DialFailed(self._address, "the MQTT broker hung up while TLS began") from error
         except ssl.SSLError as error:
+            self._hung_up = not isinstance(error, ssl.SSLCertVerificationError)
             trusted = str(login.certificate or "the system's CAs")
             raise explained(error, self._address, name=self._address.host, trusted=trusted) from error
         except (OSError, ValueError) as error:
+            self._hung_up = isinstance(error, (ConnectionResetError, BrokenPipeError))
             raise DialFailed(self._address, f"the MQTT broker: {in_words(error)}") from error
         sock = client.socket()
         if sock is None:
+            self._hung_up = True
             raise DialFailed(self._address, self._reason or "the MQTT broker hung up")
         answer = self._answer = self._loop.create_future()
         if isinstance(sock, socket.socket):
             tune(sock)
             self._quick = _quick(sock)
         self._watched = sock.fileno()
-        self._loop.add_reader(self._watched, self._read)
+        try:
+            self._loop.add_reader(self._watched, self._read)
+        except NotImplementedError as error:
+            raise UsageError(
+                "this event loop has no add_reader, which MQTT needs", "use asyncio.SelectorEventLoop"
+            ) from error
         self._misc = self._loop.call_later(1.0, self._look)
         self._after_writing()
         try:
@@ -199,8 +225,20 @@ class Broker:
             # It ended before it was seen that this end was let in, so nobody was told.
             refused = self._reason or "the connection to the MQTT broker ended"
         if refused is not None:
+            self._hung_up = not self._has_answered
             raise DialFailed(self._address, refused)
         self._up = True
+
+    async def _disagreement(self) -> TLSError | None:
+        """The broker hung up: whether one of both encrypts and the other does not."""
+        encrypted = self._login.encrypted
+        if not encrypted and await speaks_tls(self._address):
+            hint = "give security=SecurityOptions(cert=…) with the CA of the broker, or None for those of the system"
+            return TLSError("the MQTT broker wants TLS, and this end speaks plaintext to it", self._address, hint)
+        if encrypted and await answers(self._address, _CONNECT, _CONNACK):
+            hint = "leave security out, or dial the port at which the broker encrypts"
+            return TLSError("the MQTT broker speaks no TLS", self._address, hint)
+        return None
 
     def _connect(self) -> None:
         """In a thread: names are looked up and TLS agreed upon without the loop."""
@@ -257,6 +295,7 @@ class Broker:
     # paho's callbacks, some of which come in the thread that connects
 
     def _on_connect(self, _client: Client, _data: object, _flags: object, code: Any, _properties: object) -> None:
+        self._has_answered = True
         self._answered(f"the MQTT broker does not let this user in: {code}" if code.is_failure else None)
 
     def _on_subscribe(self, _client: Client, _data: object, _mid: int, codes: list[Any], _properties: object) -> None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from redpoll.address import Address
+from redpoll.errors import ConfigError
 from redpoll.nq.mqtt.broker import Login
 from redpoll.nq.mqtt.dialling import Call
 from redpoll.nq.mqtt.library import make_client
 from redpoll.nq.mqtt.listener import MqttListener
 from redpoll.nq.mqtt.topics import Topics
 from redpoll.transport.dial import ProtocolFactory
-from redpoll.transport.listen import Door
+from redpoll.transport.listen import Acceptor
 
 if TYPE_CHECKING:
     from redpoll.nq.core.options import CommunicatorOptions
@@ -25,6 +27,10 @@ ENCRYPTS = True
 
 #: Seconds that a thread has which connects in vain.
 _ENDING = 1.0
+
+
+def _nothing(_: ConfigError) -> None:
+    pass
 
 
 class MqttCarrier:
@@ -47,8 +53,9 @@ class MqttCarrier:
     latter two and PREFIX/down/#, and read PREFIX/up/# and PREFIX/server, and encrypt the way to the broker. What goes to
     PREFIX/all can be read by all clients, which is why only what several of them get is published there.
 
-    One server serves a prefix: a second one fails to start, or, where the two could not know of each other at first, the
-    one that claimed it first stops being reached and says so in the log.
+    One server serves a prefix: a second one fails to start. Where the two could not know of each other at first, or one was
+    taken for gone, one of them gives up once the other has answered it: that is logged, and told by `given_up`. A claim that
+    nobody stands by when asked is in nobody's way.
     """
 
     def __init__(
@@ -61,6 +68,7 @@ class MqttCarrier:
         username: str | None = None,
         password: str | None = None,
         connect_timeout: float = 5.0,
+        given_up: Callable[[ConfigError], object] = _nothing,
     ) -> None:
         """Connect to nothing yet.
 
@@ -73,19 +81,22 @@ class MqttCarrier:
             username: At the broker; None is anonymous.
             password: Of that user.
             connect_timeout: Seconds that connecting to the broker may take.
+            given_up: Called with the reason when a server that listened is not reached any more.
 
         Raises:
-            ConfigError: Topics cannot begin with the prefix.
+            ConfigError: Topics cannot begin with the prefix, or the certificate cannot be used: it is read now as well.
             UsageError: paho-mqtt is not installed.
         """
         make_client()  # to know now whether it can be
         self._topics = Topics(prefix)
         self._login = Login(encrypted, certificate, username, password, connect_timeout)
+        self._login.context()
         self._transport_size = transport_size
+        self._given_up = given_up
 
-    def listener(self, door: Door, loop: asyncio.AbstractEventLoop, backlog: int) -> MqttListener:  # noqa: ARG002  # Carrier's
+    def listener(self, acceptor: Acceptor, loop: asyncio.AbstractEventLoop, backlog: int) -> MqttListener:  # noqa: ARG002  # Carrier's
         """Make what lets clients in."""
-        return MqttListener(door, loop, self._topics, self._login, self._transport_size)
+        return MqttListener(acceptor, loop, self._topics, self._login, self._transport_size, self._given_up)
 
     async def resolve(self, address: Address, loop: asyncio.AbstractEventLoop) -> list[Address]:  # noqa: ARG002  # Carrier's
         """The broker's name is looked up when it is connected to, since its certificate is checked against that."""
@@ -110,11 +121,16 @@ class MqttCarrier:
             await asyncio.wait(threads, timeout=_ENDING)
 
 
-def make(options: CommunicatorOptions, *, server: bool) -> MqttCarrier:  # noqa: ARG001  # each protocol's
+def make(
+    options: CommunicatorOptions,
+    *,
+    server: bool,  # noqa: ARG001  # each protocol's
+    given_up: Callable[[ConfigError], object],
+) -> MqttCarrier:
     """Make what carries the links of a communicator.
 
     Raises:
-        ConfigError: Topics cannot begin with the prefix.
+        ConfigError: Topics cannot begin with the prefix, or the certificate cannot be used.
         UsageError: paho-mqtt is not installed.
     """
     security = options.security
@@ -125,4 +141,5 @@ def make(options: CommunicatorOptions, *, server: bool) -> MqttCarrier:  # noqa:
         certificate=None if security is None else security.certificate,
         username=options.username,
         password=options.password,
+        given_up=given_up,
     )

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable
 
 from redpoll.address import Address
-from redpoll.errors import ConfigError, DialFailed, LinkError
+from redpoll.errors import ConfigError, DialFailed, LinkError, TLSError
 from redpoll.nq.mqtt.broker import Broker, Login
 from redpoll.nq.mqtt.link import MqttLink
 from redpoll.nq.mqtt.mux import Mux
@@ -16,7 +16,7 @@ from redpoll.nq.mqtt.office import Office
 from redpoll.nq.mqtt.payloads import Kind, Payload, pack, read
 from redpoll.nq.mqtt.topics import Topics
 from redpoll.transport.backoff import backoff
-from redpoll.transport.listen import Door
+from redpoll.transport.listen import Acceptor
 
 __all__ = ["AGAIN", "PROBING", "MqttListener"]
 
@@ -33,9 +33,16 @@ class MqttListener:
     """Lets clients in that come by way of a broker, and keeps coming back to that."""
 
     def __init__(
-        self, door: Door, loop: asyncio.AbstractEventLoop, topics: Topics, login: Login, transport_size: int
+        self,
+        acceptor: Acceptor,
+        loop: asyncio.AbstractEventLoop,
+        topics: Topics,
+        login: Login,
+        transport_size: int,
+        given_up: Callable[[ConfigError], object],
     ) -> None:
-        self._door = door
+        self._acceptor = acceptor
+        self._given_up = given_up
         self._loop = loop
         self._topics = topics
         self._login = login
@@ -45,6 +52,7 @@ class MqttListener:
         self._serving = False
         self._closed = False
         self._task: asyncio.Task[None] | None = None
+        self._dispute: asyncio.Task[None] | None = None
         self._heard = asyncio.Event()
         self._again: asyncio.TimerHandle | None = None
         self.addresses: list[Address] = []
@@ -88,6 +96,7 @@ class MqttListener:
 
         Raises:
             ConfigError: There is no broker, it does not let this user in, or another server serves the prefix.
+            TLSError: The broker's certificate is not to be trusted, or one of both does not encrypt.
         """
         if len(hosts) != 1 or not port:
             raise ConfigError("host", hosts, "a server at an MQTT broker has one address: the broker's")
@@ -95,6 +104,8 @@ class MqttListener:
         check(address)
         try:
             await self._connect(address)
+        except TLSError:
+            raise
         except LinkError as error:
             hint = "start the broker, or name another one with host and port"
             problem = f"no MQTT broker lets this server serve there: {error}"
@@ -116,8 +127,9 @@ class MqttListener:
         """Let nobody in any more; links that are there stay, and the connection to the broker while there are any."""
         self._closed = True
         self._stop_claiming()
-        if self._task is not None:
-            self._task.cancel()
+        for task in (self._task, self._dispute):
+            if task is not None:
+                task.cancel()
         if self._broker is not None:
             if self._serving:
                 # Who comes now finds that nobody serves.
@@ -128,8 +140,8 @@ class MqttListener:
 
     async def wait_closed(self) -> None:
         """Wait, after `close()`, until it does not come back any more."""
-        if self._task is not None:
-            await asyncio.gather(self._task, return_exceptions=True)
+        tasks = [each for each in (self._task, self._dispute) if each is not None]
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     def _emptied(self) -> None:
         if self._closed and self._broker is not None:
@@ -155,9 +167,7 @@ class MqttListener:
                 await broker.connect(will=(topics.server, office.will, True))
                 await broker.subscribe(topics.server, topics.from_all)
                 # What the broker keeps has come by the time that what is said now comes back.
-                broker.publish(topics.server, office.probe)
-                while not office.echoed:
-                    await self._hear()
+                await self._echo(broker)
             taken = office.has_rival() and await self._answers(broker)
         except TimeoutError as error:
             broker.close()
@@ -169,6 +179,13 @@ class MqttListener:
         if taken:
             broker.close()
             raise self._taken()
+
+    async def _echo(self, broker: Broker) -> None:
+        """Say something on the server's topic, and wait until it comes back."""
+        self._office.echoed = False
+        broker.publish(self._topics.server, self._office.probe)
+        while not self._office.echoed:
+            await self._hear()
 
     async def _answers(self, broker: Broker) -> bool:
         """Whether the server that claimed the prefix says so again; else it is this one's."""
@@ -228,7 +245,7 @@ class MqttListener:
             try:
                 await self._connect(address)
             except ConfigError as error:
-                self._give_up(str(error))
+                self._give_up(error)
                 return
             except LinkError as error:
                 _logger.debug("the MQTT broker is not back: %s", error)
@@ -237,15 +254,31 @@ class MqttListener:
                 _logger.info("serving at the MQTT broker %s again", address)
                 return
 
-    def _give_up(self, problem: str) -> None:
+    async def _settle(self, broker: Broker) -> None:
+        """Another server claimed the prefix: give up if it says so again, else claim it for this one."""
+        try:
+            async with asyncio.timeout(self._login.connect_timeout):
+                # What was said before this comes back does not count.
+                await self._echo(broker)
+            self._office.has_rival()
+            taken = await self._answers(broker)
+        except (TimeoutError, DialFailed):  # the broker does not answer: if it is gone this one comes back to it
+            return
+        if taken:
+            self._give_up(self._taken())
+        else:
+            self._claim()
+
+    def _give_up(self, error: ConfigError) -> None:
         """Another server serves the prefix: there cannot be two."""
         self._serving = False
         self._stop_claiming()
-        _logger.error("this server is not reached any more: %s", problem)
+        _logger.error("this server is not reached any more: %s", error)
         broker, self._broker = self._broker, None
         self._mux.end_all("another server serves the prefix")
         if broker is not None:
             broker.close()
+        self._given_up(error)
 
     # What comes
 
@@ -270,8 +303,9 @@ class MqttListener:
         self._heard.set()
         if not serving:
             return
-        if self._office.has_rival():
-            self._give_up(str(self._taken()))
+        disputed = self._dispute is not None and not self._dispute.done()
+        if not disputed and self._broker is not None and self._office.has_rival():
+            self._dispute = self._loop.create_task(self._settle(self._broker), name="redpoll mqtt claim")
         elif again and self._again is None:
             # Not at once each time: nobody is to make this end publish without end.
             self._again = self._loop.call_later(AGAIN, self._claim)
@@ -287,11 +321,11 @@ class MqttListener:
             return
         topic = self._topics.down(client)
         remote = Address("tcp", f"mqtt-{client}")
-        if not self._serving or not self._door.admits(remote):
+        if not self._serving or not self._acceptor.admits(remote):
             mux.say(topic, pack(Kind.CLOSE, payload.link))
             return
         link = MqttLink(payload.link, client, topic)
         link.flow.allow(payload.allowed)
         mux.add(link)
         mux.say(topic, link.say(Kind.ACCEPT, link.flow.tell(mux.window)))
-        mux.begin(link, self._door.accepted(remote), remote)
+        mux.begin(link, self._acceptor.accepted(remote), remote)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from redpoll.errors import ConfigError
 from redpoll.transport.carrier import Carrier, Sockets
 
 if TYPE_CHECKING:
@@ -15,6 +17,6 @@ __all__ = ["ENCRYPTS", "make"]
 ENCRYPTS = False
 
 
-def make(options: CommunicatorOptions, *, server: bool) -> Carrier:  # noqa: ARG001  # each protocol's
+def make(options: CommunicatorOptions, *, server: bool, given_up: Callable[[ConfigError], object]) -> Carrier:  # noqa: ARG001  # each protocol's
     """Make what carries the links of a communicator."""
     return Sockets()

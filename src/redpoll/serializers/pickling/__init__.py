@@ -1,1 +1,1 @@
-"""Pickles that a stranger may send: what is read, what is built, and where the large parts are."""
+"""Pickles from untrusted peers: which are read, what is built, and where the large parts are."""

@@ -1,10 +1,10 @@
-"""Values that stand alone, which no pickle has to describe: text, bytes, numbers, and arrays of plain dtypes.
+"""Values encoded without a pickle: text, bytes, numbers, and arrays of plain dtypes.
 
     magic 4 | kind 1 | the value
 
-An array: bytes of its dtype's text, 8 bits | dimensions, 8 bits | the text | each dimension, 64 bits | zeros to the next
-multiple of 64 | its bytes, in C order. An int is signed and of any length, a float has 64 bits, text is UTF-8. Numbers are
-big-endian.
+An array: length of its dtype's text, 8 bits | dimensions, 8 bits | the text | each dimension, 64 bits | zeros up to a
+multiple of 64 | its bytes, in C order. An int is signed and of any length, a float has 64 bits, text is UTF-8. Numbers
+are big-endian.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["MAGIC", "AloneError", "read", "write"]
 
-#: As a frame's, whose last byte is the version, and is another.
+#: As in frame.py, with another version in the last byte.
 MAGIC: Final = b"\x93rp\x02"
 
 _FLOAT = Struct("!d")
@@ -31,7 +31,7 @@ _KIND, _START = 4, 5
 _NONE, _TRUE, _FALSE = MAGIC + b"N", MAGIC + b"T", MAGIC + b"F"
 _TEXT, _BYTES, _INT, _REAL, _ARRAY = MAGIC + b"S", MAGIC + b"B", MAGIC + b"I", MAGIC + b"D", MAGIC + b"A"
 
-#: Heads of arrays by dtype, with their numbers of dimensions: as many as there are likely to be.
+#: Maximum cached heads of arrays, by dtype and number of dimensions.
 _MAX_HEADS = 256
 _MAX_DIMENSIONS = 64
 _LARGEST = 2**62
@@ -40,11 +40,11 @@ _heads: dict[Any, bytes | None] = {}
 
 
 class AloneError(ValueError):
-    """It is no value that stands alone."""
+    """The body does not have such a value."""
 
 
 def write(value: Any) -> list[Buffer] | None:
-    """The pieces of a body; None for what does not stand alone."""
+    """Return the pieces of the body, or None if the value needs a pickle."""
     kind = type(value)
     if kind is bytes:
         return [_BYTES, value]
@@ -64,7 +64,7 @@ def write(value: Any) -> list[Buffer] | None:
     np = sys.modules.get("numpy")
     if np is not None and kind is np.ndarray:
         flags = value.flags
-        # One that may not be written to arrives as such a one, which is not told here.
+        # A read-only array has to be received as read-only, which this format cannot say.
         return _write_array(np, value) if flags.c_contiguous and flags.writeable else None
     return None
 
@@ -85,7 +85,7 @@ def _write_array(np: Any, value: Any) -> list[Buffer] | None:
 
 
 def _head_of(np: Any, dtype: Any) -> bytes | None:
-    """A dtype's text, if that says all of it."""
+    """Return the text of a dtype if it describes all of it."""
     text = dtype.str
     if dtype.names is not None or dtype.subdtype is not None or PLAIN.fullmatch(text) is None or not dtype.itemsize:
         return None
@@ -93,14 +93,14 @@ def _head_of(np: Any, dtype: Any) -> bytes | None:
 
 
 def read(body: memoryview) -> Any:
-    """The value in a body that begins with `MAGIC`; an array refers to its memory.
+    """Return the value in a body that begins with `MAGIC`; an array refers to its memory.
 
     Raises:
-        AloneError: There is none.
-        ArrayError: It is an array that is not what it says.
+        AloneError: There is no value.
+        ArrayError: An array contradicts its description.
     """
     if len(body) < _START:
-        raise AloneError("the body is too short to have a value")
+        raise AloneError("the body is too short for a value")
     kind = body[_KIND]
     if kind == 0x41:
         return _read_array(body)
@@ -116,7 +116,7 @@ def read(body: memoryview) -> Any:
         return _FLOAT.unpack(rest)[0]
     if kind in _FIXED and not size:
         return _FIXED[kind]
-    raise AloneError("it is no value that stands alone")
+    raise AloneError("unknown kind of value")
 
 
 _FIXED: Final = {0x4E: None, 0x54: True, 0x46: False}
@@ -126,16 +126,16 @@ _TOP = _START + 2
 def _read_array(body: memoryview) -> Any:
     np = numpy()
     if len(body) < _TOP:
-        raise ArrayError("it is no array")
+        raise ArrayError("invalid array")
     length, dimensions = body[_START], body[_START + 1]
     at = _TOP + length
     end = at + 8 * dimensions
     start = end + -end % ALIGNMENT
     if start > len(body) or dimensions > _MAX_DIMENSIONS:
-        raise ArrayError("it is no array")
+        raise ArrayError("invalid array")
     text = str(body[_TOP:at], "ascii", "replace")
     if PLAIN.fullmatch(text) is None:
-        raise ArrayError("it is no description of a dtype")
+        raise ArrayError("invalid description of a dtype")
     kind = np.dtype(text)
     if dimensions == 1:
         shape: tuple[int, ...] = (int.from_bytes(body[at:end], "big"),)
@@ -143,7 +143,7 @@ def _read_array(body: memoryview) -> Any:
         shape = tuple(int.from_bytes(body[place : place + 8], "big") for place in range(at, end, 8))
     size = math.prod(shape) * kind.itemsize
     if size != len(body) - start or not kind.itemsize or max(shape, default=0) >= _LARGEST:
-        raise ArrayError(f"{len(body) - start} bytes are given for an array of {size}")
+        raise ArrayError(f"{len(body) - start} bytes for an array of {size}")
     made = np.ndarray(shape, kind, buffer=body, offset=start) if size else np.ndarray(shape, kind)
     if kind.kind == "U":
         check_text(made)

@@ -1,8 +1,8 @@
 """NumPy's arrays, scalars and dtypes, as plain descriptions and bytes.
 
-NumPy's own way to pickle them is not safe to read: it lets a pickle set the state of a dtype, offsets and flags, without
-looking at it, and so reach any memory. Here a dtype is built from a description by its public constructor, which checks
-it, and an array is a view of bytes that are there. NumPy is used if the program has imported it, and never imported.
+NumPy's own pickles are not safe to read: they may set the state of a dtype, with offsets and flags, unchecked, and so
+reach any memory. Here a dtype is created from a description by its public constructor, which checks it, and an array is
+a view of existing bytes. NumPy is used if the program has imported it, and never imported.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ __all__ = [
 PLAIN: Final = re.compile(r"[<>|=][biufcmMSUV][0-9]{1,9}(\[[0-9]{0,9}[a-zA-Z]{1,2}\])?")
 _LARGEST: Final = 2**62
 _MAX_CODE: Final = 0x10FFFF
-#: Items that have no bytes cost nothing until somebody counts through them.
+#: Items without bytes cost nothing until something iterates over them.
 _NOTHINGS: Final = 65536
-#: How often a byte is looked at, on average, where fields of text lie over one another.
+#: Maximum checks per byte, on average, of overlapping text fields.
 _LOOKS: Final = 16
 
 
 class ArrayError(ValueError):
-    """An array or a dtype that is not carried, or not what it says."""
+    """An array or a dtype that is not supported, or contradicts its description."""
 
 
 class NoNumPyError(ArrayError):
-    """There is an array, and the program has not imported NumPy."""
+    """The pickle contains an array, and the program has not imported NumPy."""
 
     def __init__(self) -> None:
-        super().__init__("it holds NumPy's arrays, and this program has not imported numpy")
+        super().__init__("it contains NumPy arrays, and this program has not imported numpy")
 
 
 def numpy() -> Any:
-    """The module.
+    """Return the module.
 
     Raises:
         NoNumPyError: The program has not imported it.
@@ -60,25 +60,25 @@ def numpy() -> Any:
     return found
 
 
-# Taking apart
+# Encoding
 
 
 def take(np: Any, value: Any) -> tuple[str, tuple[Any, ...], int] | None:
-    """What becomes of an array, a scalar or a dtype.
+    """Reduce an array, a scalar or a dtype.
 
     Returns:
-        The name in the pickle, the arguments, and how many bytes were copied for it; None for what is none of these, a
-        subclass of an array among them.
+        The name in the pickle, the arguments, and the number of copied bytes; None for other objects, including
+        instances of subclasses of an array.
 
     Raises:
-        ArrayError: Its dtype is not carried.
+        ArrayError: Its dtype is not supported.
     """
     kind = type(value)
     if kind is np.ndarray:
         return _take_array(np, value)
     if isinstance(value, np.generic):
         if value.dtype.names is not None:
-            raise ArrayError("a structured scalar is not carried: send an array of one")
+            raise ArrayError("structured scalars are not supported: send an array of one item")
         return "numpy_scalar", (describe(np, value.dtype), value.tobytes()[: value.dtype.itemsize]), 0
     return ("numpy_dtype", (describe(np, value),), 0) if isinstance(value, np.dtype) else None
 
@@ -95,106 +95,108 @@ def _take_array(np: Any, value: Any) -> tuple[str, tuple[Any, ...], int]:
     else:
         flat = value.copy(order="C")
         copied = flat.nbytes
-    # As bytes: some dtypes have no form that the buffer protocol knows.
+    # As bytes: the buffer protocol has no format for some dtypes.
     data = PickleBuffer(flat.reshape(-1).view(np.uint8)) if flat.nbytes else b""
     return "numpy_ndarray", (description, value.shape, order, data), copied
 
 
 def describe(np: Any, kind: Any) -> Any:
-    """A dtype as text, or as a tuple: ("part", base, shape), ("record", names, dtypes, offsets, bytes, titles).
+    """Describe a dtype as text, or as a tuple: ("part", base, shape), ("record", names, dtypes, offsets, bytes, titles).
 
     Raises:
-        ArrayError: It holds Python objects, or text alone does not say what it is.
+        ArrayError: It has Python objects, or text alone does not describe it.
     """
     if kind.subdtype is not None:
         base, shape = kind.subdtype
-        # A tuple of its own: one that stands here once is charged as often as it is used.
+        # A separate tuple: one that is shared is charged for each use.
         return "part", describe(np, base), (*shape,)
     if kind.names is not None:
         fields = [kind.fields[name] for name in kind.names]
         formats = tuple(describe(np, field[0]) for field in fields)
         titles = tuple(field[2] if len(field) > 2 else None for field in fields)
         if any(type(title) not in {str, type(None)} for title in titles):
-            raise ArrayError("a field whose title is no text is not carried")
+            raise ArrayError("fields whose title is not text are not supported")
         return "record", kind.names, formats, tuple(field[1] for field in fields), kind.itemsize, titles
     text = kind.str
     if PLAIN.fullmatch(text) is None or np.dtype(text) != kind:
-        raise ArrayError(f"arrays of dtype {kind} are not carried")
+        raise ArrayError(f"arrays of dtype {kind} are not supported")
     return text
 
 
-# Putting together
+# Decoding
 
 
 def dtype(description: Any, depth: int = 0) -> Any:
-    """The dtype that a description says.
+    """Return the dtype of a description.
 
     Raises:
-        ArrayError: It is no such description.
+        ArrayError: The description is invalid.
     """
     np = numpy()
     if type(description) is str and PLAIN.fullmatch(description):
         return np.dtype(description)
-    if type(description) is not tuple or depth > 16:
-        raise ArrayError("it is no description of a dtype")
-    if description[:1] == ("part",):
+    # Only text is compared: comparing nested arrays of objects recurses in C.
+    if type(description) is not tuple or not description or type(description[0]) is not str or depth > 16:
+        raise ArrayError("invalid description of a dtype")
+    if description[0] == "part":
         _, base, shape = description
         return np.dtype((dtype(base, depth + 1), _shape(shape)))
-    if description[:1] == ("record",):
+    if description[0] == "record":
         _, names, formats, offsets, size, titles = description
         if any(type(each) is not str for each in names) or any(type(each) is not int for each in (*offsets, size)):
-            raise ArrayError("it is no description of a dtype")
+            raise ArrayError("invalid description of a dtype")
         if any(type(each) not in {str, type(None)} for each in titles):
-            raise ArrayError("it is no description of a dtype")
+            raise ArrayError("invalid description of a dtype")
         kinds = [dtype(each, depth + 1) for each in formats]
         fields = {"names": list(names), "formats": kinds, "offsets": list(offsets), "itemsize": size}
         return np.dtype(fields if not any(titles) else fields | {"titles": list(titles)})
-    raise ArrayError("it is no description of a dtype")
+    raise ArrayError("invalid description of a dtype")
 
 
 def array(description: Any, shape: Any, order: Any, data: Any) -> Any:
-    """The array whose bytes `data` are, not copied: what it has as text is checked by `check_text`.
+    """Return the array whose bytes are `data`, not copied; its text is checked by `check_text`.
 
     Raises:
-        ArrayError: They are more or fewer than it has.
+        ArrayError: The number of bytes does not match.
     """
     np = numpy()
     kind = dtype(description)
     shape = _shape(shape)
-    if type(data) not in {bytes, bytearray, memoryview} or order not in {"C", "F"}:
-        raise ArrayError("it is no array")
+    # Only text is hashed: hashing a tuple recurses in C.
+    if type(data) not in {bytes, bytearray, memoryview} or type(order) is not str or order not in {"C", "F"}:
+        raise ArrayError("invalid array")
     size = math.prod(shape) * kind.itemsize
     if not kind.itemsize and math.prod(shape) > _NOTHINGS:
-        raise ArrayError("it has too many items of no bytes")
+        raise ArrayError("too many items without bytes")
     if size != len(data):
-        raise ArrayError(f"{len(data)} bytes are given for an array of {size}")
+        raise ArrayError(f"{len(data)} bytes for an array of {size}")
     return np.ndarray(shape, kind, buffer=data, order=order) if size else np.ndarray(shape, kind, order=order)
 
 
 def scalar(description: Any, data: Any) -> Any:
-    """The scalar whose bytes `data` are.
+    """Return the scalar whose bytes are `data`.
 
     Raises:
         ArrayError: As for `array` and `check_text`.
     """
-    # A structured one could be written to by the pickle itself.
+    # The pickle itself could write to a structured one.
     if type(description) is not str:
-        raise ArrayError("it is no scalar")
+        raise ArrayError("invalid scalar")
     made = array(description, (), "C", bytearray(data) if type(data) is bytes else data)
     check_text(made)
     return made[()]
 
 
 def objects(shape: Any, items: Any) -> Any:
-    """An array of objects.
+    """Return an array of objects.
 
     Raises:
-        ArrayError: There are more or fewer than it has.
+        ArrayError: The number of objects does not match.
     """
     np = numpy()
     shape = _shape(shape)
     if type(items) is not list or math.prod(shape) != len(items):
-        raise ArrayError("it is no array of objects")
+        raise ArrayError("invalid array of objects")
     made = np.empty(len(items), object)
     for index, item in enumerate(items):
         made[index] = item
@@ -207,24 +209,24 @@ def _shape(shape: Any) -> tuple[int, ...]:
         or len(shape) > 64
         or not all(type(each) is int and 0 <= each < _LARGEST for each in shape)
     ):
-        raise ArrayError("it is no shape of an array")
+        raise ArrayError("invalid shape of an array")
     return shape
 
 
 def check_text(made: Any) -> None:
-    """Look through the text in an array, once nothing can write to it any more.
+    """Check the text in an array, once nothing can write to it any more.
 
     Raises:
-        ArrayError: There is what is no character: strings that Python makes of it would be broken. Or its fields lie over
-            one another so that it would take for ever.
+        ArrayError: It has a code that is not a character, which would make invalid strings; or its fields overlap so
+            much that the check would take too long.
     """
     np = numpy()
     if sum(text.nbytes for text in _texts(made)) > _LOOKS * made.nbytes:
-        raise ArrayError("its fields of text lie over one another too often")
+        raise ArrayError("its text fields overlap too much")
     for text in _texts(made):
         codes = np.ascontiguousarray(text).view(np.dtype("u4").newbyteorder(text.dtype.byteorder))
         if codes.max() > _MAX_CODE:
-            raise ArrayError("its text is no Unicode")
+            raise ArrayError("its text is not Unicode")
 
 
 def _texts(made: Any) -> Iterator[Any]:

@@ -1,9 +1,9 @@
-"""How a pickle stands in a body: sizes, the stream, then its large parts where processors like to find them.
+"""Layout of a pickle in a body: sizes, the stream, then its large parts, aligned.
 
     magic 4 | parts, 32 bits | bytes of the stream, 64 bits | bytes of each part, 64 bits | stream | part | part …
 
-Numbers are big-endian. Each part begins at a multiple of `ALIGNMENT`, counted from the beginning of the body; what is
-between is zero.
+Numbers are big-endian. Each part begins at a multiple of `ALIGNMENT` from the beginning of the body; the bytes between
+are zero.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ALIGNMENT", "MAGIC", "FrameError", "join", "split"]
 
-#: No pickle, no text and no frame of ours begins so; the last byte is the version.
+#: No pickle, no text and no frame of the wire begins with it; the last byte is the version.
 MAGIC: Final = b"\x93rp\x01"
 
-#: Bytes: a cache line, and what the widest registers load at once.
+#: Alignment in bytes: a cache line, and the widest load of a register.
 ALIGNMENT: Final = 64
 
 _HEAD = Struct("!4sIQ")
@@ -28,11 +28,11 @@ _SIZE = Struct("!Q")
 
 
 class FrameError(ValueError):
-    """The sizes contradict one another or the body."""
+    """The sizes contradict each other or the body."""
 
 
 def join(stream: list[Buffer], parts: list[memoryview]) -> Iterator[Buffer]:
-    """The pieces of a body, none of them copied."""
+    """Yield the pieces of a body, not copied."""
     size = sum(map(len, stream))
     head = _HEAD.pack(MAGIC, len(parts), size) + b"".join([_SIZE.pack(part.nbytes) for part in parts])
     yield head
@@ -47,13 +47,13 @@ def join(stream: list[Buffer], parts: list[memoryview]) -> Iterator[Buffer]:
 
 
 def split(body: memoryview) -> tuple[memoryview, list[memoryview]]:
-    """The stream and the parts of a body, as views of it.
+    """Return the stream and the parts of a body, as views of it.
 
     Raises:
-        FrameError: It is no such body, is cut short, or has more behind it.
+        FrameError: The body is invalid, truncated, or has trailing bytes.
     """
     if body.nbytes < _HEAD.size:
-        raise FrameError("the body is too short to be one of pickle's")
+        raise FrameError("the body is too short for a pickle")
     magic, count, size = _HEAD.unpack_from(body)
     if magic != MAGIC:
         raise FrameError("the body was not written by this serializer")
@@ -71,5 +71,5 @@ def split(body: memoryview) -> tuple[memoryview, list[memoryview]]:
         parts.append(body[at : at + length])
         at += length
     if at != body.nbytes:
-        raise FrameError(f"{body.nbytes - at} bytes stand behind the last part")
+        raise FrameError(f"{body.nbytes - at} bytes after the last part")
     return stream, parts

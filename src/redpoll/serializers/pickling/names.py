@@ -1,4 +1,4 @@
-"""The names by which a pickle calls for what this serializer puts together itself."""
+"""Names in a pickle for what this serializer builds itself."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any, Final, NoReturn
 
 __all__ = ["MODULE", "Name", "named"]
 
-#: What stands for the module in a pickle; part of the format.
+#: Name of the module in pickles; part of the format.
 MODULE: Final = __name__
 
 
 class Name:
-    """A name, pickled as that of a function in this module. Nothing is called by way of it."""
+    """A name, pickled as if it were a function of this module. It is never called."""
 
     __slots__ = ("name",)
 
@@ -19,8 +19,8 @@ class Name:
         self.name = name
 
     def __call__(self, *_: Any) -> NoReturn:
-        """A pickler asks for something callable; only the name is used."""
-        raise TypeError(f"{self.name} is a name in a pickle, and no function")
+        """Exist, since a pickler requires a callable; only the name is used."""
+        raise TypeError(f"{self.name} is a name in a pickle, not a function")
 
     def __reduce__(self) -> str:
         """Pickle it as a global name."""
@@ -31,7 +31,7 @@ _NAMES: dict[str, Name] = {}
 
 
 def named(name: str) -> Name:
-    """The one `Name` of that name, which the pickler finds in this module."""
+    """Return the only `Name` of that name, which the pickler finds in this module."""
     found = _NAMES.get(name)
     if found is None:
         found = _NAMES[name] = Name(name)

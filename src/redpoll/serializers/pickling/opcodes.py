@@ -1,9 +1,9 @@
-"""Which of pickle's opcodes are read: those that our writer writes.
+"""Which pickle opcodes are read: those that the writer of this package writes.
 
-The others are where pickles are dangerous even if every name is checked. BUILD changes whatever is on the stack, the
-classes and functions that were let in too, and gives types written in C a state that they do not check; PUT with an
-index of 32 bits takes memory by the gigabyte; EXT finds classes by a number, past the check of names; INST, OBJ and the
-text opcodes are other ways to what is here already.
+The others make pickles dangerous even if every name is checked. BUILD changes any object on the stack, including
+allowed classes and functions, and gives types written in C a state that they do not check; PUT with an index of 32 bits
+allocates gigabytes; EXT finds classes by number, bypassing the check of names; INST, OBJ and the text opcodes duplicate
+what is here.
 """
 
 from __future__ import annotations
@@ -14,22 +14,28 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from redpoll.serializers.base import Buffer
 
-__all__ = ["LARGEST_KEY", "STEPS_PER_BYTE", "OpcodeError", "check"]
+__all__ = ["LARGEST_KEY", "LARGE_LEVELS", "STEPS_PER_BYTE", "OpcodeError", "check"]
 
-#: How many values one key may have, the tuples in it counted as often as they stand there: their hash is computed by
-#: recursion in C, which nothing stops.
+#: Maximum values in one key; tuples in it are counted each time they occur. Their hash is computed by recursion in C,
+#: without a limit.
 LARGEST_KEY: Final = 10_000
 
-#: And how many all keys may have for each byte of the stream. What our writer writes has less than one, but for tuples
+#: Maximum depth of nested tuples larger than that: a program may hash what it received.
+LARGE_LEVELS: Final = 1000
+
+#: Maximum values in all keys per byte of the stream. The writer of this package needs less than one, except for tuples
 #: that are keys more than once.
 STEPS_PER_BYTE: Final = 16
 
-#: A number counts in a key as one value more for so many bytes: its hash is not remembered.
+#: A number counts as one more value in a key per so many bytes: its hash is not cached.
 _HASHED: Final = 64
+
+# `_weigh` represents a tuple larger than a key may be by this, plus its depth.
+_LARGE: Final = 1 << 62
 
 _PROTOCOL = b"\x80\x05"
 
-# Opcode to the bytes of its argument.
+# Opcode to the size of its argument.
 _FIXED = {
     **dict.fromkeys(b"N\x88\x89]ae)\x85\x86\x87t}su\x8f\x90\x91(01\x94\x93R\x81\x92Q\x97\x98", 0),
     **dict.fromkeys(b"Kh", 1),
@@ -37,7 +43,7 @@ _FIXED = {
     **dict.fromkeys(b"Jj", 4),
     ord("G"): 8,
 }
-# Opcode to the bytes in which its argument's length is told.
+# Opcode to the size of the length of its argument.
 _SIZED = {**dict.fromkeys(b"\x8cC\x8a", 1), **dict.fromkeys(b"XB\x8b", 4), **dict.fromkeys(b"\x8d\x8e\x96", 8)}
 _STOP = ord(".")
 _LONG = 0x8B
@@ -46,20 +52,20 @@ _FRAME = 0x95
 _LENGTH = 8
 
 _TUPLES = (b"\x85", b"\x86", b"\x87", b"t")
-# What `_weigh` makes of them: they push what hashes at once; they make one of so many; they drop so many; they take all
-# to the mark, some of them to hash it.
+# For `_weigh`: opcodes that push a value which hashes at once; that combine so many values; that drop so many; that
+# take all up to the mark, some to hash them.
 _PUSHED = frozenset(b"N\x88\x89])}\x8fJKMG\x97")
 _MADE = {0x85: 1, 0x86: 2, 0x87: 3, ord("R"): 2, 0x81: 2, 0x92: 3}
 _DROPPED = {ord("a"): 1, ord("s"): 2, ord("0"): 1}
 _TO_MARK = frozenset(b"teu\x90\x911")
 _SETS = frozenset(b"\x90\x91")
 
-# Lengths that are read within the expression; longer ones are stepped over one at a time.
+# Lengths matched within the expression; longer arguments are skipped one at a time.
 _SHORT = 24
 
 
 def _expression() -> re.Pattern[bytes]:
-    """A run of opcodes whose length it can tell, from the one that it is matched at."""
+    """Return an expression for a run of opcodes whose length it can tell, starting where it is matched."""
     none = b"".join(re.escape(bytes((code,))) for code, size in _FIXED.items() if not size and code < _PART)
     branches = [b"[" + none + b"]", b"%c%c?" % (_PART, _READ_ONLY)]
     branches += [b"%s.{%d}" % (re.escape(bytes((code,))), size) for code, size in _FIXED.items() if size]
@@ -72,22 +78,22 @@ _RUN = _expression()
 
 
 class OpcodeError(ValueError):
-    """The stream is not one that our writer writes."""
+    """The writer of this package does not write such a stream."""
 
 
 def check(stream: Buffer) -> None:
-    """Look through a stream before any of it is obeyed.
+    """Check a stream before any of it is executed.
 
     Raises:
-        OpcodeError: It has other opcodes, is cut short, has more behind its end, or keys that take too long to hash.
+        OpcodeError: It has other opcodes, is truncated, has trailing bytes, or keys that take too long to hash.
     """
     view = memoryview(stream)
     size = len(view)
     if view[:2] != _PROTOCOL:
-        raise OpcodeError("it is no pickle of protocol 5")
+        raise OpcodeError("not a pickle of protocol 5")
     run = _RUN.match
     at, end, framed = 2, size, False
-    # Counted with what only looks like one: it decides whether to look closely.
+    # Arguments that look like one are counted too: the count decides whether to look closely.
     tuples = 0
     gets = False
     longs = False
@@ -106,7 +112,7 @@ def check(stream: Buffer) -> None:
             break
         if code == _FRAME and not framed:
             start = at + 1 + _LENGTH
-            # The unpickler drops what is left of a frame when an argument does not fit: what follows would be read
+            # The unpickler drops the rest of a frame if an argument does not fit: the following bytes would be read
             # otherwise than here.
             end, framed = start + int.from_bytes(view[at + 1 : start], "little"), True
             at = start
@@ -115,25 +121,26 @@ def check(stream: Buffer) -> None:
             start = at + 1 + _SIZED[code]
             at = start + int.from_bytes(view[at + 1 : start], "little")
         elif code == _READ_ONLY:
-            # Else each would make another view of one large part, whose hash as a key is computed anew.
-            raise OpcodeError("it has READONLY_BUFFER, and not behind NEXT_BUFFER")
+            # Otherwise each would create another view of one large part, whose hash as a key is computed anew.
+            raise OpcodeError("READONLY_BUFFER without NEXT_BUFFER before it")
         elif code is None or code in _FIXED:
-            raise OpcodeError("the pickle is cut short")
+            raise OpcodeError("the pickle is truncated")
         else:
-            raise OpcodeError(f"it has the opcode {_name(code)}, which this serializer does not write")
+            raise OpcodeError(f"unsupported opcode {_name(code)}")
         if not start <= at <= end <= size:
-            raise OpcodeError("the pickle is cut short")
+            raise OpcodeError("the pickle is truncated")
     if at + 1 != size:
-        raise OpcodeError("more stands behind the end of the pickle")
+        raise OpcodeError("trailing bytes after the pickle")
     if (gets and (tuples or longs)) or tuples > LARGEST_KEY:
         _weigh(view)
 
 
 def _weigh(view: memoryview) -> None:
-    """Refuse what it would take for ever to hash, or a crash: pushes and pops are followed, without any values.
+    """Reject keys that would take too long to hash, or crash: pushes and pops are simulated, without values.
 
-    Each place on the stack has the steps that its hash takes. They multiply in tuples of tuples, each of which may stand
-    in the next one many times; and a hash recurses no deeper than that.
+    Each entry of the stack has the number of steps that its hash takes. They multiply in tuples of tuples, each of
+    which may be in the next one many times; and the recursion is no deeper than that number. For tuples larger than a
+    key may be only the depth counts.
     """
     most = STEPS_PER_BYTE * len(view)
     stack: list[int] = []
@@ -163,7 +170,8 @@ def _weigh(view: memoryview) -> None:
                 at += 4
             elif code in _MADE:
                 count = _MADE[code]
-                stack[-count:] = [min(1 + sum(stack[-count:]), most + 1)]
+                weight = 1 + sum(stack[-count:])
+                stack[-count:] = [weight if weight <= LARGEST_KEY else _large(stack[-count:])]
             elif code == 0x28:
                 marks.append(len(stack))
             elif code == 0x30 and marks and marks[-1] == len(stack):
@@ -175,13 +183,14 @@ def _weigh(view: memoryview) -> None:
             elif code in _TO_MARK:
                 mark = marks.pop()
                 if code == 0x74:
-                    stack[mark:] = [min(1 + sum(stack[mark:]), most + 1)]
+                    weight = 1 + sum(stack[mark:])
+                    stack[mark:] = [weight if weight <= LARGEST_KEY else _large(stack[mark:])]
                 else:
                     keys = stack[mark::2] if code == 0x75 else stack[mark:] if code in _SETS else []
                     steps += sum(keys) if max(keys, default=0) <= LARGEST_KEY else most + 1
                     stack[mark:] = [1] if code == 0x91 else []
             elif code == 0x51:
-                # Whoever knows the ids may look them up.
+                # A program's persistent_load may look ids up.
                 steps += stack[-1] if stack[-1] <= LARGEST_KEY else most + 1
                 stack[-1] = 1
             elif code == 0x93:
@@ -190,10 +199,19 @@ def _weigh(view: memoryview) -> None:
                 at += _LENGTH
             else:
                 at += _FIXED[code]
+    except OpcodeError:
+        raise
     except (IndexError, ValueError) as error:
-        raise OpcodeError("it takes what is not there") from error
+        raise OpcodeError("it takes more values than there are") from error
     if steps > most:
-        raise OpcodeError("its keys are large numbers, or tuples of tuples, that it would take too long to hash")
+        raise OpcodeError("keys are large numbers or nested tuples that take too long to hash")
+
+
+def _large(items: list[int]) -> int:
+    depth = 1 + max((each - _LARGE for each in items if each >= _LARGE), default=0)
+    if depth > LARGE_LEVELS:
+        raise OpcodeError(f"tuples are nested more than {LARGE_LEVELS} deep")
+    return _LARGE + depth
 
 
 def _name(code: int) -> str:

@@ -1,12 +1,12 @@
-"""The standard library's values, as data: how each is taken apart, and what its parts have to be to be put together.
+"""Values of the standard library, as a table: how each is reduced, and which arguments it is created from.
 
-A pickle names a row of this table, not a class, and the types of the arguments are checked before anything is called. So
-nothing here can be called with what its class would understand in another way: the packed form of a datetime, a list to
-be copied, an object that computes its own text.
+A pickle names a row of this table, not a class, and the types of the arguments are checked before anything is called.
+So no class gets an argument that it would interpret in another way: the packed form of a datetime, a list to copy, an
+object that computes its own text.
 
-What is not here, and why: a slice, as the key of a list, lets a few bytes double it again and again, and a range as what
-is put there fills all memory; members of enums, named tuples and data classes are of the program's own classes; concrete
-paths act on files; functions and classes act.
+Not here: slices, since as the key of a list one lets a few bytes double it again and again, and ranges, which assigned
+there fill all memory; members of enums, named tuples and data classes, since they are of the program's own classes;
+concrete paths, which act on files; functions and classes, which act.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from zoneinfo import ZoneInfo
 
 __all__ = ["BY_CLASS", "BY_NAME", "FACTORIES", "Taken", "Value"]
 
-#: A value taken apart: the arguments that it is made of again, then its items, of a list's kind and of a dict's.
+#: A reduced value: the arguments to create it from, then its list items and its dict items.
 Taken = tuple[tuple[Any, ...]] | tuple[tuple[Any, ...], Iterator[Any] | None, Iterator[Any] | None]
 
-#: What a defaultdict may call for a missing key, by name: they make an empty value, whatever is done to them.
+#: Factories that a defaultdict may call for a missing key, by name: they create an empty value, whatever happens.
 FACTORIES: Mapping[str, Callable[[], Any]] = {each.__name__: each for each in (list, dict, set, int, float, str, bytes)}
 
-#: The largest number in a Fraction, bits: it is reduced on arrival, which takes time by the square of this.
+#: Maximum size of the numbers in a Fraction, in bits: reducing it takes quadratic time.
 _FRACTION_BITS = 64 * 1024
 
 _ZONE = re.compile(r"[A-Za-z0-9_+-]{1,40}(/[A-Za-z0-9_+-]{1,40}){0,3}")
@@ -46,19 +46,20 @@ _BYTES = frozenset((bytes, bytearray, memoryview))
 _BOOL = frozenset((bool,))
 _NAME: frozenset[type] = frozenset((str, type(None)))
 _COUNT: frozenset[type] = frozenset((int, type(None)))
-# What a constructor checks itself.
+# The constructor checks the argument itself.
 _ANY: frozenset[type] = frozenset()
 
 
 class Value(NamedTuple):
-    """A row: how a value is taken apart and put together.
+    """A row: how a value is reduced and created.
 
     Attributes:
-        name: What the pickle calls it.
-        take: Takes it apart; None is "not like this".
-        make: Puts it together.
-        kinds: The exact types that its arguments have to have; an empty set is left to `make`.
-        missing: How many of the last arguments may be missing.
+        name: Name in the pickle.
+        take: Reduces it; None if it cannot.
+        make: Creates it.
+        kinds: Exact types of its arguments; an empty set leaves the check to `make`.
+        missing: Number of trailing arguments that may be omitted.
+        held: Whether `nesting` checks it.
     """
 
     name: str
@@ -66,6 +67,7 @@ class Value(NamedTuple):
     make: Callable[..., Any]
     kinds: tuple[frozenset[type], ...] = ()
     missing: int = 0
+    held: bool = False
 
 
 def _datetime(*parts: Any) -> datetime:
@@ -94,7 +96,7 @@ def _fraction(numerator: int, denominator: int) -> Fraction:
 
 def _zone(key: str) -> ZoneInfo:
     if not _ZONE.fullmatch(key):
-        raise ValueError(f"{key!r} is no time zone")
+        raise ValueError(f"{key!r} is not a time zone")
     return ZoneInfo(key)
 
 
@@ -102,7 +104,7 @@ def _defaultdict(factory: str | None) -> defaultdict[Any, Any]:
     if factory is None:
         return defaultdict(None)
     if factory not in FACTORIES:
-        raise ValueError(f"a defaultdict does not call {factory!r} here")
+        raise ValueError(f"a defaultdict may not call {factory!r} here")
     return defaultdict(FACTORIES[factory])
 
 
@@ -153,8 +155,8 @@ _TEXTS = (
 
 _ITEMS_ALONE: tuple[Any, ...] = ()
 
-#: Class to its row; a subclass is another class, which `allow` has to name. The items of containers come one by one, so
-#: that no list can be copied into them again and again.
+#: Class to its row. A subclass is another class, which has to be in `allow`. The items of containers arrive one by one,
+#: so that no list can be copied into them again and again.
 BY_CLASS: Mapping[type, Value] = {
     complex: Value("complex", lambda value: ((value.real, value.imag),), complex, (_FLOAT,) * 2),
     date: Value("date", lambda value: ((value.year, value.month, value.day),), date, (_INT,) * 3),
@@ -170,12 +172,12 @@ BY_CLASS: Mapping[type, Value] = {
     Fraction: Value("Fraction", lambda value: ((value.numerator, value.denominator),), _fraction, (_INT,) * 2),
     UUID: Value("UUID", lambda value: ((value.int,),), _uuid, (_INT,)),
     array: Value("array", _take_array, _array, (_STR, _INT, _BOOL, _BYTES)),
-    deque: Value("deque", lambda value: ((value.maxlen,), iter(value), None), _deque, (_COUNT,)),
+    deque: Value("deque", lambda value: ((value.maxlen,), iter(value), None), _deque, (_COUNT,), held=True),
     OrderedDict: Value("OrderedDict", lambda value: (_ITEMS_ALONE, None, iter(value.items())), OrderedDict),
     Counter: Value("Counter", lambda value: (_ITEMS_ALONE, None, iter(value.items())), Counter),
-    defaultdict: Value("defaultdict", _take_defaultdict, _defaultdict, (_NAME,)),
+    defaultdict: Value("defaultdict", _take_defaultdict, _defaultdict, (_NAME,), held=True),
     **{kind: Value(kind.__name__, lambda value: ((str(value),),), kind, (_STR,)) for kind in _TEXTS},
 }
 
-#: The same by the name in the pickle.
+#: Name in the pickle to its row.
 BY_NAME: Mapping[str, Value] = {each.name: each for each in BY_CLASS.values()}

@@ -1,4 +1,4 @@
-"""Writing a pickle that `reading` reads."""
+"""Writing of pickles that `reading` reads."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 __all__ = ["APART", "write"]
 
-#: The memory of arrays of at least this many bytes stands behind the stream, where it is not copied.
+#: Minimum memory of an array that is put behind the stream, where it is not copied, in bytes.
 APART: Final = 2048
 
 _PROTOCOL: Final = 5
@@ -28,14 +28,14 @@ _GLOBALS = (type, FunctionType, BuiltinFunctionType)
 
 
 def write(obj: Any, persistent_id: Callable[[Any], Any] | None) -> Encoded:
-    """The body for a value.
+    """Return the body for a value.
 
     Args:
         obj: Anything that can be pickled.
-        persistent_id: Gives the id of what is sent by that alone, None for all else.
+        persistent_id: Returns the id of an object that is sent by its id alone, None for all others.
 
     Raises:
-        Exception: Whatever pickle, or the class of a value in it, has against it.
+        Exception: As raised by pickle, or by the class of a value.
     """
     if persistent_id is None:
         pieces = alone.write(obj)
@@ -48,7 +48,7 @@ def write(obj: Any, persistent_id: Callable[[Any], Any] | None) -> Encoded:
 
 
 class _Sink:
-    """Takes the pieces of a stream: large bytes as they are, not copied."""
+    """Collects the pieces of a stream; large bytes objects are not copied."""
 
     __slots__ = ("_pieces",)
 
@@ -56,18 +56,18 @@ class _Sink:
         self._pieces = pieces
 
     def write(self, data: Any) -> int:
-        """Take a piece."""
+        """Add a piece."""
         self._pieces.append(data if type(data) is bytes else memoryview(data).cast("B"))
         return len(data)
 
 
 class _Parts:
-    """What stands behind the stream. It does not refer to the writer, which refers to it: nothing has to be collected.
+    """The parts behind the stream. It does not refer to the writer, which refers to it: there is no cycle to collect.
 
     Attributes:
-        apart: The memory of each.
-        views: Of some that are to come, by the id of what is taken for them.
-        copied: Bytes of them that were copied.
+        apart: Memory of each part.
+        views: Views of parts to come, by the id of the PickleBuffer.
+        copied: Bytes that were copied.
     """
 
     __slots__ = ("apart", "copied", "views")
@@ -78,7 +78,7 @@ class _Parts:
         self.copied = 0
 
     def take(self, part: pickle.PickleBuffer) -> bool:
-        """Put a part behind the stream, or say that it is too small for that."""
+        """Put a part behind the stream; return True if it is too small for that."""
         view = self.views.pop(id(part), None)
         if view is None:
             view = part.raw()
@@ -89,14 +89,14 @@ class _Parts:
 
 
 class _Writer(pickle.Pickler):
-    """Takes values apart by our tables, and all others by their own ways, without BUILD."""
+    """Reduces values by this package's tables, and all others by their own methods, without BUILD."""
 
     def __init__(self, file: _Sink) -> None:
         self.parts = _Parts()
         super().__init__(file, _PROTOCOL, fix_imports=False, buffer_callback=self.parts.take)
 
     def reducer_override(self, obj: Any) -> Any:
-        """How an object is taken apart."""
+        """Reduce an object."""
         kind = type(obj)
         value = BY_CLASS.get(kind)
         if value is not None:
@@ -121,25 +121,25 @@ class _Writer(pickle.Pickler):
         if not isinstance(flat, memoryview):
             return flat
         part = pickle.PickleBuffer(flat)
-        # Not taken by way of the PickleBuffer: CPython 3.11 crashes when the collector finds such a view.
+        # Not obtained from the PickleBuffer: CPython 3.11 crashes when the collector finds such a view.
         self.parts.views[id(part)] = flat
         return part
 
 
 class _WriterById(_Writer):
-    """The same, with ids in place of some objects: apart, as the question is asked for each object there is."""
+    """A writer with ids in place of some objects; a separate class, since the method is called for each object."""
 
     def __init__(self, file: _Sink, persistent_id: Callable[[Any], Any]) -> None:
         super().__init__(file)
         self._id = persistent_id
 
     def persistent_id(self, obj: Any) -> Any:
-        """The id of an object, None for most."""
+        """Return the id of an object, None for most."""
         return self._id(obj)
 
 
 def _without_build(obj: Any, kind: type) -> Any:
-    """How an object is taken apart by its own class, with its state set by our reader instead of an opcode."""
+    """Reduce an object by its own class, with its state set by the reader instead of an opcode."""
     reduce = copyreg.dispatch_table.get(kind)
     reduced = obj.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(obj)
     if type(reduced) is not tuple or len(reduced) < 3 or reduced[2] is None or len(reduced) > 5:

@@ -14,7 +14,15 @@ from typing import Any, Final, Literal, Self, TypeVar
 
 from redpoll.address import Address
 from redpoll.config import Config
-from redpoll.errors import ConfigError, DirectoryUnavailable, ProtocolError, RedpollError, UsageError
+from redpoll.errors import (
+    ConfigError,
+    DialFailed,
+    DirectoryUnavailable,
+    ProtocolError,
+    RedpollError,
+    UsageError,
+    WiringError,
+)
 from redpoll.node.sending import UNSET, Unset, check_seconds
 from redpoll.tls import TLS
 from redpoll.wiring.directory import protocol as words
@@ -24,7 +32,7 @@ from redpoll.wiring.directory.table import Outcome, Verdict
 from redpoll.wiring.directory.tokens import token_bytes
 from redpoll.wiring.directory.wishes import Registration, Watch, Wishes
 
-__all__ = ["DirectoryClient"]
+__all__ = ["DirectoryClient", "unavailable"]
 
 T = TypeVar("T")
 
@@ -35,6 +43,8 @@ _TRY_AGAIN: Final = 0.02
 #: Seconds for one attempt to dial, and without a word after which a link is closed: leases are renewed more often.
 _DIALLING: Final = 5.0
 _REUSE: Final = 60.0
+
+_SILENT: Final = "it may be halted or busy; if there is none, start one with: redpoll directory"
 
 _logger = logging.getLogger("redpoll.wiring")
 
@@ -296,7 +306,8 @@ class DirectoryClient:
         """Who has a name; None: nobody.
 
         A directory that was started just now does not know yet that nobody has a name: then it is waited for, until somebody
-        has it, the directory knows, or the time is over; after that it is None as well.
+        has it, the directory knows, or the time is over; after that it is None as well, and at once where as
+        many names are watched as one client may.
 
         Args:
             kind: "exchange" or "queue".
@@ -329,7 +340,10 @@ class DirectoryClient:
     async def _appeared(self, key: Key) -> Entry | None:
         """Wait until it is known who has a name."""
         known: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
-        watch = self.watch(*key, lambda entry: None if known.done() else known.set_result(entry))
+        try:
+            watch = self.watch(*key, lambda entry: None if known.done() else known.set_result(entry))
+        except WiringError:  # too many
+            return None
         try:
             return await known
         finally:
@@ -406,7 +420,7 @@ class DirectoryClient:
         except TimeoutError:
             trouble = self._meeting.why
             why = f"no answer in {seconds:g} s" if trouble is None else str(trouble)
-            raise DirectoryUnavailable(self.address, why) from trouble
+            raise unavailable(self.address, trouble, why) from trouble
 
     def _single(self, answers: Sequence[T]) -> T:
         if len(answers) != 1:
@@ -421,6 +435,19 @@ class DirectoryClient:
             function(*args)
         except Exception:
             _logger.exception("the hook %s of a client of a directory raised", hook)
+
+
+def unavailable(address: Address, trouble: RedpollError | None, reason: str) -> DirectoryUnavailable:
+    """What says that a directory does not answer, with what to do: one is to be started where nobody listens.
+
+    Args:
+        address: Where it should be.
+        trouble: Why it is not met, as far as is known.
+        reason: The same in words.
+    """
+    cause = trouble.__cause__ if isinstance(trouble, DialFailed) else None
+    is_nobody = isinstance(cause, OSError) and not isinstance(cause, TimeoutError)
+    return DirectoryUnavailable(address, reason, None if is_nobody else _SILENT)
 
 
 def _identity(value: Any) -> bytes:

@@ -15,19 +15,24 @@ from redpoll.errors import (
     Closed,
     ConfigError,
     DecodeError,
+    HandlerFailed,
     NameTaken,
+    NoAnswer,
+    NoHandler,
     NotAuthorized,
+    OtherProtocol,
     PeerLost,
     ProtocolError,
     RedpollError,
     Refused,
     TLSError,
+    Undecodable,
     UsageError,
     WiringError,
 )
 from redpoll.message import Message
 from redpoll.node import Node, Received
-from redpoll.node.inherited import let_go
+from redpoll.node.fork import release_inherited
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.entries import Key
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
@@ -61,6 +66,9 @@ _logger = logging.getLogger("redpoll.wiring")
 
 #: What no other attempt would mend, unless something is changed at one end.
 _FINAL = (TLSError, NotAuthorized, UsageError)
+
+#: What a hello meets at a node that is no directory, or at no node at all; and a plain `Refused`.
+_NO_DIRECTORY = (DecodeError, HandlerFailed, NoHandler, OtherProtocol, Undecodable)
 
 
 class Meeting:
@@ -126,7 +134,7 @@ class Meeting:
 
     def inherit(self) -> None:
         """This is a child of the process."""
-        let_go(self._node)
+        release_inherited(self._node)
 
     async def close(self) -> None:
         """Say goodbye if the directory is there, and stop."""
@@ -264,9 +272,19 @@ class Meeting:
         """Say hello, and ask for all that is wanted."""
         self._part()
         self._parted.clear()
-        await self._node.ready(self.address, timeout=None)
-        answer = await self._node.request(Message(self._hello, self.address, header=words.HELLO), timeout=_PATIENCE)
-        welcome = words.read_welcome(_value(answer, self.address))
+        try:
+            await self._node.ready(self.address, timeout=None)
+            hello = Message(self._hello, self.address, header=words.HELLO)
+            answer = await self._node.request(hello, timeout=_PATIENCE)
+            welcome = words.read_welcome(_value(answer, self.address))
+        except RedpollError as error:
+            # The only NoAnswer with a remedy is that of a handler which returned None.
+            other = isinstance(error, _NO_DIRECTORY) or (isinstance(error, NoAnswer) and error.hint is not None)
+            if self._was_met or not (other or type(error) is Refused):
+                raise
+            problem = f"what answers there is no directory: {error._reason(self.address)}"
+            hint = "is the address right? Start one with: redpoll directory"
+            raise ConfigError("directory", str(self.address), problem, hint) from error
         self._is_known = True
         self.welcome = welcome
         self._settles_at = asyncio.get_running_loop().time() + welcome.settles_in
@@ -392,7 +410,7 @@ class _Dialling(Node[Any]):
 
     def why(self, address: Address) -> RedpollError | None:
         """Why an address that is being dialled was not reached so far."""
-        return self._peers.at(address).trouble
+        return self._peers.at(address).last_error
 
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:  # noqa: ARG002
         self._meeting.ended(error)
@@ -446,7 +464,7 @@ def _value(answer: Received[Any], address: Address) -> Any:
 
 
 def _local_host(answer: Received[Any]) -> str | None:
-    transport = answer.link.owner.transport
+    transport = answer.link.connection.transport
     name = None if transport is None else transport.get_extra_info("sockname")
     return Address.of_socket(name).host if isinstance(name, tuple) else None
 

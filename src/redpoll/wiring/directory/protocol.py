@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from redpoll.address import Address
 from redpoll.errors import DecodeError, UsageError
-from redpoll.serializers import msgpack
+from redpoll.serializers import MsgpackSerializer
 from redpoll.wiring.directory.entries import Entry, Key, key_of, style_of
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 from redpoll.wiring.directory.tokens import MAX_TOKEN
@@ -90,6 +90,9 @@ BATCH = 256
 
 #: Entries in one answer to `LIST`.
 PAGE = 1024
+
+# What strangers send as well: so many lists and dicts are more than any message has.
+msgpack = MsgpackSerializer(max_containers=10_000)
 
 _ID = 16
 _U64 = 2**64 - 1

@@ -15,7 +15,7 @@ from redpoll.checks import seconds as seconds_problem
 from redpoll.config import Config
 from redpoll.errors import Closed, ConfigError, DecodeError, RedpollError, UsageError
 from redpoll.node import Node, Received
-from redpoll.node.once_a_second import OnceASecond
+from redpoll.node.log_limit import LogLimit
 from redpoll.tls import TLS
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.entries import Entry, Key, key_of, place_problem, stays_here, style_of
@@ -114,7 +114,7 @@ class Directory:
         self._is_hearing = False
         self._table = Table(0.0, lease=self._lease, grace=0.0, static=self._static, bounds=bounds)
         self._loop: asyncio.AbstractEventLoop
-        self._strangers: OnceASecond
+        self._strangers: LogLimit
 
     # Life
 
@@ -130,7 +130,7 @@ class Directory:
         await self._node.start()
         # Nothing was read yet.
         loop = self._loop = asyncio.get_running_loop()
-        self._strangers = OnceASecond(loop)
+        self._strangers = LogLimit(loop)
         lease = self._lease
         self._table = Table(loop.time(), lease=lease, grace=lease, static=self._static, bounds=self._bounds)
         self._arm()
@@ -215,7 +215,7 @@ class Directory:
             return words.say_problem("version", f"this directory speaks version {words.VERSION}, not {hello.version}")
         if not is_token(hello.token, self._token):
             shown = "a wrong one" if hello.token else "none"
-            if self._strangers.may_tell():
+            if self._strangers.may_log():
                 _logger.warning("turned away a client that showed no token, or a wrong one: %s", message.address)
             return words.say_problem("token", f"the directory wants a token, and was shown {shown}")
         now = self._loop.time()
@@ -322,13 +322,15 @@ class Directory:
         telling.add_done_callback(partial(self._told, client, [key for key, _ in news]))
 
     def _told(self, client: _Client, keys: list[Key], telling: asyncio.Future[None]) -> None:
+        # Looked at also where the client is gone: else the node tells of it.
+        failed = not telling.cancelled() and telling.exception() is not None
         if client.telling is not telling:
             return
         client.telling = None
         if telling.cancelled():
             return
         holder = client.holder
-        if telling.exception() is None:
+        if not failed:
             self._tell(client)
             return
         # If its link is lost, it is told everything when it says hello again.
@@ -374,7 +376,7 @@ class _Client:
         self.holder = holder
         self.peer = peer
         self.message = message
-        self.remote: Address = message.link.owner.remote
+        self.remote: Address = message.link.connection.remote
         self.near = stays_here(self.remote)
         self.telling: asyncio.Future[None] | None = None
 

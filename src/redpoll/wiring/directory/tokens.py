@@ -7,7 +7,7 @@ from pathlib import Path
 
 from redpoll.errors import ConfigError
 
-__all__ = ["MAX_TOKEN", "is_token", "read_token", "token_bytes"]
+__all__ = ["MAX_TOKEN", "is_proof", "is_token", "proof_of", "read_token", "token_bytes"]
 
 #: Bytes that a token may have.
 MAX_TOKEN = 1024
@@ -35,6 +35,23 @@ def token_bytes(token: str | bytes | None) -> bytes | None:
 def is_token(shown: bytes, token: bytes | None) -> bool:
     """Whether what was shown is the token, in a time that tells nothing of where it differs; any is, where there is none."""
     return token is None or hmac.compare_digest(shown, token)
+
+
+def proof_of(token: bytes, own: bytes, other: bytes, run: bytes) -> bytes:
+    """What shows one wiring that another one has the token, and shows neither the token nor anything to a third.
+
+    Args:
+        token: The token.
+        own: The identity of the node that shows it.
+        other: That of the node that it is shown to.
+        run: The run of the wiring that it is shown to.
+    """
+    return hmac.digest(token, b"redpoll wiring" + own + other + run, "sha256")
+
+
+def is_proof(shown: object, token: bytes, own: bytes, other: bytes, run: bytes) -> bool:
+    """Whether what was shown is the proof, as `proof_of` takes its arguments, in a time that tells nothing."""
+    return isinstance(shown, bytes) and hmac.compare_digest(shown, proof_of(token, own, other, run))
 
 
 def read_token(path: str) -> bytes:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 import warnings
+from _thread import start_new_thread
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from redpoll.blocking.loop_thread import LoopThread, enter, leave
+from redpoll.blocking.loop_thread import AT_EXIT, LoopThread, enter
 from redpoll.errors import Closed, NameTaken, UsageError
 from redpoll.wiring.names import Scope, check_name
 from redpoll.wiring.zmq.feeder import Feeder
@@ -21,12 +23,9 @@ if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
     from redpoll.wiring.wiring import Wiring
 
-__all__ = ["AT_EXIT", "House", "Kind"]
+__all__ = ["House", "Kind"]
 
 Kind = Literal["exchange", "queue"]
-
-#: Seconds that what was sent has to leave when a program ends, or drops an object, without closing it.
-AT_EXIT: Final = 2.0
 
 #: Ids of queues begin behind this: 0 is "nothing came".
 _FIRST: Final = {"exchange": 0, "queue": 1}
@@ -81,6 +80,7 @@ class House:
         self._planned: list[_Made] = []
         self._thread: LoopThread | None = None
         self._wiring: Wiring | None = None
+        self._runs = False
         self._place = NOWHERE
         self._closing: asyncio.Event | None = None
 
@@ -101,11 +101,15 @@ class House:
                 try:
                     thread.handover.run(self._start, place)
                 except BaseException:
-                    # Ctrl-C may come when it has just begun to run.
-                    if self._wiring is None:
+                    # Ctrl-C may come when it has just begun to run. Else nothing comes in between before this one call.
+                    if not self._runs:
+                        start_new_thread(thread.evict, (self,))
                         self._thread = None
-                        leave(thread, self)
+                        thread.wait(self)
                     raise
+                if self.closed:  # by another thread, which did not see it yet
+                    thread.evict(self)
+                    raise Closed(self._label)
             elif place not in {self._place, NOWHERE, Place(self._place.host, 0)}:
                 raise UsageError(
                     f"one object listens at one place: it does {_at(self._place)}, and not {_at(place)}",
@@ -121,6 +125,7 @@ class House:
             for made in self._planned:
                 await self._create(made)
             self._planned.clear()
+            self._runs = True
         except BaseException:
             self._wiring = None
             await wiring.close(linger=0)
@@ -133,20 +138,24 @@ class House:
             linger: Seconds for that.
         """
         thread = self._thread
+        if thread is not None:
+            if thread.handover.forked:
+                return
+            thread.handover.check_blocking()
+        self.closed = True
+        # Another thread may have started it just now.
+        thread = self._thread
         if thread is None:
-            self.closed = True
             self.inbox.close()
             return
-        if thread.handover.forked:
-            return
-        thread.handover.check_blocking()
-        self.closed = True
-        try:
-            thread.handover.run(self._close, linger)
-        except Closed:  # by another thread, and its loop has ended
-            pass
-        finally:
-            self._move_out(thread)
+        thread.see_off(self, partial(self._close, linger), linger)
+        self._thread = None
+
+    async def evict(self, patience: float) -> None:
+        """End at once: the program, the loop or nobody wants it any more, or it has not started."""
+        if self._runs or self.closed:
+            self.closed = True
+            await self._close(patience)
 
     async def _close(self, linger: float) -> None:
         if self._closing is not None:
@@ -166,29 +175,18 @@ class House:
             end = 0
             raise
         finally:
-            for outbox in outboxes:
-                await outbox.close()
-            if self._wiring is not None:
-                await self._wiring.close(linger=max(0.0, end - asyncio.get_running_loop().time()))
-            self.inbox.close()
-            self._closing.set()
-
-    def _move_out(self, thread: LoopThread) -> None:
-        with self._life:
-            mine, self._thread = self._thread is not None, None
-        if mine:
-            leave(thread, self)
-
-    def _move_out_elsewhere(self, thread: LoopThread) -> None:
-        """On the loop, which who moves out may have to wait for."""
-        try:
-            threading.Thread(target=self._move_out, args=(thread,), daemon=True).start()
-        except RuntimeError:  # the program ends, and `stop` moves out
-            pass
+            try:
+                for outbox in outboxes:
+                    await outbox.close()
+                if self._wiring is not None:
+                    await self._wiring.close(linger=max(0.0, end - asyncio.get_running_loop().time()))
+            finally:
+                self.inbox.close()
+                self._closing.set()
 
     def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # Lodger's
-        """The program ends: what was sent has some time yet."""
-        self.close(AT_EXIT)
+        """The program ends, and this was evicted."""
+        self.close(0)
 
     def inherit(self) -> None:
         """This is a child of the process."""
@@ -205,8 +203,7 @@ class House:
         if thread is None or self.closed or thread.handover.forked:
             return
         self.closed = True
-        closing = thread.handover.submit(self._close, AT_EXIT)
-        closing.add_done_callback(lambda _: self._move_out_elsewhere(thread))
+        thread.evict(self, AT_EXIT)
         # Last: where warnings are errors, this raises.
         warnings.warn(f"{name} was dropped without being closed", ResourceWarning, stacklevel=3)
 

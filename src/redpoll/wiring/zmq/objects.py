@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from _thread import start_new_thread
 from typing import TYPE_CHECKING, Final, TypedDict, Unpack
 
 from redpoll.errors import UsageError
 from redpoll.wiring.zmq.constants import MESSAGE_DATA, MESSAGE_GAP, STYLE_LOAD_BALANCING
 from redpoll.wiring.zmq.keywords import UNSET, Names
-from redpoll.wiring.zmq.outbox import LARGE, Data
+from redpoll.wiring.zmq.outbox import Data
 from redpoll.wiring.zmq.wires import Wires
 
 if TYPE_CHECKING:
@@ -59,9 +60,16 @@ class ZMQ(Wires):
         Raises:
             Closed: It is closed.
             UsageError: There is no such exchange, or it is no message.
+            MessageTooLarge: It is above `Config.max_message_size`.
         """
         outbox = self._outboxes.get(exchange_id)
-        if outbox is None or type(msg) is not bytes or len(msg) > LARGE or other or len(outbox.waiting) >= outbox.room:
+        if (
+            outbox is None
+            or type(msg) is not bytes
+            or len(msg) > outbox.small
+            or other
+            or len(outbox.waiting) >= outbox.room
+        ):
             exchange_id, msg = _SEND.read(other, exchange_id=exchange_id, msg=msg)
             self._house.send(exchange_id, msg)
             return
@@ -69,8 +77,10 @@ class ZMQ(Wires):
             outbox.waiting.append(msg)
             if not outbox.woken:
                 outbox.wake()
+        except UsageError:
+            raise
         except BaseException:  # Ctrl-C, maybe before it was woken
-            outbox.wake()
+            start_new_thread(outbox.wake, ())
             raise
 
     def receive(self, *, timeout: float | None = None) -> bytes:
@@ -125,12 +135,13 @@ class Zmq(Wires):
         Raises:
             Closed: It is closed.
             UsageError: There is no such exchange, or it is no message.
+            MessageTooLarge: It is above `Config.max_message_size`.
         """
         outbox = self._outboxes.get(exchange)
         if (
             outbox is None
             or type(py_message) is not bytes
-            or len(py_message) > LARGE
+            or len(py_message) > outbox.small
             or other
             or len(outbox.waiting) >= outbox.room
         ):
@@ -140,8 +151,10 @@ class Zmq(Wires):
             outbox.waiting.append(py_message)
             if not outbox.woken:
                 outbox.wake()
+        except UsageError:
+            raise
         except BaseException:  # Ctrl-C, maybe before it was woken
-            outbox.wake()
+            start_new_thread(outbox.wake, ())
             raise
         return 1
 

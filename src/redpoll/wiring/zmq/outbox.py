@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from _thread import start_new_thread
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
-from redpoll.errors import Closed, UsageError
+from redpoll.errors import Closed, MessageTooLarge, UsageError
 
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
@@ -39,16 +40,18 @@ class Outbox:
     Attributes:
         waiting: What the loop has not seen.
         room: How many may be in there.
+        small: Bytes up to which a message is appended; a larger one goes by `put`.
         woken: Whether the loop will look.
     """
 
-    __slots__ = ("_closed", "_exchange", "_handover", "_large", "_lock", "_task", "room", "waiting", "woken")
+    __slots__ = ("_closed", "_exchange", "_handover", "_large", "_lock", "_task", "room", "small", "waiting", "woken")
 
     def __init__(self, exchange: Exchange, handover: Handover) -> None:
         self._exchange = exchange
         self._handover = handover
         self.waiting: list[bytes] = []
         self.room = 0
+        self.small = min(LARGE, exchange.max_size)
         self.woken = False
         self._task: asyncio.Task[None] | None = None
         self._closed = False
@@ -59,7 +62,13 @@ class Outbox:
     # For threads
 
     def put(self, message: bytes) -> bool:
-        """Hand over a message of any size; False if there is no room."""
+        """Hand over a message of any size that the exchange takes; False if there is no room.
+
+        Raises:
+            MessageTooLarge: It is above `Config.max_message_size`: the loop would find that with nobody to be told.
+        """
+        if len(message) > self._exchange.max_size:
+            raise MessageTooLarge("message", len(message), self._exchange.max_size)
         if len(self.waiting) >= self.room:
             return False
         if len(message) > LARGE:
@@ -74,14 +83,15 @@ class Outbox:
 
     def wake(self) -> None:
         """Have the loop look."""
+        if self._handover.forked:
+            self.waiting.clear()
+            self._handover.check()
         self.woken = True
         try:
             self._handover.post(self._look)
-        except UsageError:  # in a child of the process
-            self.waiting.clear()
-            raise
-        except BaseException:  # Ctrl-C, maybe before it was posted
-            self._handover.post(self._look)
+        except BaseException:
+            # Ctrl-C, maybe before it was posted. Nothing comes in between before this one call.
+            start_new_thread(self._handover.post, (self._look,))
             raise
 
     def send(self, message: bytes) -> None:

@@ -71,7 +71,7 @@ class Wires:
         advertise: The address that others are told, if it is not the one that this listens at.
         tls: Certificates; see `Config.tls`.
         encryption: As `Config.encryption`: "auto" (default) is TLS off loopback.
-        token: What the directory asks for, if it does.
+        token: What the directory asks for, and objects of one another over the network, if they do.
         bind_timeout: Seconds that `bind` waits for a name (default 5).
         config: Options of the node below.
         **other: `host`, which is `hostname` by its later name.

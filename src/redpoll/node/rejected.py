@@ -1,4 +1,4 @@
-"""Who came in and never became a peer, or broke the format: counted, and told of in the log."""
+"""Rejected connections: accepted ones that never became a peer's, or broke the protocol, are counted and logged."""
 
 from __future__ import annotations
 
@@ -7,31 +7,31 @@ import logging
 from typing import TYPE_CHECKING
 
 from redpoll.errors import Closed, NotAuthorized, PeerLost, ProtocolError, RedpollError, TLSError
-from redpoll.node.once_a_second import OnceASecond
+from redpoll.node.log_limit import LogLimit
 from redpoll.wire.tally import Tally
 
 if TYPE_CHECKING:
     from redpoll.transport.connection import Connection
 
-__all__ = ["Strangers"]
+__all__ = ["Rejected"]
 
 _logger = logging.getLogger("redpoll.node")
 
 
-class Strangers:
-    """What one node says of the ends of its connections that were no good ones.
+class Rejected:
+    """Counts and logs the rejected connections of one node.
 
     Args:
-        tally: Where they are counted.
-        loop: The node's.
+        tally: The counters.
+        loop: The event loop of the node.
     """
 
     def __init__(self, tally: Tally, loop: asyncio.AbstractEventLoop) -> None:
         self._tally = tally
-        self._lines = OnceASecond(loop)
+        self._lines = LogLimit(loop)
 
-    def ended(self, connection: Connection, error: RedpollError) -> None:
-        """Count what the end of a connection says of its other end."""
+    def count(self, connection: Connection, error: RedpollError) -> None:
+        """Count the end of a connection, if it is an error of the remote node."""
         link = connection.link
         if isinstance(error, ProtocolError):
             self._tally.protocol_errors += 1
@@ -41,9 +41,9 @@ class Strangers:
             else:
                 self._tally.handshakes_failed += 1
 
-    def tell(self, connection: Connection, error: RedpollError) -> None:
-        """Log why who came in was turned away: it is no peer to tell of, and may not know it."""
+    def log(self, connection: Connection, error: RedpollError) -> None:
+        """Log why an accepted connection was rejected: it has no peer to tell, and the remote node may not know why."""
         if connection.link.dialled or not isinstance(error, TLSError | NotAuthorized):
             return
-        if self._lines.may_tell():
-            _logger.warning("turned a stranger away: %s", error)
+        if self._lines.may_log():
+            _logger.warning("rejected a connection: %s", error)

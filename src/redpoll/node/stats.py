@@ -1,4 +1,4 @@
-"""What a node knows of its peers and has counted, for its user: records, and the sums of those that are gone."""
+"""Statistics of a node: the records of its peers, and the sums over lost ones."""
 
 from __future__ import annotations
 
@@ -9,48 +9,59 @@ from redpoll.node.hooks import PeerInfo
 from redpoll.stats import NodeStats, PeerStats, TurnedAway
 
 if TYPE_CHECKING:
-    from redpoll.node.peers import Peers
+    from collections.abc import Sized
+
+    from redpoll.node.routes import Routes
+    from redpoll.wire.memory import Memory
     from redpoll.wire.peer import Peer
 
-__all__ = ["Census", "info"]
+__all__ = ["Statistics", "info"]
 
 
-class Census:
-    """Counts the peers of one node, those that are gone in the sums."""
+class Statistics:
+    """Builds the statistics of one node; forgotten peers stay in the sums.
 
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
+    Args:
+        routes: The peers of the node.
+        connections: Its open connections.
+        memory: Its memory, with the tally of rejections.
+    """
+
+    def __init__(self, routes: Routes, connections: Sized, memory: Memory) -> None:
+        self._routes = routes
+        self._connections = connections
+        self._memory = memory
         self._gone = PeerStats()
 
     def forget(self, peer: Peer) -> None:
-        """A peer is known no longer: what it counted stays in the sums."""
+        """Add the counters of a peer that is forgotten to the sums."""
         self._gone = NodeStats.of({}, gone=(self._gone, _record(peer)))
         peer.counters.reset()
 
-    def stats(self) -> NodeStats:
-        """The counters of all peers."""
+    def collect(self) -> NodeStats:
+        """Return the counters of all peers."""
         records: dict[str, PeerStats] = {}
-        for peer in self._peers.routes:
-            peer.slots.count()
+        for peer in self._routes:
+            peer.slots.recount()
             label = name = _label(peer)
             number = 1
             while label in records:
-                # A stranger that claims its identity and address.
+                # A peer of its own that claims the same identity and address.
                 number += 1
                 label = f"{name} ({number})"
             records[label] = _record(peer)
-        memory = self._peers.memory
+        memory = self._memory
         return NodeStats.of(
             records,
-            connections=len(self._peers.connections),
+            connections=len(self._connections),
             gone=(self._gone,),
-            memory_held=memory.held,
+            memory_held=memory.total,
             turned_away=TurnedAway(**asdict(memory.tally)),
         )
 
 
 def info(peer: Peer) -> PeerInfo:
-    """Who a peer is, for hooks and `Node.peers`."""
+    """Return the `PeerInfo` of a peer, for hooks and `Node.peers`."""
     redpoll = peer.epoch is not None
     return PeerInfo(peer.address, peer.identity, bool(peer.links), redpoll, peer.certificate, peer.resuming)
 

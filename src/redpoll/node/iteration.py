@@ -1,28 +1,29 @@
-"""Loops over a node: message by message or in batches; each step ends what the one before gave."""
+"""Async iterators over a node, by message or by batch; each step ends what the step before returned."""
 
 from __future__ import annotations
 
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from redpoll.errors import Abandoned, Closed
+from redpoll.errors import Closed
+from redpoll.node.received import Taken
 
 if TYPE_CHECKING:
-    from redpoll.node.ends import Ends
+    from redpoll.node.completion import Completion
     from redpoll.node.pulling import Consumers
     from redpoll.node.received import Received
 
 __all__ = ["Batches", "Messages"]
 
 
-class _Loop:
-    """One `async for` over a node: while it is alive somebody claims what arrives, also between two steps."""
+class _Iteration:
+    """One `async for` over a node: while it is alive, a consumer claims what arrives, also between two steps."""
 
-    __slots__ = ("_consumers", "_counted", "_ends", "_releasing")
+    __slots__ = ("_completion", "_consumers", "_counted", "_releasing")
 
-    def __init__(self, consumers: Consumers, ends: Ends, auto_release: bool | str) -> None:
+    def __init__(self, consumers: Consumers, completion: Completion, auto_release: bool | str) -> None:
         self._consumers = consumers
-        self._ends = ends
+        self._completion = completion
         self._releasing = auto_release
         self._counted = True
         consumers.iterators += 1
@@ -33,15 +34,16 @@ class _Loop:
             self._consumers.iterator_ended()
 
     def _held(self) -> list[Received[Any]]:
-        """The messages of the last step that are to be released with the next."""
+        """Return the messages of the last step, which the next step releases."""
         raise NotImplementedError
 
     def __del__(self) -> None:
         left = [message for message in self._held() if not message.phase]
-        # First: a warning may be made an exception, which ends here.
+        # Before the warning, which may be turned into an exception that ends this method.
         for message in left:
-            self._ends.refuse(message, Abandoned.code, "its consumer left the loop without ending it")
-        self._uncount()
+            message._abandon("its consumer left the loop without ending it")
+        if self._counted:
+            self._consumers.iterator_dropped()
         if left:
             what = f"its last message ended; {left[0]!r} was"
             if len(left) > 1:
@@ -53,20 +55,20 @@ class _Loop:
             )
 
 
-class Messages(_Loop):
-    """One `async for` over a node: each message is released when the next is asked for."""
+class Messages(_Iteration):
+    """One `async for` over a node: each message is released when the next one is requested."""
 
     __slots__ = ("_message",)
 
-    def __init__(self, consumers: Consumers, ends: Ends, auto_release: bool | str) -> None:
-        super().__init__(consumers, ends, auto_release)
+    def __init__(self, consumers: Consumers, completion: Completion, auto_release: bool | str) -> None:
+        super().__init__(consumers, completion, auto_release)
         self._message: Received[Any] | None = None
 
     def __aiter__(self) -> Messages:
         return self
 
     async def __anext__(self) -> Received[Any]:
-        """Release the message before, and wait for the next.
+        """Release the previous message, and wait for the next.
 
         Raises:
             StopAsyncIteration: The node stopped.
@@ -86,20 +88,22 @@ class Messages(_Loop):
         if self._releasing is True:
             self._message = message
         elif self._releasing == "get":
-            self._ends.release(message)
+            self._completion.release(message)
+        else:
+            return Taken(message)
         return message
 
     def _held(self) -> list[Received[Any]]:
         return [] if self._message is None else [self._message]
 
 
-class Batches(_Loop):
-    """One `async for` over lists of messages: a list is released when the next is asked for."""
+class Batches(_Iteration):
+    """One `async for` over lists of messages: a list is released when the next one is requested."""
 
     __slots__ = ("_batch", "_limit")
 
-    def __init__(self, consumers: Consumers, ends: Ends, limit: int, auto_release: bool | str) -> None:
-        super().__init__(consumers, ends, auto_release)
+    def __init__(self, consumers: Consumers, completion: Completion, limit: int, auto_release: bool | str) -> None:
+        super().__init__(consumers, completion, auto_release)
         self._limit = limit
         self._batch: list[Received[Any]] = []
 
@@ -107,14 +111,14 @@ class Batches(_Loop):
         return self
 
     async def __anext__(self) -> list[Received[Any]]:
-        """Release the batch before, and wait for messages: as many of one peer as are there, at least one.
+        """Release the previous batch, and wait for the waiting messages of one peer, at least one.
 
         Raises:
             StopAsyncIteration: The node stopped.
         """
         if self._batch:
             batch, self._batch = self._batch, []
-            self._ends.release_many(batch)
+            self._completion.release_many(batch)
         try:
             batch = await self._consumers.take_batch(self._limit)
         except Closed:
@@ -123,7 +127,9 @@ class Batches(_Loop):
         if self._releasing is True:
             self._batch = batch
         elif self._releasing == "get":
-            self._ends.release_many(batch)
+            self._completion.release_many(batch)
+        else:
+            return [Taken(message) for message in batch]
         return batch
 
     def _held(self) -> list[Received[Any]]:

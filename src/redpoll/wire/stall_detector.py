@@ -1,20 +1,22 @@
-"""Whether what a link has begun to bring goes on coming: a sender may be slow, but not without end."""
+"""Detection of stalled transfers: a sender may be slow, but not without limit."""
 
 from __future__ import annotations
 
-from redpoll.wire.memory import PROGRESS
+__all__ = ["MIN_PROGRESS", "StallDetector"]
 
-__all__ = ["Arrival"]
+#: Minimum progress of a transfer in `transfer_timeout`, and at the memory limit in `memory.STALL_TIMEOUT`, in bytes; less
+#: counts as a stall.
+MIN_PROGRESS = 16 * 1024
 
-#: A look that comes this much late, seconds, says that this process was busy: what it looks for may be there unread.
+#: If a check is this late, in seconds, assume that the process stalled: pending bytes may be unread.
 _LAG = 0.1
 
 
-class Arrival:
-    """Watches over the oldest message that is here in part; what is small and comes at once it never sees.
+class StallDetector:
+    """Watches the oldest message that has arrived in part; small messages that arrive at once are never seen.
 
     Attributes:
-        at: When to look; None while nothing is watched.
+        at: When to check; None if nothing is watched.
     """
 
     __slots__ = ("_lagged", "_received", "_timeout", "_what", "at")
@@ -27,11 +29,11 @@ class Arrival:
         self._lagged = False
 
     def watch(self, what: object, received: int, now: float) -> None:
-        """Count from here.
+        """Restart the timeout.
 
         Args:
-            what: What is under way.
-            received: Bytes that the link has brought so far.
+            what: Key of the watched message.
+            received: Total bytes received over the link.
             now: The time.
         """
         self._what = what
@@ -40,18 +42,18 @@ class Arrival:
         self.at = now + self._timeout
 
     def stalled(self, what: object, received: int, now: float, *, excused: bool) -> bool:
-        """Whether the link is to be closed.
+        """Return True if the link is to be closed.
 
         Args:
-            what: The oldest that is under way; None is nothing.
-            received: Bytes that the link has brought so far.
+            what: Key of the oldest partial message; None if there is none.
+            received: Total bytes received over the link.
             now: The time.
-            excused: Whether it is this end that does not read.
+            excused: Whether this end does not read.
         """
         if what is None:
             self.at = None
             return False
-        moved = received - self._received >= PROGRESS
+        moved = received - self._received >= MIN_PROGRESS
         if self.at is None or what != self._what or moved or excused:
             self.watch(what, received, now)
             return False

@@ -1,4 +1,4 @@
-"""How messages that were begun end: released, refused or answered, and what that sets going."""
+"""The end of begun messages: released, refused or answered, and what follows from that."""
 
 from __future__ import annotations
 
@@ -9,26 +9,30 @@ from typing import TYPE_CHECKING, Any
 from redpoll.errors import Closed, DecodeError, MessageTooLarge, PeerLost, Undecodable
 from redpoll.node.received import Received, raised
 from redpoll.node.sending import Sending
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import ACK_NO_ANSWER, Kind
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Payload
+from redpoll.wire.slots import Slots
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
     from redpoll.node.peers import Peers
+    from redpoll.wire.peer import Peer
 
-__all__ = ["Ends"]
+__all__ = ["Completion"]
 
 _logger = logging.getLogger("redpoll.node")
 
+_ACK = int(Kind.ACK)
 _REQ_ACK = int(Kind.REQ_ACK)
 _WANTED = int(Kind.WANTED)
+_REQUEST = _REQ_ACK | _WANTED
 
-#: A link in one of these may be closed once all that it brought has ended.
+#: A link in one of these states may be closed once all of its messages have ended.
 _ENDING = frozenset((LinkState.LEAVING, LinkState.LEFT, LinkState.PARTING))
 
 
-class Ends:
+class Completion:
     """Ends the messages of one node."""
 
     def __init__(self, peers: Peers) -> None:
@@ -37,9 +41,9 @@ class Ends:
         self._config = peers.config
         self._serializer = peers.serializer
 
-    def release(self, message: Received[Any]) -> None:
+    def release(self, message: Received[Any], kind: int = _ACK) -> None:
         """Release a message outside of the dispatcher's turn."""
-        if message.link.peer is not None and message.link.peer.slots.release(message):
+        if message.link.peer is not None and message.link.peer.slots.release(message, kind):
             self.freed(message)
 
     def refuse(self, message: Received[Any], code: int, text: str) -> None:
@@ -55,11 +59,11 @@ class Ends:
             peer.slots.release_many(messages)
             self.freed(messages[0], used - self._pool.used)
             if len(peer.links) > 1:
-                # They came over any of them.
+                # They may have arrived over any of these links.
                 self._peers.wake_links(peer)
 
     def refuse_waiting(self, message: Received[Any], code: int, text: str) -> bool:
-        """Refuse a message that is still in its inbox; False if it is not."""
+        """Refuse a message that is still in its inbox; return False if it is not."""
         peer = message.link.peer
         if peer is None or not peer.slots.refuse_waiting(message, code, text):
             return False
@@ -67,23 +71,33 @@ class Ends:
         self.freed(message)
         return True
 
-    def handled(self, message: Received[Any]) -> None:
-        """The handler returned nothing."""
+    def handled(self, message: Received[Any], kind: int = _ACK) -> None:
+        """Release a message whose handler returned, unless the application releases it."""
         if self._config.auto_release is not False:
-            self.release(message)
+            self.release(message, kind)
+
+    @staticmethod
+    def unanswered(message: Received[Any]) -> int:
+        """Return the acknowledgement for a message whose handler returned None: the sender of a request learns that."""
+        if not message.kind & _WANTED:
+            return _ACK
+        serial = message.serial
+        # A partly written answer of `respond` goes on; a whole one is in the output before the acknowledgement.
+        answering = any(each.answer and each.out.serial == serial for each in message.link.transfers)
+        return _ACK if answering else ACK_NO_ANSWER
 
     def freed(self, message: Received[Any], count: int = 1) -> None:
-        """A slot came free, or so many: write what that made, and begin what waits for it."""
+        """Write the output and begin the messages that `count` freed slots allow."""
         link = message.link
         peer = link.peer
         if peer is None:
             return
-        if link.out or link.transfers:
-            link.owner.wake()
+        if link.output or link.transfers:
+            link.connection.wake()
         elif link not in peer.links:
             self._peers.wake_links(peer)
-        if link.held == 0 and link.state in _ENDING:
-            link.owner.wake()
+        if link.unreleased == 0 and link.state in _ENDING:
+            link.connection.wake()
         if peer.slots.inbox or self._pool.used + count >= self._pool.limit:
             if self._peers.dispatcher is not None:
                 self._peers.dispatcher.freed(peer)
@@ -95,7 +109,7 @@ class Ends:
             self._peers.ended_late(peer)
 
     def handler_failed(self, message: Received[Any], error: BaseException) -> None:
-        """Log a handler's exception with the message's identity, and tell the hook."""
+        """Log a handler's exception with the message's identity, and call the hook."""
         _logger.error(
             "the handler failed on message %s from %s", message.identity.hex(), message.address, exc_info=error
         )
@@ -104,16 +118,24 @@ class Ends:
     # Answers
 
     def decode(self, message: Any) -> None:
-        """Put what the serializer makes of a message's bytes in their place.
+        """Replace a message's bytes by the value that the serializer makes of them.
 
         Raises:
-            DecodeError: It cannot read them.
+            DecodeError: The serializer cannot read them.
         """
         data = message.data
-        message._replace_data(self._serializer.decode(data))
+        try:
+            value = self._serializer.decode(data)
+        except DecodeError as error:
+            announced = message.link.announced
+            theirs = None if announced is None else announced.serializer
+            if theirs not in {None, self._serializer.name}:
+                error.hint = f"the peer's serializer is {theirs}: both nodes need the same"
+            raise
+        message._replace_data(value)
 
     def readable(self, message: Any) -> bool:
-        """Decode a message that was begun; one that the serializer cannot read is refused: False."""
+        """Decode a begun message; if the serializer cannot read it, refuse it and return False."""
         try:
             self.decode(message)
         except Exception as error:  # noqa: BLE001  # a serializer may be anybody's
@@ -128,11 +150,11 @@ class Ends:
         self.handler_failed(message, error)
 
     def answer(self, message: Received[Any], result: Any) -> None:
-        """Send back what a handler returned, if that is wanted, and release the message.
+        """Send back what a handler returned, if the sender wants it, and release the message.
 
         Raises:
-            EncodeError: The serializer cannot carry it.
-            MessageTooLarge: It is above what this node may send or the other takes.
+            EncodeError: The serializer cannot encode it.
+            MessageTooLarge: It exceeds the limit of this node or of the peer.
         """
         link = message.link
         if link.announced is None:
@@ -148,18 +170,35 @@ class Ends:
         if peer is None:
             return
         if link.state is LinkState.CLOSED:
-            # The same node, over a newer link; if there is none, nobody waits for the answer any more.
-            if peer.link is not None and peer.link.announced is not None:
-                peer.link.answer(message, body, ends=False)
+            # Answer the same node over a newer link; without one, nothing waits for the answer any more.
+            other = _announced(peer)
+            if other is not None:
+                other.answer(message, body, ends=False)
                 self._peers.wake_links(peer)
             self.handled(message)
         elif message.phase or not message.kind & _REQ_ACK or self._config.auto_release is False:
             link.answer(message, body, ends=False)
             self.handled(message)
-            link.owner.wake()
+            link.connection.wake()
         else:
             peer.slots.release_with_answer(message, body)
             self.freed(message)
+
+    def answer_at_once(self, slots: Slots, message: Received[Any], result: Any) -> bool:
+        """Answer a redpoll peer's request over the link that it arrived on, in the frame that releases it.
+
+        Returns:
+            False if that is not possible; otherwise the message has ended, and its slot belongs to the caller.
+
+        Raises:
+            EncodeError: The serializer cannot encode the result.
+            MessageTooLarge: It exceeds the limit of this node or of the peer.
+        """
+        link = message.link
+        if message.frame[4] & _REQUEST != _REQUEST or link.announced is None or link.state is LinkState.CLOSED:
+            return False
+        slots.finish_with_answer(message, self._encode_answer(link, result))
+        return True
 
     async def respond(self, message: Received[Any], data: Any, header: bytes) -> None:
         """Send an answer while the message goes on."""
@@ -171,20 +210,21 @@ class Ends:
             await self._peers.node.send(message.reply(data, header=header))
             return
         if link not in peer.links:
-            if peer.link is None or peer.link.announced is None:
-                raise PeerLost(peer.address, "the link that the message came over is gone")
-            link = peer.link
+            other = _announced(peer)
+            if other is None:
+                raise PeerLost(peer.address, "the link that the message arrived on was lost")
+            link = other
         body = self._encode_answer(link, data, len(header))
         out = Sending(loop=self._peers.loop)
         out.peer = peer
         out.prepare(message.reply(data, header=header), body, 0, None, None, pinned=True)
         link.answer(message, body, header, ends=False, out=out)
-        link.owner.wake()
-        # It goes out all the same when this is cancelled: half an answer would be none.
+        link.connection.wake()
+        # It is sent even if this is cancelled: half an answer is useless.
         await asyncio.shield(out)
 
     def _encode_answer(self, link: Link, data: Any, header_size: int = 0) -> Payload:
-        body = self._serializer.encode(data)
+        body = data if type(data) is bytes and self._peers.raw else self._serializer.encode(data)
         size = len(body) + header_size
         announced = link.announced
         if size > self._peers.settings.max_message_size or (
@@ -199,3 +239,9 @@ class Ends:
 
     def _reply_plain(self, message: Received[Any], result: Any, header: bytes) -> None:
         self._peers.node.send(message.reply(result, header=header))
+
+
+def _announced(peer: Peer) -> Link | None:
+    """Return a link to a redpoll peer for an answer, even one that is being left, or None."""
+    link = peer.link or next(iter(peer.links), None)
+    return link if link is not None and link.announced is not None else None

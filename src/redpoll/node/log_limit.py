@@ -1,28 +1,28 @@
-"""What anybody can cause as often as they like is logged once a second at most."""
+"""Rate limit for log lines that a peer can cause at will: at most one line a second."""
 
 from __future__ import annotations
 
 import asyncio
 
-__all__ = ["OnceASecond"]
+__all__ = ["LogLimit"]
 
-#: Seconds between two lines.
+#: Interval in seconds between two lines.
 _TELL_EVERY = 1.0
 
 
-class OnceASecond:
-    """Says when the next line of one kind may be logged.
+class LogLimit:
+    """Limits one kind of log line to one a second.
 
     Args:
-        loop: By whose clock.
+        loop: The event loop whose clock is used.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._silent_until = float("-inf")
 
-    def may_tell(self) -> bool:
-        """Whether a line may be logged now; if so, it is taken for logged."""
+    def may_log(self) -> bool:
+        """Return True if a line may be logged now, and count it as logged."""
         now = self._loop.time()
         if now < self._silent_until:
             return False

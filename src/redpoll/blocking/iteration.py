@@ -1,0 +1,184 @@
+"""An asynchronous iterator for threads."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import weakref
+from _thread import start_new_thread
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final, Generic, NamedTuple, Self, TypeVar
+
+from redpoll.blocking.handover import Handover
+from redpoll.blocking.thread_queue import Slot, ThreadQueue
+from redpoll.errors import Closed
+
+__all__ = ["Iteration"]
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class _Step(NamedTuple):
+    """What a step gave.
+
+    Attributes:
+        value: The value, if it gave one.
+        error: What it raised otherwise.
+        over: Whether that was the end.
+    """
+
+    value: Any
+    error: BaseException | None = None
+    over: bool = False
+
+
+_OVER: Final = _Step(None, None, True)
+
+
+class Iteration(ThreadQueue[_Step], Generic[T_co]):
+    """An asynchronous iterator for threads: a step is begun when a thread waits for it, and not before.
+
+    Any number of threads may share it. Ctrl-C in a step loses nothing: what comes is the next. Closing it, or dropping it as
+    a loop does that is left by ``break``, closes the iterator.
+
+    Args:
+        handover: Leads to the iterator's loop.
+        check: Raises where a thread is not to wait.
+        source: The iterator.
+        name: What it belongs to, for errors.
+        wrap: Makes what threads are given of what comes, on the loop.
+    """
+
+    def __init__(
+        self,
+        handover: Handover,
+        check: Callable[[], object],
+        source: AsyncIterator[Any],
+        name: str,
+        wrap: Callable[[Any], T_co],
+    ) -> None:
+        super().__init__(name)
+        self._handover = handover
+        self._may_wait = check
+        self._source = source
+        self._wrap = wrap
+        self._step: asyncio.Task[_Step] | None = None
+        self._left = False
+        self._context = contextvars.copy_context()
+
+    def __iter__(self) -> Self:
+        """Return itself; there is one iteration."""
+        return self
+
+    def __next__(self) -> T_co:
+        """Wait for the next value.
+
+        Raises:
+            Closed: The loop ended.
+            Exception: What the iterator raises.
+        """
+        self._may_wait()
+        slot: Slot[_Step] = Slot()
+        try:
+            step = self.take(slot) or _OVER
+            value, error, over = step
+            # From here on nothing is called, where Ctrl-C could come in.
+            slot.item = None
+        except BaseException as interruption:
+            if slot.item is not None:
+                # Ctrl-C when it had been taken. Nothing comes in between before this one call.
+                start_new_thread(self.put_back, (slot,))
+            if self._left and isinstance(interruption, Closed):
+                raise StopIteration from None
+            raise
+        if over:
+            raise StopIteration
+        if error is not None:
+            raise error
+        return value  # type: ignore[no-any-return]  # as wrapped
+
+    def close(self) -> None:
+        """Take no more: the iterator is closed, soon, and threads that wait here are told."""
+        if not self._left:
+            self._left = True
+            self._handover.post(_finish, (self._handover.loop, self._source, self._step))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Take no more."""
+        self.close()
+
+    def __del__(self) -> None:
+        handover = getattr(self, "_handover", None)
+        if handover is not None and not handover.forked:
+            self.close()
+
+    def fail(self, error: BaseException) -> None:  # noqa: ARG002
+        """The loop ended."""
+        self._end()
+
+    # For the queue
+
+    def _check(self) -> None:
+        self._may_wait()
+
+    def _ask(self) -> None:
+        self._handover.post(self._look, (), self)
+
+    # For the loop
+
+    def _look(self) -> None:
+        loop = self._handover.loop
+        if not loop.is_running():
+            self._end()
+        elif self._step is None and self._wanted:
+            # It does not refer to this, which may be dropped meanwhile.
+            me = weakref.ref(self)
+
+            def stepped(step: asyncio.Task[_Step]) -> None:
+                iteration = me()
+                if iteration is not None:
+                    iteration._stepped(step)
+
+            self._step = loop.create_task(_next(self._source), context=self._context)
+            self._step.add_done_callback(stepped)
+
+    def _stepped(self, step: asyncio.Task[_Step]) -> None:
+        self._step = None
+        if step.cancelled():
+            self._end()
+            return
+        found = step.result()
+        self._give([found if found.over or found.error is not None else _Step(self._wrap(found.value))])
+        self._look()
+
+
+#: What closes iterators that nobody refers to any more.
+_closing: Final[set[asyncio.Task[None]]] = set()
+
+
+def _finish(loop: asyncio.AbstractEventLoop, source: AsyncIterator[Any], step: asyncio.Task[_Step] | None) -> None:
+    if not loop.is_running():  # it has ended, and has closed what was open
+        return
+    closing = loop.create_task(_close(source, step))
+    _closing.add(closing)
+    closing.add_done_callback(_closing.discard)
+
+
+async def _close(source: AsyncIterator[Any], step: asyncio.Task[_Step] | None) -> None:
+    if step is not None:
+        step.cancel()
+        await asyncio.wait([step])
+    if hasattr(source, "aclose"):
+        await source.aclose()
+
+
+async def _next(source: AsyncIterator[Any]) -> _Step:
+    try:
+        return _Step(await anext(source))
+    except StopAsyncIteration:
+        return _OVER
+    except Exception as error:  # noqa: BLE001  # it is raised where a thread waits
+        return _Step(None, error)

@@ -1,0 +1,77 @@
+"""What lives on the loop thread: how it moves in and out, whatever interrupts that, and what a fork leaves of it."""
+
+from __future__ import annotations
+
+from _thread import start_new_thread
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from redpoll.blocking.handover import Handover
+from redpoll.blocking.loop_thread import LoopThread, enter
+
+__all__ = ["Resident"]
+
+
+class Resident:
+    """A node, a bus, or whatever else threads use and the loop thread runs: a `Lodger` with a way in and a way out.
+
+    A subclass says how it ends where nobody asks for that: `evict`, `stop`, `inherit`.
+    """
+
+    _thread: LoopThread | None = None
+
+    def _move_in(self, start: Callable[[Handover], Any]) -> None:
+        """Start on the loop, and wait for that.
+
+        Args:
+            start: Starts it, on the loop, to which it is given the way; what it raises comes out.
+
+        Ctrl-C leaves nothing behind.
+
+        Raises:
+            UsageError: This is the thread of a loop, which would wait for itself.
+        """
+        thread = enter(self)
+        # Before it runs: its first message may be handled before this thread goes on.
+        self._thread = thread
+        try:
+            thread.handover.run(start, thread.handover)
+        except BaseException:
+            # Ctrl-C too, maybe when it had just begun to run. Nothing comes in between before this one call.
+            start_new_thread(thread.evict, (self,))
+            self._thread = None
+            thread.wait(self)
+            raise
+
+    def _move_out(self, ending: Callable[[], Awaitable[None]], seconds: float | None = None) -> None:
+        """End on the loop, and wait for that; nothing is done where it has not moved in, nor in a child of the process.
+
+        Args:
+            ending: Ends it, on the loop.
+            seconds: What that has, where a callback blocks the loop. See `LoopThread.see_off`.
+
+        Raises:
+            UsageError: This is the loop's thread, which would wait for itself.
+        """
+        thread = self._thread
+        if thread is None or thread.handover.forked:
+            return
+        thread.handover.check_blocking()
+        thread.see_off(self, ending, seconds)
+        self._thread = None
+
+    @property
+    def _is_inherited(self) -> bool:
+        """Whether this is a child of the process in which it lives."""
+        return self._thread is not None and self._thread.handover.forked
+
+    async def evict(self, patience: float) -> None:
+        """For the library: the loop ends, or a start that failed. End within so many seconds; nothing if it has ended."""
+        raise NotImplementedError
+
+    def stop(self, drain: float | None = 0) -> None:
+        """Stop, and move out; for the library, when the program ends."""
+        raise NotImplementedError
+
+    def inherit(self) -> None:
+        """For the library: this is a child of the process."""

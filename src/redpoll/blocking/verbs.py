@@ -1,0 +1,285 @@
+"""Methods of objects on the loop, for threads: what is awaited there is waited for here, or begun as a future."""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, TypeVar, overload
+
+from redpoll.blocking.handover import Call, Handover
+from redpoll.errors import Closed, UsageError
+
+__all__ = ["BoundVerb", "Face", "Home", "Verb", "call", "check_blocking", "maker", "verb", "wait"]
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+TargetT_co = TypeVar("TargetT_co", covariant=True)
+
+
+class Home(Protocol):
+    """Where calls are made: what lives on the loop thread."""
+
+    @property
+    def name(self) -> str:
+        """What it is, for errors."""
+        ...
+
+    @property
+    def handover(self) -> Handover:
+        """The way to the loop.
+
+        Raises:
+            Closed: It is not running.
+            UsageError: This is a child of its process.
+        """
+        ...
+
+
+class _Call(Call):
+    """The result of a verb, as `concurrent.futures` has it; cancelling it cancels what runs."""
+
+    def __init__(self, home: Home, handover: Handover, undo: Callable[[Any], object] | None) -> None:
+        super().__init__(handover)
+        self.context = contextvars.copy_context()
+        self.undo = undo
+        self._name = home.name
+
+    def fail(self, error: BaseException) -> None:
+        """It raised, or could not be made."""
+        super().fail(Closed(self._name) if isinstance(error, Closed) and error.what == "node" else error)
+
+    def cancel(self) -> bool:
+        """Cancel it; False if it has ended."""
+        if not super().cancel():
+            return False
+        if self.task is None or not self.task.done():
+            self._handover.post(self._cancel_task)
+        return True
+
+    def _cancel_task(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+
+
+def check_blocking(home: Home) -> Handover:
+    """The way to the loop, for who is going to wait.
+
+    Raises:
+        Closed: It is not running.
+        UsageError: This is the loop's thread; or a child of the process.
+    """
+    handover = home.handover
+    if handover.is_here:
+        raise UsageError(
+            f"this would block the thread of the event loop, which does the work of this {home.name}",
+            "coroutine functions and callbacks of futures run there: begin it by its .future(), or leave it to a thread",
+        )
+    return handover
+
+
+def call(home: Home, function: Callable[..., R], *args: Any) -> R:
+    """Call a plain function on the loop; on the loop's own thread at once."""
+    handover = home.handover
+    if handover.is_here:
+        return function(*args)
+    result: R = handover.wait_for(_Call(home, handover, None), None, function, *args)
+    return result
+
+
+def wait(
+    home: Home,
+    method: Callable[..., Awaitable[R]],
+    *args: Any,
+    undo: Callable[[R], object] | None = None,
+) -> R:
+    """Call a coroutine function on the loop, in the caller's context, and wait for the result.
+
+    Args:
+        home: Where.
+        method: The function.
+        *args: Its arguments.
+        undo: What is called on the loop with a result that nobody saw, because the thread was interrupted.
+    """
+    handover = check_blocking(home)
+    result: R = handover.wait_for(_Call(home, handover, undo), None, _perform, method, args, {}, None)
+    return result
+
+
+async def _perform(
+    method: Callable[..., Awaitable[Any]], args: Any, kwargs: Any, wrap: Callable[[Any], Any] | None
+) -> Any:
+    result = await method(*args, **kwargs)
+    return result if wrap is None else wrap(result)
+
+
+class Face(Generic[TargetT_co]):
+    """What threads have of an object on the loop.
+
+    Args:
+        home: Where it lives.
+        target: The object.
+    """
+
+    def __init__(self, home: Home, target: TargetT_co) -> None:
+        self._home = home
+        self._target = target
+
+    def __repr__(self) -> str:
+        return f"<blocking {self._target!r}>"
+
+
+class BoundVerb(Generic[P, T]):
+    """A verb of one object: calling it waits, and Ctrl-C ends that."""
+
+    __slots__ = ("_face", "_verb")
+
+    def __init__(self, face: Face[Any], verb: Verb[P, T]) -> None:
+        self._face = face
+        self._verb = verb
+
+    def __repr__(self) -> str:
+        return f"<{self._verb.__name__} of {self._face!r}>"
+
+    @property
+    def __doc__(self) -> str | None:  # type: ignore[override]
+        return self._verb.__doc__
+
+    @property
+    def __signature__(self) -> inspect.Signature:
+        return inspect.signature(self._verb.of(self._face))
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Do it, and wait until it is done.
+
+        Raises:
+            UsageError: This is the thread of the event loop.
+        """
+        home = self._face._home
+        handover = check_blocking(home)
+        it = self._verb
+        result: T = handover.wait_for(
+            _Call(home, handover, it.undo), None, _perform, it.of(self._face), args, kwargs, it.wrap_for(home)
+        )
+        return result
+
+    def future(self, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Begin it, without waiting, on any thread.
+
+        Returns:
+            A `concurrent.futures.Future`; cancelling it ends what it waits for. Its callbacks are called on the thread of the
+            event loop: they have to return soon, and what would wait raises `UsageError` there.
+        """
+        home = self._face._home
+        handover = home.handover
+        it = self._verb
+        future = _Call(home, handover, it.undo)
+        handover.begin(future, _perform, it.of(self._face), args, kwargs, it.wrap_for(home))
+        return future
+
+
+class Verb(Generic[P, T]):
+    """A method of a `Face`, made of one that is awaited: see `verb`."""
+
+    def __init__(
+        self, method: Callable[..., Any], wrap: Callable[[Any, Any], Any] | None, undo: Callable[[Any], object] | None
+    ) -> None:
+        self.__doc__ = method.__doc__
+        self.__name__ = method.__name__
+        self.undo = undo
+        self._wrap = wrap
+
+    @overload
+    def __get__(self, face: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, face: Face[Any], owner: type) -> BoundVerb[P, T]: ...
+
+    def __get__(self, face: Face[Any] | None, owner: type) -> Self | BoundVerb[P, T]:
+        """The verb of one object."""
+        return self if face is None else BoundVerb(face, self)
+
+    def of(self, face: Face[Any]) -> Callable[..., Any]:
+        """The method of the object on the loop."""
+        method: Callable[..., Any] = getattr(face._target, self.__name__)
+        return method
+
+    def wrap_for(self, home: Home) -> Callable[[Any], Any] | None:
+        """What makes of a result what threads have of it."""
+        wrap = self._wrap
+        return None if wrap is None else lambda result: wrap(home, result)
+
+
+@overload
+def verb(method: Callable[Concatenate[Any, P], Awaitable[T]], /) -> Verb[P, T]: ...
+
+
+@overload
+def verb(
+    method: Callable[Concatenate[Any, P], Awaitable[R]],
+    wrap: Callable[[Any, R], T],
+    /,
+    *,
+    undo: Callable[[T], object] | None = None,
+) -> Verb[P, T]: ...
+
+
+def verb(
+    method: Callable[..., Any],
+    wrap: Callable[[Any, Any], Any] | None = None,
+    /,
+    *,
+    undo: Callable[[Any], object] | None = None,
+) -> Verb[Any, Any]:
+    """A method that is waited for, with the name and the signature of one that is awaited.
+
+    Args:
+        method: The function of the class on the loop.
+        wrap: Makes, of the home and the result, what threads are given; on the loop.
+        undo: Called on the loop with a result that nobody saw: who waited was interrupted, or the future was cancelled.
+    """
+    return Verb(method, wrap, undo)
+
+
+class _Maker(Generic[P, T]):
+    def __init__(self, method: Callable[..., Any], wrap: Callable[[Any, Any], Any], on_loop: bool) -> None:
+        self.__doc__ = method.__doc__
+        self._name: Final = method.__name__
+        self._wrap = wrap
+        self._on_loop = on_loop
+
+    @overload
+    def __get__(self, face: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, face: Face[Any], owner: type) -> Callable[P, T]: ...
+
+    def __get__(self, face: Face[Any] | None, owner: type) -> Self | Callable[P, T]:
+        """The function of one object."""
+        if face is None:
+            return self
+        home = face._home
+        method = getattr(face._target, self._name)
+
+        def make(*args: P.args, **kwargs: P.kwargs) -> T:
+            made = call(home, lambda: method(*args, **kwargs)) if self._on_loop else method(*args, **kwargs)
+            wrapped: T = self._wrap(home, made)
+            return wrapped
+
+        make.__doc__ = self.__doc__
+        return make
+
+
+def maker(
+    method: Callable[Concatenate[Any, P], R], wrap: Callable[[Any, R], T], /, *, on_loop: bool = False
+) -> _Maker[P, T]:
+    """A method that waits for nothing and returns an object, with the signature of that of the class on the loop.
+
+    Args:
+        method: The function of the class on the loop.
+        wrap: Makes, of the home and the object, what threads are given.
+        on_loop: Whether it is called on the loop.
+    """
+    return _Maker(method, wrap, on_loop)

@@ -1,0 +1,32 @@
+"""Names of a package that are imported when they are first used: those of half of the library, which few programs need."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any
+
+__all__ = ["import_later"]
+
+
+def import_later(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return a `__getattr__` for a package.
+
+    Args:
+        package: Its name.
+        names: The module of each name, below the package; such a module is itself an attribute of it.
+    """
+    modules = frozenset(names.values())
+
+    def __getattr__(name: str) -> Any:  # noqa: N807 - what it is for the package
+        if name in modules:
+            return importlib.import_module(f"{package}.{name}")
+        module = names.get(name)
+        if module is None:
+            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+        value = getattr(importlib.import_module(f"{package}.{module}"), name)
+        setattr(sys.modules[package], name, value)
+        return value
+
+    return __getattr__

@@ -1,0 +1,81 @@
+"""Requeueing: moves the queue of one peer to another, when another node turns out to be at its address."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from redpoll.errors import NotSent, PeerLost
+from redpoll.node.sending import Queued
+from redpoll.wire.frames import Kind
+from redpoll.wire.outgoing import Outgoing, Stage
+from redpoll.wire.send_errors import unsent_error
+from redpoll.wire.session import FORGOTTEN, fail_former, forgotten, hand_over
+
+if TYPE_CHECKING:
+    from redpoll.node.peers import Peers
+    from redpoll.wire.peer import Peer
+
+__all__ = ["Requeue"]
+
+
+class Requeue:
+    """Moves messages between the queues of one node's peers."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    def adopt(self, peer: Peer, known: Peer, *, proven: bool = False) -> None:
+        """Move the queue of a dialled peer to the linked peer that it turned out to be.
+
+        Messages in flight move too, if the remote node has the record of them; pinned messages move if it is `proven`
+        that both are one node.
+        """
+        now = self._peers.loop.time()
+        self._peers.routes.replace(peer, known)
+        hand_over(peer, known)
+        if proven:
+            for out in peer.take_queue(pinned=True):
+                _submit(out, known, now)
+        self.replace(peer, known, now)
+        self._peers.wake_links(known)
+
+    def replace(self, target: Peer, peer: Peer, now: float) -> None:
+        """Move the queue of a dialled peer to the peer that was found there; its pinned messages fail."""
+        if target is peer:
+            return
+        error = PeerLost(target.address, "another node is at its address now")
+        fail_former(target, error)
+        self._move(target, peer, now)
+        self._peers.sessions.end(target, error)
+        self._peers.room(target)
+        self._peers.forget_if_idle(target)
+
+    def readdress(self, peer: Peer, now: float) -> None:
+        """Requeue the messages of a peer without a link by their addresses: a name may resolve to another node now."""
+        others = set(self._peers.routes.unlinked(peer))
+        if not any(out.message.address in others for out in peer.queue if out.stage != Stage.ENDED and not out.pinned):
+            return
+        for out in peer.take_queue():
+            address = out.message.address
+            there = self._peers.at(address) if address in others else peer
+            _submit(out, there, now)
+            if there is not peer:
+                # The message may have failed at a bound.
+                self._peers.forget_if_idle(there)
+
+    @staticmethod
+    def _move(source: Peer, peer: Peer, now: float) -> None:
+        for out in source.take_queue():
+            _submit(out, peer, now)
+
+
+def _submit(out: Outgoing, peer: Peer, now: float) -> None:
+    if isinstance(out, Queued):
+        out.peer = peer
+    link = peer.link
+    if link is not None and out.kind & Kind.RETRY and forgotten(out, link):
+        # It was sent over links of another record, and could be sent at once.
+        out.deadline = None
+        peer.fail(out, unsent_error(out, NotSent(out.message, FORGOTTEN, peer.address), peer.address))
+        return
+    peer.submit(out, now)

@@ -1,0 +1,47 @@
+"""Turns of the event loop: of many that want to do something at once so many do in each, and nothing else waits for all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+
+__all__ = ["Turns"]
+
+
+class Turns:
+    """Lets so many go on in one turn of the loop, in order.
+
+    Args:
+        loop: The loop.
+        most: How many.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
+        self._loop = loop
+        self._most = self._left = most
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._counted = False
+
+    async def wait(self) -> None:
+        """Wait for a turn with a place in it, which is this one as a rule. Cancelled, it takes none."""
+        if self._left > 0 and not self._waiting:
+            self._left -= 1
+            if not self._counted:
+                self._counted = True
+                self._loop.call_soon(self._next)
+            return
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        self._waiting.append(waiter)
+        await waiter
+
+    def _next(self) -> None:
+        self._left = self._most
+        waiting = self._waiting
+        while waiting and self._left > 0:
+            waiter = waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                self._left -= 1
+        self._counted = self._left < self._most or bool(waiting)
+        if self._counted:
+            self._loop.call_soon(self._next)
