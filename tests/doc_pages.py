@@ -18,12 +18,15 @@ import io
 import logging
 import os
 import re
+import shlex
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
+import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
@@ -36,6 +39,9 @@ PLUGINS = [] if importlib.metadata.entry_points(group="pytest11", name="redpoll"
 
 # The ports that the pages name. Each run puts free ones in their place, so that pages can be run side by side.
 PORTS = ("2998", "2999", "5682")
+
+#: Commands in a page from which on it is quicker to fork them.
+FEW = 3
 
 _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)(?P<info>[^\n]*)\n(?P<text>.*?)^(?P=indent)```$", re.MULTILINE | re.DOTALL
@@ -88,9 +94,14 @@ def installs(block: Block) -> bool:
 def run(page: Path) -> list[str]:
     """Run the blocks of one page; return what went wrong, nothing if all is as it says."""
     problems = []
-    with tempfile.TemporaryDirectory() as folder, tempfile.TemporaryDirectory() as commands, asyncio.Runner() as runner:
-        session = _Session(Path(folder), Path(commands), runner)
-        found = blocks(page)
+    found = blocks(page)
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        tempfile.TemporaryDirectory() as commands,
+        _prepared(found, Path(commands, "socket")) as command,
+        asyncio.Runner() as runner,
+    ):
+        session = _Session(Path(folder), Path(commands), command, runner)
         for block, following in zip(found, [*found[1:], None], strict=True):
             if (block.language not in {"python", "sh"} and block.file is None) or installs(block):
                 continue
@@ -105,14 +116,33 @@ def run(page: Path) -> list[str]:
     return problems
 
 
+@contextlib.contextmanager
+def _prepared(found: list[Block], where: Path) -> Iterator[list[str]]:
+    """Yield what `redpoll` is in a page: where there are several, one that is forked from a process which has imported it."""
+    text = "".join(block.text for block in found if block.language == "sh")
+    if sys.platform != "linux" or len(re.findall("^redpoll ", text, re.MULTILINE)) < FEW:
+        yield [sys.executable, "-m", "redpoll"]
+        return
+    folder = ROOT / "tests" / "cli"
+    with subprocess.Popen([sys.executable, str(folder / "prepared.py"), str(where)]) as server:
+        try:
+            while not where.exists() and server.poll() is None:
+                time.sleep(0.01)
+            yield [sys.executable, "-I", "-S", str(folder / "forked.py"), str(where)]
+        finally:
+            server.kill()
+
+
 class _Session:
-    def __init__(self, folder: Path, commands: Path, runner: asyncio.Runner) -> None:
+    def __init__(self, folder: Path, commands: Path, redpoll: list[str], runner: asyncio.Runner) -> None:
         self._folder = folder
+        # Its files can be imported, as where a reader has them.
+        sys.path.insert(0, str(folder))
         self._commands = commands
         self._runner = runner
         # The command of this interpreter, whether or not its folder is on the path.
         command = commands / "redpoll"
-        command.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m redpoll "$@"\n')
+        command.write_text(f'#!/bin/sh\nexec {shlex.join(redpoll)} "$@"\n')
         command.chmod(0o755)
         # The python that has redpoll, as in an environment that was activated.
         python = commands / "python"
@@ -121,7 +151,9 @@ class _Session:
         # pytest as it is for a user, who has the plugin installed.
         options = " ".join(f"-p {name}" for name in PLUGINS)
         tests = commands / "pytest"
-        tests.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m pytest -p no:cacheprovider {options} "$@"\n')
+        tests.write_text(
+            f'#!/bin/sh\nexec "{sys.executable}" -m pytest -p no:cacheprovider -p no:hypothesispytest {options} "$@"\n'
+        )
         tests.chmod(0o755)
         self._names: dict[str, Any] = {"__name__": "__main__"}
         self._ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))

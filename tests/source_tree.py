@@ -13,7 +13,7 @@ SRC = ROOT / "src"
 TESTS = ROOT / "tests"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Module:
     """One module of the package."""
 
@@ -28,13 +28,22 @@ class Module:
 
     @property
     def hands_on(self) -> bool:
-        """Whether it holds nothing of its own: a docstring, imports, and the names it exports."""
+        """Whether it holds nothing of its own: a docstring, imports, also those made later, and the names it exports."""
         return all(
             isinstance(node, ast.Import | ast.ImportFrom)
             or _is_text(node)
-            or _assigned(node) in {"__all__", "__version__"}
-            for node in self.tree.body
+            or _assigned(node) in {"__all__", "__getattr__", "__version__"}
+            for node in self.statements
         )
+
+    @property
+    def statements(self) -> list[ast.stmt]:
+        """Its statements, with those of an `if TYPE_CHECKING` in place of that."""
+        return [
+            inner
+            for node in self.tree.body
+            for inner in ([*node.body, *node.orelse] if isinstance(node, ast.If) and _is_for_types(node) else [node])
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +66,13 @@ def modules() -> tuple[Module, ...]:
     return tuple(found)
 
 
-def imports(module: Module) -> Iterator[Imported]:
-    """Yield what a module imports, wherever in it the import stands; names are absolute."""
+@cache
+def imports(module: Module) -> tuple[Imported, ...]:
+    """Return what a module imports, wherever in it the import stands; names are absolute."""
+    return tuple(_imports(module))
+
+
+def _imports(module: Module) -> Iterator[Imported]:
     known = {other.name for other in modules()}
     for node, typing_only in _walk(module.tree, typing_only=False):
         if isinstance(node, ast.Import):
@@ -73,9 +87,13 @@ def imports(module: Module) -> Iterator[Imported]:
 
 def _walk(node: ast.AST, *, typing_only: bool) -> Iterator[tuple[ast.AST, bool]]:
     for child in ast.iter_child_nodes(node):
-        guarded = isinstance(node, ast.If) and child in node.body and "TYPE_CHECKING" in ast.unparse(node.test)
+        guarded = isinstance(node, ast.If) and child in node.body and _is_for_types(node)
         yield child, typing_only or guarded
         yield from _walk(child, typing_only=typing_only or guarded)
+
+
+def _is_for_types(node: ast.If) -> bool:
+    return "TYPE_CHECKING" in ast.unparse(node.test)
 
 
 def _absolute(module: Module, node: ast.ImportFrom) -> str:

@@ -69,42 +69,42 @@ def test_parse_reads_and_normalises(text: str, kind: str, host: str, port: int, 
         (":80", "':80' has no host (write '127.0.0.1:80' for this machine)"),
         ("::1:80", "'::1:80' is ambiguous (put an IPv6 address in brackets: '[::1]:2998')"),
         ("::", "'::' is ambiguous (put an IPv6 address in brackets: '[::1]:2998')"),
-        ("host:", "'host:' has no port in 0 to 65535"),
-        ("host:http", "'host:http' has no port in 0 to 65535"),
-        ("host:65536", "'host:65536' has no port in 0 to 65535"),
-        ("host:-1", "'host:-1' has no port in 0 to 65535"),
-        ("host:+1", "'host:+1' has no port in 0 to 65535"),
-        ("host: 1", "'host: 1' has no port in 0 to 65535"),
-        ("host:1_0", "'host:1_0' has no port in 0 to 65535"),
-        ("host:٣", "'host:٣' has no port in 0 to 65535"),
-        ("host:" + "9" * 5_000, "has no port in 0 to 65535"),
-        ("[]:80", "'' is no IPv6 address"),
-        ("[127.0.0.1]:80", "'127.0.0.1' is no IPv6 address"),
-        ("[host]:80", "'host' is no IPv6 address"),
+        ("host:", "'host:' has no port in the range 0 to 65535"),
+        ("host:http", "'host:http' has no port in the range 0 to 65535"),
+        ("host:65536", "'host:65536' has no port in the range 0 to 65535"),
+        ("host:-1", "'host:-1' has no port in the range 0 to 65535"),
+        ("host:+1", "'host:+1' has no port in the range 0 to 65535"),
+        ("host: 1", "'host: 1' has no port in the range 0 to 65535"),
+        ("host:1_0", "'host:1_0' has no port in the range 0 to 65535"),
+        ("host:٣", "'host:٣' has no port in the range 0 to 65535"),
+        ("host:" + "9" * 5_000, "has no port in the range 0 to 65535"),
+        ("[]:80", "'' is not an IPv6 address"),
+        ("[127.0.0.1]:80", "'127.0.0.1' is not an IPv6 address"),
+        ("[host]:80", "'host' is not an IPv6 address"),
         ("[::1:80", "'[::1:80' is ambiguous"),
-        ("[fe80::1%]:80", "'fe80::1%' is no IPv6 address"),
+        ("[fe80::1%]:80", "'fe80::1%' is not an IPv6 address"),
         (
             "[fe80::1%a b]:80",
-            "'fe80::1%a b' has a scope that names no interface (a scope is like that of 'fe80::1%eth0')",
+            "'fe80::1%a b' has an invalid scope (a scope names an interface, as in 'fe80::1%eth0')",
         ),
-        ("[fe80::1%a\n]:80", "has a scope that names no interface"),
-        ("a b:80", "'a b' is no name of a host"),
-        ("a\n:80", "'a\\n' is no name of a host"),
-        ("a\x00:80", "'a\\x00' is no name of a host"),
+        ("[fe80::1%a\n]:80", "has an invalid scope"),
+        ("a b:80", "'a b' is not a valid host name"),
+        ("a\n:80", "'a\\n' is not a valid host name"),
+        ("a\x00:80", "'a\\x00' is not a valid host name"),
         ("http://host:80", "'http://host:80' is a URL (leave out 'http://': an address is 'host:port', "),
         ("tcp://[::1]:80", "'tcp://[::1]:80' is a URL"),
-        ("user@host:80", "'user@host' is no name of a host"),
-        ("a..b:80", "'a..b' is no name of a host: its parts have 1 to 63 letters each"),
-        ("a" * 64 + ":80", "is no name of a host: its parts have 1 to 63 letters each"),
-        ("UNIX:80", "no host can be named 'unix' here ('unix:...' is an address of that kind)"),
+        ("user@host:80", "'user@host' is not a valid host name"),
+        ("a..b:80", "'a..b' is not a valid host name: each part must have 1 to 63 characters"),
+        ("a" * 64 + ":80", "is not a valid host name: each part must have 1 to 63 characters"),
+        ("UNIX:80", "a host cannot be named 'unix' ('unix:...' is an address of that kind)"),
         ("unix:", "'unix:' has no path"),
         ("unix:/a\nb", "the path '/a\\nb' has control characters"),
         ("unix:/a\x00b", "the path '/a\\x00b' has control characters"),
         ("inproc:", "'inproc:' has no name"),
-        ("inproc:a\tb", "'a\\tb' is no name for inproc (use letters and digits)"),
-        (None, "an address is text or an Address, not NoneType"),
-        (b"host:80", "an address is text or an Address, not bytes"),
-        (("host", 80), "an address is text or an Address, not tuple"),
+        ("inproc:a\tb", "'a\\tb' is not a valid inproc name (use letters and digits)"),
+        (None, "an address must be text or an Address, not NoneType"),
+        (b"host:80", "an address must be text or an Address, not bytes"),
+        (("host", 80), "an address must be text or an Address, not tuple"),
     ],
 )
 def test_parse_refuses_what_is_no_address(text: Any, error: str) -> None:
@@ -254,13 +254,13 @@ def test_of_host_takes_a_host_as_config_gives_it(host: str, port: int, text: str
     [
         ("", 1, "a tcp address needs a host"),
         ("a:1", 1, "'a:1' has a port"),
-        ("[a]", 1, "'a' is no IPv6 address"),
+        ("[a]", 1, "'a' is not an IPv6 address"),
         ("unix:", 1, "'unix:' has no path"),
-        ("a", 65_536, "port 65536 is not in 0 to 65535"),
-        ("a", -1, "port -1 is not in 0 to 65535"),
-        ("a", True, "a port is a number, not True"),
-        ("a", "1", "a port is a number, not '1'"),
-        (5, 1, "a host is text, not int"),
+        ("a", 65_536, "port 65536 is out of range: 0 to 65535"),
+        ("a", -1, "port -1 is out of range: 0 to 65535"),
+        ("a", True, "a port must be an int, not True"),
+        ("a", "1", "a port must be an int, not '1'"),
+        (5, 1, "a host must be text, not int"),
     ],
 )
 def test_of_host_refuses_what_is_no_host(host: Any, port: Any, error: str) -> None:
@@ -273,10 +273,10 @@ def test_of_host_refuses_what_is_no_host(host: Any, port: Any, error: str) -> No
 @pytest.mark.parametrize(
     ("parts", "error"),
     [
-        (("udp", "a", 1), "there is no kind of address 'udp'"),
-        (("tcp", None, 1), "the host of an address is text, not NoneType"),
+        (("udp", "a", 1), "unknown kind of address: 'udp'"),
+        (("tcp", None, 1), "the host of an address must be text, not NoneType"),
         (("unix", "/a", 1), "unix addresses have no port"),
-        (("inproc", "", 0), "'' is no name for inproc"),
+        (("inproc", "", 0), "'' is not a valid inproc name"),
     ],
 )
 def test_the_parts_are_checked(parts: tuple[Any, Any, Any], error: str) -> None:
@@ -289,7 +289,9 @@ def test_the_parts_are_checked(parts: tuple[Any, Any, Any], error: str) -> None:
 def test_a_unix_path_has_room_for_107_bytes() -> None:
     """The limit counts bytes, not letters, and the text says both numbers."""
     assert Address.parse("unix:" + "a" * MAX_UNIX_PATH).host == "a" * MAX_UNIX_PATH
-    with pytest.raises(UsageError, match="has at most 107 bytes, this one 108 \\(use a shorter path"):
+    with pytest.raises(
+        UsageError, match="unix socket path of 108 bytes is over the limit of 107 \\(use a shorter path"
+    ):
         Address.parse("unix:" + "a" * (MAX_UNIX_PATH - 1) + "é")
 
 
@@ -337,7 +339,7 @@ def test_a_path_that_is_no_utf8_survives() -> None:
 @pytest.mark.parametrize("name", [None, 5, (), ("127.0.0.1",)])
 def test_of_socket_refuses_what_no_socket_says(name: Any) -> None:
     """Anything else is a UsageError."""
-    with pytest.raises(UsageError, match="no socket has the name"):
+    with pytest.raises(UsageError, match="not the name of a socket"):
         Address.of_socket(name)
 
 

@@ -26,7 +26,35 @@ JOB = Job("job", 10, {}, warm_up=1)
 #: They run net-queue's scripts, which are fetched, or the same program with net-queue: where the session is that has it.
 #: The shaped network is made where the sessions run that need root.
 ELSEWHERE = {*(name for name in ROWS if name.startswith("nq_")), "wiring_shaped"}
-EACH_ROW = [pytest.param(name, marks=pytest.mark.interop if name in ELSEWHERE else ()) for name in ROWS]
+
+#: They run the programs of another row, with other sizes, or as many open at a time: at night.
+ALIKE = {
+    "acked_1": "acked_64",
+    "unacked_64": "acked_64",
+    "acked_many": "acked_64",
+    "request_64": "request_1",
+    "stream_64k": "stream",
+    "stream_asyncio": "stream",
+    "tls_acked_64": "tls_large",
+    "tls_idle_memory": "idle_memory",
+    "wiring_throughput": "wiring_asyncio",
+    "bus_broadcast": "bus_engine",
+    "bus_backlog": "bus_engine",
+}
+
+#: Rows of which a few take a second or more of a processor: at night too.
+FEW = {"comeback", "crowd", "request_beside_bodies", "wiring_fan_out"}
+LONG = {*FEW, "strangers"}
+
+
+def session_of(name: str) -> list[pytest.MarkDecorator]:
+    """Return the mark of a row's test, if it runs elsewhere."""
+    if name in ELSEWHERE:
+        return [pytest.mark.interop]
+    return [pytest.mark.nightly] if name in ALIKE or name in LONG else []
+
+
+EACH_ROW = [pytest.param(name, marks=session_of(name)) for name in ROWS]
 
 
 def make_row(contenders: list[Contender], comparisons: list[Comparison]) -> Row:
@@ -43,7 +71,7 @@ def test_benchmark_runs_and_reports_every_contender(name: str, tmp_path: Path) -
     """Each benchmark completes with redpoll alone and writes a positive figure for each contender and job."""
     file = tmp_path / "results.json"
 
-    count = "2" if name in {"comeback", "crowd"} else "20"
+    count = "2" if name in FEW else "20"
     options = ["--only", "redpoll", "--loop", "asyncio", "--rounds", "1", "--count", count, "--json", str(file)]
     assert main([name, *options]) == 0
 
@@ -99,6 +127,21 @@ def test_encrypted_ends_want_certificates_of_one_ca(tmp_path: Path, server_side:
     assert made.verify_mode is ssl.CERT_REQUIRED
     assert len(made.get_ca_certs()) == 1
     assert context({}, server_side=server_side) is None
+
+
+def test_rows_of_the_night_are_like_one_of_the_push() -> None:
+    """Each row that runs at night has one in the push that starts the same programs."""
+
+    def programs(name: str) -> set[tuple[str, str | None]]:
+        return {
+            (each.module, each.client_module)
+            for each in ROWS[name].contenders
+            if each.peer is REDPOLL and each.loop in {"asyncio", None}
+        }
+
+    for name, other in ALIKE.items():
+        assert not session_of(other)
+        assert programs(name) == programs(other), name
 
 
 def test_list_names_every_benchmark(capsys: pytest.CaptureFixture[str]) -> None:

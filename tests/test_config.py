@@ -40,7 +40,7 @@ DEFAULTS = {
     "timeout": 5.0,
     "connect_timeout": None,
     "handshake_timeout": 10.0,
-    "unclaimed_timeout": 5.0,
+    "unclaimed_timeout": 2.0,
     "reuse_time": 30.0,
     "transfer_timeout": 30.0,
     "keepalive": 5.0,
@@ -51,6 +51,7 @@ DEFAULTS = {
     "answer_libchirp": True,
     "max_message_size": 104_857_600,
     "fragment_size": MIB,
+    "in_order": False,
     "max_connections": 10_000,
     "max_connections_per_host": 1_000,
     "memory_limit": 1024 * MIB,
@@ -90,7 +91,7 @@ TIMES = [
     "transfer_timeout",
     "keepalive",
 ]
-FLAGS = ["listen", "acknowledge", "cancel_handlers", "answer_libchirp"]
+FLAGS = ["listen", "acknowledge", "cancel_handlers", "answer_libchirp", "in_order"]
 MAY_BE_NONE = [name for name, value in DEFAULTS.items() if value is None] + [
     "timeout",
     "keepalive",
@@ -218,10 +219,10 @@ def test_hosts_that_can_be_listened_on(host: str | tuple[str, ...]) -> None:
     ("host", "problem"),
     [
         ("", "a tcp address needs a host"),
-        ("127.0.0.1:80", "'127.0.0.1:80' has a port (leave it out: host and port are options of their own)"),
-        ("a b", "is no name of a host"),
+        ("127.0.0.1:80", "'127.0.0.1:80' has a port (leave it out: host and port are separate options)"),
+        ("a b", "is not a valid host name"),
         ("unix:", "has no path"),
-        ("unix:" + "a" * 108, "has at most 107 bytes, this one 108"),
+        ("unix:" + "a" * 108, "unix socket path of 108 bytes is over the limit of 107"),
         ((), "must name at least one host"),
         (("::1", "[0::1]"), "names a host twice"),
         (("::1", 5), "must be text, or a tuple of texts"),
@@ -285,7 +286,7 @@ def test_a_serializer_is_a_name_or_an_object() -> None:
     assert Config(serializer="json").serializer == "json"
     assert Config(serializer=own).serializer is own
     assert _refused(serializer="") == "serializer='': must not be empty"
-    assert _refused(serializer=JsonSerializer).endswith("is a class: pass an object of it")
+    assert _refused(serializer=JsonSerializer).endswith("is a class: pass an instance")
     assert _refused(serializer=5).endswith(
         "must be the name of a serializer, or an object with name, wants_buffer, encode and decode"
     )
@@ -293,9 +294,7 @@ def test_a_serializer_is_a_name_or_an_object() -> None:
 
 def test_a_port_needs_a_listener() -> None:
     """A port together with listen=False is refused, since one of them is not meant."""
-    with pytest.raises(
-        ConfigError, match=r"^port=2998: a node with listen=False has no port \(leave one of the two out\)$"
-    ):
+    with pytest.raises(ConfigError, match=r"^port=2998: must be None with listen=False \(leave out one of them\)$"):
         Config(listen=False, port=2998)
     assert Config(listen=True, port=2998).port == 2998
 
@@ -363,10 +362,10 @@ def test_replace_checks() -> None:
 @pytest.mark.parametrize(
     ("name", "text"),
     [
-        ("tiemout", "tiemout=3: there is no such option (did you mean 'timeout'?)"),
-        ("max_msg_size", "max_msg_size=3: there is no such option (did you mean 'max_message_size'?)"),
-        ("zzz", "zzz=3: there is no such option"),
-        ("effective_slots", "effective_slots=3: there is no such option"),
+        ("tiemout", "tiemout=3: unknown option (did you mean 'timeout'?)"),
+        ("max_msg_size", "max_msg_size=3: unknown option (did you mean 'max_message_size'?)"),
+        ("zzz", "zzz=3: unknown option"),
+        ("effective_slots", "effective_slots=3: unknown option"),
     ],
 )
 def test_an_unknown_option_is_named(name: str, text: str) -> None:
@@ -387,7 +386,7 @@ def test_from_options_puts_keywords_before_the_config() -> None:
 
 def test_from_options_refuses_what_is_no_config() -> None:
     """A dict in the place of a Config is an error that says what to do."""
-    with pytest.raises(UsageError, match=r"^config is a Config, not dict \(pass options as keywords\)$"):
+    with pytest.raises(UsageError, match=r"^config must be a Config, not dict \(pass options as keywords\)$"):
         Config.from_options({"slots": 3}, {})  # type: ignore[arg-type]
 
 
@@ -409,8 +408,8 @@ def test_plaintext_off_loopback_has_to_be_meant() -> None:
         with pytest.raises(ConfigError) as caught:
             is_encrypted(address, Config())
         assert str(caught.value) == (
-            f"encryption='auto': {address} needs TLS, and there are no certificates"
-            " (give tls=TLS(certificate=…), or say with encryption=False that plaintext is meant)"
+            f"encryption='auto': {address} requires TLS, but there are no certificates"
+            " (pass tls=TLS(certificate=…), or encryption=False for plaintext)"
         )
 
 
@@ -438,7 +437,7 @@ def test_certificates_are_a_record_or_two_contexts() -> None:
         assert Config(tls=tls).tls is tls
     for wrong in ("ca.pem", server, (server,), (server, None), [server, client], TLS):
         assert "must be a redpoll.TLS, or a tuple of two SSLContexts, or None" in _refused(tls=wrong)
-    assert "the first context is for a server, the second for a client" in _refused(tls=(client, server))
+    assert "must be a server context, then a client context" in _refused(tls=(client, server))
 
 
 ANYTHING = st.one_of(
@@ -481,3 +480,4 @@ def test_authorize_is_a_function() -> None:
     assert _taken("authorize", None) is None
     assert _taken("authorize", bool) is bool
     assert "must be a function, not str" in _refused(authorize="everybody")
+    assert "must accept one argument, the peer: too many positional arguments" in _refused(authorize=lambda: True)

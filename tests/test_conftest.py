@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.conftest import LOOPS, ON_BOTH_LOOPS, TESTS, TIMED, is_within, loop_of
 from tests.source_tree import ROOT
 
 LEAKY = """
@@ -54,6 +56,13 @@ def test_dropped_socket():
 def test_thread():
     stop = threading.Event()
     threading.Thread(target=stop.wait, args=(3,), name="left running").start()
+
+@pytest.mark.asyncio
+async def test_future_in_a_circle():
+    future = asyncio.get_running_loop().create_future()
+    future.set_exception(LookupError("nobody took this"))
+    circle = [future]
+    circle.append(circle)
 """
 
 CAUGHT = {
@@ -68,6 +77,9 @@ CAUGHT = {
 }
 
 
+pytestmark = pytest.mark.timeout(180)  # one of them waits for a process in which all of these run
+
+
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     """What pytest says about tests that leave things behind."""
@@ -75,7 +87,8 @@ def report(tmp_path_factory: pytest.TempPathFactory) -> str:
     path.write_text(LEAKY)
     config = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(path.parent), "-p", "no:cacheprovider"]
     command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", *config, "-vv", str(path)]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=50).stdout
+    env = os.environ | {"REDPOLL_TEST_LOOPS": "both"}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=150).stdout
 
 
 @pytest.mark.parametrize("name", CAUGHT)
@@ -90,8 +103,50 @@ def test_caught(report: str, name: str) -> None:
     assert CAUGHT[name] in report
 
 
+def test_the_garbage_of_a_module_names_the_test(report: str) -> None:
+    """What a module's garbage reports is found at its end, and names the test that it is of."""
+    found = next(line for line in report.splitlines() if line.startswith("E") and "in the garbage: [" in line)
+    assert "::test_future_in_a_circle[asyncio]" in found
+    assert "::test_future_in_a_circle[uvloop]" in found
+
+
 def test_clean_passes(report: str) -> None:
     """A test that tidies up passes, on both loops."""
     lines = [line for line in report.splitlines() if "::test_clean" in line]
     assert len(lines) == 2
     assert all("PASSED" in line for line in lines)
+
+
+def test_one_loop_is_enough() -> None:
+    """Where one loop is enough a test's name chooses it; both are chosen, and each part of the core runs on both."""
+    names = [f"tests/blocking/test_pool_node.py::test_{number}" for number in range(64)]
+    assert {loop_of(name) for name in names} == set(LOOPS)
+    assert [loop_of(name) for name in names] == [loop_of(name) for name in names]
+    assert all((TESTS / place).exists() for place in (*ON_BOTH_LOOPS, *TIMED))
+    assert is_within(TESTS / "transport" / "test_dial.py", ON_BOTH_LOOPS)
+    assert not is_within(TESTS / "node" / "test_dial.py", ON_BOTH_LOOPS)
+
+
+HANGS = """
+import threading
+import pytest
+
+@pytest.mark.timeout(2)
+def test_hangs():
+    threading.Event().wait()
+
+@pytest.mark.parametrize("number", range(3))
+def test_passes(number):
+    pass
+"""
+
+
+def test_one_that_hangs_does_not_keep_the_others(tmp_path: Path) -> None:
+    """A test that hangs ends its worker; it fails, is not begun again, and all others are run."""
+    path = tmp_path / "test_hangs.py"
+    path.write_text(HANGS)
+    config = ["-c", str(ROOT / "pyproject.toml"), "--rootdir", str(tmp_path), "-p", "no:cacheprovider"]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.conftest", *config, "-n", "2", str(path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=150)
+    assert done.returncode == pytest.ExitCode.TESTS_FAILED
+    assert "1 failed, 3 passed" in done.stdout

@@ -12,12 +12,16 @@ from redpoll.address import Address
 from redpoll.errors import (
     REFUSALS,
     Abandoned,
+    BadPayload,
     BatchError,
+    BusError,
     Busy,
+    CallTimeout,
     Cancelled,
     Closed,
     ConfigError,
     ConfirmTimeout,
+    DeadLettered,
     DecodeError,
     DialFailed,
     DirectoryUnavailable,
@@ -34,19 +38,32 @@ from redpoll.errors import (
     NotAuthorized,
     NotConfirmed,
     NotSent,
+    OtherProtocol,
+    PayloadTooLarge,
     PeerLost,
     ProtocolError,
+    QueueEmpty,
     QueueFull,
     RedpollError,
     Refused,
     RemoteError,
+    ResultExpired,
+    ResultTooLarge,
     ScopeError,
     SendError,
     ShuttingDown,
+    SpecConflict,
+    StaleHub,
+    TaskCancelled,
+    TaskError,
+    TaskExpired,
     TaskRejected,
+    TimeLimit,
     TLSError,
     Undecodable,
     UnknownName,
+    UnknownTask,
+    Unsupported,
     UsageError,
     WiringError,
     Withdrawn,
@@ -79,14 +96,18 @@ TEXTS: list[tuple[RedpollError, str]] = [
     (
         Fenced(HERE),
         (
-            "lost the peer 127.0.0.1:2998: another run of this node took its place there"
-            " (give each node that runs an identity of its own)"
+            "lost the peer 127.0.0.1:2998: another run of this node took over there"
+            " (give each running node its own identity)"
         ),
     ),
     (ProtocolError("type 0x40", "::1"), "protocol error with ::1: type 0x40"),
     (ProtocolError("type 0x40"), "protocol error: type 0x40"),
     (TLSError("no certificate", HERE), "TLS failed with 127.0.0.1:2998: no certificate"),
     (TLSError("no certificate"), "TLS failed: no certificate"),
+    (
+        OtherProtocol("HTTP is spoken there", HERE),
+        "protocol error with 127.0.0.1:2998: HTTP is spoken there (is the address right?)",
+    ),
     (NotAuthorized("not today", HERE, "ask"), "not authorized with 127.0.0.1:2998: not today (ask)"),
     (NotAuthorized("not today"), "not authorized: not today"),
     (NotSent("m", "the node stopped", HERE), "message to 127.0.0.1:2998 was not sent: the node stopped"),
@@ -94,11 +115,19 @@ TEXTS: list[tuple[RedpollError, str]] = [
     (
         QueueFull("m", 100, "messages", HERE),
         (
-            "message to 127.0.0.1:2998 was not sent: the send queue holds its limit of 100 messages"
+            "message to 127.0.0.1:2998 was not sent: the send queue is full: the limit is 100 messages"
             " (await each send, await node.ready(address), or use send_many)"
         ),
     ),
     (Expired("m", 0.25, "queued", HERE), "message to 127.0.0.1:2998 was not sent: still queued after 0.25 s"),
+    (
+        Expired("m", 2.0, "waiting in the peer's inbox", HERE),
+        (
+            "message to 127.0.0.1:2998 was not sent: still waiting in the peer's inbox after 2 s"
+            " (the remote handler is slower than the timeout or blocks its event loop, or no"
+            " consumer takes messages there)"
+        ),
+    ),
     (
         NotConfirmed("m", "the link was lost", HERE),
         (
@@ -109,8 +138,9 @@ TEXTS: list[tuple[RedpollError, str]] = [
     (
         ConfirmTimeout("m", 5.0, HERE),
         (
-            "message to 127.0.0.1:2998 was sent, but not confirmed: nothing came back in 5 s"
-            " (it may have been handled; send with retry=N to have it handled once by a redpoll peer)"
+            "message to 127.0.0.1:2998 was sent, but not confirmed: no acknowledgement within 5 s"
+            " (it may have been handled or still run: the remote handler is slow, or blocks its event loop, which its"
+            " node logs)"
         ),
     ),
     (Refused("m", "not today", HERE), "message to 127.0.0.1:2998 was refused: not today"),
@@ -121,14 +151,14 @@ TEXTS: list[tuple[RedpollError, str]] = [
     ),
     (
         Undecodable("m", "", HERE),
-        "message to 127.0.0.1:2998 was refused: the peer cannot decode it (both nodes need the same serializer)",
+        "message to 127.0.0.1:2998 was refused: the peer cannot decode the data (both nodes need the same serializer)",
     ),
     (Abandoned("m", "", HERE), "message to 127.0.0.1:2998 was refused: abandoned by its consumer"),
     (Cancelled("m", "", HERE), "message to 127.0.0.1:2998 was refused: the handler was cancelled"),
     (
         NoHandler("m", "", HERE),
         (
-            "message to 127.0.0.1:2998 was refused: nobody takes messages there"
+            "message to 127.0.0.1:2998 was refused: unclaimed"
             " (give that node a handler, or pull from it within its unclaimed_timeout)"
         ),
     ),
@@ -139,12 +169,50 @@ TEXTS: list[tuple[RedpollError, str]] = [
         BatchError(7, 6, ShuttingDown("m", "", HERE)),
         "item 7 failed, 6 succeeded: message to 127.0.0.1:2998 was refused: the peer is shutting down",
     ),
-    (NoAnswer("m", 2.0, HERE), "request to 127.0.0.1:2998 was done, but no answer came in 2 s"),
+    (CallTimeout("a: add", 2.0), "no answer from a: add within 2 s"),
+    (CallTimeout("a: add", None, "it is late"), "no answer from a: add in time: it is late"),
+    (NoAnswer("m", 2.0, HERE), "request to 127.0.0.1:2998 was done, but no answer arrived within 2 s"),
     (EncodeError("raw", "it carries bytes", "encode it"), "raw cannot encode: it carries bytes (encode it)"),
     (DecodeError("json", "no value"), "json cannot decode: no value"),
+    (
+        QueueFull("m", 100, "tasks", queue="night"),
+        (
+            "message was not sent: the queue 'night' is full: the limit is 100 tasks"
+            " (start more workers, wait with timeout=, or raise the limit of the queue)"
+        ),
+    ),
+    (BusError("there is no such part"), "there is no such part"),
     (RemoteError("ValueError", "bad input", "Traceback ..."), "remote ValueError: bad input"),
     (NoRoute("night"), "no route to 'night'"),
+    (NoRoute("night", "declare it"), "no route to 'night' (declare it)"),
+    (QueueEmpty("night", 5.0), "no task in queue 'night' after 5 s"),
+    (QueueEmpty("night", 0), "no task in queue 'night'"),
+    (SpecConflict("night", "priorities", 1, 10), "queue 'night' has priorities=1, not 10"),
+    (Unsupported("amqp", "cancelling a task", "use a hub"), "amqp:// does not support cancelling a task (use a hub)"),
+    (
+        BadPayload("numpy", "there is no such serializer", "add it"),
+        "payload of type 'numpy': there is no such serializer (add it)",
+    ),
+    (
+        PayloadTooLarge(20, 10),
+        "body of 20 bytes is over the limit of 10 (pass a reference to the data, or raise max_body)",
+    ),
+    (
+        ResultTooLarge(20, 10),
+        "result of 20 bytes is over the limit of 10 (pass a reference to the data, or raise max_body)",
+    ),
+    (
+        StaleHub(HERE, 3, 4),
+        "the hub at 127.0.0.1:2998 has epoch 3, but epoch 4 was seen before (stop the older hub)",
+    ),
+    (TaskError("s-17-ab", "no worker"), "task s-17-ab has no result: no worker"),
     (TaskRejected("17", "no disk"), "task 17 was rejected: no disk"),
+    (TaskCancelled("17"), "task 17 was cancelled"),
+    (TaskExpired("17", "not begun in 5 s"), "task 17 expired: not begun in 5 s"),
+    (TimeLimit("17", "60 s"), "task 17 exceeded its time limit: 60 s"),
+    (DeadLettered("17", "3 workers lost"), "task 17 is a dead letter: 3 workers lost"),
+    (UnknownTask("17"), "task 17 is unknown"),
+    (ResultExpired("17"), "task 17 has no stored outcome"),
     (WiringError("the exchange is gone"), "the exchange is gone"),
     (UnknownName("queue", "JOBS"), "there is no queue 'JOBS'"),
     (UnknownName("exchange", "NEWS", 2.5, "ask"), "there is no exchange 'NEWS' after 2.5 s (ask)"),
@@ -163,6 +231,7 @@ TREE = {
     Closed: (RedpollError,),
     LinkError: (RedpollError, ConnectionError),
     DialFailed: (LinkError,),
+    OtherProtocol: (ProtocolError,),
     PeerLost: (LinkError,),
     Fenced: (PeerLost,),
     ProtocolError: (LinkError,),
@@ -185,11 +254,27 @@ TREE = {
     Withdrawn: (Refused,),
     BatchError: (SendError,),
     NoAnswer: (RedpollError, TimeoutError),
+    CallTimeout: (NoAnswer, BusError),
     EncodeError: (RedpollError,),
     DecodeError: (RedpollError,),
-    RemoteError: (RedpollError,),
-    NoRoute: (RedpollError,),
-    TaskRejected: (RedpollError,),
+    BusError: (RedpollError,),
+    RemoteError: (BusError,),
+    NoRoute: (BusError,),
+    QueueEmpty: (BusError,),
+    SpecConflict: (BusError,),
+    Unsupported: (BusError,),
+    BadPayload: (BusError,),
+    PayloadTooLarge: (BusError, ValueError),
+    ResultTooLarge: (PayloadTooLarge,),
+    StaleHub: (BusError,),
+    TaskError: (BusError,),
+    TaskRejected: (TaskError,),
+    TaskCancelled: (TaskError,),
+    TaskExpired: (TaskError, TimeoutError),
+    TimeLimit: (TaskError, TimeoutError),
+    DeadLettered: (TaskError,),
+    UnknownTask: (TaskError, LookupError),
+    ResultExpired: (TaskError, LookupError),
     WiringError: (RedpollError,),
     UnknownName: (WiringError, LookupError),
     NameTaken: (WiringError,),
@@ -281,9 +366,9 @@ def test_delivery_errors_keep_the_message(kind: type[NotSent | NotConfirmed | Re
 
 def test_a_time_that_is_not_known_is_not_shown() -> None:
     """A deadline that came with an incoming message has no timeout to name."""
-    assert str(Expired("m", None, "queued")) == "message was not sent: still queued when its time ended"
-    assert str(NoAnswer("m", None)) == "request was done, but no answer came in time"
-    assert "not confirmed: nothing came back in time" in str(ConfirmTimeout("m", None))
+    assert str(Expired("m", None, "queued")) == "message was not sent: still queued when its deadline passed"
+    assert str(NoAnswer("m", None)) == "request was done, but no answer arrived in time"
+    assert "not confirmed: no acknowledgement in time" in str(ConfirmTimeout("m", None))
 
 
 def test_time_errors_keep_the_message() -> None:
@@ -371,7 +456,7 @@ def test_fields_are_kept() -> None:
     error = MessageTooLarge("header", 7, 3)
     assert (error.what, error.size, error.limit) == ("header", 7, 3)
     full = QueueFull("m", 5, "bytes", "a:1")
-    assert (full.limit, full.unit, full.reason) == (5, "bytes", "the send queue holds its limit of 5 bytes")
+    assert (full.limit, full.unit, full.reason) == (5, "bytes", "the send queue is full: the limit is 5 bytes")
     late = Expired("m", 2.5, "connecting")
     assert (late.timeout, late.stage) == (2.5, "connecting")
     assert ConfirmTimeout("m", 2.5).timeout == 2.5
@@ -381,3 +466,12 @@ def test_fields_are_kept() -> None:
     assert (TaskRejected("1", "r").task, TaskRejected("1", "r").reason) == ("1", "r")
     assert (EncodeError("raw", "p").serializer, DecodeError("raw", "p").problem) == ("raw", "p")
     assert (PeerLost(None, "r").reason, ProtocolError("d").detail, TLSError("d").detail) == ("r", "d", "d")
+
+
+def test_an_error_as_a_reason() -> None:
+    """As the reason of another error about the same address an error says neither that nor its hint again."""
+    error = TLSError("no certificate", HERE, "give tls=")
+    assert error._reason(HERE) == "TLS failed: no certificate"
+    assert error._reason(None) == error._reason("[::1]:1") == "TLS failed with 127.0.0.1:2998: no certificate"
+    assert (error.address, error.hint) == (HERE, "give tls=")
+    assert ConfigError("port", 7, "is no port", "take another")._reason(HERE) == "port=7: is no port"

@@ -117,11 +117,11 @@ def test_a_header_has_its_longest_size() -> None:
 @pytest.mark.parametrize(
     ("header", "text"),
     [
-        ("text", "a header is bytes, not str (encode text first: header=text.encode())"),
-        ("", "a header is bytes, not str (encode text first: header=text.encode())"),
-        (7, "a header is bytes, not int"),
-        (None, "a header is bytes, not NoneType"),
-        ([1], "a header is bytes, not list"),
+        ("text", "a header must be bytes, not str (encode text first: header=text.encode())"),
+        ("", "a header must be bytes, not str (encode text first: header=text.encode())"),
+        (7, "a header must be bytes, not int"),
+        (None, "a header must be bytes, not NoneType"),
+        ([1], "a header must be bytes, not list"),
     ],
 )
 def test_a_header_that_is_no_bytes_is_refused(header: Any, text: str) -> None:

@@ -11,7 +11,14 @@ import pytest
 from tests.doc_pages import PLUGINS
 from tests.source_tree import ROOT
 
-ARGUMENTS = ["-p", "no:cacheprovider", *(word for name in PLUGINS for word in ("-p", name))]
+#: Hypothesis' plugin would take longer to import than the tests take.
+ARGUMENTS = [
+    "-p",
+    "no:cacheprovider",
+    "-p",
+    "no:hypothesispytest",
+    *(word for name in PLUGINS for word in ("-p", name)),
+]
 
 USES = """
 import asyncio
@@ -154,7 +161,9 @@ def test_passes(redpoll_faults):
 """
 
 
-@pytest.mark.parametrize("arguments", [[], ["-n", "1"]], ids=["here", "xdist"])
+@pytest.mark.parametrize(
+    "arguments", [pytest.param([], id="here"), pytest.param(["-n", "1"], id="xdist", marks=pytest.mark.nightly)]
+)
 def test_seed_repeats(pytester: pytest.Pytester, arguments: list[str]) -> None:
     """A failed test names its seed; with that option the proxies have the same ones, as they do without another."""
     first = run(pytester, SEEDED, *arguments)
@@ -185,7 +194,9 @@ def test_certificates(redpoll_pki, server, time):
 """
 
 
-@pytest.mark.parametrize("arguments", [[], ["-n", "2"]], ids=["here", "xdist"])
+@pytest.mark.parametrize(
+    "arguments", [pytest.param([], id="here"), pytest.param(["-n", "2"], id="xdist", marks=pytest.mark.nightly)]
+)
 def test_certificates_of_a_session(pytester: pytest.Pytester, arguments: list[str]) -> None:
     """Plain tests and fixtures of any scope make certificates of one CA, the same names again and side by side."""
     run(pytester, CERTIFIED, *arguments).assert_outcomes(passed=2)

@@ -8,28 +8,31 @@ import pytest
 
 from tests import watchdog
 
-OPTIONS = ("-p", "no:redpoll", "-p", "no:cacheprovider", "-p", "tests.watchdog", "--reruns", "1", "--timeout", "2")
+OPTIONS = ("-p", "no:redpoll", "-p", "no:cacheprovider", "-p", "tests.watchdog", "--timeout", "2")
 
-#: Its second try hangs, which pytest-timeout does not see; with the lock held it would not see the first either.
+#: Its fixture hangs when it has failed, which pytest-timeout does not see; with the lock held it would see nothing.
 HANGS = """
 import time
+import pytest
 
-tries = []
+@pytest.fixture
+def hanging():
+    yield
+    time.sleep(150)
 
-def test_once():
-    tries.append(1)
-    assert len(tries) > 1
-    time.sleep(50)
+def test_once(hanging):
+    assert False
 """
 
 
-def test_a_second_try_that_hangs_is_ended(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.timeout(180)
+def test_a_teardown_that_hangs_is_ended(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
     """The process ends, and says which line it was in."""
     pytester.makepyfile(test_hangs=HANGS)
     monkeypatch.setenv("PYTHONPATH", str(Path(watchdog.__file__).parents[1]))
-    result = pytester.runpytest_subprocess(*OPTIONS, timeout=45)
+    result = pytester.runpytest_subprocess(*OPTIONS, timeout=140)
     assert result.ret != 0
-    assert any("in test_once" in line for line in result.errlines)
+    assert any("in hanging" in line for line in result.errlines)
 
 
 @pytest.mark.timeout(17)

@@ -1,8 +1,7 @@
 """Ends a test process in which a test hangs, whatever it hangs in, and says where.
 
 pytest-timeout does so for most: but its timer needs the interpreter's lock, which code in C may hold for ever, it is not
-set again for the teardown of a test that failed, nor for a second try, and in a worker of pytest-xdist nobody sees where
-the threads were.
+set again for the teardown of a test that failed, and in a worker of pytest-xdist nobody sees where the threads were.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 
 def in_thread(function: Callable[..., T], *args: Any) -> Future[T]:
-    """Call a function in a thread of its own, which has ended when the result is read with `ended`."""
+    """Call a function in a thread of its own; one that hangs fails its test, and does not keep the process of tests."""
     future: Future[T] = Future()
 
     def work() -> None:
@@ -53,7 +53,7 @@ def in_thread(function: Callable[..., T], *args: Any) -> Future[T]:
         else:
             future.set_result(result)
 
-    threading.Thread(target=work, name="test work").start()
+    threading.Thread(target=work, name="test work", daemon=True).start()
     return future
 
 

@@ -40,7 +40,7 @@ def test_start_and_stop() -> None:
     node.start()
     assert str(node.address).startswith("127.0.0.1:")
     assert repr(node).startswith("<QueueNode ")
-    with pytest.raises(UsageError, match="is running: a node is started once"):
+    with pytest.raises(UsageError, match="is running: a node can be started only once"):
         node.start()
     assert node.listening
     node.stop()
@@ -362,7 +362,7 @@ def test_hooks_run_on_the_loop_thread() -> None:
 
 def test_certificates_are_reloaded_where_there_are_any() -> None:
     """A node that encrypts nothing says so."""
-    with make() as node, pytest.raises(UsageError, match="encrypts nothing"):
+    with make() as node, pytest.raises(UsageError, match="does not encrypt"):
         node.reload_certificates()
 
 

@@ -12,6 +12,7 @@ from redpoll import Expired, NoHandler, ShuttingDown, Undecodable
 from redpoll.blocking import QueueNode
 from redpoll.blocking import feed as module
 from redpoll.blocking.feed import BURST, Feed
+from redpoll.serializers import RawSerializer
 from tests.blocking.support import PATIENCE, in_thread, interrupting, make, run_program, to, until, waits
 
 
@@ -123,7 +124,7 @@ def test_what_expires_is_not_pulled(patient: None) -> None:
 def test_what_cannot_be_read_is_passed_over() -> None:
     """Data that the serializer cannot read refuses its message, tells the hook, and the next one comes."""
     told: list[BaseException] = []
-    with make(serializer="json") as node, make() as sender:
+    with make(serializer="json") as node, make(serializer=RawSerializer("any")) as sender:
         node.events.handler_failed = lambda message, error: told.append(error)
         bad, good = sender.send(to(node, b"{")), sender.send(to(node, b"[1]"))
         with node.take(timeout=PATIENCE) as message:
@@ -191,7 +192,7 @@ def test_what_an_interrupted_thread_had_goes_to_another() -> None:
         assert feed.pull(held, PATIENCE) is not None
         other = in_thread(lambda: node.get(timeout=PATIENCE).release())
         until(lambda: waits(node), "the other thread to wait")
-        feed._interrupted(held)
+        feed.put_back(held)
         other.result(PATIENCE)
         sent.result(PATIENCE)
 
@@ -204,7 +205,7 @@ def test_what_an_interrupted_thread_had_goes_back() -> None:
         held = feed.hold()
         assert feed.pull(held, PATIENCE) is not None
         until(lambda: feed._timer is None, "the first look")
-        feed._interrupted(held)
+        feed.put_back(held)
         until(lambda: node.stats().slots_used == 0, "the message to go back")
         with node.take():
             pass

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from redpoll.blocking import futures as module
 from redpoll.blocking.futures import ThreadFuture
 from tests.blocking.support import PATIENCE, in_thread, interrupting, until
 
@@ -92,14 +93,35 @@ def test_an_interrupted_one() -> None:
     assert other.result(PATIENCE) == 1
 
 
-def test_the_condition_is_made_when_it_is_needed() -> None:
-    """Neither ending nor waiting makes one; a callback does, and one that comes late is called at once."""
+def test_a_wake_up_that_is_lost() -> None:
+    """A thread that nobody wakes, as who was to do so was interrupted, looks by itself."""
+    future = ThreadFuture()
+    waiting = in_thread(future.result, PATIENCE)
+    until(lambda: sleepers(future), "the thread to wait")
+    future._state = "FINISHED"
+    assert waiting.result(PATIENCE) is None
+
+
+def test_an_interrupted_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where Ctrl-C left the lock of futures held, as it can inside of the library's `wait`, they end all the same."""
+    future, called = ThreadFuture(), list[Future[Any]]()
+    future.add_done_callback(called.append)
+    monkeypatch.setattr(module, "_condition", module._Condition())
+    monkeypatch.setattr(module, "_STUCK", 0.01)
+    in_thread(module._condition.acquire).result(PATIENCE)
+    for _ in range(2):
+        future.finish(1, None)
+    assert called == [future]
+
+
+def test_it_is_watched_when_that_is_needed() -> None:
+    """Neither ending nor waiting makes what callbacks need; one that comes late is called at once."""
     future, called = ThreadFuture(), list[Future[Any]]()
     other = in_thread(future.result, PATIENCE)
     until(lambda: sleepers(future), "the thread to wait")
     future.finish(1, None)
     assert other.result(PATIENCE) == 1
-    assert future._made is None
+    assert not future._watched
     future.add_done_callback(called.append)
     assert called == [future]
-    assert future._made is not None
+    assert future._watched

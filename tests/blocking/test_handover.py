@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -100,6 +101,61 @@ def test_the_end_makes_the_calls_that_wait() -> None:
     assert len(done) == BACKLOG + 1
 
 
+def test_the_end_fails_coroutines() -> None:
+    """One that runs when the loop ends, or would begin then, fails as Closed."""
+
+    async def for_ever() -> None:
+        await asyncio.Event().wait()
+
+    async def begin() -> list[Call]:
+        handover = Handover(asyncio.get_running_loop())
+        calls = [handover.submit(for_ever)]
+        await asyncio.sleep(0)
+        calls.append(handover.submit(for_ever))
+        handover.close()
+        return calls
+
+    for call in asyncio.run(begin()):
+        assert isinstance(call.exception(0), Closed)
+
+
+def test_what_ends_the_loop_ends_its_promise() -> None:
+    """A call that exits ends what it was for with that, and then the loop."""
+    loop = Loop()
+    handover = handover_of(loop)
+    call = Call(handover)
+    handover.post(sys.exit, (3,), call)
+    with pytest.raises(SystemExit):
+        loop.wakes.pop()()
+    assert isinstance(call.exception(0), SystemExit)
+
+
+def test_the_end_of_its_thread() -> None:
+    """Another thread that gets the number of the loop's is not taken for it."""
+    handover = handover_of(Loop())
+    assert handover.is_here
+    handover.end()
+    assert not handover.is_here
+
+
+def test_ctrl_c_before_a_call_is_posted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A `run` that is interrupted before it began comes to its end, and never begins."""
+    begun: list[int] = []
+    with make() as node:
+        handover = node._handover()
+        post = handover.post
+
+        def interrupted(*args: Any) -> None:
+            monkeypatch.setattr(handover, "post", post)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(handover, "post", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            handover.run(begun.append, 1)
+        handover.catch_up()
+    assert not begun
+
+
 def test_after_the_end_calls_fail() -> None:
     """A call that comes too late fails as Closed, and is not made."""
     loop, done = Loop(), list[int]()
@@ -139,7 +195,7 @@ def test_an_interrupted_wake_up_is_made_up_for() -> None:
     handover = handover_of(loop)
     with pytest.raises(KeyboardInterrupt):
         handover.post(print)
-    assert len(loop.wakes) == 2
+    until(lambda: len(loop.wakes) == 2, "the loop to be woken again")
 
 
 def test_a_child_is_told() -> None:
@@ -147,7 +203,7 @@ def test_a_child_is_told() -> None:
     handover = handover_of(Loop())
     handover.abandon()
     for use in (lambda: handover.post(print), lambda: handover.run(print)):
-        with pytest.raises(UsageError, match=r"forked this one .*in the child"):
+        with pytest.raises(UsageError, match=r"parent process .*in the child"):
             use()
 
 

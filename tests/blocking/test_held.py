@@ -18,7 +18,8 @@ def pulled(node: QueueNode[Any]) -> Held:
     feed = node._node.feed
     assert feed is not None
     held = feed.hold()
-    assert feed.pull(held, PATIENCE) is held.message
+    assert feed.pull(held, PATIENCE) is held.item
+    held.seen = True
     return held
 
 
@@ -29,7 +30,7 @@ def test_release() -> None:
         held = pulled(node)
         held.release()
         held.release()
-        assert held.message is None
+        assert held.item is None
         assert held.abandon() is None
         assert sent.result(PATIENCE) is None
 
@@ -41,8 +42,8 @@ def test_abandon() -> None:
         first, second = pulled(node), pulled(node)
         assert first.abandon() is not None
         assert isinstance(left.exception(PATIENCE), Abandoned)
-        if second.message is not None:
-            second.message.release()
+        if second.item is not None:
+            second.item.release()
         assert second.abandon() is None
         assert ended.result(PATIENCE) is None
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.blocking.support import make, run_program
+from tests.blocking.support import run_program
 
 INHERITED = """
 import os, socket, sys
@@ -45,10 +45,3 @@ def test_a_child_keeps_no_socket_of_its_parents() -> None:
     """While a forked child lives the parent's port is free again when its node stops."""
     done = run_program(INHERITED, "-W", "ignore::DeprecationWarning")
     assert done.stdout == "0 free\n", done.stderr
-
-
-def test_a_node_that_was_not_started_has_nothing_to_inherit() -> None:
-    """Before the start there is nothing to let go of."""
-    node = make()
-    node.inherit()
-    assert node.listening == ()

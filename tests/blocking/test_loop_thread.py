@@ -42,6 +42,38 @@ def test_a_node_that_cannot_start_leaves_no_thread() -> None:
         assert len(loop_threads()) == 1
 
 
+STARTS = """
+import queue
+from redpoll import Message, nq
+from redpoll.blocking import QueueNode
+makers = [
+    lambda: QueueNode(port=0).start(),
+    lambda: nq.new("tcp", "server", nq.CommunicatorOptions(netloc=nq.NetworkLocation(port=0))),
+]
+told = queue.SimpleQueue()
+def start(_):
+    for make in makers:
+        try:
+            told.put(make())
+        except Exception as error:
+            told.put(error.args[0])
+with QueueNode(port=0) as node, QueueNode() as sender:
+    for number in range(2):
+        sender.send(Message(b"", node.address)).add_done_callback(start)
+        with node.take(timeout=10):
+            pass
+        for _ in makers:
+            print(told.get(timeout=10))
+"""
+
+
+def test_a_callback_starts_nothing() -> None:
+    """What waits for the loop to start something is refused on the loop's own thread, which goes on."""
+    done = run_program(STARTS)
+    refused = "this would block the thread of the event loop, and with it every node\n"
+    assert done.stdout == refused * 4, done.stderr
+
+
 def test_a_loop_that_cannot_be_made_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """What goes wrong while the loop is made comes out of the start."""
 
@@ -96,10 +128,11 @@ import sys, threading
 from redpoll import Closed, Message
 from redpoll.blocking import QueueNode
 with QueueNode(port=0) as node:
+    address = node.address
     (thread,) = [each for each in threading.enumerate() if each.name == "redpoll loop"]
     node._handover().post(sys.exit)
     thread.join()
-    for use in (node.send(Message(b"x", node.address)).result, lambda: node.check(node.address)):
+    for use in (lambda: node.send(Message(b"x", address)), lambda: node.check(address), node.get):
         try:
             use()
         except Closed:
@@ -112,7 +145,89 @@ with QueueNode(port=0) as node:
 def test_a_loop_that_a_callback_ended_keeps_nobody() -> None:
     """Where one exits, what comes later is told that it is closed, a stop returns, and the next node has another loop."""
     done = run_program(ENDED)
-    assert done.stdout == "closed\nclosed\nTrue\n", done.stderr
+    assert done.stdout == "closed\nclosed\nclosed\nTrue\n", done.stderr
+    assert "a callback ended the event loop, and with it all nodes for threads" in done.stderr
+
+
+WAITING = """
+import socket, sys, threading
+from redpoll import Message, RedpollError
+from redpoll.blocking import QueueNode
+silent = socket.create_server(("127.0.0.1", 0))
+node, sender = QueueNode(port=0), QueueNode(timeout=None)
+for each in (node, sender):
+    each.start()
+sends = [sender.send(Message(b"x", f"127.0.0.1:{silent.getsockname()[1]}")) for _ in range(3)]
+told = []
+def wait(function, *args):
+    def work():
+        try:
+            function(*args)
+        except RedpollError as error:
+            told.append(type(error).__name__)
+    thread = threading.Thread(target=work)
+    thread.start()
+    return thread
+def take():
+    with node.take(None):
+        pass
+def iterate():
+    for message in node:
+        pass
+threads = [
+    wait(node.get), wait(take), wait(iterate), wait(node.serve_forever), wait(node.ready, sends[0].message.address),
+    *[wait(send.result) for send in sends],
+]
+feed = node._node.feed
+while len(feed._waiting) < 3:
+    pass
+for send in sends:  # each of them ends the loop once more
+    send.add_done_callback(lambda _: sys.exit(3))
+node._handover().post(sys.exit)
+for thread in threads:
+    thread.join(10)
+    print(thread.is_alive(), end=" ")
+print(sorted(told))
+for each in (node, sender):
+    each.stop()
+"""
+
+
+def test_whatever_waits_ends_with_the_loop() -> None:
+    """Where a callback exits, each thread that waits for a message, a future or a node is told, however it waits."""
+    done = run_program(WAITING)
+    assert done.stdout == "False " * 8 + "['Closed', 'Closed', 'Closed', 'NotSent', 'NotSent', 'NotSent']\n", (
+        done.stderr
+    )
+
+
+BLOCKED = """
+import threading, time
+from redpoll import Message
+from redpoll.blocking import QueueNode
+node = QueueNode(port=0)
+node.start()
+blocked = threading.Event()
+def block(*_):
+    blocked.set()
+    time.sleep(60)
+HOW
+blocked.wait()
+"""
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "node.events.peer_connected = block; node.send(Message(b'x', node.address))",
+        "node.send(Message(b'x', node.address), timeout=0.5).add_done_callback(block)",
+    ],
+)
+def test_a_callback_that_blocks_does_not_keep_the_program(how: str) -> None:
+    """A program ends though a hook, or the callback of a future, does not return."""
+    done = run_program(BLOCKED.replace("HOW", how), "-W", "always")
+    assert done.returncode == 0
+    assert "was not stopped before the program ended" in done.stderr
 
 
 UNSTOPPED = """
@@ -171,7 +286,7 @@ with QueueNode(port=0) as node, QueueNode() as sender:
             try:
                 use()
             except UsageError as error:
-                assert "forked this one" in str(error), error
+                assert "parent process" in str(error), error
             else:
                 print("no error from", name)
         sender.stop()

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 
-from redpoll import Cancelled, Config, HandlerFailed, ShuttingDown, UsageError
+from redpoll import Abandoned, Cancelled, Config, HandlerFailed, Message, ShuttingDown, Undecodable, UsageError
 from redpoll.blocking import PoolNode, Received
+from redpoll.serializers import RawSerializer, pickle
 from tests.blocking.support import PATIENCE, in_thread, make, to, until
+from tests.serializers.pickling.attacks import ARRAYS, ATTACKS
 
 
 class Gate:
@@ -46,6 +48,15 @@ class Gate:
     def open(self) -> None:
         """Let them go."""
         self._open.set()
+
+
+@pytest.mark.parametrize("name", ["arrays of objects in one another", "deques in deques, and an end that fails"])
+def test_what_is_nested_too_deeply(name: str) -> None:
+    """A pickle that would overflow the stack of a thread is refused before the handler gets it."""
+    with PoolNode(str, port=0, serializer="pickle") as node, make(serializer=RawSerializer("hostile")) as sender:
+        with pytest.raises(Undecodable):
+            sender.send(Message({**ATTACKS, **ARRAYS}[name], node.address)).result(PATIENCE)
+        assert sender.send(Message(bytes(pickle.encode("next")), node.address)).result(PATIENCE) is None
 
 
 def test_what_it_returns_answers() -> None:
@@ -97,7 +108,7 @@ def test_as_many_at_a_time_as_threads() -> None:
 def test_a_second_start_leaves_the_pool_alone() -> None:
     """Starting a node that runs is refused, and its threads go on."""
     with PoolNode(lambda message: b"pong", port=0) as node, make() as sender:
-        with pytest.raises(UsageError, match="started once"):
+        with pytest.raises(UsageError, match="started only once"):
             node.start()
         assert sender.request(to(node)).result(PATIENCE).data == b"pong"
 
@@ -283,3 +294,37 @@ def test_a_pool_that_was_closed_refuses() -> None:
         error = sender.send(to(node)).exception(PATIENCE)
         assert isinstance(error, ShuttingDown)
         assert not error.sent
+
+
+def test_without_auto_release_a_dropped_message_is_abandoned(recwarn: pytest.WarningsRecorder) -> None:
+    """With auto_release=False what its handler drops is refused, with a warning, behind its answer; others have its slot."""
+    with PoolNode(_own_data, port=0, auto_release=False, max_workers=1) as node, make() as sender:
+        for _ in range(2):
+            with pytest.raises(Abandoned):
+                sender.send(to(node, b"")).result(PATIENCE)
+            assert sender.request(to(node, b"data")).result(PATIENCE).data == b"data"
+            until(lambda: not node.stats().slots_used, "the slot")
+    assert sum("was dropped before it ended" in str(each.message) for each in recwarn) == 4
+
+
+def test_without_auto_release_its_end_may_come_later() -> None:
+    """With auto_release=False a message that a handler passed on goes on until it is released; one that fails is refused."""
+    held: list[Received[bytes]] = []
+
+    def handler(message: Received[bytes]) -> None:
+        if not message.data:
+            raise ValueError("no")
+        held.append(message)
+
+    with PoolNode(handler, port=0, auto_release=False, max_workers=1) as node, make() as sender:
+        with pytest.raises(HandlerFailed, match="no"):
+            sender.send(to(node, b"")).result(PATIENCE)
+        sent = sender.send(to(node, b"kept"))
+        until(lambda: held, "the handler")
+        assert not sent.done()
+        held.pop().release()
+        assert sent.result(PATIENCE) is None
+
+
+def _own_data(message: Received[bytes]) -> bytes | None:
+    return message.data or None

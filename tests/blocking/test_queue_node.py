@@ -201,7 +201,7 @@ def test_take_waits_for_its_time() -> None:
     """Nothing in time is a TimeoutError that names the seconds; unset they are the node's."""
     with make(timeout=0.01) as node:
         for block in (node.take(timeout=0.001), node.take(), node.take(0)):
-            with pytest.raises(TimeoutError, match="no message came within"), block:
+            with pytest.raises(TimeoutError, match="no message arrived within"), block:
                 pass
         with pytest.raises(UsageError, match="timeout"):
             node.take(timeout="soon")  # type: ignore[arg-type]

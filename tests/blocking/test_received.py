@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from redpoll import HandlerFailed, Message, Refused, UsageError
-from redpoll.blocking import PoolNode, Received
-from tests.blocking.support import PATIENCE, in_thread, is_open, make, to
+from redpoll import Abandoned, HandlerFailed, Message, Refused, UsageError
+from redpoll.blocking import PoolNode, QueueNode, Received
+from tests.blocking.support import PATIENCE, in_thread, is_open, make, to, until
 
 
 def test_it_is_what_a_node_receives() -> None:
@@ -47,7 +49,7 @@ def test_refuse_says_why() -> None:
     with make(auto_release=False) as node, make() as sender:
         sent = sender.send(to(node))
         message = node.get(timeout=PATIENCE)
-        with pytest.raises(UsageError, match="a reason is text"):
+        with pytest.raises(UsageError, match="a reason must be text"):
             message.refuse(b"bytes")  # type: ignore[arg-type]
         message.refuse("no room")
         assert message.ended
@@ -163,3 +165,36 @@ def test_an_end_after_the_nodes_is_nothing() -> None:
         message.refuse("late")
         assert message.data is data
         assert sent.exception(PATIENCE) is not None
+
+
+def by_get(node: QueueNode[Any]) -> Any:
+    return node.get(timeout=PATIENCE)
+
+
+def by_take(node: QueueNode[Any]) -> Any:
+    with node.take(PATIENCE) as message:
+        return message
+
+
+def by_loop(node: QueueNode[Any]) -> Any:
+    return next(iter(node))
+
+
+@pytest.mark.parametrize("take", [by_get, by_take, by_loop])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_dropped_it_is_abandoned(take: Callable[[QueueNode[Any]], Any], elsewhere: bool) -> None:
+    """With auto_release False a message that a thread drops before its end is refused, with a warning, and its slot free."""
+    with make(auto_release=False) as node, make() as sender:
+        for acknowledge in (True, False):
+            sent = sender.send(to(node), acknowledge=acknowledge)
+            held = [take(node)]
+            drop = (lambda what=held: in_thread(what.clear).result(PATIENCE)) if elsewhere else held.clear
+            with pytest.warns(RuntimeWarning, match="was dropped before it ended"):
+                drop()
+            if acknowledge:
+                with pytest.raises(Abandoned, match="its consumer dropped it"):
+                    sent.result(PATIENCE)
+            until(lambda: node.stats().slots_used == 0, "the slot")
+        sent = sender.send(to(node))
+        take(node).release()
+        sent.result(PATIENCE)

@@ -219,7 +219,7 @@ def test_a_callback_cancels_others_that_the_core_is_at(how: str) -> None:
     assert wait([*sends, *later], timeout=PATIENCE).not_done == set()
     assert sends[20].done()
     assert not sends[20].cancelled()
-    assert sum(each.cancelled() for each in sends) > 0
+    assert how not in {"confirmed", "refused"} or sum(each.cancelled() for each in sends) > 0
     if how != "stopped":
         until(lambda: not sender.stats().in_flight + sender.stats().queued, "the core to be done with them")
         assert sender.stats().memory_held == 0

@@ -7,24 +7,35 @@ import os
 import re
 import signal
 import subprocess
-import sys
 import time
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import pytest
-
 import redpoll
 from redpoll.cli import main
+from tests.cli.prepared import COMMAND, Command
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    import pytest
+
+__all__ = [
+    "COMMAND",
+    "PATIENCE",
+    "Running",
+    "environment",
+    "errors",
+    "refuse",
+    "run",
+    "serving",
+    "started",
+    "until",
+]
+
 #: Seconds after which a test gives up; nothing here takes a tenth of it.
 PATIENCE = 30.0
-
-COMMAND = [sys.executable, "-m", "redpoll"]
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -38,19 +49,29 @@ def environment(**more: str) -> dict[str, str]:
 def run(
     *arguments: str, stdin: bytes = b"", env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[bytes]:
-    """Run the command to its end."""
-    return subprocess.run(
-        [*COMMAND, *arguments],
-        input=stdin,
-        capture_output=True,
-        timeout=PATIENCE,
-        check=False,
-        env=environment(**env or {}),
-    )
+    """Run the command to its end; with an environment of its own it starts as users start it."""
+    if env is not None:
+        return subprocess.run(
+            [*COMMAND, *arguments],
+            input=stdin,
+            capture_output=True,
+            timeout=PATIENCE,
+            check=False,
+            env=environment(**env),
+        )
+    pipe = subprocess.PIPE
+    with Command(*arguments, stdin=pipe, stdout=pipe, stderr=pipe, env=environment()) as process:
+        try:
+            out, err = process.communicate(stdin, PATIENCE)
+        finally:
+            process.kill()
+    return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
 def refuse(capfd: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
     """Run a command that cannot be carried out, in this process: its exit code, output and errors, each on one line."""
+    import pytest  # not above: programs that tests start import this module for its environment
+
     with pytest.raises(SystemExit) as ended:
         main(arguments)
     told = capfd.readouterr()
@@ -128,9 +149,7 @@ def started(folder: Path, *arguments: str, stdout: int = subprocess.PIPE) -> Ite
     """
     stderr = folder / f"stderr-{time.monotonic_ns()}"
     with stderr.open("wb") as file:
-        process = subprocess.Popen(
-            [*COMMAND, *arguments], stdin=subprocess.PIPE, stdout=stdout, stderr=file, env=environment()
-        )
+        process = Command(*arguments, stdin=subprocess.PIPE, stdout=stdout, stderr=file, env=environment())
     try:
         yield Running(process, stderr)
     finally:

@@ -143,7 +143,12 @@ def test_a_busy_port_is_told(tmp_path: Path) -> None:
     [
         (("--config", "no-such-file.toml"), "cannot read no-such-file.toml"),
         (("--token-file", "no-such-file"), "token_file='no-such-file': cannot be read"),
-        (("--lease", "0"), "lease=0.0: must be"),
+        (("--lease", "0"), "--lease 0: it must be above 0"),
+        (("--lease", "nan"), "--lease nan: it must be above 0"),
+        (
+            ("--lease", "1e12"),
+            "--lease 1e+12: it must be above 0 and at most 31536000 seconds redpoll: hint: 15 unless",
+        ),
         (("--port", "70000"), "65535"),
         (("--host", "a:b"), "'a:b' has a port"),
         (("--plain", "--tls", "x"), "--plain is without encryption"),

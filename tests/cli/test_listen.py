@@ -214,12 +214,15 @@ def test_an_address_of_another_machine_is_told() -> None:
     """An address that this machine does not have exits with 4."""
     done = run("listen", "192.0.2.1:0", "--plain")
     assert (done.returncode, done.stdout) == (4, b"")
-    assert b"cannot listen on 192.0.2.1:0" in done.stderr
+    assert b"cannot listen on 192.0.2.1:0: Cannot assign requested address" in done.stderr
+    assert b"hint: that is no address of this machine" in done.stderr
 
 
 USAGE = {
     "no address": (["127.0.0.1"], "has no port"),
-    "a port too high": (["65536"], "has no port in 0 to 65535"),
+    "a port too high": (["65536"], "'65536' is no port"),
+    "a port with a slip": (["80x"], "'80x' is no port"),
+    "other digits": (["\u0663000"], "a port is a number from 0 to 65535; to listen elsewhere write"),
     "inproc": (["inproc:here"], "nodes of one process"),
     "off loopback": (["0.0.0.0:0"], "--plain"),
     "append to nothing": (["0", "--append"], "needs --output"),

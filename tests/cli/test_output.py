@@ -79,6 +79,9 @@ def test_the_reason_has_the_cause() -> None:
     assert reason(outer) == "cannot connect to 127.0.0.1:1: Connection refused"
     assert reason(OSError(98, "Address already in use")) == "Address already in use"
     assert reason(KeyError()) == "KeyError"
+    unsent = NotSent(Message(b""), "cannot connect: Connection refused", "127.0.0.1:1")
+    unsent.__cause__ = outer
+    assert reason(unsent) == "message to 127.0.0.1:1 was not sent: cannot connect: Connection refused"
     assert reason("words") == "words"
 
 

@@ -198,7 +198,7 @@ def test_a_broken_file_does_not_hide_the_others(folder: Path, capfd: pytest.Capt
         (["show"], "there is no CA in pki redpoll: hint: `redpoll pki init` makes one, --dir names another folder"),
         (["show", "worker"], "cannot read pki/worker.pem: No such file or directory"),
         (["renew", "worker"], "cannot read pki/ca.pem"),
-        (["init", "--days", "0"], "days=0: has to be a whole number from 1 to 36500"),
+        (["init", "--days", "0"], "days=0: must be an int from 1 to 36500"),
         (["init", "--dh", "1024"], "bits=1024: has no standard group"),
         (["init", "--key", "dsa"], "--key"),
         (["init", "--name", ""], "name='': is empty"),
@@ -217,11 +217,11 @@ def test_what_cannot_be_carried_out_is_usage(
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        (["issue", "../x"], "name='../x': cannot be the name of a file"),
+        (["issue", "../x"], "name='../x': is not valid as a file name"),
         (["issue", "ca"], "name='ca': is a file of the CA"),
         (["issue", "x", "--names", "10.0.0.300"], "names='10.0.0.300': is neither an IP address nor a DNS name"),
-        (["issue", "x", "--names", "a,,b"], "names='': is no DNS name"),
-        (["issue", "x", "--days", "4000"], "days=4000: the CA 'redpoll CA' ends on"),
+        (["issue", "x", "--names", "a,,b"], "names='': is not a DNS name"),
+        (["issue", "x", "--days", "4000"], "days=4000: the CA 'redpoll CA' expires on"),
         (["renew", "x"], "hint: `redpoll pki issue` makes one"),
     ],
 )

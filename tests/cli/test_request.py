@@ -42,6 +42,18 @@ def test_bytes_go_there_and_back(tmp_path: Path) -> None:
         assert (done.returncode, done.stdout) == (0, b"from a pipe\n")
 
 
+@pytest.mark.asyncio
+async def test_a_node_with_another_serializer() -> None:
+    """The command's bytes are given to a node of any serializer, and its answer is shown as it is."""
+    inbox = Inbox(answer={"seen": True})
+    async with make(inbox, serializer="json") as node:
+        for command in ("request", "send"):
+            done = await asyncio.to_thread(run, command, str(node.address), '{"a": [1]}')
+            assert done.returncode == 0, done.stderr
+            assert done.stdout == (b'{"seen":true}\n' if command == "request" else b"")
+    assert inbox.begun == [{"a": [1]}] * 2
+
+
 def test_over_tls(tmp_path: Path, redpoll_pki: Certificates) -> None:
     """With --tls both ends prove who they are; who cannot is told at once, however long its timeout."""
     server, client = str(redpoll_pki.issue("server")), str(redpoll_pki.issue("client"))
@@ -50,8 +62,8 @@ def test_over_tls(tmp_path: Path, redpoll_pki: Certificates) -> None:
         assert (done.returncode, done.stdout, done.stderr) == (0, b"ping\n", b"")
         nothing: list[str] = []
         for options, told in (
-            (nothing, "it wants TLS, and this node speaks plaintext to it"),
-            (["--ca", str(redpoll_pki.ca)], "the other end wants a certificate, and this node has none"),
+            (nothing, "the peer uses TLS, and this node sends plaintext"),
+            (["--ca", str(redpoll_pki.ca)], "the other end requires a certificate, and this node has none"),
             (["--tls", str(redpoll_pki.another().issue())], "is not signed by a CA in"),
         ):
             done = run("request", echo.address, *options, "--timeout", "none", "ping")

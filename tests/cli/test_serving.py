@@ -8,7 +8,7 @@ import pytest
 
 from redpoll.address import Address
 from redpoll.cli.codes import CannotListenError
-from redpoll.cli.output import Output, reason
+from redpoll.cli.output import Output, reason, remedy
 from redpoll.cli.runtime import Stop
 from redpoll.cli.serving import announce, serving
 from redpoll.node import Node
@@ -40,6 +40,7 @@ async def test_where_it_cannot_listen_is_told() -> None:
             async with serving(node, first.address, Stop(), until_eof=False):
                 pass
     assert reason(caught.value) == f"cannot listen on {first_address}: Address already in use"
+    assert remedy(caught.value) == "another process listens there: end it, or listen elsewhere; port 0 is any free one"
 
 
 async def test_the_announcement_has_address_and_slots(capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from redpoll import Message, Node
-from tests.cli.support import PATIENCE, Running, environment, serving, started
+from tests.cli.support import PATIENCE, Running, environment, serving, started, until
 from tests.ports import free_port
 
 #: What each signal makes a command exit with that is stopped before it is done.
@@ -34,6 +34,11 @@ async def main():
         await node.serve_forever()
 redpoll.run(main())
 """
+
+
+def told(running: Running, text: str) -> None:
+    """Wait until a command has said something on standard error."""
+    until(lambda: text in " ".join(running.errors.split()), text)
 
 
 @contextmanager
@@ -88,6 +93,41 @@ def test_send_waits_for_what_is_on_its_way(tmp_path: Path, number: signal.Signal
         node.process.kill()
         handled = 1 + node.rest().count(b"begun\n")
         assert f"stopped before line {handled + 1}; {handled} line" in sender.errors
+
+
+@SIGNALS
+def test_send_names_what_is_not_confirmed(tmp_path: Path, number: signal.Signals, code: int) -> None:
+    """Stopped, it says that it waits for a frozen node; asked again, it names the first line that is open, and ends."""
+    with gated(tmp_path) as node, started(tmp_path, "send", node.address, "--lines", "--timeout", "none") as sender:
+        sender.write(b"one\n")
+        assert node.line() == b"begun\n"
+        node.write(b"\n")
+        sender.write(b"two\n")
+        assert node.line() == b"begun\n"
+        node.process.send_signal(signal.SIGSTOP)
+        sender.process.send_signal(number)
+        told(sender, f"waiting for {node.address}, which has 1 line to confirm; Ctrl-C again waits no longer")
+        assert sender.end(number) == code
+        told(
+            sender,
+            'error: line 2 "two" is not confirmed: interrupted when it was on its way; 1 line before it confirmed',
+        )
+        told(sender, "hint: it may have been handled")
+
+
+def test_send_names_what_was_not_sent(tmp_path: Path) -> None:
+    """Toward who says nothing it says that there is no link; asked again, it names the first message, which was not sent."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.settimeout(PATIENCE)
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        with started(tmp_path, "send", address, "hi", "--timeout", "none") as sender, server.accept()[0]:
+            sender.process.send_signal(signal.SIGINT)
+            told(
+                sender,
+                f"waiting for {address}, to which there is no link, which has 1 message to confirm; Ctrl-C again",
+            )
+            assert sender.end(signal.SIGINT) == 130
+            told(sender, 'error: message 1 "hi" is not confirmed: interrupted before it was sent; 0 messages before it')
 
 
 @SIGNALS

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 
+from redpoll import GLOBAL, Wiring
 from redpoll.address import Address
 from redpoll.cli.wiring import _directory
 from tests.cli.support import errors, refuse, run, serving
@@ -48,6 +50,28 @@ def test_a_token(tmp_path: Path) -> None:
         done = run("wiring", "show", running.address)
         assert done.returncode == 1
         assert "give --token-file FILE" in errors(done)
+
+
+@pytest.mark.parametrize("with_token", [True, False])
+def test_local_names(tmp_path: Path, with_token: bool) -> None:
+    """Names that are LOCAL are shown to who has the token of their owner; without one nobody is shown them."""
+    file = tmp_path / "token"
+    file.write_text("sesame")
+    options = ("--token-file", str(file)) if with_token else ()
+
+    async def shown(address: str) -> str:
+        async with Wiring(address, token="sesame" if with_token else None) as wiring:
+            await wiring.create_exchange("PRICES", scope=GLOBAL)
+            await wiring.create_queue("MINE")
+            await wiring.bind("PRICES", "MINE")
+            done = await asyncio.to_thread(run, "wiring", "show", address, *options)
+            assert done.returncode == 0
+            return done.stdout.decode()
+
+    with serving(tmp_path, "directory", "--port", "0", *options) as running:
+        text = asyncio.run(shown(running.address))
+        assert ("MINE" if with_token else "(local)") in text
+        assert ("MINE" in text) == with_token
 
 
 def test_no_directory() -> None:

@@ -110,4 +110,4 @@ async def test_plain_libchirp(redpoll_pki: Certificates, host: str) -> None:
     ):
         with pytest.raises(NotSent) as caught:
             await within_bound(node.send(Message(b"there", where(chirp, host)), timeout=None))
-        assert "it sends plaintext where this node expects TLS" in str(caught.value.__cause__)
+        assert "the peer sends plaintext, and this node expects TLS" in str(caught.value.__cause__)

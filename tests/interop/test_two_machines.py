@@ -202,5 +202,5 @@ async def test_plain_against_tls(
             assert caught.value.error == "Expired"
         elif dials == "redpoll":
             assert caught.value.error == "NotSent"
-            assert "it sends plaintext where this node expects TLS" in caught.value.text
+            assert "the peer sends plaintext, and this node expects TLS" in caught.value.text
         assert await pair.nodes[other(dials)].nothing_received(0.1)

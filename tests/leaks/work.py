@@ -109,7 +109,9 @@ def _opening(*, redpoll: bool) -> bytes:
 async def _visited(visit: Callable[[int, Address], Awaitable[None]]) -> AsyncIterator[Operate]:
     """A node that strangers visit over TCP and a unix socket."""
     with tempfile.TemporaryDirectory() as folder:
-        async with _node(lambda message: None, host=("127.0.0.1", f"unix:{folder}/socket"), backlog=256) as server:
+        hosts = ("127.0.0.1", f"unix:{folder}/socket")
+        # So many are remembered that vanished.
+        async with _node(lambda message: None, host=hosts, backlog=256, max_connections=1_000) as server:
 
             async def operate(count: int) -> None:
                 await _in_batches(count, 64, lambda number: visit(number, server.listening[number % 2]))
@@ -268,7 +270,7 @@ WORKS: Mapping[str, tuple[Callable[[], contextlib.AbstractAsyncContextManager[Op
     {
         "connections": (connections, 1_000),
         "strangers": (strangers, 2_000),
-        # A thousand of half of these are remembered.
+        # Of half of these as many are remembered as may be linked.
         "vanished": (vanished, 2_500),
         "requests": (requests, 2_000),
         "cancellations": (cancellations, 2_000),

@@ -6,11 +6,12 @@ import struct
 from datetime import UTC, datetime
 
 from redpoll.address import Address
+from redpoll.errors import PeerLost
 from redpoll.node.routes import Claim, Routes
 from redpoll.tls.certificate import Certificate
-from redpoll.wire.attachment import attach, detach
 from redpoll.wire.capabilities import NOT_LISTENING
 from redpoll.wire.link import Link
+from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.peer import Peer
 from redpoll.wire.slot_pool import SlotPool
 from tests.wire.support import NOOP, Owned, bare_link, feed, frame, handshake, settings
@@ -82,7 +83,7 @@ class Book(Routes):
 def lose(peer: Peer) -> None:
     """All links of a peer are gone."""
     for made in list(peer.links):
-        detach(peer, made, ConnectionError("gone"), 0.0)  # type: ignore[arg-type]
+        detach(peer, made, PeerLost(None, "gone"), 0.0)
 
 
 def held(peer: Peer) -> None:

@@ -8,8 +8,6 @@ import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any, Self, TypeVar
 
-import pytest
-
 from redpoll import Address, Closed, Message, Node, Received
 from redpoll.node.hooks import PeerInfo
 from tests.interop.raw import NOOP, Frame, RawLink, RawListener, handshake
@@ -233,18 +231,23 @@ def to(node: Node[Any], data: Any = b"x", **options: Any) -> Message[Any]:
     return Message(data, node.address, **options)
 
 
-async def not_running(node: Node[Any]) -> None:
-    """Everything that needs a running node says that it is not."""
+async def not_running(node: Node[Any], hint: str | None) -> None:
+    """Everything that needs a running node says that it is not, and what to do."""
+    import pytest  # not above: programs that tests start import this module
+
     message = Message(b"x", "127.0.0.1:2998")
     for call in (node.send, node.request):
-        with pytest.raises(Closed, match="the node is not running"):
+        with pytest.raises(Closed, match="the node is not running") as caught:
             call(message)
+        assert caught.value.hint == hint
     for wait in (
         node.send_many([message]),
         node.ready("127.0.0.1:2998"),
         node.check("127.0.0.1:2998"),
         node.serve_forever(),
-        node.receive(),
     ):
-        with pytest.raises(Closed, match="the node is not running"):
+        with pytest.raises(Closed, match="the node is not running") as caught:
             await within(wait)
+        assert caught.value.hint == hint
+    with pytest.raises(Closed, match="the node is not running"):
+        await within(node.receive())

@@ -102,6 +102,7 @@ async def test_the_same_certificate_is_the_proof(redpoll_pki: Certificates, own:
         async with secure_dialling(node, own) as second:
             await confirmed(second, second.message(b"x"))
             assert (await first.read_frame()).kind == GOODBYE
+            await turns()
             assert told.names == ["connected"]
             assert (len(node.peers), node.stats().conflicts) == (1, 0)
         assert told.peers[0].certificate is not None
@@ -159,6 +160,7 @@ async def test_a_stranger_and_a_live_holder(redpoll_pki: Certificates, own: Path
             if shows == "another":
                 await asked(true)
             await confirmed(false, false.message(b"from the stranger"))
+            await turns()
             assert told.names == ["connected", "conflict", "connected"]
             assert (len(node.peers), node.stats().conflicts) == (2, 1)
             conflict = told.peers[1].certificate
@@ -193,6 +195,7 @@ async def test_a_stranger_and_remembered_outcomes(
             false.send(again)
             await confirmed(false, message)
             assert inbox.begun == [b"secret", b"other work"], "it is new to who is new"
+            await turns()
             assert told.names[-2:] == ["conflict", "connected"]
             assert node.stats().conflicts == 1
             async with secure_dialling(node, own) as back:
@@ -234,6 +237,7 @@ async def test_resends_are_for_the_owner(redpoll_pki: Certificates, own: Path, o
         async with secure_dialling(node, other, port=port) as false:
             await confirmed(false, false.message(b"x"))
             assert await frames(false) == []
+            await turns()
             assert told.names == ["connected", "lost", "conflict", "connected"]
             async with secure_dialling(node, own, port=port) as owner:
                 frame = await owner.read_frame()
@@ -256,6 +260,7 @@ async def test_nothing_is_kept(redpoll_pki: Certificates, own: Path, other: Path
         await until(lambda: not node.peers, "the peer to be forgotten")
         async with secure_dialling(node, other) as next_one:
             await confirmed(next_one, next_one.message(b"y"))
+            await turns()
             assert told.names == ["connected", "lost", "connected"]
             with pytest.raises(NotSent) as caught:
                 await within(node.send(inbox.messages[0].reply(b"to the first"), timeout=1, dial="once"))
@@ -277,6 +282,7 @@ async def test_a_new_key_is_proven_by_who_has_the_link(redpoll_pki: Certificates
             (peer,) = node.peers
             assert peer.certificate is not None
             assert peer.certificate.name == "stranger", "the newest"
+            await turns()
             assert told.names == ["connected"]
 
 
@@ -296,6 +302,7 @@ async def test_a_claim_does_not_outlive_its_holder_with_another_key(
             await confirmed(second, message)
             assert inbox.begun == [b"once", b"other work"]
             assert node.stats().conflicts == 1
+            await turns()
             assert told.names == ["connected", "lost", "conflict", "connected"]
 
 
@@ -310,6 +317,7 @@ async def test_a_new_run_of_a_node_that_is_gone(redpoll_pki: Certificates, own: 
         await confirmed(dead, dead.message(b"before"))
         async with secure_dialling(node, own, epoch=2) as new:
             await confirmed(new, new.message(b"after"))
+            await turns()
             assert told.names == ["connected", "lost", "connected"]
             assert (len(node.peers), node.stats().connections, node.stats().conflicts) == (1, 1, 0)
             sending = node.send(Message(b"to who is there", f"127.0.0.1:{0x4000}"))
@@ -326,6 +334,7 @@ async def test_two_that_live_share_identity_and_certificate(redpoll_pki: Certifi
         async with secure_dialling(node, own, epoch=2) as two:
             await asked(one)
             await confirmed(two, two.message(b"x"))
+            await turns()
             assert told.names == ["connected", "conflict", "connected"]
             await confirmed(one, one.message(b"x"))
 

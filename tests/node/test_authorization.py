@@ -105,7 +105,7 @@ async def test_by_certificate(redpoll_pki: Certificates) -> None:
                 if name == "worker":
                     await within(sending)
                 else:
-                    assert "does not let this node in" in str(await refusal(sending))
+                    assert "the peer rejected this node" in str(await refusal(sending))
         assert inbox.begun == [b"worker"]
         assert [peer.certificate.subject for peer in seen if peer.certificate] == ["CN=worker", "CN=guest"]
         assert server.stats().turned_away.unauthorized == 1
@@ -198,8 +198,8 @@ async def test_who_is_not_let_in_is_told(kind: str, caplog: pytest.LogCaptureFix
     async with make(inbox, authorize=getattr(gate, kind)) as server, make(timeout=None, listen=False) as client:
         error = await refusal(client.send(to(server)))
         assert str(error) == (
-            f"not authorized with {server.address}: the other end does not let this node in"
-            " (what its authorize= says decides: see what is logged there)"
+            f"not authorized with {server.address}: the peer rejected this node"
+            " (its authorize= decides: see the log of the peer)"
         )
         futures: list[asyncio.Future[Any]] = [client.send(to(server), retry=3), client.request(to(server))]
         for future in futures:
@@ -211,7 +211,21 @@ async def test_who_is_not_let_in_is_told(kind: str, caplog: pytest.LogCaptureFix
         assert not server.peers
     record = caplog.records[0]
     assert (record.levelno, record.name) == (logging.WARNING, "redpoll.node")
-    assert "authorize does not let it in" in record.getMessage()
+    assert "authorize returned False" in record.getMessage()
+
+
+@pytest.mark.parametrize("kind", ["at_once", "later"])
+@pytest.mark.parametrize("said", [1, "not listed", {"name": "alice"}, None, 0])
+async def test_true_alone_lets_a_peer_in(kind: str, said: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """A value that is no bool is a refusal, however truthy; error and log name its type, and the log no value."""
+    inbox, gate = Inbox(), Gate(said)
+    text = f"authorize returned {type(said).__name__}: only True admits a peer"
+    async with make(inbox) as server, make(authorize=getattr(gate, kind), listen=False) as client:
+        error = await refusal(client.send(to(server), timeout=None))
+        assert str(error) == f"not authorized with {server.address}: {text}"
+        assert client.stats().turned_away.unauthorized == 1
+    assert not inbox.begun
+    assert [each.getMessage() for each in caplog.records if each.levelno == logging.ERROR] == [text]
 
 
 @pytest.mark.parametrize("kind", ["at_once", "later"])
@@ -220,7 +234,7 @@ async def test_who_is_dialled_and_not_let_in(kind: str) -> None:
     inbox, gate = Inbox(), Gate(False)
     async with make(inbox) as server, make(authorize=getattr(gate, kind), listen=False) as client:
         error = await refusal(client.send(to(server), timeout=None))
-        assert str(error) == f"not authorized with {server.address}: authorize does not let it in"
+        assert str(error) == f"not authorized with {server.address}: authorize returned False"
         for attempt in (client.ready, client.check):
             with pytest.raises(NotAuthorized):
                 await within(attempt(server.address, timeout=None))
@@ -257,7 +271,7 @@ async def test_an_exception_is_a_no(caplog: pytest.LogCaptureFixture) -> None:
             assert server.stats().turned_away.unauthorized == 3
         tracebacks = [record for record in caplog.records if record.exc_info]
         assert 1 <= len(tracebacks) <= 2
-        assert tracebacks[0].getMessage() == "authorize raised, so the link is not let in"
+        assert tracebacks[0].getMessage() == "authorize raised, so the link is rejected"
 
 
 async def test_no_answer_in_time_is_a_no() -> None:
@@ -309,7 +323,7 @@ async def test_libchirp_is_not_let_in() -> None:
 
 async def test_what_is_written_to_who_is_not_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets one frame that says so and a goodbye that says that nothing was taken, and is closed if it does not close."""
-    monkeypatch.setattr(authorization_module, "TURNED_AWAY_FOR", 0.1)
+    monkeypatch.setattr(authorization_module, "REJECTION_TIME", 0.1)
     inbox = Inbox()
     async with make(inbox, authorize=Gate(False).at_once) as server, raw_dialling(server, port=4000) as link:
         told, goodbye = await within(link.read_frame()), await within(link.read_frame())

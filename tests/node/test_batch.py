@@ -78,7 +78,7 @@ async def test_a_link_that_carries_a_stream_is_in_use() -> None:
 
         def messages() -> Iterator[Message[bytes]]:
             yield from numbered(server.address, 5)
-            link.liveness.used -= client.config.effective_reuse_time
+            link.liveness.last_used -= client.config.effective_reuse_time
             link.idle_at -= 1.0
             yield from numbered(server.address, 5)
 
@@ -267,8 +267,8 @@ async def test_the_first_failure_is_told_with_its_index(caplog: pytest.LogCaptur
 @pytest.mark.parametrize(
     ("bad", "kind", "text"),
     [
-        ("no message", UsageError, "a node sends a Message, not str"),
-        (None, UsageError, "a node sends a Message, not NoneType"),
+        ("no message", UsageError, "expected a Message, not str"),
+        (None, UsageError, "expected a Message, not NoneType"),
         (Message(b"x"), UsageError, "the message has no address"),
         ("text data", EncodeError, "raw cannot encode: it carries bytes, not str"),
         ("too large", MessageTooLarge, "message of 50000 bytes is over the limit of 40000"),
@@ -376,7 +376,7 @@ async def test_what_is_no_iterable_is_refused(what: Any) -> None:
     async with make() as client:
         with pytest.raises(UsageError) as caught:
             await client.send_many(what)
-        assert str(caught.value) == f"send_many takes an iterable of messages, not {type(what).__name__}"
+        assert str(caught.value) == f"expected an iterable of messages, not {type(what).__name__}"
 
 
 @pytest.mark.asyncio

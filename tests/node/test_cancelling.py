@@ -167,6 +167,26 @@ async def test_cancelled_while_the_peer_works(call: str) -> None:
 
 
 @pytest.mark.asyncio
+async def test_cancelled_behind_a_slow_handler() -> None:
+    """Messages that are given up while they wait there leave their places: the peer reads on, and does what is left."""
+    inbox = Inbox(hold=True)
+    async with make(inbox, window=4, lookahead=0) as server, make(keepalive=0.05) as client:
+        work = [client.send(to(server, b"%d" % number), timeout=None) for number in range(2)]
+        await inbox.holds(1)
+        for number in range(50):
+            sending = client.send(to(server, bytes(60_000)), timeout=None)
+            await until(lambda seen=number + 3: server.stats().received >= seen, "the message")  # type: ignore[misc]
+            sending.cancel()
+            await until(lambda seen=number + 1: server.stats().refused >= seen, "its end")  # type: ignore[misc]
+        assert server.stats().turned_away.overruns == 0
+        assert server.stats().memory_held < 500_000
+        inbox.gate.set()
+        await within(asyncio.gather(*work, client.send(to(server, b"2"))))
+        assert inbox.begun == [b"0", b"1", b"2"]
+        assert (client.stats().errors, client.stats().reconnects) == (0, 0)
+
+
+@pytest.mark.asyncio
 async def test_cancelled_while_it_waits_for_the_answer() -> None:
     """A request whose work is done and whose answer is to come leaves nothing when it is cancelled."""
     async with make() as server, make() as client:

@@ -6,7 +6,7 @@ import pytest
 
 from redpoll.address import Address
 from redpoll.node.routes import Claim
-from redpoll.wire.attachment import attach
+from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.session import Shown
 from tests.node.book import (
     ELSEWHERE,

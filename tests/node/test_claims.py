@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any, cast
@@ -18,13 +18,13 @@ from redpoll.node.claims import DOUBT_TIMEOUT, Claims
 from redpoll.node.hooks import PeerInfo
 from redpoll.node.peers import Peers
 from redpoll.tls.certificate import Certificate
-from redpoll.tls.credentials import Session
+from redpoll.tls.credentials import TLSSession
 from redpoll.transport.connection import Connection
 from redpoll.transport.keeper import Keeper
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from tests.interop.raw import Frame, RawLink, raw_listener
-from tests.node.support import Inbox, make, raw_accepting, raw_dialling, to, until, within
+from tests.node.support import Inbox, make, raw_accepting, raw_dialling, to, turns, until, within
 from tests.wire.support import (
     ACK,
     ANSWER,
@@ -85,7 +85,7 @@ async def test_ask_writes_to_the_trusted_link_alone() -> None:
     number = claims.ask(claiming, peer, 0.0)
     assert len(number) == 16
     assert [(kind, body) for kind, _, _, _, body in sent(line.link)] == [(SESSION, PROVE + number), (PING, b"")]
-    assert not claiming.link.out
+    assert not claiming.link.output
     assert claims.of_connection(claiming) == number
     assert claims.of_connection(line) is None
     assert claims.of_peer(peer) == [number]
@@ -176,7 +176,7 @@ async def test_a_proof_waits_for_the_announcement() -> None:
     own.link.start(None)
     own.link.take_output()
     assert claims.take(asking, PROVE + NUMBER, [own, elsewhere]) is None
-    assert not own.link.out
+    assert not own.link.output
     feed(own.link, handshake() + announcement())
     feed(elsewhere.link, handshake(identity=b"another node, 16") + announcement())
     for each in (own, own, elsewhere):
@@ -189,7 +189,7 @@ def shows(line: Connection, key: str) -> Connection:
     """Let the other end of a connection have shown a certificate."""
     moment = datetime.now(UTC)
     shown = Certificate("CN=x", "x", (), "CN=CA", "1", moment, moment, f"sha256:{key}", f"sha256:{key}")
-    line.secured = cast("Session", SimpleNamespace(certificate=shown))
+    line.secured = cast("TLSSession", SimpleNamespace(certificate=shown))
     return line
 
 
@@ -331,11 +331,13 @@ async def test_a_stranger_becomes_a_peer_of_its_own() -> None:
             false.send(question)
             await within(node.send(Message(b"early", address), acknowledge=False))
             assert (await within(true.read_frame())).data == b"early"
+            await turns()
             assert told.names == ["connected"]
 
             await until(lambda: "conflict" in told.names, "the conflict")
             assert asyncio.get_running_loop().time() - begin > 0.9
             await inbox.holds(1)
+            await turns()
             assert told.names == ["connected", "conflict", "connected"]
             assert told.calls[1][1] == (address, IDENTITY, False, False, None, False)
             assert node.stats().conflicts == 1
@@ -375,6 +377,7 @@ async def test_a_proven_link_is_the_same_peer() -> None:
             assert inbox.begun == [b"ahead"]
             assert (await within(first.read_frame())).kind == GOODBYE
             assert len(node.peers) == 1
+            await turns()
             assert told.names == ["connected"]
             assert node.stats().conflicts == 0
 
@@ -413,6 +416,7 @@ async def test_a_number_over_the_trusted_link_proves_nothing() -> None:
         async with held(node, listener.port) as true, raw_dialling(node, port=listener.port, identity=IDENTITY):
             true.send(session(PROOF + await asked(true)))
             await until(lambda: len(node.peers) == 2, "the stranger")
+            await turns()
             assert told.names == ["connected", "conflict", "connected"]
 
 
@@ -430,6 +434,7 @@ async def test_a_stranger_that_leaves_leaves_nothing() -> None:
                 await asked(true)
                 # By then the time of the first is over too.
                 await until(lambda: len(node.peers) == 2, "the second stranger")
+                await turns()
                 assert told.names == ["connected", "conflict", "connected"]
 
 
@@ -484,6 +489,7 @@ async def test_an_identity_comes_free_with_its_last_link() -> None:
                 first.close()
                 assert (await within(second.read_frame())).kind == ACK
                 assert inbox.begun == [b"waits"]
+                await turns()
                 assert told.names == ["connected", "lost", "connected"]
                 assert len(node.peers) == 1
                 assert node.stats().reconnects == 1
@@ -524,6 +530,7 @@ async def test_a_claim_does_not_hold_more_than_a_window(count: int, size: int) -
             for _ in range(count):
                 await false.write_all(false.message(bytes(size)).encode())
             await inbox.holds(count)
+            await turns()
             assert told.names == ["connected", "conflict", "connected"]
 
 
@@ -546,6 +553,37 @@ async def test_a_node_proves_what_it_dialled() -> None:
                 dialled.send(session(PROVE + NUMBER))
                 assert await frames_until_pong(dialled) == []
                 assert await frames_until_pong(back) == []
+
+
+class Unseen(set[Connection]):
+    """Connections that nobody may go through."""
+
+    def __iter__(self) -> Iterator[Connection]:
+        raise AssertionError("all connections were gone through")
+
+
+@pytest.mark.asyncio
+async def test_a_question_costs_the_same_however_many_links_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asks for proofs, or brings wrong ones, makes the node look at links to its own identity alone."""
+    async with make(Inbox()) as node, raw_listener() as listener:
+        async with held(node, listener.port) as asking:
+            seen: list[list[Connection]] = []
+            take = Claims.take
+
+            def counted(self: Claims, line: Connection, body: bytes, dialled: list[Connection]) -> bytes | None:
+                seen.append(dialled)
+                return take(self, line, body, dialled)
+
+            monkeypatch.setattr(Claims, "take", counted)
+            others = [to(node, b"to itself") for _ in range(3)]
+            await within(asyncio.gather(*map(node.send, others)))
+            peers = node._peers
+            monkeypatch.setattr(peers, "connections", Unseen(peers.connections))
+            for kind in (PROVE, PROOF):
+                asking.send(session(kind + NUMBER))
+            assert await frames_until_pong(asking) == []
+            assert seen == [[], []]
+            monkeypatch.undo()
 
 
 # Two nodes
@@ -588,6 +626,7 @@ async def test_nodes_that_dial_each_other_at_once(
             )
             for inbox, hooks, node in zip(inboxes, told, (one, two), strict=True):
                 assert inbox.begun == texts
+                await turns()
                 assert hooks.names == ["connected"]
                 assert node.stats().conflicts == 0
                 assert len(node.peers) == 1

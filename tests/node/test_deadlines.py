@@ -27,6 +27,7 @@ from tests.interop.raw import ACK, REQ_ACK, Frame, raw_listener
 from tests.node.support import Inbox, elapse, make, raw_accepting, raw_dialling, settle, to, turns, until, within
 
 ANSWER, METADATA, CONTINUED, FRAGMENT, CANCEL = 0x20, 0x40, 0x80, 0x34, 0x2C
+PING, PONG = 0x0C, 0x14
 
 
 def is_late(error: BaseException) -> bool:
@@ -136,7 +137,7 @@ async def test_a_timeout_covers_the_work() -> None:
             assert isinstance(error, NotConfirmed)
             assert is_late(error)
             assert re.match(
-                rf"message to {server.address} was sent, but not confirmed: nothing came back in 0.4 s", str(error)
+                rf"message to {server.address} was sent, but not confirmed: no acknowledgement within 0.4 s", str(error)
             )
             inbox.gate.set()
             await until(lambda: client.stats().in_flight == 0, "the acknowledgement")
@@ -219,6 +220,8 @@ async def test_what_waits_in_the_peers_inbox_is_withdrawn(how: str) -> None:
             assert caught.value.sent is False
             assert str(caught.value) == (
                 f"message to {server.address} was not sent: still waiting in the peer's inbox after 0.4 s"
+                " (the remote handler is slower than the timeout or blocks its event loop, or no"
+                " consumer takes messages there)"
             )
         await until(lambda: client.stats().in_flight == 2, "the withdrawn message's place")
         assert server.stats().refused == 1
@@ -245,7 +248,7 @@ async def test_a_peer_begins_nothing_past_its_deadline() -> None:
         assert (frames[first.serial].kind, frames[first.serial].data) == (ACK, b"")
         refusal = frames[second.serial]
         assert (refusal.kind, refusal.data[0]) == (ACK | 0x08, 8)
-        assert b"its deadline passed before it was begun" in refusal.data
+        assert b"its deadline passed before it began" in refusal.data
     assert inbox.begun == [b"first"]
 
 
@@ -315,6 +318,31 @@ async def test_a_handler_is_cancelled_only_where_asked(how: str, asked_by: str) 
 
 
 @pytest.mark.asyncio
+async def test_a_handler_is_cancelled_once() -> None:
+    """However often a peer says that it gave up, what a handler does as it ends is not cancelled."""
+    tidying, gate, tidied = asyncio.Event(), asyncio.Event(), asyncio.Event()
+
+    async def handler(message: Received[Any]) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            tidying.set()
+            await gate.wait()
+            tidied.set()
+
+    cancel = Frame(bytes(16), 7, CANCEL, data=b"\x01").encode()
+    async with make(handler) as server, raw_dialling(server, port=0) as link:
+        link.write(Frame(bytes(16), 7, REQ_ACK).encode())
+        await until(lambda: server.stats().slots_used == 1, "the handler")
+        link.write(cancel)
+        await within(tidying.wait())
+        link.write(cancel + cancel + Frame(bytes(16), 1, PING).encode())
+        assert (await within(link.read(27)))[26] == PONG
+        gate.set()
+        await within(tidied.wait())
+
+
+@pytest.mark.asyncio
 async def test_a_send_is_no_reason_to_cancel_a_handler() -> None:
     """Without cancel_handlers a plain send that is given up cancels nothing."""
     inbox = Inbox(hold=True)
@@ -355,7 +383,7 @@ async def test_while_a_large_body_moves_its_time_begins_anew() -> None:
 
 
 @pytest.mark.asyncio
-async def test_while_a_large_answer_moves_its_time_begins_anew() -> None:
+async def test_while_a_large_answer_progressed_its_time_begins_anew() -> None:
     """An answer that takes longer to arrive than the timeout comes, as long as there is progress within it."""
     async with make() as client, raw_listener() as listener:
         loop = asyncio.get_running_loop()
@@ -490,7 +518,7 @@ async def test_a_failed_forward_refuses_with_the_last_hops_error() -> None:
                 await within(client.send(to(middle), timeout=1.0))
             text = str(caught.value)
             assert text.startswith(f"message to {middle.address} was refused: the handler failed: ")
-            assert f"message to {last.address} was sent, but not confirmed: nothing came back" in text
+            assert f"message to {last.address} was sent, but not confirmed: no acknowledgement" in text
             inbox.gate.set()
 
 

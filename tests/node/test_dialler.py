@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import itertools
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from redpoll import Address, Closed, ConfigError, DialFailed, Expired, Message, NotSent, PeerLost
-from redpoll.transport.backoff import LONGEST
+from redpoll.errors import OtherProtocol
+from redpoll.node.dialler import HEAD_START
+from redpoll.transport.backoff import SOON
 from tests.interop.raw import ACK, Frame, RawLink, RawListener, handshake, raw_listener
 from tests.node.support import (
     Inbox,
@@ -83,7 +89,7 @@ async def test_a_listener_that_comes_late_gets_what_waits(monkeypatch: pytest.Mo
     assert inbox.begun == [bytes([n]) for n in range(5)]
     pauses = [later - earlier for earlier, later in zip(diallings.times, diallings.times[1:], strict=False)]
     assert min(pauses) >= 0.009
-    assert max(pauses) < LONGEST + 1
+    assert max(pauses) < SOON + 1
 
 
 async def test_expired_while_dialling_says_why() -> None:
@@ -161,9 +167,45 @@ async def test_connect_timeout_is_told() -> None:
     async with raw_listener() as listener, make(connect_timeout=0.05) as client:
         future = client.send(Message(b"x", at(listener)), dial="once")
         silent = await listener.accept()
-        with pytest.raises(NotSent, match=r"cannot connect to .*: no link within 0\.05 s"):
+        with pytest.raises(NotSent, match=r"cannot connect: no link within 0\.05 s"):
             await within(future)
         assert await silent.read_all()
+        silent.close()
+
+
+@pytest.mark.parametrize(("said", "name"), [(b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP"), (b"SSH-2.0-x\r\n", "SSH")])
+async def test_another_protocol(said: bytes, name: str) -> None:
+    """What is no node at all fails sends and `ready` at once, however long their time, and says what it is."""
+    async with raw_listener() as listener, make() as client:
+        where = at(listener)
+        detail = f"the peer speaks {name} (is the address right?)"
+        for call in (client.send, client.request):
+            future = call(Message(b"x", where), timeout=None)
+            link = await listener.accept()
+            link.write(said)
+            with pytest.raises(NotSent) as caught:
+                await within(future)
+            assert str(caught.value) == f"message to {where} was not sent: protocol error: {detail}"
+            assert isinstance(caught.value.__cause__, OtherProtocol)
+            link.close()
+        waiting = asyncio.ensure_future(client.ready(where, timeout=None))
+        link = await listener.accept()
+        link.write(said)
+        with pytest.raises(OtherProtocol) as wrong:
+            await within(waiting)
+        assert str(wrong.value) == f"protocol error with {where}: {detail}"
+        link.close()
+
+
+async def test_silence_is_told() -> None:
+    """A message that expired while something took the connection, and was silent, has that as its cause."""
+    async with raw_listener() as listener, make() as client:
+        future = client.send(Message(b"x", at(listener)), timeout=0.3)
+        silent = await listener.accept()
+        with pytest.raises(Expired) as caught:
+            await within(future)
+        cause = f"cannot connect to {at(listener)}: it accepts connections, but sent no handshake"
+        assert str(caught.value.__cause__) == cause
         silent.close()
 
 
@@ -187,7 +229,7 @@ async def test_who_is_dialled_closes_before_its_handshake(said: bytes) -> None:
             link.write(said)
         await link.read(18)
         link.close()
-        with pytest.raises(NotSent, match=r"cannot connect to .*: lost the peer .*") as caught:
+        with pytest.raises(NotSent, match=r"cannot connect: lost the peer: .*") as caught:
             await within(future)
         assert isinstance(caught.value.__cause__, DialFailed)
 
@@ -218,9 +260,124 @@ async def test_names(monkeypatch: pytest.MonkeyPatch) -> None:
         with pytest.raises(NotSent, match=r"cannot connect to 127\.0\.0\.3:\d+: Connection refused"):
             await within(client.send(Message(b"x", f"other-name:{server.address.port}"), dial="once"))
         resolving(monkeypatch)
-        with pytest.raises(NotSent, match="the name stands for no address"):
+        with pytest.raises(NotSent, match="the name resolves to no address"):
             await within(client.send(Message(b"x", f"empty-name:{server.address.port}"), dial="once"))
     assert inbox.begun == [b"x"]
+
+
+HOSTS = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
+
+
+@contextlib.contextmanager
+def black_hole(host: str, port: int) -> Iterator[None]:
+    """An address where connecting hangs: its backlog is full."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind((host, port))
+        listener.listen(0)
+        for _ in range(4):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex((host, port))
+        yield
+
+
+@pytest.fixture
+def plain_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let names lead to links without TLS."""
+    monkeypatch.setattr("redpoll.node.dialler.is_encrypted", lambda *_: False)
+
+
+@pytest.mark.usefixtures("plain_names")
+async def test_an_address_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the first address of a name is a black hole, the next one is tried beside it, and nothing is left of it."""
+    inbox = Inbox()
+    diallings = Diallings(monkeypatch)
+    async with make(inbox) as server, make(connect_timeout=60) as client:
+        resolving(monkeypatch, "127.0.0.2", "127.0.0.3", "127.0.0.1")
+        with black_hole("127.0.0.2", server.address.port), black_hole("127.0.0.3", server.address.port):
+            await within(client.send(Message(b"x", f"some-name:{server.address.port}")))
+        await until(
+            lambda: not [task for task in asyncio.all_tasks() if "dial" in task.get_name()], "the end of dialling"
+        )
+        assert client.stats().connections == 1
+    first, second, third = diallings.times
+    assert min(second - first, third - second) >= HEAD_START - 0.01
+    assert inbox.begun == [b"x"]
+
+
+@pytest.mark.usefixtures("plain_names")
+async def test_an_address_that_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After one that refuses the next one is tried at once."""
+    monkeypatch.setattr("redpoll.node.dialler.HEAD_START", 60.0)
+    async with make(Inbox()) as server, make() as client:
+        resolving(monkeypatch, "127.0.0.2", "127.0.0.3", "127.0.0.1")
+        await within(client.send(Message(b"x", f"some-name:{server.address.port}")))
+
+
+@pytest.mark.usefixtures("plain_names")
+async def test_all_addresses_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where several answer, one link is made."""
+    monkeypatch.setattr("redpoll.node.dialler.HEAD_START", 0.0)
+    inbox = Inbox()
+    async with make(inbox, host=HOSTS, encryption=False) as server, make() as client:
+        resolving(monkeypatch, "127.0.0.3", "127.0.0.2", "127.0.0.1")
+        for port in (server.address.port,) * 3:
+            await within(client.send(Message(b"x", f"some-name:{port}")))
+        assert client.stats().connections == 1
+        await until(lambda: server.stats().connections == 1, "one link")
+    assert inbox.begun == [b"x"] * 3
+
+
+@pytest.mark.usefixtures("plain_names")
+@pytest.mark.parametrize("start", [0.0, 60.0])
+async def test_an_address_that_is_no_node(monkeypatch: pytest.MonkeyPatch, start: float) -> None:
+    """Where the first that is connected does not shake hands, the others are tried, those that were stopped for it too."""
+    monkeypatch.setattr("redpoll.node.dialler.HEAD_START", start)
+    async with make(Inbox()) as server, make(connect_timeout=0.5) as client:
+        with socket.create_server(("127.0.0.2", server.address.port)):
+            resolving(monkeypatch, "127.0.0.2", "127.0.0.1")
+            await within(client.send(Message(b"x", f"some-name:{server.address.port}")))
+
+
+@pytest.mark.usefixtures("plain_names")
+async def test_no_address_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last failure is told; and a node that stops meanwhile leaves nothing."""
+    port = free_port()
+    resolving(monkeypatch, "127.0.0.2", "127.0.0.3")
+    with black_hole("127.0.0.2", port), black_hole("127.0.0.3", port):
+        async with make(connect_timeout=0.4) as client:
+            with pytest.raises(NotSent, match=r"cannot connect to 127\.0\.0\.3:\d+: no link within 0\.4 s"):
+                await within(client.send(Message(b"x", f"some-name:{port}"), dial="once"))
+            diallings = Diallings(monkeypatch)
+            future = client.send(Message(b"x", f"some-name:{port}"))
+            await until(lambda: len(diallings) == 2, "both to be dialled")
+        with pytest.raises(NotSent):
+            await within(future)
+        assert not [task for task in asyncio.all_tasks() if "dial" in task.get_name()]
+
+
+async def test_what_is_new_shortens_a_long_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a long outage a node is dialled seldom, and soon once there is something new to be sent."""
+    rest = []
+
+    def pauses(_: object, first: float = 60.0) -> Iterator[float]:
+        rest.append(first)
+        return itertools.repeat(first)
+
+    monkeypatch.setattr("redpoll.node.dialler.backoff", pauses)
+    inbox = Inbox()
+    port = free_port()
+    diallings = Diallings(monkeypatch)
+    async with make() as client:
+        first = client.send(Message(b"1", f"127.0.0.1:{port}"), timeout=None)
+        await until(lambda: len(diallings) == 1, "a dialling in vain")
+        await turns()
+        async with make(inbox, port=port):
+            assert not first.done()
+            await within(asyncio.gather(client.send(Message(b"2", f"127.0.0.1:{port}")), first))
+    assert inbox.begun == [b"1", b"2"]
+    assert rest == [60.0, SOON]
 
 
 async def test_a_name_of_a_peer_that_has_a_link() -> None:
@@ -289,11 +446,11 @@ async def test_dialling_ends_at_once_when_the_node_closes(monkeypatch: pytest.Mo
 async def test_off_loopback() -> None:
     """What would need encryption is told at once, to who sends and to who waits for the peer."""
     async with make() as client:
-        with pytest.raises(NotSent, match=r"192\.0\.2\.1:7 needs TLS"):
+        with pytest.raises(NotSent, match=r"192\.0\.2\.1:7 requires TLS"):
             await within(client.send(Message(b"x", "192.0.2.1:7")))
-        with pytest.raises(ConfigError, match=r"192\.0\.2\.1:7 needs TLS"):
+        with pytest.raises(ConfigError, match=r"192\.0\.2\.1:7 requires TLS"):
             await within(client.ready("192.0.2.1:7"))
-        with pytest.raises(ConfigError, match=r"192\.0\.2\.1:7 needs TLS"):
+        with pytest.raises(ConfigError, match=r"192\.0\.2\.1:7 requires TLS"):
             await within(client.check("192.0.2.1:7"))
 
 
@@ -366,14 +523,14 @@ async def test_a_node_in_place_of_another_gets_what_waited() -> None:
         await turns()
         async with make(second, port=port):
             await within(queued)
-            with pytest.raises(NotSent, match="another node is there now") as caught:
+            with pytest.raises(NotSent, match="another node is at its address now") as caught:
                 await within(answer)
             assert isinstance(caught.value.__cause__, PeerLost)
             # And at once, now that it is known.
             again = client.send(question.reply(b"for the old one"), timeout=None)
-            with pytest.raises(NotSent, match="another node is there now"):
+            with pytest.raises(NotSent, match="another node is at its address now"):
                 await within(again)
-            with pytest.raises(NotSent, match="another node is there now"):
+            with pytest.raises(NotSent, match="another node is at its address now"):
                 await within(question.respond(b"for the old one"))
             await until(lambda: client.stats().connections == 1, "the one link that stays")
             assert len(client.peers) == 1

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import inspect
 import logging
+import re
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from functools import partial
@@ -12,6 +16,7 @@ from typing import Any
 import pytest
 
 from redpoll import (
+    Abandoned,
     Cancelled,
     HandlerFailed,
     Message,
@@ -22,8 +27,10 @@ from redpoll import (
     Undecodable,
     UsageError,
 )
+from redpoll.blocking import PoolNode
+from redpoll.serializers import RawSerializer
 from tests.interop.raw import ACK, REQ_ACK, raw_listener
-from tests.node.support import Inbox, make, raw_dialling, to, turns, until, within
+from tests.node.support import Inbox, elapse, make, raw_dialling, settle, to, turns, until, within
 
 # How a handler may be written
 
@@ -102,6 +109,15 @@ def generator(message: Any) -> Iterator[int]:
     yield 1
 
 
+class _TakesTwo:
+    def method(self, message: Any, more: Any) -> None:
+        """Called with one too few."""
+
+
+_ALONE = "a handler must accept one argument, the message:"
+_HOW = "(def handler(message): ...; bind others with functools.partial)"
+
+
 async def async_generator(message: Any) -> AsyncIterator[int]:
     yield 1
 
@@ -109,17 +125,49 @@ async def async_generator(message: Any) -> AsyncIterator[int]:
 @pytest.mark.parametrize(
     ("handler", "text"),
     [
-        (7, "a handler is a function, not int (options are keywords)"),
-        ("text", "a handler is a function, not str (options are keywords)"),
-        (generator, "a handler returns its answer: 'generator' is a generator function"),
-        (async_generator, "a handler returns its answer: 'async_generator' is a generator function"),
+        (7, "a handler must be a function, not int (pass options as keywords)"),
+        ("text", "a handler must be a function, not str (pass options as keywords)"),
+        (generator, "a handler must return its answer: 'generator' is a generator function"),
+        (async_generator, "a handler must return its answer: 'async_generator' is a generator function"),
+        (lambda: None, f"{_ALONE} '<lambda>' does not: too many positional arguments {_HOW}"),
+        (lambda a, b: None, f"{_ALONE} '<lambda>' does not: missing a required argument: 'b' {_HOW}"),
+        (lambda a, *, b: None, f"{_ALONE} '<lambda>' does not: missing a required argument: 'b' {_HOW}"),
+        (_TakesTwo().method, f"{_ALONE} '_TakesTwo.method' does not: missing a required argument: 'more' {_HOW}"),
+        (
+            partial(_TakesTwo().method, 1, 2),
+            f"{_ALONE} '_TakesTwo.method' does not: too many positional arguments {_HOW}",
+        ),
     ],
 )
 def test_what_is_no_handler_is_refused(handler: Any, text: str) -> None:
-    """What cannot be called, or would only make a generator, is a UsageError when the node is made."""
-    with pytest.raises(UsageError) as caught:
-        make(handler)
-    assert str(caught.value) == text
+    """What cannot be called with a message, or would only make a generator, is a UsageError when the node is made."""
+    for node in (make, PoolNode):
+        with pytest.raises(UsageError) as caught:
+            node(handler)
+        assert str(caught.value) == text
+
+
+def test_what_a_handler_returned_is_no_handler() -> None:
+    """`Node(handler())` says what was meant, and nothing is left that nobody awaits."""
+
+    async def handler(message: Any = None) -> None:
+        """Called by mistake."""
+
+    for node in (make, PoolNode):
+        with pytest.raises(UsageError) as caught:
+            node(handler())  # type: ignore[arg-type]
+        assert str(caught.value) == (
+            "a handler must be a function, not the coroutine that one returned"
+            " (pass the function itself: Node(handler), not Node(handler(...)))"
+        )
+    gc.collect()
+
+
+def test_what_cannot_be_looked_into_may_be_a_handler() -> None:
+    """A function that does not say what it takes is taken at its word."""
+    with pytest.raises(ValueError, match="no signature found"):
+        inspect.signature(dict)
+    make(dict)
 
 
 # Answers
@@ -139,12 +187,63 @@ async def test_a_returned_value_goes_back_only_where_it_is_wanted() -> None:
 
 @pytest.mark.asyncio
 async def test_a_handler_that_returns_nothing_answers_nothing() -> None:
-    """A request whose handler returns None is done, and fails with NoAnswer when its time is over."""
-    async with make(lambda message: None) as server, make() as client:
-        with pytest.raises(NoAnswer) as caught:
-            await client.request(to(server), timeout=0.1)
-        assert str(caught.value) == f"request to {server.address} was done, but no answer came in 0.1 s"
-        assert isinstance(caught.value, TimeoutError)
+    """A request whose handler returns None is done, and fails with NoAnswer at once, which says what to do."""
+
+    async def later(message: Received[bytes]) -> None:
+        await asyncio.sleep(0)
+
+    for handler in (lambda message: None, later):
+        async with make(handler) as server, make() as client:
+            with pytest.raises(NoAnswer) as caught:
+                await within(client.request(to(server), timeout=None))
+            assert str(caught.value) == (
+                f"request to {server.address} was done, but the handler there returned None"
+                " (return a value there, or await message.respond(…), or use send())"
+            )
+            assert isinstance(caught.value, TimeoutError)
+            await within(client.send(to(server)))
+            assert (server.stats().refused, client.stats().in_flight) == (0, 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [6, 3_000_000])
+async def test_a_response_that_is_under_way_is_waited_for(size: int) -> None:
+    """A handler that returns None after, or while, `respond` sends its answer has answered."""
+    data = bytes(size)
+    tasks: list[asyncio.Task[None]] = []
+
+    async def awaited(message: Received[bytes]) -> None:
+        await message.respond(data)
+
+    async def begun(message: Received[bytes]) -> None:
+        tasks.append(asyncio.create_task(message.respond(data)))
+        await asyncio.sleep(0)
+
+    for handler in (awaited, begun):
+        async with make(handler, fragment_size=65_536) as server, make() as client:
+            assert (await within(client.request(to(server), timeout=None))).data == data
+            await within(asyncio.gather(*tasks))
+
+
+@pytest.mark.asyncio
+async def test_a_handler_that_leaves_the_end_open_may_answer_later() -> None:
+    """With `auto_release=False`, or after `release`, a handler that returns None has not said that there is no answer."""
+    inbox: list[Received[bytes]] = []
+
+    def released(message: Received[bytes]) -> None:
+        message.release()
+        inbox.append(message)
+
+    for handler, options in ((inbox.append, {"auto_release": False}), (released, {})):
+        async with make(handler, **options) as server, make() as client:
+            asking = client.request(to(server), timeout=None)
+            await until(lambda: inbox, "the request")
+            await turns()
+            assert not asking.done()
+            message = inbox.pop()
+            await within(message.respond(b"later"))
+            assert (await within(asking)).data == b"later"
+            message.release()
 
 
 @pytest.mark.asyncio
@@ -299,16 +398,57 @@ async def test_an_unacknowledged_failure_gives_its_place_back(handler: Any, capl
 
 @pytest.mark.asyncio
 async def test_a_handler_with_another_signature_refuses(caplog: pytest.LogCaptureFixture) -> None:
-    """A coroutine function that cannot take the message fails as a handler that raises, and the link goes on."""
+    """A handler that only turns out not to take the message fails as one that raises, and the link goes on."""
 
     async def takes_nothing() -> None:
         """Never begun."""
 
-    async with make(takes_nothing) as server, make() as client:  # type: ignore[arg-type,unused-ignore]
+    class Hides:
+        __signature__ = inspect.signature(len)
+
+        def __call__(self, *args: Any) -> Any:
+            return takes_nothing(*args)
+
+    async with make(Hides()) as server, make() as client:
         for _ in range(2):
             with pytest.raises(HandlerFailed, match=r"TypeError: .*takes 0 positional arguments"):
                 await client.send(to(server))
         assert client.stats().reconnects == 0
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("asynchronous", [False, True])
+async def test_a_handler_that_blocks_is_named_once(
+    asynchronous: bool, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A handler that blocks the event loop is named in a warning, once; one that only waits is not."""
+    monkeypatch.setattr("redpoll.node.dispatch._WATCH_EVERY", 0.02)
+    monkeypatch.setattr("redpoll.node.dispatch._BLOCKED", 0.5)
+
+    def work(message: Received[bytes]) -> None:
+        end = time.monotonic() + (0.8 if message.data == b"block" else 0)
+        while time.monotonic() < end:
+            """Compute."""
+
+    async def later(message: Received[bytes]) -> None:
+        await elapse(0.6 if message.data == b"wait" else 0)
+        await turns()
+        work(message)
+
+    async with make(later if asynchronous else work) as server, make() as client:
+        await within(client.send(to(server, b"wait")))
+        assert not caplog.records
+        for _ in range(2):
+            await within(client.send(to(server, b"block")))
+            await turns()
+    (record,) = caplog.records
+    assert (record.name, record.levelno) == ("redpoll.node", logging.WARNING)
+    handler = "test_a_handler_that_blocks_is_named_once.<locals>." + ("later" if asynchronous else "work")
+    text = re.sub(r"\d\.\d s", "N s", record.getMessage())
+    assert text == (
+        f"the event loop was blocked for at least N s while the handler '{handler}' had messages, which stalls"
+        " the whole node: await blocking calls, or run them in threads (asyncio.to_thread, redpoll.blocking.PoolNode)"
+    )
 
 
 @pytest.mark.asyncio
@@ -354,7 +494,7 @@ async def test_data_that_cannot_be_decoded_refuses(caplog: pytest.LogCaptureFixt
     """Bytes that the serializer does not read never reach the handler; the sender learns it."""
     inbox = Inbox()
     failures: list[tuple[Any, BaseException]] = []
-    async with make(inbox, serializer="json") as server, make() as client:
+    async with make(inbox, serializer="json") as server, make(serializer=RawSerializer("any")) as client:
         server.events.handler_failed = lambda message, error: failures.append((message, error))
         with pytest.raises(Undecodable) as caught:
             await client.send(to(server, b"{not json"))
@@ -431,6 +571,71 @@ async def test_without_auto_release_returning_ends_nothing(asynchronous: bool) -
         held[1].refuse("no")
         with pytest.raises(Refused):
             await within(second)
+
+
+class Drops:
+    """A handler that drops each message, after it answered or failed as it was told."""
+
+    def __init__(self, result: Any = None) -> None:
+        self._result = result
+
+    def __call__(self, _: Received[bytes]) -> Any:
+        if isinstance(self._result, Exception):
+            raise self._result
+        return self._result
+
+
+class DropsLater(Drops):
+    """The same, as a coroutine function that goes on once."""
+
+    async def __call__(self, message: Received[bytes]) -> Any:
+        await asyncio.sleep(0)
+        return super().__call__(message)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("drops", [Drops, DropsLater])
+async def test_without_auto_release_a_dropped_message_is_abandoned(
+    drops: type[Drops], recwarn: pytest.WarningsRecorder
+) -> None:
+    """With auto_release=False a message that its handler drops is refused, with a warning; others have its slot."""
+    async with make(drops(), auto_release=False) as server, make() as client:
+        for received, acknowledge in enumerate((True, False, True)):
+            sending = client.send(to(server), acknowledge=acknowledge)
+            await settle(sending)
+            await until(lambda: server.stats().received > received, "the message")  # noqa: B023
+            await until(lambda: not server.stats().slots_used, "the slot")
+            assert isinstance(sending.exception(), Abandoned) is acknowledge
+    said = [str(each.message) for each in recwarn if each.category is RuntimeWarning]
+    assert len(said) == 3
+    assert "of 1 bytes, address" in said[0]
+    assert "was dropped before it ended" in said[0]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("drops", [Drops, DropsLater])
+@pytest.mark.filterwarnings("ignore:.* was dropped before it ended:RuntimeWarning")
+async def test_without_auto_release_what_is_dropped_was_answered(drops: type[Drops]) -> None:
+    """With auto_release=False the answer of a handler that drops its message goes before the refusal."""
+    async with make(drops(b"answer"), auto_release=False) as server, make() as client:
+        for _ in range(2):
+            assert (await within(client.request(to(server)))).data == b"answer"
+            await until(lambda: not server.stats().slots_used, "the slot")
+        await until(lambda: not client.stats().in_flight, "the refusal")
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("drops", [Drops, DropsLater])
+async def test_without_auto_release_what_failed_is_not_abandoned(
+    drops: type[Drops], recwarn: pytest.WarningsRecorder
+) -> None:
+    """With auto_release=False the failure of a handler that drops its message is what its sender is told."""
+    async with make(drops(ValueError("no")), auto_release=False) as server, make() as client:
+        for _ in range(2):
+            with pytest.raises(HandlerFailed, match="no"):
+                await within(client.send(to(server)))
+        assert not server.stats().slots_used
+    assert not [each for each in recwarn if each.category is RuntimeWarning]
 
 
 @pytest.mark.asyncio

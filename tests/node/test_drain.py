@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from redpoll import Closed, Message, Node, Received, ShuttingDown
+from redpoll import Closed, Message, NoAnswer, Node, NotConfirmed, Received, ShuttingDown
 from redpoll.testing import Faults
 from redpoll.testing.plugin import FaultsFactory, NodeFactory
-from tests.interop.raw import REQ_ACK, Frame
-from tests.node.support import Inbox, make, raw_dialling, settle, to, turns, until, within
+from tests.interop.raw import REQ_ACK, Frame, raw_listener
+from tests.node.support import PATIENCE, Inbox, make, raw_accepting, raw_dialling, settle, to, turns, until, within
 from tests.ports import free_port
 
 pytestmark = pytest.mark.asyncio
@@ -137,6 +137,47 @@ async def test_what_anybody_sends_while_the_node_drains_is_waited_for() -> None:
         assert [first.exception(), sends[0].exception()] == [None, None]
         with pytest.raises(Closed):
             server.send(to(other))
+
+
+@pytest.mark.parametrize("released", ["before", "after"])
+async def test_an_answer_behind_its_release_is_waited_for(released: str) -> None:
+    """A request whose work is done before its answer comes has it while its node drains, done before or after the stop."""
+    messages: list[Received[bytes]] = []
+    gate = asyncio.Event()
+
+    async def handler(message: Received[bytes]) -> None:
+        messages.append(message)
+        await gate.wait()
+        await message.respond(b"answer")
+
+    async with make(handler) as server:
+        client = make()
+        await client.start()
+        request = client.request(to(server))
+        await until(lambda: messages, "the handler")
+        if released == "before":
+            messages[0].release()
+            await until(lambda: not client.stats().in_flight, "the release")
+        stop = asyncio.ensure_future(client.stop())
+        await turns()
+        messages[0].release()
+        await until(lambda: not client.stats().in_flight, "the release")
+        await turns()
+        gate.set()
+        assert (await within(request)).data == b"answer"
+        await within(stop)
+
+
+async def test_an_answer_that_does_not_come_holds_up_no_stop_beyond_its_drain() -> None:
+    """When the drain is over a request whose work is done fails as unanswered, and the node stops."""
+    async with make(lambda message: message.release(), auto_release=False) as server:
+        client = make()
+        await client.start()
+        request = client.request(to(server))
+        await until(lambda: server.stats().received and not client.stats().in_flight, "the release")
+        await within(client.stop(0.05))
+        with pytest.raises(NoAnswer):
+            await within(request)
 
 
 async def test_a_worker_loop_is_drained() -> None:
@@ -272,3 +313,63 @@ async def test_a_sender_that_stops_at_any_moment_neither_loses_nor_repeats() -> 
             assert all(future.done() for future in futures)
             assert [future.exception() for future in futures] == [None] * 15
         assert sorted(handler.ended) == sorted(handler.begun) == list(range(15)), f"stopped after {moment} turns"
+
+
+@pytest.mark.parametrize("size", [100_000, 30_000_000])
+async def test_libchirp_that_reads_nothing_holds_up_no_stop(size: int) -> None:
+    """A node without a limit for its drain stops when what libchirp does not read is past its time."""
+    node = make(listen=False, timeout=0.3)
+    await node.start()
+    async with raw_listener() as listener:
+        message = Message(bytes(size), f"127.0.0.1:{listener.port}")
+        sends = [node.send(message, acknowledge=False) for _ in range(20_000_000 // size or 1)]
+        async with raw_accepting(listener, redpoll=False):
+            await until(lambda: node.stats().sent, "the first")
+            await within(node.stop(drain=None))
+            assert node.stats().connections == 0
+            results = await asyncio.gather(*sends, return_exceptions=True)
+            assert any(isinstance(result, NotConfirmed) for result in results)
+
+
+async def test_what_was_released_early_is_answered_in_the_drain() -> None:
+    """A request whose handler released it before it answers has its answer, as long as the drain lasts."""
+    gate = asyncio.Event()
+
+    async def handler(message: Any) -> None:
+        message.release()
+        await gate.wait()
+        await message.respond(b"late")
+
+    server = make(handler)
+    await server.start()
+    async with make() as client:
+        asking = [client.request(to(server, b"%d" % number)) for number in range(3)]
+        await until(lambda: client.stats().in_flight == 0 and server.stats().received, "it to be released")
+        stopping = asyncio.create_task(server.stop(PATIENCE))
+        await turns(100)
+        gate.set()
+        assert [(await within(answer)).data for answer in asking] == [b"late"] * 3
+        await within(stopping)
+
+
+@pytest.mark.parametrize("identity", [b"a" * 16, b"z" * 16])
+async def test_what_was_released_early_is_answered_though_another_link_is_enough(identity: bytes) -> None:
+    """A link that is left because there is another stays until what came over it is answered."""
+    gate = asyncio.Event()
+
+    async def handler(message: Any) -> None:
+        if message.wanted:
+            message.release()
+            await gate.wait()
+            await message.respond(b"late")
+
+    async with make(handler, identity=b"m" * 16) as server, make(lambda _: None, identity=identity) as client:
+        asking = client.request(to(server))
+        await until(lambda: server.stats().received and not client.stats().in_flight, "it to be released")
+        await within(client.send(to(server)))
+        connection = next(iter(client._peers.connections))
+        connection.link.leave(accept_all=True)
+        connection.wake()
+        await within(client.send(to(server)))
+        gate.set()
+        assert (await within(asking)).data == b"late"

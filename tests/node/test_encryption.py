@@ -97,9 +97,9 @@ async def test_off_loopback(issued: Make, monkeypatch: pytest.MonkeyPatch) -> No
     """With "auto", what listens elsewhere takes certificates, and what is dialled elsewhere has to have some."""
     async with make(Inbox(), tls=issued(), host="127.0.0.2") as server, make(tls=issued(), listen=False) as client:
         # It comes from 127.0.0.1, which the acceptor takes for plaintext: libchirp's rule, and told at once.
-        assert "it sends plaintext where this node expects TLS" in str(await failure(client, server.address))
+        assert "the peer sends plaintext, and this node expects TLS" in str(await failure(client, server.address))
     resolving(monkeypatch, "127.0.0.2")
-    with pytest.raises(ConfigError, match="needs TLS, and there are no certificates"):
+    with pytest.raises(ConfigError, match="requires TLS, but there are no certificates"):
         await make(host="some-name").start()
 
 
@@ -132,21 +132,21 @@ async def test_contexts_of_ones_own(redpoll_pki: Certificates) -> None:
 async def test_plain_against_tls(issued: Make, caplog: pytest.LogCaptureFixture) -> None:
     """Both ends say that one of them encrypts and the other does not."""
     async with encrypted(Inbox(), tls=issued()) as server, make(listen=False) as client:
-        assert "it wants TLS, and this node speaks plaintext to it (give tls=" in str(
+        assert "the peer uses TLS, and this node sends plaintext (set tls=" in str(
             await failure(client, server.address)
         )
         await until(lambda: server.stats().connections == 0, "the end of the links")
     (record,) = caplog.records
     assert (record.levelno, record.name) == (logging.WARNING, "redpoll.node")
-    assert "it sends plaintext where this node expects TLS" in record.getMessage()
+    assert "the peer sends plaintext, and this node expects TLS" in record.getMessage()
 
 
 async def test_tls_against_plain(issued: Make, caplog: pytest.LogCaptureFixture) -> None:
     """The same the other way round."""
     async with make(Inbox()) as server, encrypted(tls=issued(), listen=False) as client:
-        assert "it sends plaintext where this node expects TLS (" in str(await failure(client, server.address))
+        assert "the peer sends plaintext, and this node expects TLS (" in str(await failure(client, server.address))
         await until(lambda: server.stats().connections == 0, "the end of the links")
-    assert "it wants TLS, and this node speaks plaintext to it" in caplog.records[0].getMessage()
+    assert "the peer uses TLS, and this node sends plaintext" in caplog.records[0].getMessage()
 
 
 @pytest.mark.parametrize("ours", [True, False])
@@ -166,7 +166,7 @@ async def test_no_certificate(redpoll_pki: Certificates, issued: Make) -> None:
     """A client that has none is told that one is wanted."""
     async with encrypted(Inbox(), tls=issued()) as server:
         async with encrypted(tls=TLS(ca=redpoll_pki.ca), listen=False) as client:
-            assert "the other end wants a certificate, and this node has none" in str(
+            assert "the other end requires a certificate, and this node has none" in str(
                 await failure(client, server.address)
             )
 
@@ -212,7 +212,7 @@ async def test_files_are_read_at_the_start(redpoll_pki: Certificates, tmp_path: 
 async def test_listening_takes_a_certificate(redpoll_pki: Certificates) -> None:
     """A node without one cannot listen where links are encrypted, and can where they are not."""
     tls = TLS(ca=redpoll_pki.ca)
-    with pytest.raises(ConfigError, match=r"to listen at 127\.0\.0\.1:\d+ a node needs a certificate"):
+    with pytest.raises(ConfigError, match=r"listening at 127\.0\.0\.1:\d+ requires a certificate"):
         await encrypted(tls=tls).start()
     async with make(Inbox(), tls=tls) as node:
         loop = asyncio.get_running_loop()

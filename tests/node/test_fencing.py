@@ -34,7 +34,7 @@ async def test_a_new_run_fails_what_was_in_flight_to_the_former() -> None:
         await until(lambda: any(peer.resuming for peer in node.peers), "the end of the link")
         async with Node(after, port=port, identity=IDENTITY):
             await within(second)
-            with pytest.raises(NotConfirmed, match="started again"):
+            with pytest.raises(NotConfirmed, match="restarted"):
                 await within(first)
             assert after.begun == [b"not begun"]
             assert node.told == ["began", "renewed"]
@@ -61,7 +61,7 @@ async def test_a_client_that_was_killed_takes_its_place_again() -> None:
             await settle(*in_flight, waiting)
             assert [type(each.exception()) for each in (*in_flight, waiting)] == [NotConfirmed, NotConfirmed, NotSent]
             assert failed == ["first", "second", "third"]
-            assert "started again" in str(waiting.exception())
+            assert "restarted" in str(waiting.exception())
             again = server_inbox.messages[1]
             await within(server.send(again.reply(b"welcome")))
             assert client_inbox.begun == [b"welcome"]

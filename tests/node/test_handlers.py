@@ -11,8 +11,8 @@ from redpoll import (
     Message,
     Received,
 )
-from redpoll.transport import outflow
-from redpoll.transport.outflow import BACKED_UP
+from redpoll.transport import write_backpressure
+from redpoll.transport.write_backpressure import BACKED_UP
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import PREAMBLE, Kind
 from redpoll.wire.handshake import Handshake
@@ -178,7 +178,7 @@ async def test_who_does_not_read_the_answers_is_not_answered_further(kind: str, 
 @pytest.mark.asyncio
 async def test_acknowledgements_behind_a_large_message_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a large message that libchirp does not read, which nothing may interrupt, acknowledgements do not add up."""
-    monkeypatch.setattr(outflow, "BACKED_UP", 512 * 1024)
+    monkeypatch.setattr(write_backpressure, "BACKED_UP", 512 * 1024)
     begun = 0
 
     def handler(message: Received[bytes]) -> None:

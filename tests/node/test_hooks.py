@@ -5,27 +5,32 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
+import sys
+import threading
+from pathlib import Path
 
 import pytest
 
 from redpoll import HandlerFailed, Message, Node, NotSent, PeerLost, Received, Refused, UsageError
 from redpoll.node.hooks import NodeEvents, PeerInfo
-from tests.node.support import make, raw_dialling, settle, to, until, within
+from tests.node.support import make, raw_dialling, settle, to, turns, until, within
 
 
-def test_both_hooks_of_one_name_are_called() -> None:
+@pytest.mark.asyncio
+async def test_both_hooks_of_one_name_are_called() -> None:
     """`add` keeps what was there, and calls both in order."""
     events = NodeEvents()
     seen: list[str] = []
     events.peer_connected = lambda peer: seen.append("first")
     events.add("peer_connected", lambda peer: seen.append("second"))
     assert events.tell("peer_connected", PeerInfo(None, None, connected=True, redpoll=True))
+    await turns()
     assert seen == ["first", "second"]
 
 
 def test_an_unknown_hook_is_an_error_that_lists_the_known() -> None:
     """A misspelt name is refused, with those that there are."""
-    with pytest.raises(UsageError, match=r"no hook is called 'peer_conected'.*peer_connected"):
+    with pytest.raises(UsageError, match=r"unknown hook: 'peer_conected'.*peer_connected"):
         NodeEvents().add("peer_conected", print)
 
 
@@ -40,7 +45,8 @@ def test_nobody_listens_unless_told() -> None:
     assert not NodeEvents().tell("peer_connected", PeerInfo(None, None, connected=True, redpoll=True))
 
 
-def test_a_hook_that_raises_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.asyncio
+async def test_a_hook_that_raises_does_no_harm(caplog: pytest.LogCaptureFixture) -> None:
     """What a hook raises is logged with the hook's name, and goes no further."""
     events = NodeEvents()
 
@@ -50,7 +56,78 @@ def test_a_hook_that_raises_does_no_harm(caplog: pytest.LogCaptureFixture) -> No
     events.peer_connected = broken
     with caplog.at_level(logging.ERROR, "redpoll.node"):
         assert events.tell("peer_connected", PeerInfo(None, None, connected=True, redpoll=True))
+        await turns()
     assert "the hook peer_connected raised" in caplog.text
+
+
+@pytest.mark.asyncio
+async def test_a_coroutine_function_is_no_hook(caplog: pytest.LogCaptureFixture) -> None:
+    """A hook that is a coroutine function does nothing, and the log says so."""
+    events = NodeEvents()
+
+    async def never(peer: PeerInfo) -> None:
+        raise AssertionError
+
+    events.peer_connected = never
+    events.tell("peer_connected", PeerInfo(None, None, connected=True, redpoll=True))
+    await turns()
+    assert [each.getMessage() for each in caplog.records] == [
+        "the hook peer_connected is a coroutine function and is not awaited: use a plain function"
+    ]
+
+
+@pytest.mark.asyncio
+async def test_hooks_are_called_by_the_loop() -> None:
+    """No frame of the node or its core is below a hook: whatever it does, it does not do it in the middle of their work."""
+    below: dict[str, set[str]] = {}
+
+    def note(name: str) -> None:
+        frame = sys._getframe(1)
+        files = below.setdefault(name, set())
+        while frame.f_back is not None:
+            frame = frame.f_back
+            if "/redpoll/" in frame.f_code.co_filename:
+                files.add(Path(frame.f_code.co_filename).name)
+
+    def handler(message: Received[bytes]) -> None:
+        raise ValueError
+
+    async with make(dial="once", window=1) as client:
+        for name in NodeEvents.NAMES:
+            setattr(client.events, name, lambda *_, name=name: note(name))
+        async with make(handler) as server:
+            server.events.handler_failed = lambda *_: note("handler_failed")
+            for _ in range(3):
+                client.send(to(server))
+            await until(lambda: len(below) == 3, "the hooks")
+        await until(lambda: "peer_lost" in below, "the loss")
+    assert set(below) == {"peer_connected", "handler_failed", "send_failed", "peer_lost"}
+    assert set().union(*below.values()) == {"hooks.py"}
+
+
+@pytest.mark.asyncio
+async def test_a_hook_may_send_and_stop_the_node() -> None:
+    """A `send_failed` that sends again, and stops its node, while the queue fails that it was told of."""
+    failed: list[BaseException] = []
+    stops: list[asyncio.Task[None]] = []
+
+    def again(message: Message[bytes], error: BaseException) -> None:
+        failed.append(error)
+        if len(failed) <= 20:
+            client.send(message)
+        if len(failed) == 30:
+            stops.append(asyncio.create_task(client.stop(0)))
+
+    async with make(dial="once") as client:
+        client.events.send_failed = again
+        async with make() as gone:
+            address = gone.address
+        for _ in range(40):
+            client.send(Message(b"", address))
+        await until(lambda: len(failed) == 60, "each failure once")
+        await within(asyncio.gather(*stops))
+    assert len(failed) == 60
+    assert all(isinstance(error, NotSent) for error in failed)
 
 
 @pytest.mark.asyncio
@@ -145,16 +222,57 @@ async def test_a_request_that_nobody_awaited_is_told() -> None:
 
 
 @pytest.mark.asyncio
-async def test_what_nobody_listens_to_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    """Without a hook a failure that nobody awaited is counted, and nothing is logged of it."""
+async def test_what_nobody_listens_to_is_logged_once_a_second(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a hook failures that nobody awaited are one warning a second, with the last error and how many they were."""
+    monkeypatch.setattr("redpoll.node.hooks._WARN_EVERY", 0.2)
     async with make(dial="once") as client:
         async with make() as gone:
             address = gone.address
+        failure = f"message to {address} was not sent: cannot connect: Connection refused"
+        remedy = "await the futures of send() and request(), or set events.send_failed"
+        client.send(Message(b"", address))
+        await until(lambda: caplog.records, "the first warning")
         for _ in range(3):
             client.send(Message(b"", address))
-        await until(lambda: client.stats().errors == 3, "the failures")
-        gc.collect()
-    assert not caplog.records
+        await until(lambda: len(caplog.records) == 2, "the second, a while later")
+        client.send(Message(b"", address))
+        await until(lambda: client.stats().errors == 5, "the last failure")
+        await turns()
+        assert len(caplog.records) == 2
+    assert [(each.name, each.levelno, each.getMessage()) for each in caplog.records] == [
+        ("redpoll.node", logging.WARNING, f"an unawaited send failed: {failure}; {remedy}"),
+        ("redpoll.node", logging.WARNING, f"3 unawaited sends failed, the last one: {failure}; {remedy}"),
+        ("redpoll.node", logging.WARNING, f"an unawaited send failed: {failure}; {remedy}"),
+    ]
+
+
+@pytest.mark.asyncio
+async def test_a_future_that_another_thread_drops_is_told_on_the_loop() -> None:
+    """The collector may run in any thread: the hook runs in the node's."""
+    told: list[int] = []
+    async with make(dial="once") as client:
+        client.events.send_failed = lambda message, error: told.append(threading.get_ident())
+        async with make() as gone:
+            address = gone.address
+        held = [client.send(Message(b"", address))]
+        await until(held[0].done, "the failure")
+        await asyncio.to_thread(held.clear)
+        await until(lambda: told, "the news")
+    assert told == [threading.get_ident()]
+
+
+@pytest.mark.asyncio
+async def test_a_send_that_succeeds_has_no_finalizer() -> None:
+    """What a failure that nobody awaits costs is not paid by sends that succeed."""
+    async with make(lambda message: None) as server, make() as client:
+        sending = client.send(to(server))
+        await within(sending)
+        assert not hasattr(type(sending), "__del__") or type(sending).__del__ is asyncio.Future.__del__
+        failing = client.send(to(server), timeout=0)
+        await settle(failing)
+        assert hasattr(type(failing), "__del__")
 
 
 @pytest.mark.asyncio

@@ -24,7 +24,7 @@ def test_an_unknown_option_is_named_with_the_nearest() -> None:
 
 def test_a_handler_is_callable() -> None:
     """Something that cannot be called is refused where it is given."""
-    with pytest.raises(UsageError, match="a handler is a function, not int"):
+    with pytest.raises(UsageError, match="a handler must be a function, not int"):
         Node(3)  # type: ignore[arg-type]
 
 
@@ -90,7 +90,7 @@ async def test_repr_says_identity_state_and_place() -> None:
 async def test_a_batch_has_at_least_one_message() -> None:
     """`batches` refuses a size that no batch can have."""
     async with make() as node:
-        with pytest.raises(UsageError, match="at least one message, not 0"):
+        with pytest.raises(UsageError, match="max=0 is below the minimum of 1"):
             node.batches(max=0)
 
 
@@ -110,22 +110,22 @@ def test_a_config_is_a_config(config: Any) -> None:
     """Something else in the place of the Config is refused, with the way to give options."""
     with pytest.raises(UsageError) as caught:
         Node(None, config)
-    assert str(caught.value) == f"config is a Config, not {type(config).__name__} (pass options as keywords)"
+    assert str(caught.value) == f"config must be a Config, not {type(config).__name__} (pass options as keywords)"
 
 
 def test_a_config_in_the_handlers_place_is_refused() -> None:
     """A Config that is given first is no handler."""
     with pytest.raises(UsageError) as caught:
         Node(Config())  # type: ignore[arg-type]
-    assert str(caught.value) == "a handler is a function, not Config (options are keywords)"
+    assert str(caught.value) == "a handler must be a function, not Config (pass options as keywords)"
 
 
 @pytest.mark.asyncio
 @pytest.mark.parametrize(
     ("drain", "text"),
     [
-        ("5", "drain is a number of seconds or None, not str"),
-        (-1, "drain=-1 is not from 0 to 31536000 seconds (None is no limit)"),
+        ("5", "drain must be a number of seconds or None, not str"),
+        (-1, "drain=-1 is out of range: 0 to 31536000 seconds (None is no limit)"),
     ],
 )
 async def test_draining_takes_a_time(drain: Any, text: str) -> None:

@@ -164,6 +164,7 @@ async def test_an_identity_that_is_taken_is_a_conflict() -> None:
         async with make(Inbox(), identity=identity) as one, make(Inbox(), identity=identity) as two:
             await within(one.send(to(server, b"from one")))
             await within(two.send(to(server, b"from two")))
+            await turns()
             assert [peer.address for peer in told.conflicts] == [two.address]
             assert server.stats().conflicts == 1
             assert len(server.peers) == 2
@@ -377,7 +378,14 @@ def kept(server: Node[Any]) -> int:
     peers = server._peers
     return sum(
         len(each)
-        for each in (peers.routes, peers.routes.table, peers.connections, peers.timers, peers.places, peers.absent)
+        for each in (
+            peers.routes,
+            peers.routes.table,
+            peers.connections,
+            peers.timers,
+            peers.connection_limits,
+            peers.recent,
+        )
     )
 
 
@@ -417,9 +425,8 @@ async def test_ten_thousand_one_shot_clients() -> None:
 
 async def test_killed_clients_are_remembered_within_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Redpoll clients that vanish without a goodbye are remembered, some of them, and for a time."""
-    monkeypatch.setattr("redpoll.node.absent.MAX_PEERS", 5)
     monkeypatch.setattr("redpoll.node.peers.REMEMBERED_FOR", 0.3)
-    async with make(Inbox()) as server:
+    async with make(Inbox(), max_connections=5) as server:
         for number in range(8):
             await one_shot(server, number, redpoll=True)
         await until(lambda: server.stats().connections == 0, "their end")

@@ -53,7 +53,7 @@ async def test_what_is_not_let_in_is_refused_to_the_sender() -> None:
     """The sender learns which class was refused and what would let it in; the node goes on."""
     inbox = Inbox()
     async with make(inbox, serializer="pickle") as server, make(serializer="pickle") as client:
-        with pytest.raises(Undecodable, match=r'test_pickled\.Job is not let in \(pickle\(allow=\["'):
+        with pytest.raises(Undecodable, match=r'test_pickled\.Job is not allowed \(pickle\(allow=\["'):
             await within(client.send(to(server, Job(5))))
         await within(client.send(to(server, "next")))
     async with make(lambda message: message.data.size, serializer=PickleSerializer([Job])) as server:

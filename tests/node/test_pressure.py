@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from redpoll import TLS, Busy, Message, Node, PeerLost, QueueFull, Received, Refused
+from redpoll import TLS, Address, Busy, Message, Node, PeerLost, QueueFull, Received, Refused
 from redpoll.errors import REFUSALS
 from redpoll.node import pressure
 from redpoll.stats import TurnedAway
@@ -38,14 +38,14 @@ CONTINUED, WANTED = 0x80, 0x10
 @pytest.fixture(autouse=True)
 def looks_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Looks come soon."""
-    monkeypatch.setattr(pressure, "LOOK_EVERY", 0.01)
+    monkeypatch.setattr(pressure, "CHECK_EVERY", 0.01)
 
 
 @pytest.fixture
 def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is waited for for seconds."""
-    monkeypatch.setattr(memory_module, "PATIENCE", 0.1)
-    monkeypatch.setattr(memory_module, "WAIT", 0.3)
+    monkeypatch.setattr(memory_module, "STALL_TIMEOUT", 0.1)
+    monkeypatch.setattr(memory_module, "PAUSE_TIMEOUT", 0.3)
 
 
 def away(node: Node[Any]) -> TurnedAway:
@@ -134,7 +134,7 @@ async def test_who_holds_the_memory_and_does_not_move_is_closed() -> None:
 @pytest.mark.usefixtures("short_times")
 async def test_who_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A large message that finds no memory in time fails as Busy, with the reason; small ones pass meanwhile."""
-    monkeypatch.setattr(memory_module, "PATIENCE", 3600.0)
+    monkeypatch.setattr(memory_module, "STALL_TIMEOUT", 3600.0)
     inbox = Inbox()
     async with make(inbox, memory_limit=MIB) as node, make(listen=False) as client, raw_dialling(node, port=0) as link:
         await link.write_all(begun(link, 2 * MIB))
@@ -152,7 +152,7 @@ async def test_who_waits_too_long_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.usefixtures("short_times")
 async def test_libchirp_that_waits_too_long_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who cannot be told that the node is busy loses its link, which is counted."""
-    monkeypatch.setattr(memory_module, "PATIENCE", 3600.0)
+    monkeypatch.setattr(memory_module, "STALL_TIMEOUT", 3600.0)
     async with make(Inbox(), memory_limit=MIB) as node, raw_dialling(node, port=0) as link:
         await link.write_all(begun(link, 2 * MIB))
         await until(lambda: node.stats().memory_held >= MIB, "a full memory")
@@ -181,7 +181,7 @@ async def test_sends_past_the_limit_fail() -> None:
     """What waits to be sent keeps within the limit over all peers; past it a send fails at once and names it."""
     async with make(memory_limit=100_000) as node:
         sends = [node.send(Message(bytes(1000), f"127.0.0.1:{free_port()}")) for _ in range(101)]
-        with pytest.raises(QueueFull, match="its limit of 100000 bytes of memory_limit"):
+        with pytest.raises(QueueFull, match="the limit is 100000 bytes of memory_limit"):
             await sends[-1]
         assert not any(each.done() for each in sends[:-1])
         assert (node.stats().memory_held, away(node).queue_full) == (100_000, 1)
@@ -189,6 +189,19 @@ async def test_sends_past_the_limit_fail() -> None:
             each.cancel()
         await turns()
         assert node.stats().memory_held == 0
+
+
+@pytest.mark.asyncio
+async def test_what_is_not_queued_leaves_no_peer() -> None:
+    """A send that meets the bound of all queues leaves nothing behind at an address that nobody else is sent to."""
+    async with make(memory_limit=100_000, listen=False, connect_timeout=0.05) as node:
+        queued = node.send(Message(bytes(100_000), Address("tcp", "127.0.0.1", free_port())), timeout=None)
+        for port in range(1000, 1020):
+            for sending in (node.send, node.request):
+                with pytest.raises(QueueFull):
+                    await sending(Message(b"x", Address("tcp", "127.0.0.1", port)))
+        assert len(node._peers.routes) == 1
+        queued.cancel()
 
 
 @pytest.mark.asyncio

@@ -12,6 +12,7 @@ import pytest
 from redpoll import (
     Cancelled,
     Closed,
+    Config,
     HandlerFailed,
     NoHandler,
     Received,
@@ -19,7 +20,8 @@ from redpoll import (
     Undecodable,
     UsageError,
 )
-from redpoll.node.loops import Batches, Messages
+from redpoll.node.iteration import Batches, Messages
+from redpoll.serializers import RawSerializer
 from tests.interop.raw import REQ_ACK
 from tests.node.support import elapse, make, raw_dialling, settle, to, turns, until, within
 
@@ -85,7 +87,7 @@ async def test_take_ends_with_its_timeout() -> None:
         with pytest.raises(TimeoutError) as caught:
             async with server.take(timeout=0.01):
                 raise AssertionError("nothing was there")
-        assert str(caught.value) == "no message came within 0.01 s"
+        assert str(caught.value) == "no message arrived within 0.01 s"
         with pytest.raises(TimeoutError):
             await server.receive(0.01)
         with pytest.raises(TimeoutError):
@@ -233,7 +235,7 @@ async def test_peers_take_turns() -> None:
 @pytest.mark.asyncio
 async def test_what_cannot_be_decoded_is_not_pulled(caplog: pytest.LogCaptureFixture) -> None:
     """Bytes that the serializer cannot read are refused, and the next message is taken instead."""
-    async with make(serializer="json") as server, make() as client:
+    async with make(serializer="json") as server, make(serializer=RawSerializer("any")) as client:
         bad, good = client.send(to(server, b"{no json")), client.send(to(server, b"[1]"))
         async with server.take() as message:
             assert message.data == [1]
@@ -306,7 +308,7 @@ async def test_a_node_with_a_handler_is_not_pulled_from() -> None:
             with pytest.raises(UsageError) as caught:
                 pull()
             assert str(caught.value) == (
-                "this node has a handler, which gets its messages (make the node without a handler)"
+                "this node has a handler, which receives its messages (create the node without a handler)"
             )
         with pytest.raises(UsageError, match="this node has a handler"):
             await server.receive()
@@ -339,9 +341,9 @@ async def test_a_timeout_that_is_none_is_refused(timeout: Any) -> None:
 async def test_an_unset_timeout_of_a_pull_is_the_configs(options: dict[str, Any]) -> None:
     """Without a timeout `receive` and `take` wait as long as the Config says, and the error names the time."""
     async with make(timeout=60.0 if options else 0.02) as server:
-        with pytest.raises(TimeoutError, match=r"no message came within 0\.02 s"):
+        with pytest.raises(TimeoutError, match=r"no message arrived within 0\.02 s"):
             await within(server.receive(**options))
-        with pytest.raises(TimeoutError, match=r"no message came within 0\.02 s"):
+        with pytest.raises(TimeoutError, match=r"no message arrived within 0\.02 s"):
             async with server.take(**options):
                 pass
 
@@ -372,14 +374,21 @@ async def test_what_nobody_takes_is_refused(caplog: pytest.LogCaptureFixture) ->
                     await within(sending)
                 assert caught.value.sent is False, "it was not begun: safe to send again"
                 assert str(caught.value) == (
-                    f"message to {server.address} was refused: nobody takes messages there: the node has neither a"
+                    f"message to {server.address} was refused: unclaimed: the node has neither a"
                     " handler nor a consumer (give that node a handler, or pull from it within its unclaimed_timeout)"
                 )
         assert server.stats().refused == 6
     told = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
     assert told
-    assert told[0].endswith("that nobody took within 0.05 s: the node has no handler and nobody pulls from it")
+    assert told[0].endswith("that were not taken within 0.05 s: the node has neither a handler nor a consumer")
     assert {record.name for record in caplog.records} == {"redpoll.node"}
+
+
+def test_a_sender_learns_that_nobody_takes_messages_before_its_own_time_is_over() -> None:
+    """By default a message that nobody takes is refused well before the default timeout of its sender."""
+    timeout = Config().timeout
+    assert timeout is not None
+    assert Config().unclaimed_timeout <= timeout / 2
 
 
 @pytest.mark.asyncio

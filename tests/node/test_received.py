@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -13,12 +16,13 @@ from redpoll import (
     HandlerFailed,
     Message,
     NoAnswer,
+    Node,
     Received,
     Refused,
     UsageError,
 )
 from tests.interop.raw import ACK, REQ_ACK, raw_listener
-from tests.node.support import Inbox, make, raw_dialling, settle, to, turns, until, within
+from tests.node.support import Inbox, Proxy, make, raw_dialling, settle, to, turns, until, within
 
 
 @pytest.mark.asyncio
@@ -177,7 +181,7 @@ async def test_a_reason_is_text(reason: Any) -> None:
         received = await within(server.receive())
         with pytest.raises(UsageError) as caught:
             received.refuse(reason)
-        assert str(caught.value) == f"a reason is text, not {type(reason).__name__}"
+        assert str(caught.value) == f"a reason must be text, not {type(reason).__name__}"
         assert not received.ended
         received.release()
         await within(sending)
@@ -312,3 +316,126 @@ async def test_responding_to_libchirp_is_a_message() -> None:
             link.acknowledge(answer)
             await within(responding)
             received.release()
+
+
+# Dropped
+
+
+async def by_take(node: Node[Any]) -> Any:
+    async with node.take() as message:
+        return message
+
+
+async def by_loop(node: Node[Any]) -> Any:
+    async for message in node:
+        return message
+    raise AssertionError
+
+
+async def by_batches(node: Node[Any]) -> Any:
+    async for (message,) in node.batches():
+        return message
+    raise AssertionError
+
+
+async def by_receive(node: Node[Any]) -> Any:
+    return await node.receive()
+
+
+def at_once(held: list[Any]) -> None:
+    held.clear()
+
+
+def in_a_cycle(held: list[Any]) -> None:
+    cycle: list[Any] = [held.pop()]
+    cycle.append(cycle)
+    del cycle
+    gc.collect()
+
+
+def in_a_thread(held: list[Any]) -> None:
+    thread = threading.Thread(target=held.clear)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("take", "auto_release"),
+    [(by_receive, True), (by_receive, False), (by_take, False), (by_loop, False), (by_batches, False)],
+)
+@pytest.mark.parametrize("drop", [at_once, in_a_cycle, in_a_thread])
+async def test_dropped_it_is_abandoned(
+    take: Callable[[Node[Any]], Any], auto_release: bool, drop: Callable[[list[Any]], None]
+) -> None:
+    """A message whose end is left to its consumer, which drops it, is refused, with a warning; others have its slot."""
+    async with make(auto_release=auto_release) as server, make() as client:
+        for acknowledge in (True, False):
+            sending = client.send(to(server, b"dropped"), acknowledge=acknowledge)
+            held = [await within(take(server))]
+            assert server.stats().slots_used == 1
+            with pytest.warns(RuntimeWarning, match="7 bytes, address .* was dropped before it ended"):
+                drop(held)
+            if acknowledge:
+                with pytest.raises(Abandoned, match="its consumer dropped it"):
+                    await within(sending)
+            await until(lambda: server.stats().slots_used == 0, "the slot")
+        sending = client.send(to(server, b"next"))
+        message = await within(server.receive())
+        assert message.data == b"next"
+        message.release()
+        del message
+        await within(sending)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("end", ["release", "refuse", "with", "auto_release"])
+async def test_dropped_after_its_end_nothing_is_said(end: str) -> None:
+    """A message that was ended, in whatever way, may be dropped."""
+    async with make(auto_release="get" if end == "auto_release" else True) as server, make() as client:
+        sending = client.send(to(server))
+        message = await within(server.receive())
+        if end == "with":
+            with message:
+                pass
+        elif end != "auto_release":
+            getattr(message, end)()
+        del message
+        await settle(sending)
+        assert server.stats().slots_used == 0
+
+
+@pytest.mark.asyncio
+async def test_what_was_taken_ends_over_a_newer_link() -> None:
+    """A message that was pulled, and sent again over another link, ends over that one; its consumer sees who gave it up."""
+    async with make() as server, Proxy(server.address) as proxy, make(resume=30.0) as client:
+        sending = client.send(Message(b"x", proxy.address), timeout=None)
+        message = await within(server.receive())
+        before = message.link
+        await proxy.cut()
+        await until(lambda: message.link is not before, "the message, sent again")
+        second = client.send(Message(b"y", proxy.address), timeout=None)
+        message.release()
+        await within(sending)
+        message = await within(server.receive())
+        second.cancel()
+        await within(message.cancelled.wait())
+        message.refuse()
+
+
+@pytest.mark.asyncio
+async def test_dropped_when_its_loop_is_closed() -> None:
+    """A message that outlives its loop is dropped without a word: its sender knows."""
+    held: list[Any] = []
+
+    async def take() -> None:
+        async with make() as server, make() as client:
+            sending = client.send(to(server))
+            held.append(await server.receive())
+            await server.stop(drain=0)
+            await settle(sending)
+
+    thread = threading.Thread(target=asyncio.run, args=(take(),))
+    thread.start()
+    await until(lambda: not thread.is_alive(), "the loop to close")
+    held.clear()

@@ -61,7 +61,7 @@ async def test_nothing_to_reload(issued: Make) -> None:
     nothing: dict[str, Any] = {}
     for options in (nothing, {"tls": issued(), "encryption": False}):
         async with make(**options) as node:
-            with pytest.raises(UsageError, match="the node encrypts nothing"):
+            with pytest.raises(UsageError, match="the node does not encrypt"):
                 await node.reload_certificates()
 
 

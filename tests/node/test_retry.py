@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from redpoll import Address, HandlerFailed, Message, NotConfirmed, Received, Refused
+from redpoll import TLS, Address, HandlerFailed, Message, NotConfirmed, PeerLost, Received, Refused
 from redpoll.errors import ConfirmTimeout, ShuttingDown, Withdrawn
+from redpoll.testing import FaultProxy
+from redpoll.testing.certificates import Certificates
 from tests.interop.raw import ACK, REQ_ACK, Frame, raw_listener
 from tests.node.support import PATIENCE, Inbox, Proxy, elapse, make, raw_accepting, raw_dialling, turns, until, within
 
 RETRY = 0x08
+GOODBYE = 0x1C
 
 
 @pytest.mark.asyncio
@@ -67,6 +71,38 @@ async def test_what_never_arrived_is_handled_on_its_resend() -> None:
         await within(sending)
         assert inbox.begun == [b"first", b"second"]
         assert [message.redelivered for message in inbox.messages] == [False, True]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [4, 20_000])
+@pytest.mark.parametrize("late", [True, False])
+async def test_a_first_attempt_that_comes_after_the_second(redpoll_pki: Certificates, size: int, late: bool) -> None:
+    """A certificate lets a node in at once whose older link is not read to its end: what that brings is not done again."""
+    inbox = Inbox()
+    tls: list[dict[str, Any]] = [
+        {"tls": TLS(certificate=redpoll_pki.issue(name)), "encryption": True} for name in ("server", "client")
+    ]
+    async with make(inbox, **tls[0], keepalive=None) as server, FaultProxy(server.address) as proxy:
+        async with make(**tls[1], listen=False, fragment_size=8_000) as client:
+            await within(client.send(Message(b"hello", proxy.address)))
+            (first,) = server._peers.connections
+            if not late:
+                inbox.gate.clear()
+            proxy.freeze("forward", to="present")
+            sending = client.send(Message(bytes(size), proxy.address), retry=1, timeout=None)
+            await until(lambda: client.stats().in_flight == 1, "it to be written")
+            (connection,) = client._peers.connections
+            read = first.link.bytes_received
+            connection.give_up(PeerLost(None, "cut"))
+            await inbox.holds(2)
+            if late:
+                await within(sending)
+            proxy.thaw("forward")
+            await until(lambda: first.link.bytes_received > read + size, "the first attempt")
+            inbox.gate.set()
+            await within(sending)
+            await turns()
+            assert [len(each) for each in inbox.begun] == [5, size]
 
 
 @pytest.mark.asyncio
@@ -303,6 +339,26 @@ async def test_what_is_sent_again_is_finished_by_a_node_that_stops() -> None:
             await within(sending)
             await within(stopping)
     assert (inbox.begun, successors.begun) == ([b"once"], [])
+
+
+@pytest.mark.asyncio
+async def test_what_a_broken_link_brought_is_remembered_beyond_a_goodbye() -> None:
+    """A later link that its node only gives up does not end what is remembered of one that broke."""
+    inbox = Inbox()
+    async with make(inbox, timeout=0.5) as server:
+        async with raw_dialling(server, port=1) as link:
+            message = link.message(b"once")
+            link.send(message)
+            assert (await within(link.read_frame())).kind == ACK
+        await until(lambda: server.stats().connections == 0, "the link to break")
+        async with raw_dialling(server, port=1) as link:
+            link.send(Frame(bytes(16), 0, GOODBYE, data=b"\x02"))
+            assert (await within(link.read_frame())).kind == GOODBYE
+            await until(lambda: server.stats().connections == 0, "the link to be given up")
+        async with raw_dialling(server, port=1) as link:
+            link.send(replace(message, kind=message.kind | RETRY))
+            assert (await within(link.read_frame())).kind == ACK
+        assert inbox.begun == [b"once"]
 
 
 @pytest.mark.asyncio

@@ -58,7 +58,7 @@ async def test_a_frozen_next_hop(tmp_path: Path, way: str) -> None:
             with pytest.raises(HandlerFailed) as caught:
                 await within(submit(client, way, middle))
             assert str(caught.value).startswith(f"message to {middle.address} was refused: the handler failed: ")
-            assert f"message to {last.address} was sent, but not confirmed: nothing came back" in str(caught.value)
+            assert f"message to {last.address} was sent, but not confirmed: no acknowledgement" in str(caught.value)
             assert router.gave_up == [False]
             last.thaw()
 
@@ -92,7 +92,7 @@ async def test_behind_two_routers(redpoll_node: NodeFactory, redpoll_faults: Fau
                 text = str(caught.value)
                 names = [text.index(str(each)) for each in (middle.address, behind.address, proxy.address)]
                 assert names == sorted(names)
-                assert text.index("was sent, but not confirmed: nothing came back") > names[-1]
+                assert text.index("was sent, but not confirmed: no acknowledgement") > names[-1]
                 assert (first.gave_up, second.gave_up) == ([False], [False])
                 proxy.thaw()
 
@@ -103,7 +103,7 @@ async def test_a_next_hop_whose_link_is_given_up(redpoll_node: NodeFactory, redp
         async with redpoll_node(Router(proxy.address), keepalive=0.1) as middle, redpoll_node() as client:
             await within(client.send(to(middle)))
             proxy.freeze(to="present")
-            with pytest.raises(HandlerFailed, match=f"message to {proxy.address} .*no sign of life"):
+            with pytest.raises(HandlerFailed, match=f"message to {proxy.address} .*ping timeout"):
                 await within(client.send(to(middle), timeout=None))
             proxy.calm()
 

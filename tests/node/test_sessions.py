@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
+from contextlib import AsyncExitStack
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from redpoll import TLS, Message, NoAnswer, NotConfirmed, NotSent, PeerLost
+from redpoll import TLS, Message, NoAnswer, NotConfirmed, NotSent, PeerLost, Received
 from redpoll.node import sessions as sessions_module
-from redpoll.testing import FaultProxy
+from redpoll.node.hooks import PeerInfo
+from redpoll.testing import FaultProxy, Faults
 from redpoll.testing.certificates import Certificates
+from redpoll.testing.faults import Direction
 from redpoll.testing.plugin import FaultsFactory
 from tests.interop.raw import Frame, RawLink, raw_listener
 from tests.node.resuming import IDENTITY, PATIENT, SECRET, Told, announcing, crash, peers_of
@@ -156,7 +160,7 @@ async def test_its_time_ends_it() -> None:
         errors = [each.exception() for each in sends]
         assert [type(error) for error in errors] == [NotConfirmed, NotSent, NotSent]
         assert all(isinstance(error, BaseException) and isinstance(error.__cause__, PeerLost) for error in errors)
-        assert "no other for 0.2 s" in str(errors[1])
+        assert "no other was made within 0.2 s" in str(errors[1])
         assert node.told == ["began", "ended"]
         assert not peers_of(node).sessions
         inbox.gate.set()
@@ -189,6 +193,139 @@ async def test_a_request_is_answered_over_the_next_link() -> None:
         inbox.gate.set()
         assert (await within(asked)).data == b"pong"
         assert inbox.begun == [b"ping"]
+
+
+@pytest.mark.parametrize(("requests", "options"), [(1, {"window": 1}), (64, {"window": 1}), (64, {"slots": 64})])
+@pytest.mark.parametrize("size", [0, 6, 300_000])
+async def test_answers_computed_after_a_cut_come_whole(requests: int, options: dict[str, Any], size: int) -> None:
+    """Requests whose handlers return once the link is another one have their answers, however large, wherever they wait."""
+    inbox = Inbox(hold=True, answer=bytes(size))
+    connected: list[PeerInfo] = []
+    async with make(inbox, fragment_size=65_536, **options) as server, Proxy(server.address) as proxy:
+        server.events.peer_connected = connected.append
+        async with make(**PATIENT) as client:
+            asked = [client.request(Message(b"%d" % number, proxy.address)) for number in range(requests)]
+            await inbox.holds(options.get("slots", 1))
+            await proxy.cut()
+            await until(lambda: len(connected) == 2, "the next link")
+            inbox.gate.set()
+            answers = await within(asyncio.gather(*asked))
+            assert {bytes(answer.data) for answer in answers} == {bytes(size)}
+            assert sorted(inbox.begun) == sorted(b"%d" % number for number in range(requests))
+            assert client.stats().late == 0
+
+
+@pytest.mark.parametrize("options", [PATIENT, {"retry": 3}])
+async def test_what_a_peer_has_forgotten_is_not_done_again(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
+) -> None:
+    """A node that has forgotten who sends again does not handle it, and the sender learns that it may have been handled."""
+    monkeypatch.setattr("redpoll.node.peers.REMEMBERED_FOR", 0.01)
+    monkeypatch.setattr("redpoll.node.recent_peers.MAX_RESUME", 0.0)
+    retry = options.get("retry", 0)
+    inbox = Inbox()
+    async with make(inbox) as server, Proxy(server.address) as proxy:
+        async with make(listen=False, resume=options.get("resume"), timeout=None) as client:
+            await client.ready(proxy.address)
+            proxy.answers.clear()
+            sending = client.send(Message(b"once", proxy.address), retry=retry)
+            await until(lambda: inbox.ended == [b"once"], "the handler to end")
+            address, port = proxy.address, proxy._server
+            port.close()
+            await proxy.cut()
+            await until(lambda: not server.peers, "it to be forgotten")
+            behind = client.send(Message(b"behind", proxy.address))
+            proxy.answers.set()
+            proxy._server = await asyncio.start_server(proxy._accept, address.host, address.port)
+            with pytest.raises(NotConfirmed, match="the peer no longer knows whether it was handled"):
+                await within(sending)
+            await within(behind)
+            assert inbox.begun == [b"once", b"behind"]
+
+
+async def test_strangers_drive_out_nobody_who_comes_back() -> None:
+    """As many strangers as like come and go while a node is away that resumes: it is not forgotten for them."""
+    inbox = Inbox()
+    limits = {"max_connections": 10, "max_connections_per_host": 5}
+    async with make(inbox, **limits) as server, Proxy(server.address) as proxy, make(**PATIENT) as client:
+        await client.ready(proxy.address)
+        proxy.answers.clear()
+        sending = client.send(Message(b"once", proxy.address))
+        await until(lambda: inbox.ended == [b"once"], "the handler to end")
+        proxy._server.close()
+        await proxy.cut()
+        for number in range(20):
+            async with raw_dialling(server, port=0, identity=bytes([number + 1]) * 16) as stranger:
+                stranger.send(stranger.message(b"x"))
+                await within(stranger.read_frame())
+            await until(lambda: server.stats().connections == 0, "its end")
+        address = proxy.address
+        proxy.answers.set()
+        proxy._server = await asyncio.start_server(proxy._accept, address.host, address.port)
+        await within(sending)
+        assert inbox.begun == [b"once", *[b"x"] * 20]
+
+
+async def test_all_that_may_be_linked_may_be_gone_at_once() -> None:
+    """A network that fails for as many nodes as may be linked, and eats acknowledgements, costs none of them anything."""
+    count = 30
+    inbox = Inbox()
+    async with make(inbox, max_connections=count) as server, Proxy(server.address) as proxy, AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(make(**PATIENT, listen=False)) for _ in range(count)]
+        for client in clients:
+            await client.ready(proxy.address)
+        proxy.answers.clear()
+        sends = [client.send(Message(b"%d" % number, proxy.address)) for number, client in enumerate(clients)]
+        await until(lambda: len(inbox.ended) == count, "the handlers to end")
+        await proxy.cut()
+        await until(lambda: server.stats().connections == 0, "the links to be lost")
+        proxy.answers.set()
+        await within(asyncio.gather(*sends))
+        assert sorted(inbox.begun) == sorted(b"%d" % number for number in range(count))
+
+
+@pytest.mark.parametrize("direction", ["forward", "back"])
+async def test_a_first_contact_that_is_cut_anywhere(direction: Direction) -> None:
+    """A send succeeds, and is handled once, also where the very first link is cut, at any of its bytes."""
+    for position in range(1, 180, 6):
+        inbox = Inbox()
+        async with make(inbox) as server, FaultProxy(server.address) as proxy, make(**PATIENT) as client:
+            proxy.set(Faults(cut_after=position), direction)
+            sending = client.send(Message(b"once", proxy.address))
+            await until(partial(_cut_or_done, proxy, sending), "the cut")
+            proxy.set()
+            await within(sending)
+            assert inbox.begun == [b"once"], position
+
+
+def _cut_or_done(proxy: FaultProxy, sends: asyncio.Future[Any]) -> bool:
+    return proxy.stats().rst > 0 or sends.done()
+
+
+@pytest.mark.parametrize("resume", [30.0, None])
+@pytest.mark.parametrize("direction", ["forward", "back"])
+async def test_requests_whose_link_is_cut_anywhere(direction: Direction, resume: float | None) -> None:
+    """A request has its whole answer, or an error of its own, wherever in its bytes or its answer's the link is cut."""
+
+    async def handler(message: Received[bytes]) -> bytes:
+        await asyncio.sleep(0)
+        return message.data * 2
+
+    for position in (*range(1, 500, 41), 3_000, 70_000, 100_000, 139_000, 141_000, 200_000):
+        ends: list[Any] = []
+        async with make(handler, slots=4, fragment_size=65_536) as server, FaultProxy(server.address) as proxy:
+            async with make(resume=resume, fragment_size=65_536) as client:
+                proxy.set(Faults(cut_after=position), direction)
+                asked = [client.request(Message(bytes(size), proxy.address)) for size in (1, 100, 70_000, 5)]
+                all_of_them: asyncio.Future[Any] = asyncio.gather(*asked, return_exceptions=True)
+                await until(partial(_cut_or_done, proxy, all_of_them), "the cut")
+                proxy.set()
+                ends = await within(all_of_them)
+        for size, end in zip((1, 100, 70_000, 5), ends, strict=True):
+            if isinstance(end, Message):
+                assert bytes(end.data) == bytes(2 * size)
+            else:
+                assert isinstance(end, NoAnswer if resume else NoAnswer | NotConfirmed), position
 
 
 async def test_a_link_that_nobody_knows_to_be_dead_gives_way() -> None:
@@ -298,6 +435,24 @@ async def test_sessions_of_one_host_are_bounded() -> None:
                 await until(lambda: server.stats().connections == 1, "the link")
             await until(lambda: server.stats().connections == 0, "its end")
         assert [peer.identity for peer in server.peers] == [bytes([3]) * 16]
+
+
+async def test_strangers_end_no_session() -> None:
+    """What waits for a peer whose session lasts goes on waiting, however many come and go that have none."""
+    server = Told(lambda _: None, port=0, resume=30.0, max_connections=3, max_connections_per_host=3)
+    async with server, make(Inbox(), **PATIENT, listen=False) as client, Proxy(server.address) as proxy:
+        await within(client.send(Message(b"hello", proxy.address)))
+        proxy._server.close()
+        await proxy.cut()
+        await until(lambda: server.stats().connections == 0, "its link to be lost")
+        for number in range(6):
+            async with raw_dialling(server, port=0, identity=bytes([number + 1]) * 16):
+                await until(lambda: server.stats().connections == 1, "the link")
+            await until(lambda: server.stats().connections == 0, "its end")
+        identities = [peer.identity for peer in server.peers]
+        assert client.identity in identities
+        assert len(identities) == 3
+        assert server.stats().turned_away.sessions_ended == 4
 
 
 @pytest.mark.parametrize("limit", [2, 3])

@@ -141,7 +141,7 @@ async def test_busy_port() -> None:
     with pytest.raises(ConfigError, match=f"port={first.address.port}: is in use at 127.0.0.1"):
         await second.start()
     await first.stop()
-    await not_running(second)
+    await not_running(second, "start it first: async with node, or await node.start()")
     async with second:
         assert second.address.port
 
@@ -149,13 +149,13 @@ async def test_busy_port() -> None:
 @pytest.mark.asyncio
 async def test_off_loopback_needs_encryption(monkeypatch: pytest.MonkeyPatch) -> None:
     """Listening or dialling off loopback in the clear has to be asked for, also by a name."""
-    with pytest.raises(ConfigError, match="needs TLS, and there are no certificates"):
+    with pytest.raises(ConfigError, match="requires TLS, but there are no certificates"):
         await make(host="0.0.0.0").start()
     resolving(monkeypatch, "192.0.2.7")
-    with pytest.raises(ConfigError, match=r"192\.0\.2\.7:\d+ needs TLS"):
+    with pytest.raises(ConfigError, match=r"192\.0\.2\.7:\d+ requires TLS"):
         await make(host="elsewhere").start()
     async with make() as node:
-        with pytest.raises(NotSent, match=r"192\.0\.2\.7:7 needs TLS") as caught:
+        with pytest.raises(NotSent, match=r"192\.0\.2\.7:7 requires TLS") as caught:
             await within(node.send(Message(b"x", "elsewhere:7")))
         assert isinstance(caught.value.__cause__, ConfigError)
 
@@ -178,10 +178,10 @@ async def test_started_once() -> None:
     """A node is started once, also after it has stopped."""
     node = make()
     await node.start()
-    with pytest.raises(UsageError, match="this node is running: a node is started once"):
+    with pytest.raises(UsageError, match="this node is running: a node can be started only once"):
         await node.start()
     await node.stop()
-    with pytest.raises(UsageError, match="this node is stopped: a node is started once"):
+    with pytest.raises(UsageError, match="this node is stopped: a node can be started only once"):
         await node.start()
 
 
@@ -208,7 +208,7 @@ async def test_cancelled_start_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -
 def test_started_outside_asyncio() -> None:
     """Where another library runs the coroutine, as trio does, that is a UsageError that says what a node needs."""
     starting = make().start()
-    with pytest.raises(UsageError, match=r"asyncio event loop, and none is running here \(.*anyio_backend"):
+    with pytest.raises(UsageError, match=r"no asyncio event loop is running \(.*anyio_backend"):
         starting.send(None)
 
 
@@ -235,7 +235,7 @@ async def test_started_twice_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     second = asyncio.ensure_future(node.start())
     await turns()
     found.set()
-    with pytest.raises(UsageError, match="this node is starting: a node is started once"):
+    with pytest.raises(UsageError, match="this node is starting: a node can be started only once"):
         await within(second)
     await within(start)
     assert len(node.listening) == 1

@@ -78,7 +78,7 @@ async def test_what_a_consumer_leaves_is_refused(caplog: pytest.LogCaptureFixtur
             await settle(*sends)
         assert sends[0].exception() is None
         assert all(isinstance(send.exception(), NoHandler) for send in sends[1:])
-        assert "messages that nobody took within 0.05 s" in caplog.text
+        assert "messages that were not taken within 0.05 s" in caplog.text
         assert client.stats().refused_by_peer == 4
 
 

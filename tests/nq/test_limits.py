@@ -173,7 +173,7 @@ async def test_a_full_queue_says_which() -> None:
         texts = [str(error) for error in errors[1:] if isinstance(error, QueueFull)]
         assert len(texts) == 6
         assert ["the queue of the peer is full: 1 messages wait" in text for text in texts] == [True] * 4 + [False] * 2
-        here = 'limit of 5 messages (wait for the futures of earlier puts, or give full="wait")'
+        here = 'the limit is 5 messages (wait for the futures of earlier puts, or give full="wait")'
         assert [here in text for text in texts] == [False] * 4 + [True] * 2
 
 
@@ -181,8 +181,9 @@ async def test_clients_that_may_come_back() -> None:
     """As many are waited for as may be linked, what was put for each with them; then the longest gone is given up."""
     async with server(resume=30.0) as there:
         sessions = there._station.node._peers.sessions
-        assert (sessions._limit, sessions._limit_of_host) == (10_000, 10_000)
-        sessions._limit = 2
+        gone_ones = sessions._lost
+        assert (gone_ones._limit, gone_ones._limit_of_host) == (10_000, 10_000)
+        gone_ones._limit = 2
         puts = []
         for gone in range(1, 5):
             async with FaultProxy(f"{HERE}:{there.netloc.port}") as proxy:

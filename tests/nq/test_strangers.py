@@ -15,6 +15,7 @@ from redpoll.nq.core.hello import say_hello
 from redpoll.nq.core.names import Purpose
 from redpoll.nq.core.station import HELLO
 from redpoll.serializers import msgpack
+from tests.serializers.pickling.attacks import ARRAYS, ATTACKS
 
 pytestmark = pytest.mark.asyncio
 
@@ -82,7 +83,19 @@ async def test_what_classes_a_peer_can_name(server: nq.aio.Communicator) -> None
     async with nq.aio.new(options=at(server.netloc)) as client:
         client.put(asyncio.Protocol())
         client.put("plain")
-        with pytest.raises(nq.UnpicklingError, match=r"allow=.*lets it in"):
+        with pytest.raises(nq.UnpicklingError, match=r"allow=.*allows it"):
+            await server.get(timeout=PATIENCE)
+        assert (await server.get(timeout=PATIENCE)).data == "plain"
+
+
+@pytest.mark.parametrize("name", ["arrays of objects in one another", "deques in deques, and an end that fails"])
+async def test_what_is_nested_too_deeply(server: nq.aio.Communicator, name: str) -> None:
+    """A pickle that would overflow the stack where it is freed is refused where it is got, and the next one comes."""
+    options = at(server.netloc, serialization=nq.SerializationOptions(dump=nq.BytesSerializer().dump))
+    async with nq.aio.new(options=options) as client:
+        client.put({**ATTACKS, **ARRAYS}[name])
+        client.put(bytes(nq.PickleSerializer().encode("plain")))
+        with pytest.raises(nq.UnpicklingError):
             await server.get(timeout=PATIENCE)
         assert (await server.get(timeout=PATIENCE)).data == "plain"
 

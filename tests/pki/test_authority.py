@@ -63,14 +63,14 @@ def test_a_ca_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_keys_are_of_the_cas_kind() -> None:
-    """What is issued has the kind of key that the CA has, unless told otherwise."""
+    """An issued certificate has the CA's kind of key by default."""
     authority = CA.make(key="rsa-2048")
     assert isinstance(authority.issue("worker").key, rsa.RSAPrivateKey)
     assert not isinstance(authority.issue("worker", key="ec").key, rsa.RSAPrivateKey)
 
 
 def test_folders_that_hold_no_ca(tmp_path: Path) -> None:
-    """Each way in which a CA can be missing or broken is an error that says what to do."""
+    """A missing or broken CA is an error with the remedy."""
     saved(tmp_path / "pki")
     pem, key = tmp_path / "pki" / "ca.pem", tmp_path / "pki" / "ca.key"
     again = "or make a new CA: `redpoll pki init` with force"
@@ -121,14 +121,14 @@ def test_a_ca_signs_in_its_own_time_only() -> None:
             {"now": NOW + 40 * DAY},
             ConfigError,
             (
-                "days=365: the CA 'redpoll CA' ends on 2026-06-09"
-                " (give it at most 60 days, or renew the CA: `redpoll pki renew ca`)"
+                "days=365: the CA 'redpoll CA' expires on 2026-06-09"
+                " (choose at most 60 days, or renew the CA: `redpoll pki renew ca`)"
             ),
         ),
         (
             {"now": NOW + 99.5 * DAY, "days": 1},
             ConfigError,
-            "days=1: the CA 'redpoll CA' ends on 2026-06-09 (renew the CA: `redpoll pki renew ca`)",
+            "days=1: the CA 'redpoll CA' expires on 2026-06-09 (renew the CA: `redpoll pki renew ca`)",
         ),
     ]
     chain = authority.issue("worker", days=100, now=NOW)
@@ -141,7 +141,7 @@ def test_a_ca_signs_in_its_own_time_only() -> None:
 
 
 def test_a_node_is_not_called_like_its_ca() -> None:
-    """A certificate whose subject is its issuer would be taken for one that signs itself."""
+    """A certificate whose subject is its issuer would be taken for self-signed."""
     with pytest.raises(ConfigError, match=r"name='mine': is the name of the CA \(choose another name\)"):
         CA.make("mine").issue("mine")
 
@@ -183,11 +183,11 @@ def test_what_others_issued_is_not_renewed() -> None:
     )
     with pytest.raises(UsageError) as raised:
         authority.renew(Chain(bare, authority.certificates, chain.key))
-    assert str(raised.value) == "'worker' has no names of hosts (issue it again)"
+    assert str(raised.value) == "'worker' has no host names (issue it again)"
 
 
 def test_a_renewed_ca_stays_the_same(tmp_path: Path) -> None:
-    """What the old one issued and what the renewed one issues are taken by each other."""
+    """Certificates of the old CA and of the renewed one accept each other."""
     authority, _, old = saved(tmp_path / "pki", "old")
     renewed = authority.renewed(days=4000)
     assert renewed.save_certificate(tmp_path / "pki") == tmp_path / "pki" / "ca.pem"

@@ -86,19 +86,19 @@ def test_dates_allow_for_slow_clocks() -> None:
 @pytest.mark.parametrize("days", [0, -1, 36_501, 1.5, True, None])
 def test_days_have_bounds(days: Any) -> None:
     """Days are a whole number from one to a hundred years."""
-    with pytest.raises(ConfigError, match="has to be a whole number from 1 to 36500"):
+    with pytest.raises(ConfigError, match="must be an int from 1 to 36500"):
         timed(days, None)
 
 
 def test_a_time_needs_a_zone() -> None:
     """A time that could be any is refused."""
-    with pytest.raises(ConfigError, match=r"has no time zone \(give it one, such as datetime.UTC\)"):
+    with pytest.raises(ConfigError, match=r"has no time zone \(add one, for example datetime.UTC\)"):
         timed(1, datetime(2026, 3, 1))  # noqa: DTZ001
 
 
 @pytest.mark.parametrize("kind", ["ec", "rsa-2048"])
 def test_another_implementation_verifies_them(kind: KeyKind) -> None:
-    """The strict profile of cryptography's own verifier takes the chain as server and as client, in its time only."""
+    """The strict profile of cryptography's own verifier accepts the chain as server and as client, while it is valid."""
     authority = CA.make(key=kind, now=NOW)
     chain = authority.issue("worker", ["worker.example.org", "10.0.0.7"], now=NOW)
     builder = PolicyBuilder().store(Store(list(authority.certificates))).time(NOW)
@@ -114,7 +114,7 @@ def test_another_implementation_verifies_them(kind: KeyKind) -> None:
 
 
 def test_a_file_without_certificates() -> None:
-    """The error says what was expected."""
+    """The error names what was expected."""
     with pytest.raises(UsageError) as raised:
         read_certificates(b"words", "x.pem")
     assert str(raised.value) == ("there is no certificate in x.pem (give a file in PEM, with BEGIN CERTIFICATE in it)")
@@ -172,7 +172,7 @@ def test_damaged_der(data: st.DataObject) -> None:
 
 @pytest.mark.parametrize("kind", [0x03, 0x0C], ids=["bits", "text"])
 def test_a_name_that_cannot_be_read(kind: int) -> None:
-    """A name whose value is of a kind that it cannot have, or is not what its kind says, is the same error."""
+    """A name whose value has an impossible kind, or does not match its kind, is the same error."""
     der = CHAIN[0].public_bytes(Encoding.DER)
     # The common name of its CA, 10 characters of UTF-8.
     name = b"\x0c\x0aredpoll CA"
@@ -182,7 +182,7 @@ def test_a_name_that_cannot_be_read(kind: int) -> None:
 
 
 def test_a_name_without_a_common_name() -> None:
-    """The whole subject stands for it."""
+    """The whole subject is used."""
     assert own_name(CHAIN[0].subject) == "worker"
     place = x509.Name([x509.NameAttribute(x509.NameOID.LOCALITY_NAME, "Bern")])
     assert own_name(place) == "L=Bern"

@@ -27,7 +27,7 @@ def test_the_layout(tmp_path: Path) -> None:
 
 
 def test_read_as_it_was_written(tmp_path: Path) -> None:
-    """A saved chain loads as what it was; the key may stand anywhere in the file."""
+    """A saved chain loads unchanged; the key may be anywhere in the file."""
     _, chain, path = saved(tmp_path / "pki", names=["worker.example.org", "fd00::7"])
     loaded = Chain.load(path)
     assert (loaded.certificate, loaded.authorities, loaded.pem) == (chain.certificate, chain.authorities, chain.pem)
@@ -62,7 +62,7 @@ def test_what_is_no_chain(tmp_path: Path) -> None:
         own + above: f"there is no private key in {path} (append it to the file, or issue it again)",
         above + own + key: (
             f"the private key in {path} does not match the first certificate"
-            " (the certificate of the node has to be the first in the file)"
+            " (put the node's certificate first in the file)"
         ),
         key: f"there is no certificate in {path} (give a file in PEM, with BEGIN CERTIFICATE in it)",
         own[:100] + own[110:] + key: f"a certificate in {path} cannot be read (restore the file, or make it again)",
@@ -111,7 +111,7 @@ def test_as_an_old_libchirp_needs_it(tmp_path: Path, bits: int) -> None:
 
 
 def test_an_ec_key_does_not_serve_an_old_libchirp(tmp_path: Path) -> None:
-    """What the documentation says of TLS 1.2 is so: with an EC key such a peer finds no cipher."""
+    """The documentation is right about TLS 1.2: with an EC key such a peer finds no cipher."""
     _, _, server = saved(tmp_path / "pki", "server")
     listening, dialling = server_context(server), client_context(server)
     (tmp_path / "dh.pem").write_bytes(dh_parameters())
@@ -123,7 +123,7 @@ def test_an_ec_key_does_not_serve_an_old_libchirp(tmp_path: Path) -> None:
 
 
 def test_a_strangers_certificate_is_refused(tmp_path: Path) -> None:
-    """What a CA of the same name issued is refused, by a client and by a server."""
+    """Certificates of another CA with the same name are rejected, by a client and by a server."""
     _, _, good = saved(tmp_path / "good", "server")
     _, _, bad = saved(tmp_path / "bad", "server")
     for client, server in ((good, bad), (bad, good)):

@@ -35,7 +35,7 @@ def umask(request: pytest.FixtureRequest) -> Any:
 
 
 def test_modes(tmp_path: Path, umask: int) -> None:
-    """Private files are 0600 and folders 0700 whatever the umask; the umask takes from public files what it does."""
+    """Private files are 0600 and folders 0700 whatever the umask; it applies to public files."""
     folder = tmp_path / "a" / "pki"
     make_folder(folder)
     write_files([File(folder / "key", b"secret"), File(folder / "pem", b"known", private=False)])
@@ -62,7 +62,7 @@ def test_private_from_the_first_byte(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 
 def test_an_existing_file_stays(tmp_path: Path) -> None:
-    """Without force nothing is overwritten, and the files before it are taken back."""
+    """Without force nothing is overwritten, and the files before it are removed."""
     (tmp_path / "second").write_bytes(b"old")
     with pytest.raises(UsageError) as raised:
         write_files([File(tmp_path / "first", b"1"), File(tmp_path / "second", b"2")])
@@ -83,7 +83,7 @@ def test_a_dangling_link_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_force_overwrites(tmp_path: Path) -> None:
-    """With force the file is another one with mode 0600; who has the old one open still reads the old content."""
+    """With force the file is another one with mode 0600; a process that has the old one open still reads that."""
     path = tmp_path / "key"
     path.write_bytes(b"old")
     path.chmod(0o644)
@@ -123,7 +123,7 @@ def test_a_failure_leaves_the_old(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize("step", ["fsync", "replace", "link", "unlink"])
 @pytest.mark.parametrize("force", [False, True])
 def test_a_killed_process_leaves_the_old_or_the_new(tmp_path: Path, step: str, force: bool) -> None:
-    """Wherever a process ends, the file is not there or is whole, what is left beside it is 0600, and all goes on."""
+    """Wherever a process ends, the file is missing or complete, temporary files are 0600, and a retry works."""
     path = tmp_path / "key"
     if force:
         path.write_bytes(b"old")
@@ -176,12 +176,12 @@ def test_where_folders_cannot_be_opened(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_a_secret_is_not_shown(tmp_path: Path) -> None:
-    """What is written is not in the repr."""
+    """The content is not in the repr."""
     assert "hidden" not in repr(File(tmp_path / "key", b"hidden"))
 
 
 def test_a_file_where_the_folder_should_be(tmp_path: Path) -> None:
-    """The error says which, and why."""
+    """The error names the file and the reason."""
     (tmp_path / "pki").write_bytes(b"")
     for folder in (tmp_path / "pki", tmp_path / "pki" / "below"):
         with pytest.raises(UsageError, match=r"cannot be a folder: .* \(choose another folder\)"):
@@ -200,7 +200,7 @@ def test_what_cannot_be_read(tmp_path: Path) -> None:
     for path, problem in (
         (tmp_path / "none", f"cannot read {tmp_path / 'none'}: No such file or directory (make it)"),
         (tmp_path, f"cannot read {tmp_path}: Is a directory (make it)"),
-        (Path("/dev/zero"), f"/dev/zero is no file of certificates: it has more than {SIZE_LIMIT} bytes (make it)"),
+        (Path("/dev/zero"), f"/dev/zero is not a file of certificates: it has more than {SIZE_LIMIT} bytes (make it)"),
     ):
         with pytest.raises(UsageError) as raised:
             read_file(path, "make it")

@@ -19,7 +19,7 @@ OPEN = serialization.NoEncryption()
 
 @pytest.mark.parametrize(("kind", "text"), [("ec", "EC P-256"), ("rsa-2048", "RSA 2048"), ("rsa-3072", "RSA 3072")])
 def test_every_kind(kind: KeyKind, text: str) -> None:
-    """Each kind is what it says, and is the same after it was written and read."""
+    """Each kind of key is as named, and survives a round trip."""
     key = make_key(kind)
     assert (kind_of(key), described(key.public_key())) == (kind, text)
     again = read_key(b"words\n" + write_key(key), "file")
@@ -45,7 +45,7 @@ def test_an_unknown_kind() -> None:
     unknown: Any = "dsa"
     with pytest.raises(ConfigError) as raised:
         make_key(unknown)
-    assert str(raised.value) == "key='dsa': is no kind of key (choose one of ec, rsa-2048, rsa-3072)"
+    assert str(raised.value) == "key='dsa': is not a kind of key (choose one of ec, rsa-2048, rsa-3072)"
 
 
 @pytest.mark.parametrize("kind", ["ec", "rsa-2048"])

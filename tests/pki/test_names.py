@@ -39,25 +39,25 @@ def test_hosts_are_dns_names_or_addresses() -> None:
         (["10.0.0.0/24"], "names='10.0.0.0/24': is neither an IP address nor a DNS name"),
         (["[::1]"], "names='[::1]': is neither an IP address nor a DNS name"),
         (["host:2998"], "names='host:2998': is neither an IP address nor a DNS name"),
-        (["fe80::1%eth0"], "names='fe80::1%eth0': has a zone (leave out %eth0)"),
+        (["fe80::1%eth0"], "names='fe80::1%eth0': has a zone (omit %eth0)"),
         (
             ["-host"],
-            "names='-host': is no DNS name (write worker.example.org or *.example.org, without a dot at the end)",
+            "names='-host': is not a DNS name (write worker.example.org or *.example.org, without a dot at the end)",
         ),
-        (["host."], "names='host.': is no DNS name"),
-        (["a.*.org"], "names='a.*.org': is no DNS name"),
-        (["*"], "names='*': is no DNS name"),
-        ([""], "names='': is no DNS name"),
-        (["a" * 64], "is no DNS name"),
-        ([".".join(["abcdefghi"] * 26)], "is no DNS name"),
-        (["bücher.example"], "is not ASCII (write the form that DNS has, which begins with xn--)"),
-        ([], "names=[]: is empty (give the DNS names and IP addresses by which the node is dialled)"),
-        ("worker", "names='worker': is one name, not a list of them (give ['worker'])"),
-        ([7], "names=7: is no text"),
+        (["host."], "names='host.': is not a DNS name"),
+        (["a.*.org"], "names='a.*.org': is not a DNS name"),
+        (["*"], "names='*': is not a DNS name"),
+        ([""], "names='': is not a DNS name"),
+        (["a" * 64], "is not a DNS name"),
+        ([".".join(["abcdefghi"] * 26)], "is not a DNS name"),
+        (["bücher.example"], "is not ASCII (use its ASCII form, which begins with xn--)"),
+        ([], "names=[]: is empty (pass the DNS names and IP addresses that the node is dialled by)"),
+        ("worker", "names='worker': is a single name, not a list (pass ['worker'])"),
+        ([7], "names=7: is not a str"),
     ],
 )
 def test_what_is_no_host_is_refused(names: Any, text: str) -> None:
-    """The error names the one that is wrong and says how to write it."""
+    """The error names the invalid one and how to write it."""
     with pytest.raises(ConfigError) as raised:
         alternative_names(names)
     assert text in str(raised.value)
@@ -78,20 +78,20 @@ def test_any_text_is_a_host_or_an_error(text: str) -> None:
 @pytest.mark.parametrize(
     ("name", "problem"),
     [
-        ("../worker", "cannot be the name of a file"),
-        (".worker", "cannot be the name of a file"),
-        ("-worker", "cannot be the name of a file"),
-        ("a b", "cannot be the name of a file"),
-        ("worker\n", "has characters that cannot be printed"),
+        ("../worker", "is not valid as a file name"),
+        (".worker", "is not valid as a file name"),
+        ("-worker", "is not valid as a file name"),
+        ("a b", "is not valid as a file name"),
+        ("worker\n", "has unprintable characters"),
         ("CA", "is a file of the CA"),
         ("dh", "is a file of the CA"),
         ("", "is empty"),
         ("x" * 65, "has 65 characters, more than 64"),
-        (None, "is no text"),
+        (None, "is not a str"),
     ],
 )
 def test_a_node_is_named_like_a_file(name: Any, problem: str) -> None:
-    """What is no name of a file everywhere, or is a file of the CA's, is refused."""
+    """A name that is not a valid file name everywhere, or is a file of the CA's, is rejected."""
     with pytest.raises(ConfigError) as raised:
         check_file_name(name)
     assert (raised.value.field, raised.value.problem) == ("name", problem)
@@ -104,5 +104,5 @@ def test_names_of_nodes() -> None:
 
 
 def test_a_subject_may_have_spaces() -> None:
-    """What a CA is called is any text of 64 printable characters."""
+    """The name of a CA is any text of 64 printable characters."""
     assert common_name("redpoll CA, Zürich").rfc4514_string() == "CN=redpoll CA\\, Zürich"

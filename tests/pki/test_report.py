@@ -1,4 +1,4 @@
-"""What a file of certificates is found to hold."""
+"""Inspection of files of certificates."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_ca(tmp_path: Path) -> None:
     ],
 )
 def test_problems(tmp_path: Path, pem: bytes, after: int, problems: tuple[str, ...], verifies: bool) -> None:
-    """Each reason why a file cannot be used is told in words, all of them at once."""
+    """Each reason why a file cannot be used is reported, all of them at once."""
     path = tmp_path / "worker.pem"
     path.write_bytes(pem)
     report = inspect(path, now=NOW + after * DAY)
@@ -100,7 +100,7 @@ def test_the_last_day() -> None:
 
 
 def test_roles_and_signatures(tmp_path: Path) -> None:
-    """A certificate that is for servers alone, and one that only says that it signs itself, are told."""
+    """A certificate for servers alone, and one that is wrongly self-signed, are reported."""
     key = make_key("ec")
     certificate = (
         self_issued("odd", key, days=1)
@@ -110,7 +110,10 @@ def test_roles_and_signatures(tmp_path: Path) -> None:
     path = tmp_path / "odd.pem"
     path.write_bytes(certificate.public_bytes(Encoding.PEM) + write_key(key))
     report = inspect(path, now=NOW)
-    assert report.problems == ("it does not allow to be a client", "the signature of CN=odd is wrong")
+    assert report.problems == (
+        "its extended key usage does not allow the role of client",
+        "the signature of CN=odd is wrong",
+    )
     assert (report.names, report.key_matches) == ((), True)
 
 

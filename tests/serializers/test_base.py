@@ -1,4 +1,4 @@
-"""What every serializer promises; one suite, run over all of them and over one written by a user."""
+"""The contract of every serializer; one suite, run over all of them and over a user's."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from redpoll.serializers import (
 
 
 class Upper:
-    """What a user might write: text in capitals."""
+    """A user's serializer: text in capitals."""
 
     name = "upper"
     wants_buffer = False
@@ -106,7 +106,7 @@ names = pytest.mark.parametrize("name", CASES)
 @names
 @given(data=st.data())
 def test_values_come_back(name: str, data: st.DataObject) -> None:
-    """What was encoded is decoded into an equal value, whatever kind of buffer it comes in."""
+    """An encoded value is decoded into an equal one, from any kind of buffer."""
     case = CASES[name]
     value = data.draw(case.values)
     encoded = bytes(case.serializer.encode(value))
@@ -211,7 +211,7 @@ def test_data_that_is_too_deep_is_a_decode_error(name: str, opening: bytes) -> N
 
 @pytest.mark.parametrize("name", ["msgpack", "json"])
 def test_floats_are_exact(name: str) -> None:
-    """A float comes back bit for bit, the negative zero too."""
+    """A float survives bit for bit, the negative zero too."""
     serializer = get(name)
     assert math.copysign(1, serializer.decode(bytes(serializer.encode(-0.0)))) == -1
     assert serializer.decode(bytes(serializer.encode(0.1 + 0.2))) == 0.1 + 0.2

@@ -34,7 +34,7 @@ def test_a_large_body_is_not_copied_on_arrival() -> None:
 
 
 def test_a_small_body_is_not_shared() -> None:
-    """Bytes are copied, since nobody may write to them."""
+    """Bytes are copied, since they are read-only."""
     data = bytes(3)
     BUFFER.decode(data)[0] = 1
     BUFFER.decode(memoryview(data))[0] = 1
@@ -42,7 +42,7 @@ def test_a_small_body_is_not_shared() -> None:
 
 
 def test_memory_is_not_copied_on_sending() -> None:
-    """What is sent refers to the memory of the object."""
+    """The encoded body refers to the memory of the object."""
     numbers = array.array("d", [1.0, 2.0])
     encoded = BUFFER.encode(numbers)
     assert isinstance(encoded, memoryview)
@@ -60,13 +60,13 @@ def test_memory_of_any_format_is_taken(count: int) -> None:
 
 
 def test_memory_in_another_order_is_refused() -> None:
-    """What is not in one piece is an EncodeError: its bytes would be copied, or in the wrong order."""
-    with pytest.raises(EncodeError, match="is not in one piece"):
+    """An object that is not contiguous is an EncodeError: its bytes would be copied, or in the wrong order."""
+    with pytest.raises(EncodeError, match="is not C-contiguous"):
         BUFFER.encode(memoryview(b"abcdef").cast("B", (2, 3))[::-1])
 
 
 def test_text_is_refused_with_the_remedy() -> None:
-    """The error for str says how to send it."""
+    """The error for str has the remedy."""
     with pytest.raises(
         EncodeError, match=r"^buffer cannot encode: it carries bytes, not str \(call \.encode\(\) on it"
     ):

@@ -14,7 +14,7 @@ from redpoll.serializers.flat import flatten
 
 
 def test_bytes_and_bytearray_are_given_back() -> None:
-    """What is flat already is not wrapped."""
+    """Contiguous bytes are not wrapped."""
     for obj in (b"abc", bytearray(b"abc")):
         assert flatten("x", obj) is obj
 

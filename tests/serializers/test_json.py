@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from redpoll.errors import DecodeError, EncodeError
+from redpoll.errors import ConfigError, DecodeError, EncodeError
 from redpoll.serializers import JsonSerializer
 
 JSON = JsonSerializer()
@@ -65,3 +67,32 @@ def test_the_error_says_where() -> None:
     """The text has the position that the parser gives."""
     with pytest.raises(DecodeError, match=r"line 1 column 4 \(char 3\)"):
         JSON.decode(b"[1 2]")
+
+
+@pytest.mark.parametrize("each", ["[]", "{}", "[1]", '{"":{}}'])
+def test_containers_are_bounded(each: str) -> None:
+    """A message with more lists and dicts than the limit is refused, before one is made."""
+    few = JsonSerializer(max_containers=100)
+    most = 99 // (each.count("[") + each.count("{"))
+    assert len(few.decode(f"[{','.join([each] * most)}]".encode())) == most
+    with pytest.raises(DecodeError, match=r"more than 100 lists and dicts \(JsonSerializer\(max_containers="):
+        few.decode(f"[{','.join([each] * (most + 1))}]".encode())
+
+
+@pytest.mark.parametrize("text", ["[{" * 500, '"[' * 500, "\\[" * 500, "\\" + '"{' * 500, "[\n" * 500])
+def test_brackets_in_text_are_not_counted(text: str) -> None:
+    """Text that holds JSON, quotes and backslashes arrives, however many brackets are in it."""
+    assert JsonSerializer(max_containers=2).decode(JSON.encode([text, {text: text}])) == [text, {text: text}]
+
+
+def test_a_million_by_default() -> None:
+    """More than a million are refused."""
+    with pytest.raises(DecodeError, match="more than 1,000,000"):
+        JSON.decode(b"[" + b"[]," * 1_000_000 + b"1]")
+
+
+@pytest.mark.parametrize("limit", [0, True, None, 1.5])
+def test_a_limit_is_a_number(limit: Any) -> None:
+    """An invalid number of containers is a ConfigError that names it."""
+    with pytest.raises(ConfigError, match="max_containers"):
+        JsonSerializer(max_containers=limit)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import resource
+import tracemalloc
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from redpoll.errors import DecodeError, EncodeError
+from redpoll.errors import ConfigError, DecodeError, EncodeError
 from redpoll.serializers import MsgpackSerializer
 
 MSGPACK = MsgpackSerializer()
@@ -20,7 +21,7 @@ def _round(value: object) -> Any:
 
 
 def test_bytes_and_text_stay_apart() -> None:
-    """Bytes come back as bytes, text as str, also as keys; other buffers as bytes."""
+    """Bytes survive as bytes, text as str, also as keys; other buffers become bytes."""
     assert _round({"a": b"x", b"b": "y"}) == {"a": b"x", b"b": "y"}
     assert _round([bytearray(b"x"), memoryview(b"y")]) == [b"x", b"y"]
 
@@ -107,7 +108,7 @@ def test_an_announced_size_allocates_nothing(header: bytes) -> None:
 
 
 def _peak() -> int:
-    """The most memory this process has held since the last call, in bytes; where the system cannot say, since ever."""
+    """The peak memory of this process since the last call, in bytes; since its start if the system has no other."""
     status, reset = Path("/proc/self/status"), Path("/proc/self/clear_refs")
     if not reset.exists():
         return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
@@ -125,3 +126,84 @@ def test_nested_announcements_stay_bounded() -> None:
     with pytest.raises(DecodeError):
         MSGPACK.decode(data)
     assert _peak() - before < 32 * size  # one list of pointers as long as the data, and room for the allocator
+
+
+@pytest.mark.parametrize("each", [b"\x80", b"\x90", b"\x81\xa0\xc0", b"\x91\xc0", b"\xd4\x05x"])
+def test_containers_are_bounded(each: bytes) -> None:
+    """A message with more lists, dicts and extensions than the limit is refused; one more byte of something else is not."""
+    few = MsgpackSerializer(max_containers=1_000)
+    head = b"\xdd" + (1_000).to_bytes(4, "big")
+    assert len(few.decode(head + each * 999 + b"\xc0")) == 1_000
+    with pytest.raises(DecodeError, match=r"more than 1,000 lists and dicts \(MsgpackSerializer\(max_containers="):
+        few.decode(head + each * 1_000)
+
+
+def test_what_looks_like_containers_is_not_counted() -> None:
+    """Bytes, text and numbers do not count, whatever they look like."""
+    value = [b"\x80" * 5_000, "\u0410" * 5_000, *[1.5] * 5_000]
+    assert MsgpackSerializer(max_containers=10).decode(MSGPACK.encode(value)) == value
+
+
+def test_a_million_by_default() -> None:
+    """Empty dicts of one byte each use no more memory than a million of them."""
+    size = 4_000_000
+    data = b"\xdd" + size.to_bytes(4, "big") + b"\x80" * size
+    tracemalloc.start()
+    with pytest.raises(DecodeError, match="more than 1,000,000"):
+        MSGPACK.decode(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000 * 72 + 10 * size
+
+
+@pytest.mark.parametrize("limit", [0, -1, True, None, "1", 2**63])
+def test_a_limit_is_a_number(limit: Any) -> None:
+    """An invalid number of containers is a ConfigError that names it."""
+    with pytest.raises(ConfigError, match="max_containers"):
+        MsgpackSerializer(max_containers=limit)
+
+
+def test_what_is_refused_is_freed() -> None:
+    """Lists that began in a truncated message are freed."""
+    data = b"\x9f" * 900 + b"\xd9\xff"
+    left = 0
+    for _ in range(2):
+        tracemalloc.start()
+        for _ in range(50):
+            with pytest.raises(DecodeError):
+                MSGPACK.decode(data)
+        left, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert left < 200_000
+
+
+@pytest.mark.parametrize(
+    "each", [b"\xc0", b"\xa2ab", b"\xa2\xc4\x80", b"\xc4\x02ab", b"\xcd\x01\x01", b"\xd6\xff\x00\x00\x00\x01"]
+)
+def test_the_dearest_values(each: bytes) -> None:
+    """Other values use at most about 35 times their bytes: short texts that are not ASCII."""
+    data = b"\xdd" + (50_000).to_bytes(4, "big") + each * 50_000
+    tracemalloc.start()
+    value = MSGPACK.decode(data)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len(value) == 50_000
+    assert peak < 35 * len(data)
+
+
+def test_what_a_thread_keeps_for_encoding_is_in_nobodys_way() -> None:
+    """Values that encode something themselves, failures and large values leave the next one as it should be."""
+    serializer = MsgpackSerializer()
+
+    class Nested(dict[str, int]):
+        def items(self) -> Any:
+            assert serializer.encode([1]) == b"\x91\x01"
+            return super().items()
+
+    assert serializer.encode([Nested(a=1), 2]) == b"\x92\x81\xa1a\x01\x02"
+    with pytest.raises(EncodeError):
+        serializer.encode([1, 2, object()])
+    assert serializer.encode([3]) == b"\x91\x03"
+    large = b"x" * 1_000_000
+    assert serializer.decode(serializer.encode(large)) == large
+    assert serializer.encode([4]) == b"\x91\x04"

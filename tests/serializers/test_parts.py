@@ -14,7 +14,7 @@ SIZES = st.lists(st.sampled_from([0, 1, 27, APART - 1, APART, APART + 1, JOINED,
 
 @given(SIZES, st.data())
 def test_nothing_is_lost(sizes: list[int], drawn: st.DataObject) -> None:
-    """What is gathered has all the bytes in order, whole and cut anywhere."""
+    """A gathered body has all the bytes in order, whole and cut anywhere."""
     pieces = [bytes([index + 1]) * size for index, size in enumerate(sizes)]
     whole = b"".join(pieces)
     made = gather(pieces)
@@ -38,7 +38,7 @@ def test_large_pieces_are_not_copied() -> None:
 
 
 def test_small_bodies_are_in_one_piece() -> None:
-    """What is joined with its frame anyway is bytes: only larger bodies are parts."""
+    """A body that is joined with its frame anyway is bytes: only larger bodies are parts."""
     assert gather([b"a" * (APART + 1), b"b" * (JOINED - APART - 1)]) == b"a" * (APART + 1) + b"b" * (JOINED - APART - 1)
     assert isinstance(gather([b"a" * (APART + 1), b"b" * (JOINED - APART)]), Parts)
     assert gather([]) == b""
@@ -57,7 +57,7 @@ def test_no_parts_are_small() -> None:
 
 
 def test_what_the_library_holds() -> None:
-    """Bytes count as held, views as the application's, unless the serializer says that it made them."""
+    """Bytes count as held, views as the application's, unless the serializer allocated them."""
     view = memoryview(bytearray(2 * JOINED))
     made = gather([b"ab", view, bytes(APART + 1)], held=10)
     assert isinstance(made, Parts)

@@ -55,13 +55,13 @@ class Explodes:
 
 
 def turned(value: Any, serializer: PickleSerializer = PICKLE) -> Any:
-    """What comes of it."""
+    """The result of a round trip."""
     return serializer.decode(bytes(serializer.encode(value)))
 
 
 @given(VALUES)
 def test_builtins_come_back(value: Any) -> None:
-    """Builtins come back equal and of their types, from any kind of buffer."""
+    """Builtins survive a round trip with their types, from any kind of buffer."""
     sent = bytes(PICKLE.encode(value))
     for buffer in (sent, bytearray(sent), memoryview(sent), memoryview(bytearray(sent))):
         found = PICKLE.decode(buffer)
@@ -71,14 +71,14 @@ def test_builtins_come_back(value: Any) -> None:
 
 @pytest.mark.parametrize("value", [Point(1, 2), Color.RED, Job("a"), Frozen("b"), Job, len], ids=repr)
 def test_classes_that_are_let_in(value: Any) -> None:
-    """Objects of a program's own classes come back where those are let in, and nowhere else."""
+    """Objects of a program's own classes survive where those are allowed, and nowhere else."""
     with pytest.raises(DecodeError, match="allow="):
         turned(value)
     assert turned(value, PickleSerializer([Point, Color, Job, Frozen, len])) == value
 
 
 def test_circles_and_sharing() -> None:
-    """An object that refers to itself does so again, and one that stands twice is one."""
+    """An object that refers to itself does so again, and one that is shared is shared again."""
     job = Job("a")
     job.parent = [job, {"self": job}]
     found = turned(job, PickleSerializer([Job]))
@@ -100,14 +100,14 @@ def test_what_cannot_be_pickled() -> None:
 
 
 def test_what_a_class_raises_is_a_decode_error() -> None:
-    """A class that was let in may raise what it likes: it is an error of the data."""
+    """An allowed class may raise anything: it is an error of the data."""
     with pytest.raises(DecodeError, match="no such state") as caught:
         turned(Explodes(), PickleSerializer([Explodes]))
     assert isinstance(caught.value.__cause__, RuntimeError)
 
 
 def test_a_plain_pickle_is_refused() -> None:
-    """What pickle itself writes is not what this serializer reads: it has no frame."""
+    """This serializer does not read pickle's own output: it has no frame."""
     with pytest.raises(DecodeError, match="not written by this serializer"):
         PICKLE.decode(pickle.dumps(list(range(100))))
 
@@ -136,12 +136,12 @@ def test_own_functions() -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({"dump": pickle.dumps}, "load=None: is missing beside"),
-        ({"load": pickle.loads}, "dump=None: is missing beside"),
-        ({"dump": pickle.dumps, "load": pickle.loads, "allow": [Job]}, "checks no allow"),
-        ({"dump": pickle.dumps, "load": pickle.loads, "persistent_load": id}, "knows no persistent ids"),
-        ({"dump": 5, "load": pickle.loads}, "dump=5: is no function"),
-        ({"persistent_id": 5}, "is no function"),
+        ({"dump": pickle.dumps}, "load=None: is required with"),
+        ({"load": pickle.loads}, "dump=None: is required with"),
+        ({"dump": pickle.dumps, "load": pickle.loads, "allow": [Job]}, "ignores allow"),
+        ({"dump": pickle.dumps, "load": pickle.loads, "persistent_load": id}, "and persistent ids"),
+        ({"dump": 5, "load": pickle.loads}, "dump=5: is not callable"),
+        ({"persistent_id": 5}, "is not callable"),
         ({"allow": ["uuid"]}, "is a module"),
     ],
 )
@@ -152,7 +152,7 @@ def test_options_that_contradict(options: dict[str, Any], problem: str) -> None:
 
 
 def test_persistent_ids() -> None:
-    """Objects that both ends have are sent by their ids; who knows no ids refuses them."""
+    """Objects that both ends have are sent by their ids; a receiver without ids rejects them."""
     engine = object()
     ends = PickleSerializer(
         persistent_id=lambda obj: "engine" if obj is engine else None, persistent_load={"engine": engine}.__getitem__
@@ -174,6 +174,6 @@ def test_memory_that_was_received_is_used() -> None:
 
 @given(st.binary(max_size=100))
 def test_any_stream_is_a_value_or_a_decode_error(junk: bytes) -> None:
-    """Whatever stands in the stream, nothing but a DecodeError comes out."""
+    """Any stream raises nothing but a DecodeError."""
     with contextlib.suppress(DecodeError):
         PICKLE.decode(raw(b"\x80\x05" + junk + b"."))

@@ -20,13 +20,13 @@ def test_the_names_are_the_documented_ones() -> None:
 
 
 def test_each_is_there_by_its_name() -> None:
-    """`serializers.json` is the object that "json" stands for, to be given to a node as it is."""
+    """`serializers.json` is the object named "json", and can be passed to a node."""
     for name, serializer in SERIALIZERS.items():
         assert getattr(serializers, name) is serializer
 
 
 def test_the_table_cannot_be_changed() -> None:
-    """Nobody can put another serializer under a name that others use."""
+    """No other serializer can be registered under a used name."""
     with pytest.raises(TypeError):
         SERIALIZERS["raw"] = JsonSerializer()  # type: ignore[index]
 
@@ -42,14 +42,14 @@ def test_an_unknown_name_lists_the_known() -> None:
     with pytest.raises(ConfigError) as caught:
         get("yaml")
     assert str(caught.value) == (
-        "serializer='yaml': there is no such serializer (the names are raw, buffer, msgpack, json, pickle)"
+        "serializer='yaml': there is no such serializer (choose one of raw, buffer, msgpack, json, pickle)"
     )
 
 
 @pytest.mark.parametrize("given", [None, 5, object(), RawSerializer, b"raw"])
 def test_what_is_no_serializer_is_refused(given: Any) -> None:
     """A class, and an object without the methods, are a ConfigError."""
-    with pytest.raises(ConfigError, match=r"is no Serializer \(pass a name, or an object of such a class\)"):
+    with pytest.raises(ConfigError, match=r"is not a Serializer \(pass a name, or an object of such a class\)"):
         get(given)
 
 

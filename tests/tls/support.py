@@ -7,19 +7,19 @@ import ssl
 from redpoll.address import Address
 from redpoll.errors import TLSError
 from redpoll.tls.contexts import Contexts
-from redpoll.tls.credentials import Credentials, Session
+from redpoll.tls.credentials import Credentials, TLSSession
 
 HERE = Address.parse("127.0.0.1:7")
 THERE = Address.parse("127.0.0.1:8")
 
 
-def sessions(server: Contexts, client: Contexts, name: str = "127.0.0.1") -> tuple[Session, Session]:
-    """A session of who listens and one of who dials it by a name."""
+def sessions(server: Contexts, client: Contexts, name: str = "127.0.0.1") -> tuple[TLSSession, TLSSession]:
+    """The sessions of a listening end and of one that dials it by a name."""
     return Credentials(server).accept(THERE), Credentials(client).dial(HERE, name)
 
 
-def shake_hands(*ends: Session) -> list[TLSError | None]:
-    """Go on until nothing moves; return what each end has against the other, which is told by what the other sends."""
+def shake_hands(*ends: TLSSession) -> list[TLSError | None]:
+    """Exchange bytes until there are none; return each end's error, which may be reported by the other."""
     failures: list[TLSError | None] = [None, None]
     finished = [False, False]
     for _ in range(8):

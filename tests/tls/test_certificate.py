@@ -1,4 +1,4 @@
-"""What is said of a peer's certificate."""
+"""The fields of a peer's certificate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Contexts from files: what they accept, and what is said of files that cannot be used."""
+"""Contexts from files: what they accept, and the errors for unusable files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def dhe_only(certificate: Path, dh: Path | None = None) -> Contexts:
 
 
 def test_a_peer_with_dhe_alone_dials(redpoll_pki: Certificates) -> None:
-    """A peer that ends at TLS 1.2 with DHE and RSA is let in where there are DH parameters, and nowhere else."""
+    """A peer limited to TLS 1.2 with DHE and RSA is accepted where there are DH parameters, and nowhere else."""
     path = redpoll_pki.issue("rsa", key="rsa-2048")
     old = dhe_only(path)
     server, client = sessions(make_contexts(TLS(certificate=path, dh_params=redpoll_pki.dh)), old)
@@ -66,8 +66,8 @@ def test_a_peer_with_dhe_alone_dials(redpoll_pki: Certificates) -> None:
     assert client.object.version() == "TLSv1.2"
     assert client.object.cipher() == ("DHE-RSA-AES256-GCM-SHA384", "TLSv1.2", 256)
     there, here = shake_hands(*sessions(make_contexts(TLS(certificate=path)), old))
-    assert "there is no cipher that both have (a peer that ends at TLS 1.2 may need RSA keys and dh_p" in str(there)
-    assert "no version, cipher or certificate that both have" in str(here)
+    assert "no common cipher (a peer limited to TLS 1.2 may need RSA keys and dh_p" in str(there)
+    assert "no common version, cipher or certificate" in str(here)
 
 
 def test_a_peer_with_dhe_alone_is_dialled(redpoll_pki: Certificates) -> None:
@@ -78,7 +78,7 @@ def test_a_peer_with_dhe_alone_is_dialled(redpoll_pki: Certificates) -> None:
         assert shake_hands(server, client) == [None, None]
         assert client.object.cipher() == ("DHE-RSA-AES256-GCM-SHA384", "TLSv1.2", 256)
         _, here = shake_hands(*sessions(dhe_only(path), make_contexts(record)))
-        assert "no version, cipher or certificate that both have" in str(here)
+        assert "no common version, cipher or certificate" in str(here)
 
 
 def test_a_peer_with_dhe_alone_needs_rsa(redpoll_pki: Certificates) -> None:
@@ -101,7 +101,7 @@ def test_the_systems_trust_store(redpoll_pki: Certificates, monkeypatch: pytest.
 
 
 def test_the_systems_trust_store_lets_nobody_in(redpoll_pki: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who dials is not let in by what the system trusts, unless it is pinned, but by the CA in the node's own file."""
+    """Incoming links are not accepted by the system's store, unless pinned, but by the CA in the node's own file."""
     other = redpoll_pki.another()
     monkeypatch.setenv("SSL_CERT_FILE", str(other.ca))
     own, public = redpoll_pki.issue("one"), other.issue("two")
@@ -116,7 +116,7 @@ def test_the_systems_trust_store_lets_nobody_in(redpoll_pki: Certificates, monke
 
 
 def test_a_public_certificate_lets_nobody_in(redpoll_pki: Certificates, tmp_path: Path) -> None:
-    """Without a CA in the node's file, and with the system's store, nobody who dials is let in of whom one is required."""
+    """Without a CA in the node's file, and with the system's store, no incoming link passes if a certificate is required."""
     chain = Chain.load(redpoll_pki.issue("one"))
     leaf = tmp_path / "leaf.pem"
     leaf.write_bytes(chain.certificate.public_bytes(Encoding.PEM) + chain.pem.split(b"-----END CERTIFICATE-----\n")[-1])
@@ -129,13 +129,13 @@ def test_a_public_certificate_lets_nobody_in(redpoll_pki: Certificates, tmp_path
 
 @pytest.mark.parametrize(("wanted", "accepted"), [("required", False), ("optional", True), ("none", True)])
 def test_what_is_wanted_of_clients(redpoll_pki: Certificates, wanted: str, accepted: bool) -> None:
-    """Without a certificate only those are let in of whom none is required."""
+    """Without a certificate a node is accepted only where none is required."""
     server = make_contexts(TLS(certificate=redpoll_pki.issue("one"), client_certificate=wanted))  # type: ignore[arg-type]
     there, here = shake_hands(*sessions(server, make_contexts(TLS(ca=redpoll_pki.ca)), "localhost"))
     assert (there is None) is (here is None) is accepted
     if not accepted:
-        assert "it has no certificate" in str(there)
-        assert "the other end wants a certificate, and this node has none (give TLS(certificate=" in str(here)
+        assert "the peer has no certificate" in str(there)
+        assert "the other end requires a certificate, and this node has none (set TLS(certificate=" in str(here)
 
 
 def test_contexts_of_ones_own(redpoll_pki: Certificates) -> None:
@@ -146,7 +146,7 @@ def test_contexts_of_ones_own(redpoll_pki: Certificates) -> None:
 
 
 def refused(tls: TLS, now: datetime | None = None) -> ConfigError:
-    """What is said of a record."""
+    """The error for a record."""
     with pytest.raises(ConfigError) as caught:
         make_contexts(tls, now=now)
     return caught.value
@@ -180,13 +180,13 @@ def test_files_that_hold_something_else(redpoll_pki: Certificates, tmp_path: Pat
     secret.write_bytes(chain.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"secret")))
     for tls, problem in (
         (TLS(certificate=empty), "there is no certificate in"),
-        (TLS(certificate=redpoll_pki.ca), "there is no private key in it (append it to the file, or give key=)"),
+        (TLS(certificate=redpoll_pki.ca), "it contains no private key (append it to the file, or set key=)"),
         (TLS(certificate=good, key=other), "the private key does not match the first certificate in"),
         (TLS(certificate=good, key=secret), "is encrypted (decrypt it: openssl pkey"),
-        (TLS(certificate=leaf), "there is no certificate of a CA in it (give ca=, the file of the CA's certificate)"),
-        (TLS(certificate=good, ca=leaf), "there is no certificate of a CA in it"),
+        (TLS(certificate=leaf), "it contains no CA certificate (set ca= to the file of the CA's certificate)"),
+        (TLS(certificate=good, ca=leaf), "it contains no CA certificate"),
         (TLS(certificate=good, ca=empty), "there is no certificate in"),
-        (TLS(certificate=good, dh_params=good), "is no readable file of Diffie-Hellman parameters"),
+        (TLS(certificate=good, dh_params=good), "is not a readable file of Diffie-Hellman parameters"),
     ):
         assert problem in str(refused(tls))
 

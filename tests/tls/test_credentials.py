@@ -1,4 +1,4 @@
-"""Sessions: whom they accept; and credentials that change."""
+"""Sessions: which peers they accept; and credentials that change."""
 
 from __future__ import annotations
 
@@ -32,22 +32,23 @@ def test_fingerprints(redpoll_pki: Certificates) -> None:
     server, client = sessions(make_contexts(TLS(certificate=two)), known)
     assert shake_hands(server, client) == [None, None]
     assert str(client.unknown_certificate()) == (
-        f"TLS failed with 127.0.0.1:7: {inspect(two).fingerprint} is not one of the pins (add it to TLS.pins if it is meant)"
+        f"TLS failed with 127.0.0.1:7: {inspect(two).fingerprint} is not one of the pins (add it to TLS.pins if it is "
+        "the intended peer)"
     )
 
 
 def test_no_certificate_is_none_that_is_pinned(redpoll_pki: Certificates) -> None:
-    """Who shows no certificate has none of those that are pinned."""
+    """A peer without a certificate matches no pinned one."""
     one = redpoll_pki.issue("one")
     server_tls = TLS(certificate=one, client_certificate="none", pins=(inspect(one).fingerprint,))
     server, client = sessions(make_contexts(server_tls), make_contexts(TLS(ca=redpoll_pki.ca)))
     assert shake_hands(server, client) == [None, None]
-    assert "it has no certificate, and certificates are pinned" in str(server.unknown_certificate())
+    assert "the peer has no certificate, and certificates are pinned" in str(server.unknown_certificate())
     assert server.certificate is None
 
 
 def test_certificates_that_cannot_be_read(redpoll_pki: Certificates, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A certificate that OpenSSL takes and nobody can read is not accepted: who is who could not be told."""
+    """A certificate that OpenSSL accepts and that cannot be read is rejected: it would not identify the peer."""
 
     def read(der: bytes) -> Certificate:
         raise ValueError(f"{len(der)} bytes")
@@ -60,7 +61,7 @@ def test_certificates_that_cannot_be_read(redpoll_pki: Certificates, monkeypatch
 
 
 def test_what_nobody_answers_for(redpoll_pki: Certificates) -> None:
-    """What a context of the user's takes without looking says nothing of who is there."""
+    """A certificate that a context of the user's accepts unchecked identifies no peer."""
     one = redpoll_pki.issue("one")
     outgoing = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     outgoing.check_hostname = False
@@ -92,11 +93,11 @@ def test_identities(redpoll_pki: Certificates) -> None:
 
 
 def test_only_who_has_a_certificate_listens(redpoll_pki: Certificates) -> None:
-    """Without a certificate nobody can be let in."""
+    """Without a certificate no link is accepted."""
     credentials = Credentials(make_contexts(TLS(ca=redpoll_pki.ca)))
     assert not credentials.can_listen
     assert credentials.checks_names
-    with pytest.raises(ConfigError, match="there is no certificate to show who dials"):
+    with pytest.raises(ConfigError, match="incoming links require a certificate"):
         credentials.accept(THERE)
 
 
@@ -121,6 +122,6 @@ async def test_reloading(redpoll_pki: Certificates, tmp_path: Path) -> None:
     file.write_bytes(b"")
     with pytest.raises(ConfigError, match="there is no certificate in"):
         await credentials.reload(tls)
-    with pytest.raises(ConfigError, match="there is no certificate in the place of the one before"):
+    with pytest.raises(ConfigError, match="the new credentials have no certificate, which a listening node requires"):
         await credentials.reload(TLS(ca=redpoll_pki.ca))
     assert shake_hands(credentials.accept(THERE), credentials.dial(THERE, "name")) == [None, None]

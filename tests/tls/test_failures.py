@@ -1,4 +1,4 @@
-"""What goes wrong between two ends, in words, at both."""
+"""Errors between two ends, explained at both."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ def unchecked(pem: Path, ca: Path) -> Contexts:
 @pytest.mark.parametrize(
     ("what", "seen", "told"),
     [
-        ("expired", "its certificate has expired", "the other end says that this node's certificate has expired"),
+        ("expired", "its certificate has expired", "the other end reports that this node's certificate has expired"),
         ("stranger", "its certificate is not signed by a CA in", "does not trust the CA of this node's certificate"),
     ],
 )
 def test_bad_certificates(
     redpoll_pki: Certificates, version: ssl.TLSVersion, bad: str, what: str, seen: str, told: str
 ) -> None:
-    """Who sees a bad certificate says so, and who has it is told, in either role and version."""
+    """The end that rejects a certificate explains it, and the end that has it is told, in either role and version."""
     pem = redpoll_pki.issue("bad", expired=True) if what == "expired" else redpoll_pki.another().issue("bad")
     ends = {"bad": unchecked(pem, redpoll_pki.ca), "good": make_contexts(TLS(certificate=redpoll_pki.issue("good")))}
     server, client = ("bad", "good") if bad == "server" else ("good", "bad")
@@ -64,29 +64,29 @@ def test_wrong_name(redpoll_pki: Certificates, name: str) -> None:
 
 
 def test_old_versions(redpoll_pki: Certificates) -> None:
-    """A peer below TLS 1.2 is told from others."""
+    """A peer below TLS 1.2 is distinguished from others."""
     server = make_contexts(TLS(certificate=redpoll_pki.issue("one")))
     assert server.server is not None
     server.server.minimum_version = ssl.TLSVersion.TLSv1_3
     client = make_contexts(TLS(certificate=redpoll_pki.issue("two")))
     client.client.maximum_version = ssl.TLSVersion.TLSv1_2
     there, here = shake_hands(*sessions(server, client))
-    assert "it has no version of TLS from 1.2" in str(there)
-    assert "the other end has no version of TLS from 1.2" in str(here)
+    assert "the peer does not support TLS 1.2 or newer" in str(there)
+    assert "the other end does not support TLS 1.2 or newer" in str(here)
 
 
 @pytest.mark.parametrize(
     ("reason", "text"),
     [
-        ("SSLV3_ALERT_BAD_RECORD_MAC", "the other end says bad record mac"),
+        ("SSLV3_ALERT_BAD_RECORD_MAC", "the other end reports bad record mac"),
         ("SSL/TLS_ALERT_UNKNOWN_CA", "does not trust the CA"),
-        ("HTTP_REQUEST", "it speaks HTTP (dial another port)"),
+        ("HTTP_REQUEST", "the peer speaks HTTP (dial another port)"),
         ("SOMETHING_NEW", "something new"),
         (None, "broken"),
     ],
 )
 def test_reasons_of_openssl(reason: str | None, text: str) -> None:
-    """What has no words of its own is told in OpenSSL's."""
+    """An error without an explanation has OpenSSL's text."""
     error = ssl.SSLError(1, "broken")
     error.reason = reason  # type: ignore[assignment]
     failure = explained(error, HERE, name=None, trusted="ca.pem")
@@ -95,7 +95,7 @@ def test_reasons_of_openssl(reason: str | None, text: str) -> None:
 
 
 def test_verification_errors_without_words() -> None:
-    """A certificate that is refused for a rare reason is told in OpenSSL's words."""
+    """A certificate rejected for a rare reason has OpenSSL's text."""
     error = ssl.SSLCertVerificationError(1, "refused")
     error.verify_code, error.verify_message = 79, "invalid CA certificate"
     assert "its certificate is refused: invalid CA certificate" in str(
@@ -105,6 +105,6 @@ def test_verification_errors_without_words() -> None:
 
 def test_errors_that_are_not_of_openssl() -> None:
     """Plaintext and pins have words too."""
-    assert "it sends plaintext where this node expects TLS (" in str(not_encrypted(HERE))
+    assert "the peer sends plaintext, and this node expects TLS (" in str(not_encrypted(HERE))
     assert "sha256:00 is not one of the pins" in str(not_pinned(HERE, "sha256:00"))
-    assert "it has no certificate, and certificates are pinned" in str(not_pinned(HERE, None))
+    assert "the peer has no certificate, and certificates are pinned" in str(not_pinned(HERE, None))

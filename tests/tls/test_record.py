@@ -1,4 +1,4 @@
-"""The record of certificates: what may be in it, and what it means where it says nothing."""
+"""The record of certificates: valid fields and defaults."""
 
 from __future__ import annotations
 
@@ -36,27 +36,27 @@ def test_what_it_takes(options: dict[str, Any], checked: bool) -> None:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ({}, "ca=None: nobody is trusted, and there is no certificate (give certificate= to nodes of one CA, or"),
+        ({}, "ca=None: no CA is trusted, and there is no certificate (set certificate= for nodes of one CA, or"),
         ({"certificate": ""}, "certificate='': must be the path of a file, or None"),
         ({"certificate": b"a.pem"}, "must be the path of a file, or None"),
         ({"ca": 5}, "ca=5: must be the path of a file"),
-        ({"ca": "ca.pem", "key": "a.key"}, "key='a.key': there is no certificate to it"),
+        ({"ca": "ca.pem", "key": "a.key"}, "key='a.key': requires a certificate"),
         ({"certificate": "a", "client_certificate": True}, "must be one of 'required', 'optional', 'none'"),
         ({"certificate": "a", "check_names": 1}, "check_names=1: must be True, False or None"),
-        ({"ca": "system", "check_names": False}, "the system's trust store trusts anybody with a web site"),
+        ({"ca": "system", "check_names": False}, "the system's trust store trusts anyone with a web site"),
         (
             {"ca": "system", "check_names": False, "pins": ("identity:" + "0f" * 16,)},
-            "the system's trust store trusts anybody with a web site (leave check_names out, or pin certificates)",
+            "the system's trust store trusts anyone with a web site (omit check_names, or pin certificates)",
         ),
-        ({"certificate": "a", "pins": PIN}, "must be a tuple of texts"),
-        ({"certificate": "a", "pins": (5,)}, "must be a tuple of texts"),
+        ({"certificate": "a", "pins": PIN}, "must be a tuple of str"),
+        ({"certificate": "a", "pins": (5,)}, "must be a tuple of str"),
         ({"certificate": "a", "pins": (PIN.upper(),)}, "is neither sha256: and 64 nor identity: and 32"),
         ({"certificate": "a", "pins": (PIN[:-1],)}, "is neither sha256: and 64 nor identity: and 32"),
         ({"certificate": "a", "pins": ("identity:00",)}, "is neither sha256: and 64 nor identity: and 32"),
     ],
 )
 def test_what_it_refuses(options: dict[str, Any], problem: str) -> None:
-    """What cannot be meant is a ConfigError that names the field, and says what to do."""
+    """An invalid value is a ConfigError that names the field and the remedy."""
     with pytest.raises(ConfigError) as caught:
         TLS(**options)
     assert problem in str(caught.value)

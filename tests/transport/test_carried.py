@@ -62,6 +62,21 @@ class Carried:
         self.eased += 1
 
 
+async def test_a_lower_mark_counts_at_once() -> None:
+    """A mark that is set below what waits pauses the writer, until that is taken."""
+    carried = Carried()
+    carried.transport.write(b"abc")
+    assert carried.protocol.told == []
+    carried.transport.set_write_buffer_limits(high=0)
+    assert carried.protocol.told == ["pause"]
+    carried.transport.take(2)
+    await asyncio.sleep(0)
+    assert carried.protocol.told == ["pause"]
+    carried.transport.take(2)
+    await asyncio.sleep(0)
+    assert carried.protocol.told == ["pause", "resume"]
+
+
 async def test_what_is_written_is_taken_in_order_and_in_pieces() -> None:
     """`take` gives at most as many bytes as asked for, and refers to what was written."""
     carried = Carried()

@@ -12,7 +12,7 @@ from redpoll.address import Address
 from redpoll.errors import Closed, DialFailed
 from redpoll.transport.carried import CarriedTransport
 from redpoll.transport.dial import ProtocolFactory
-from redpoll.transport.listen import Door
+from redpoll.transport.listen import Acceptor
 
 pytestmark = pytest.mark.asyncio
 
@@ -23,15 +23,15 @@ class Wire:
     """Carries links within one process: what one end takes is fed to the other, at once."""
 
     def __init__(self) -> None:
-        self.door: Door | None = None
+        self.acceptor: Acceptor | None = None
         self.addresses: list[Address] = []
         self.descriptors: list[int] = []
         self.port = 1
         self.waited = 0
 
-    def listener(self, door: Door, loop: asyncio.AbstractEventLoop, backlog: int) -> Wire:  # Carrier
-        """Let strangers in by that door."""
-        self.door = door
+    def listener(self, acceptor: Acceptor, loop: asyncio.AbstractEventLoop, backlog: int) -> Wire:  # Carrier
+        """Let strangers in by that acceptor."""
+        self.acceptor = acceptor
         return self
 
     async def open(self, hosts: tuple[str, ...], port: int, check: Callable[[Address], object]) -> None:
@@ -44,7 +44,7 @@ class Wire:
 
     def close(self) -> None:
         """Let nobody in any more."""
-        self.door = None
+        self.acceptor = None
 
     async def wait_closed(self) -> None:
         """Nobody is on the way."""
@@ -59,7 +59,7 @@ class Wire:
 
     async def dial(self, address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEventLoop) -> None:
         """Join two ends."""
-        if self.door is None:
+        if self.acceptor is None:
             raise DialFailed(address, "nobody listens on this wire")
         ends: list[CarriedTransport] = []
 
@@ -75,7 +75,7 @@ class Wire:
         def wake() -> None:
             loop.call_soon(carry)
 
-        protocols = self.door.accepted(address), factory()
+        protocols = self.acceptor.accepted(address), factory()
         ends += (CarriedTransport(loop, protocol, wake, wake) for protocol in protocols)
         for each in ends:
             each.begin()
@@ -96,7 +96,7 @@ async def test_a_node_listens_and_dials_by_its_carrier() -> None:
         body = bytes(range(256)) * 1024
         assert (await node.request(Message(body, THERE))).data == body[::-1]
         await node.send(Message(b"", THERE))
-    assert wire.door is None
+    assert wire.acceptor is None
     assert wire.waited == 2
 
 
@@ -116,7 +116,7 @@ async def test_a_node_that_is_stopped_while_it_starts_waits_for_its_carrier() ->
     node = WiredNode(port=1, encryption=False)
     with pytest.raises(Closed):
         await node.start()
-    assert wire.door is None
+    assert wire.acceptor is None
     assert wire.waited == 1
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast
 
 import pytest
 
-from redpoll import Message, NotConfirmed, PeerLost, ProtocolError, Received
+from redpoll import Message, Node, NotConfirmed, PeerLost, ProtocolError, Received
 from redpoll.transport import connection as connection_module
 from redpoll.transport.connection import ANNOUNCEMENT_GRACE, Connection
 from redpoll.transport.keeper import Keeper
@@ -226,7 +226,7 @@ async def test_a_message_that_is_too_large(header: int, size: int, *, redpoll: b
         error = await lost.error()
         assert isinstance(error, ProtocolError)
         assert str(error) == (
-            f"protocol error with 127.0.0.1:4000: a message of {header + size} bytes is above max_message_size, 1000 bytes"
+            f"protocol error with 127.0.0.1:4000: message of {header + size} bytes exceeds max_message_size of 1000 bytes"
         )
         await serves(node)
 
@@ -260,7 +260,7 @@ async def test_in_flight_fails_with_what_broke_the_link() -> None:
         async with raw_accepting(listener) as link:
             await link.read_frame()
             link.write(struct.pack("!16sIIHB", bytes(16), 0, 0, 0, NOOP | REQ_ACK))
-            with pytest.raises(NotConfirmed, match="a control frame with a header, or one that") as caught:
+            with pytest.raises(NotConfirmed, match="control frame with a header or acknowledgement bits") as caught:
                 await within(future)
         assert isinstance(caught.value.__cause__, ProtocolError)
 
@@ -269,7 +269,7 @@ async def test_in_flight_fails_with_what_broke_the_link() -> None:
 @pytest.mark.parametrize(
     ("end", "reason"),
     [
-        (RawLink.close, "the connection was closed by the other end"),
+        (RawLink.close, "the peer closed the connection"),
         # In the system's words, the same on each event loop.
         (RawLink.reset, os.strerror(errno.ECONNRESET)),
     ],
@@ -331,6 +331,19 @@ async def test_links_of_one_thread_share_their_buffer() -> None:
     assert others[0].get_buffer(-1).obj is not one.get_buffer(-1).obj
 
 
+@pytest.mark.asyncio
+async def test_a_link_that_waited_for_memory_reads_on() -> None:
+    """A large body that waits for memory is read to its end once there is some."""
+    inbox = Inbox(hold=True)
+    async with make(inbox, memory_limit=1 << 20) as node, make(listen=False) as first, make(listen=False) as second:
+        sends = [first.send(to(node, bytes(1 << 19))) for _ in range(4)]
+        await until(lambda: node.stats().memory_held >= 1 << 20, "a full memory")
+        sends.append(second.send(to(node, bytes(1 << 20))))
+        await until(lambda: node.stats().turned_away.memory_waits, "a link that waits")
+        inbox.gate.set()
+        await within(asyncio.gather(*sends))
+
+
 class Line(asyncio.Transport):
     """A transport that notes what is asked of it."""
 
@@ -350,11 +363,14 @@ async def test_who_was_given_up_hangs_up() -> None:
     line = Line()
     abandoned.connection_made(line)
     assert line.asked == ["abort"]
-    assert not abandoned.link.out
+    assert not abandoned.link.output
 
 
 class Gone(asyncio.Transport):
     """A transport that has closed and not told of it yet, as one of uvloop's is for a turn of the loop."""
+
+    def is_closing(self) -> bool:
+        return False
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         raise RuntimeError("the handler is closed")
@@ -382,6 +398,52 @@ async def test_a_transport_that_closed_meanwhile(size: int) -> None:
         line.fail(PeerLost(THERE, "it is gone"))
         with pytest.raises(NotConfirmed, match="it is gone"):
             await within(sending)
+
+
+class Closing:
+    """A transport that notes what is written to it once it closes."""
+
+    def __init__(self, transport: asyncio.Transport) -> None:
+        self._transport = transport
+        self.late: list[str] = []
+
+    def __getattr__(self, name: str) -> Any:
+        if name in {"write", "writelines", "set_write_buffer_limits"} and self._transport.is_closing():
+            self.late.append(name)
+        return getattr(self._transport, name)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("size", [10, 40_000, 200_000, 3_000_000])
+async def test_nothing_is_written_to_what_closes(size: int) -> None:
+    """Output that waits when a link is given up is dropped, and the next socket with its descriptor hears."""
+    loop = asyncio.get_running_loop()
+    async with make(Inbox()) as server, make(listen=False) as client:
+        await within(client.send(to(server)))
+        (connection,) = client._peers.connections
+        assert connection.transport is not None
+        spy = Closing(connection.transport)
+        connection.transport = cast("asyncio.Transport", spy)
+        descriptor = spy.get_extra_info("socket").fileno()
+        futures = [client.send(to(server, bytes(size))) for _ in range(4)]
+        connection.fail(PeerLost(server.address, "given up"))
+        connection.flush()
+        await settle(*futures)
+        assert isinstance(futures[0].exception(), NotConfirmed)
+        assert spy.late == []
+        pairs = [socket.socketpair()]
+        while all(each.fileno() != descriptor for both in pairs for each in both) and len(pairs) < 100:
+            pairs.append(socket.socketpair())
+        for one, other in pairs:
+            one.setblocking(False)
+            other.setblocking(False)
+            for here, there in ((one, other), (other, one)):
+                hears = asyncio.ensure_future(loop.sock_recv(here, 1))
+                await asyncio.sleep(0)
+                there.send(b"x")
+                assert await within(hears) == b"x"
+            one.close()
+            other.close()
 
 
 def test_a_message_may_end_after_its_loop() -> None:
@@ -434,6 +496,54 @@ async def test_goodbye_names_the_last_message() -> None:
         assert await link.silent(0.05)
         link.send(Frame(bytes(16), 0, GOODBYE))
         assert await link.read_all() == b""
+
+
+async def unread(node: Node[Any], address: str, **options: Any) -> Connection:
+    """The connection to somebody who does not read, with bytes in the transport that the system does not take."""
+    data = bytes(100_000)
+    connection: Connection | None = None
+    while connection is None or connection.transport is None or not connection.transport.get_write_buffer_size():
+        node.send(Message(data, address), acknowledge=False, **options)
+        await asyncio.sleep(0)
+        (connection,) = node._peers.connections
+    return connection
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("redpoll", [False, True])
+async def test_who_reads_nothing_holds_up_no_close(redpoll: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that is closed while its other end takes nothing of what was written is given up after a time."""
+    monkeypatch.setattr(connection_module, "CLOSING_TIME", 0.1)
+    async with make(listen=False, keepalive=None) as node, raw_listener() as listener:
+        address = f"127.0.0.1:{listener.port}"
+        dialling = asyncio.ensure_future(node.ready(address))
+        async with raw_accepting(listener, redpoll=redpoll, window=100_000, window_units=60_000):
+            await within(dialling)
+            connection = await unread(node, address, timeout=None)
+            connection.close()
+            assert node.stats().connections == 1
+            await until(lambda: node.stats().connections == 0, "the end of the link")
+
+
+@pytest.mark.asyncio
+async def test_who_reads_on_gets_all_before_a_close(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A link that is closed stays as long as its other end takes what was written."""
+    monkeypatch.setattr(connection_module, "CLOSING_TIME", 0.2)
+    async with make(listen=False) as node, raw_listener() as listener:
+        address = f"127.0.0.1:{listener.port}"
+        dialling = asyncio.ensure_future(node.ready(address))
+        async with raw_accepting(listener, redpoll=False) as link:
+            await within(dialling)
+            connection = await unread(node, address, timeout=None)
+            connection.close()
+            written = connection.link.bytes_sent - 45
+            begun = asyncio.get_running_loop().time()
+            read = 0
+            while read < written:
+                read += len(await within(link.read(min(written - read, written // 8))))
+                await elapse(0.05)
+            assert asyncio.get_running_loop().time() - begun > 0.2
+            await until(lambda: node.stats().connections == 0, "the end of the link")
 
 
 @pytest.mark.asyncio

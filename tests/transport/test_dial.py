@@ -140,13 +140,17 @@ async def test_addresses_need_no_resolver(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 async def test_name_stands_for_its_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A name is looked up anew each time; each address is there once, in the resolver's order."""
+    """A name is looked up anew each time; each address is there once, in the resolver's order, of both families in turn."""
     loop = asyncio.get_running_loop()
     name = Address("tcp", "some-name", 7)
     resolving(monkeypatch, "::1", "127.0.0.1", "::1")
     assert await resolve(name, loop) == [Address("tcp", "::1", 7), Address("tcp", "127.0.0.1", 7)]
     resolving(monkeypatch, "127.0.0.2")
     assert await resolve(name, loop) == [Address("tcp", "127.0.0.2", 7)]
+    resolving(monkeypatch, "::1", "::2", "::3", "127.0.0.1")
+    assert [each.host for each in await resolve(name, loop)] == ["::1", "127.0.0.1", "::2", "::3"]
+    resolving(monkeypatch)
+    assert await resolve(name, loop) == []
 
 
 async def test_localhost() -> None:

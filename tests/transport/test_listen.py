@@ -27,7 +27,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Guest(asyncio.BufferedProtocol):
-    """What a door makes of a connection."""
+    """What an acceptor makes of a connection."""
 
     def __init__(self) -> None:
         self.transport: asyncio.Transport | None = None
@@ -44,7 +44,7 @@ class Guest(asyncio.BufferedProtocol):
 
 
 class House:
-    """A door that lets in whom `admit` says, and notes who came."""
+    """An acceptor that lets in whom `admit` says, and notes who came."""
 
     def __init__(self, admit: Callable[[Address], bool] = lambda _: True) -> None:
         self.admit = admit
@@ -133,6 +133,23 @@ async def test_host_is_listened_at(host: str) -> None:
         assert {remote.host for remote in house.asked} == {address.host for address in listener.addresses}
 
 
+async def test_a_loop_that_has_no_readers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where the loop does not say who is there (Windows), connections are accepted all the same, until it is closed."""
+
+    def refuse(*_: object) -> None:
+        raise NotImplementedError
+
+    monkeypatch.setattr(asyncio.get_running_loop(), "add_reader", refuse, raising=False)
+    house = House()
+    async with listening("127.0.0.1", house=house) as listener:
+        with dialled(listener.addresses[0]), dialled(listener.addresses[0]):
+            await until(lambda: house.present == 2, "two guests")
+        address = listener.addresses[0]
+    with pytest.raises(ConnectionRefusedError), dialled(address):
+        pass
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "redpoll accept"]
+
+
 async def test_port_is_the_one_asked_for() -> None:
     """A port that was asked for is the one that is listened on."""
     port = free_port()
@@ -209,7 +226,7 @@ async def test_host_of_another_machine() -> None:
     with pytest.raises(ConfigError) as caught:
         async with listening("192.0.2.1"):
             pass
-    assert str(caught.value) == "host='192.0.2.1': cannot listen there: Cannot assign requested address"
+    assert str(caught.value) == "host='192.0.2.1': cannot listen: Cannot assign requested address"
 
 
 async def test_unknown_name() -> None:
@@ -229,7 +246,7 @@ async def test_privileged_port(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError) as caught:
         async with listening("127.0.0.1", port=80):
             pass
-    assert str(caught.value) == "port=80: may not be listened at by this user (ports below 1024 need a privilege)"
+    assert str(caught.value) == "port=80: permission denied (ports below 1024 require privileges)"
 
 
 async def test_name_may_stand_for_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +259,7 @@ async def test_name_may_stand_for_more_than_there_is(monkeypatch: pytest.MonkeyP
 async def test_name_that_stands_for_none_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name all of whose addresses are elsewhere cannot be listened at."""
     resolving(monkeypatch, "192.0.2.1")
-    with pytest.raises(ConfigError, match=r"host='192\.0\.2\.1': cannot listen there"):
+    with pytest.raises(ConfigError, match=r"host='192\.0\.2\.1': cannot listen"):
         async with listening("some-name"):
             pass
 
@@ -254,7 +271,7 @@ async def test_check_sees_addresses_and_not_names(monkeypatch: pytest.MonkeyPatc
     async with listening("some-name", check=partial(is_encrypted, config=config)):
         pass
     resolving(monkeypatch, "127.0.0.1", "192.0.2.1")
-    with pytest.raises(ConfigError, match=r"^encryption='auto': 192\.0\.2\.1:0 needs TLS"):
+    with pytest.raises(ConfigError, match=r"^encryption='auto': 192\.0\.2\.1:0 requires TLS"):
         async with listening("some-name", check=partial(is_encrypted, config=config)):
             pass
 
@@ -300,7 +317,7 @@ async def test_living_unix_socket_stays(tmp_path: Path) -> None:
             async with listening(f"unix:{path}"):
                 pass
         assert (caught.value.field, caught.value.value) == ("host", f"unix:{path}")
-        assert caught.value.problem == "cannot listen there: Address already in use"
+        assert caught.value.problem == "cannot listen: Address already in use"
         assert path.exists()
 
 
@@ -308,7 +325,7 @@ async def test_other_files_are_not_replaced(tmp_path: Path) -> None:
     """A file that is no socket is left alone, and listening fails."""
     path = tmp_path / "s"
     path.write_text("precious")
-    with pytest.raises(ConfigError, match="cannot listen there: Address already in use"):
+    with pytest.raises(ConfigError, match="cannot listen: Address already in use"):
         async with listening(f"unix:{path}"):
             pass
     assert path.read_text() == "precious"
@@ -316,7 +333,7 @@ async def test_other_files_are_not_replaced(tmp_path: Path) -> None:
 
 async def test_socket_in_no_folder(tmp_path: Path) -> None:
     """A path in a folder that is not there is a ConfigError."""
-    with pytest.raises(ConfigError, match=r"/no/s': cannot listen there: No such file or directory"):
+    with pytest.raises(ConfigError, match=r"/no/s': cannot listen: No such file or directory"):
         async with listening(f"unix:{tmp_path}/no/s"):
             pass
 
@@ -389,7 +406,7 @@ async def test_inproc_stranger_is_turned_away() -> None:
     async with listening("inproc:strict", house=House(admit=lambda _: False)):
         with pytest.raises(DialFailed) as caught:
             inproc.connect(Address("inproc", "strict"), Guest, asyncio.get_running_loop())
-        assert str(caught.value) == "cannot connect to inproc:strict: its node takes no more links"
+        assert str(caught.value) == "cannot connect to inproc:strict: its node accepts no more links"
 
 
 async def test_accepted_sockets_are_tuned() -> None:
@@ -453,7 +470,7 @@ async def test_exhaustion_is_a_pause(monkeypatch: pytest.MonkeyPatch, caplog: py
         with dialled(listener.addresses[0]):
             await until(lambda: caplog.messages, "a warning")
             where = listener.addresses[0]
-            assert caplog.messages[0] == f"cannot accept at {where}: Too many open files; trying again in 0.01 s"
+            assert caplog.messages[0] == f"cannot accept at {where}: Too many open files; retrying in 0.01 s"
             assert not house.asked
             monkeypatch.setattr(Exhausted, "over", True)
             await until(lambda: house.present, "a guest")

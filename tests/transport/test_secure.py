@@ -19,7 +19,7 @@ from redpoll.testing.certificates import Certificates
 from redpoll.tls.contexts import make_contexts
 from redpoll.tls.credentials import Credentials
 from redpoll.transport import secure
-from redpoll.transport.secure import CHUNK, FED, READ_SIZE, Secured
+from redpoll.transport.secure import CHUNK, FEED_SIZE, READ_SIZE, Secured
 from tests.node.support import turns, until, within
 
 pytestmark = pytest.mark.asyncio
@@ -226,7 +226,7 @@ async def test_plaintext(redpoll_pki: Certificates, plain: str, opening: bytes) 
             talker.there.write(b"\x04")
         await until(lambda: listener.lost, "the end")
         assert isinstance(listener.lost[0], TLSError)
-        assert "it sends plaintext where this node expects TLS" in str(listener.lost[0])
+        assert "the peer sends plaintext, and this node expects TLS" in str(listener.lost[0])
         await both.ended()
         if plain == "client":
             assert talker.read == b"\x15\x03\x03\x00\x02\x02\x0a"
@@ -376,13 +376,13 @@ async def test_who_asks_and_does_not_read(redpoll_pki: Certificates, monkeypatch
         both.client.there.write(b"x")
         await until(lambda: both.server.read, "the first byte")
         secured = cast("Secured", both.server.transport)
-        monkeypatch.setattr(secure, "KEPT_LIMIT", -1)
+        monkeypatch.setattr(secure, "PENDING_LIMIT", -1)
         monkeypatch.setattr(secured, "_unread", lambda: told.append(True))
         secured.pause_writing()
         secured._object.write(b"x")
         both.client.there.write(b"x")
         await both.ended()
-        assert "it does not read what TLS answers" in str(both.server.lost[0])
+        assert "the peer is not reading: TLS output pending" in str(both.server.lost[0])
         assert told == [True]
 
 
@@ -442,6 +442,29 @@ async def test_what_answers_one_read_is_written_at_once(redpoll_pki: Certificate
         assert len(below.sizes) == 1
 
 
+class Reusing(End):
+    """Answers each read with a buffer that it uses again for the next answer."""
+
+    def __init__(self) -> None:
+        super().__init__(room=1)
+        self.answer = bytearray(1000)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        super().buffer_updated(nbytes)
+        self.answer[:] = bytes((self.pieces,)) * 1000
+        self.there.write(self.answer)
+
+
+async def test_a_buffer_that_is_written_while_reading(redpoll_pki: Certificates) -> None:
+    """What is written while more is to be read is copied: nothing is in its way, so its owner is not to wait for it."""
+    pem = redpoll_pki.issue()
+    async with pair(pem, pem, ends=(Reusing(), End())) as both:
+        both.client.there.write(b"12345")
+        await until(lambda: both.client.has(5000), "the answers")
+        assert both.client.read == b"".join(bytes((number,)) * 1000 for number in range(1, 6))
+        assert both.server.marks == []
+
+
 async def test_openssl_gets_little_at_a_time(redpoll_pki: Certificates) -> None:
     """Of much that was read at once OpenSSL has a part at a time: the copy it makes stays with the link."""
     async with facing_raw(redpoll_pki, server_side=True) as (end, far):
@@ -450,12 +473,12 @@ async def test_openssl_gets_little_at_a_time(redpoll_pki: Certificates) -> None:
         secured = cast("Secured", end.transport)
         counting = Counting(secured._incoming)
         secured._incoming = counting  # type: ignore[assignment]
-        raw.write(bytes(4 * FED))
+        raw.write(bytes(4 * FEED_SIZE))
         data = outgoing.read()
         secured.get_buffer(-1)[: len(data)] = data
         secured.buffer_updated(len(data))
-        assert end.read == bytes(4 * FED)
-        assert max(counting.sizes) <= FED
+        assert end.read == bytes(4 * FEED_SIZE)
+        assert max(counting.sizes) <= FEED_SIZE
         assert sum(counting.sizes) == len(data)
 
 
@@ -477,7 +500,7 @@ async def test_paused_in_the_middle_of_a_read(redpoll_pki: Certificates) -> None
         sent = bytes(range(256)) * 1024
         raw.write(sent)
         data = outgoing.read()
-        assert len(data) > 2 * FED
+        assert len(data) > 2 * FEED_SIZE
         secured.get_buffer(-1)[: len(data)] = data
         secured.buffer_updated(len(data))
         assert pausing.read == sent[:100]

@@ -1,10 +1,10 @@
-"""What tests of a peer and its links share."""
+"""Helpers of the tests of a peer and its links."""
 
 from __future__ import annotations
 
 from redpoll.errors import PeerLost
-from redpoll.wire.attachment import detach
 from redpoll.wire.link import Link
+from redpoll.wire.link_lifecycle import detach
 from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
 from tests.wire.support import (

@@ -1,4 +1,4 @@
-"""What the core's tests share: bytes packed apart from src, three ways to feed a link, and sendings that remember."""
+"""Helpers of the core's tests: bytes packed independently of src, three ways to feed a link, recording sendings."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from typing import Any
 from redpoll.address import Address
 from redpoll.errors import ProtocolError, RedpollError
 from redpoll.message import Message
-from redpoll.wire.attachment import attach
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
+from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Body, Outgoing, Payload
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
@@ -42,7 +42,7 @@ def frame(
     identity: bytes = NAME,
     size: int | None = None,
 ) -> bytes:
-    """Pack a frame; `size` is what it says of its data, where that is not true."""
+    """Pack a frame; `size` is its declared length, if that is wrong."""
     length = len(data) if size is None else size
     return struct.pack("!16sIIHB", identity, serial, length, len(header), kind) + header + bytes(data)
 
@@ -53,10 +53,17 @@ def handshake(port: int = 4000, identity: bytes = THEIRS) -> bytes:
 
 
 def announcement(
-    *, slots: int = 1, window: int = 64, units: int = 64, kib: int = 102_400, epoch: int = 7, version: int = 1
+    *,
+    slots: int = 1,
+    window: int = 64,
+    units: int = 64,
+    kib: int = 102_400,
+    epoch: int = 7,
+    version: int = 1,
+    flags: int = 0,
 ) -> bytes:
     """Pack an announcement: the window in bytes is `units` of 64 KiB, the largest message `kib` of 1 KiB."""
-    return frame(NOOP, epoch, identity=struct.pack("!2sBBHIHI", b"\xf2r", version, 0, slots, window, units, kib))
+    return frame(NOOP, epoch, identity=struct.pack("!2sBBHIHI", b"\xf2r", version, flags, slots, window, units, kib))
 
 
 def metadata(*fields: tuple[int, bytes]) -> bytes:
@@ -73,7 +80,7 @@ def deadline(milliseconds: int) -> bytes:
 def message(
     kind: int, serial: int, body: bytes, *, header: bytes = b"", block: bytes = b"", pieces: Sequence[int] | None = None
 ) -> bytes:
-    """Pack a message: with a metadata block if there is one, and in fragments if `pieces` says where it is cut."""
+    """Pack a message: with a metadata block if given, and in fragments if `pieces` says where to split it."""
     total = b""
     parts = [body]
     if pieces is not None:
@@ -148,7 +155,7 @@ def feed_as(link: Link, data: Body, feeding: Feeding, *, between: bytes = b"", n
     """
     if feeding is Feeding.MORE:
         feed(link, bytes(data) + between + _MORE, now=now)
-        if link.taking:
+        if link.accepting:
             behind = link.arrived.pop()
             assert (behind.serial, bytes(behind.data)) == (_BEHIND, b"behind")
     elif feeding is Feeding.BYTES:
@@ -171,7 +178,7 @@ def error_of(link: Link, data: Body, feeding: Feeding) -> str:
 
 
 class Followed(bytearray):
-    """A body of which a test can tell whether anything still refers to it."""
+    """A body that lets a test find out whether anything still refers to it."""
 
 
 class Sent(Outgoing):
@@ -225,7 +232,7 @@ class Sent(Outgoing):
 
 
 class Work(Inbound[Any]):
-    """A received message that remembers what its sender said of it."""
+    """A received message that records whether its sender withdrew it."""
 
     __slots__ = ("hard",)
 
@@ -239,7 +246,7 @@ class Work(Inbound[Any]):
 
 
 class Owned:
-    """The node that a peer belongs to, as far as the peer can tell: it notes what it is called with."""
+    """The node of a peer, as far as the peer uses it: it records the calls."""
 
     def __init__(self) -> None:
         self.woken: list[Link] = []
@@ -254,7 +261,7 @@ class Owned:
     def need_link(self, peer: Peer) -> None:
         self.wanted += 1
 
-    def met(self, peer: Peer, link: Link, renewed: bool) -> None:
+    def on_announcement(self, peer: Peer, link: Link, renewed: bool) -> None:
         self.met_links.append((link, renewed))
 
     def arm(self, peer: Peer, deadline: float) -> None:
@@ -266,12 +273,12 @@ class Owned:
 
 
 def settings(**options: Any) -> Settings:
-    """Settings of this end, `OURS` unless it is said otherwise."""
+    """Settings of this end, `OURS` unless given."""
     return Settings(**{"identity": OURS, "port": 2998, "epoch": 0xE0E0E0E0, **options})
 
 
 def introduction(own: Settings, flags: int = 0) -> Announcement:
-    """What a node with these settings says of itself."""
+    """The announcement of a node with these settings."""
     return Announcement(own.slots, own.window, own.window_bytes, own.max_message_size, own.epoch, flags)
 
 
@@ -283,7 +290,7 @@ def make_peer(**options: Any) -> Peer:
 
 
 def owner(peer: Peer) -> Owned:
-    """What a peer of `make_peer` called."""
+    """The calls of a peer from `make_peer`."""
     assert isinstance(peer.owner, Owned)
     return peer.owner
 
@@ -294,11 +301,20 @@ def bare_link(*, dialled: bool = True, now: float = 0.0, **options: Any) -> Link
 
 
 def add_link(
-    peer: Peer, *, announced: bytes | None = None, plain: bool = False, dialled: bool = True, now: float = 0.0
+    peer: Peer,
+    *,
+    announced: bytes | None = None,
+    plain: bool = False,
+    dialled: bool = True,
+    now: float = 0.0,
+    flags: int = 0,
 ) -> Link:
-    """Give a peer an open link, to a redpoll node unless `plain`; what it sent so far is taken out."""
+    """Give a peer an open link, to a redpoll node unless `plain`; what it sent so far is taken out.
+
+    `flags` are those that this end announces.
+    """
     link = Link(peer.settings, dialled=dialled, now=now, make=Work)
-    link.start(introduction(peer.settings))
+    link.start(introduction(peer.settings, flags))
     taken(link)
     feed(link, handshake() + (b"" if plain else announced or announcement()), now=now)
     attach(peer, link, now)
@@ -322,9 +338,9 @@ def peer_of(link: Link) -> Peer:
 
 
 def taken(link: Link, *, now: float = 0.0) -> bytes:
-    """Take all output of a link, as an owner with an ideal transport does."""
+    """Take all output of a link, as an owner with an ideal transport."""
     out = bytearray()
-    while link.out or link.transfers:
+    while link.output or link.transfers:
         pieces = link.take_output() + link.take_fragment(now)
         assert pieces, "the link has output and does not give it out"
         out += b"".join(pieces)
@@ -339,7 +355,7 @@ def sent(link: Link, *, now: float = 0.0) -> list[tuple[int, int, bytes, bytes, 
 
 
 def arrived(link: Link) -> list[tuple[int, int, bytes, bytes, bytes]]:
-    """Take the messages that arrived: kind, serial, identity, header, data of each."""
+    """Take the received messages: kind, serial, identity, header, data of each."""
     messages = link.arrived[:]
     link.arrived.clear()
     return [
@@ -348,7 +364,7 @@ def arrived(link: Link) -> list[tuple[int, int, bytes, bytes, bytes]]:
 
 
 def asked(link: Link, kind: int = REQ_ACK) -> Sent:
-    """A sending that waits for what the other end says of it."""
+    """A sending that waits for the other end's reply."""
     out = Sent(b"body", kind)
     peer_of(link).submit(out, 0.0)
     taken(link)
@@ -366,10 +382,10 @@ def held_bytes(link: Link) -> int:
 
 
 def begin_all(link: Link, *, now: float = 0.0) -> list[Work]:
-    """Let what arrived wait in its peer's inbox, and begin what may be begun."""
+    """Move received messages to their peer's inbox, and begin those that may begin."""
     slots = peer_of(link).slots
     if link.arrived:
-        slots.arrived(link)
+        slots.enqueue(link)
     begun = []
     while (message := slots.begin(now)) is not None:
         assert isinstance(message, Work)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.memory import resident_bytes
-from redpoll.wire.assembly import EAGER_ALLOCATION, KEPT_BODIES, KEPT_SIZE, MAPPED, Assembly, BodyPool
+from redpoll.transport.mapped_memory import map_memory
+from redpoll.wire.assembly import EAGER_ALLOCATION, KEPT_BODIES, KEPT_SIZE, MAPPED_ABOVE, Assembly, BodyPool
 from tests.wire.support import (
     NAME,
     REQ_ACK,
@@ -22,12 +23,12 @@ MIB = 1024 * 1024
 
 
 def assembly(total: int, first: int | None = None) -> Assembly:
-    return Assembly(NAME, 1, 0, b"", total, total if first is None else first, None)
+    return Assembly(NAME, 1, 0, b"", total, total if first is None else first, None, BodyPool(map_memory))
 
 
 @given(st.data(), st.binary(min_size=1, max_size=5000))
 def test_any_pieces(data: st.DataObject, body: bytes) -> None:
-    """A body comes together from any mixture of copied pieces and pieces read into its own memory."""
+    """A body is assembled from any mixture of copied pieces and pieces read into its own memory."""
     first = data.draw(st.integers(0, len(body)))
     whole = assembly(len(body), first)
     while not whole.complete:
@@ -47,7 +48,7 @@ def test_any_pieces(data: st.DataObject, body: bytes) -> None:
 
 @given(st.integers(1, 2**62), st.integers(0, 2**62))
 def test_announced_bytes_cost_nothing(total: int, first: int) -> None:
-    """Whatever a frame says of its length, at most `EAGER_ALLOCATION` is allocated before a byte of it arrives."""
+    """Whatever length a frame declares, at most `EAGER_ALLOCATION` is allocated before a byte of it arrives."""
     assert len(assembly(total, min(first, total)).buffer) == min(total, first, EAGER_ALLOCATION)
 
 
@@ -66,8 +67,8 @@ def test_grows_with_what_arrived() -> None:
 
 
 def test_a_body_that_grows_keeps_what_it_has() -> None:
-    """Memory that moves as it grows takes along what arrived, also where it is mapped; its view can be written to."""
-    total = MAPPED + 100_001
+    """Memory that moves as it grows keeps its contents, mapped or not; its view is writable."""
+    total = MAPPED_ABOVE + 100_001
     body = bytes(range(251)) * (total // 251 + 1)
     whole = assembly(total, 1000)
     while not whole.complete:
@@ -79,9 +80,9 @@ def test_a_body_that_grows_keeps_what_it_has() -> None:
     memoryview(whole.buffer)[0] = 1
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a mapping does not grow, and a body grows by steps")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a map cannot grow, and a body grows by steps")
 def test_memory_that_nothing_arrived_in_is_not_used() -> None:
-    """A body whose bytes are only counted here, and not written, takes what is made ready for them each time, no more."""
+    """A body whose bytes are only counted, and not written, takes no more than is populated for them."""
     whole = assembly(1024 * MIB)
     before = resident_bytes()
     while whole.filled < 512 * MIB:
@@ -90,7 +91,7 @@ def test_memory_that_nothing_arrived_in_is_not_used() -> None:
 
 
 def test_room_is_never_empty() -> None:
-    """There is room for the next byte even where the first frame brought none, or almost none."""
+    """There is room for the next byte even if the first frame had none, or almost none."""
     for first in (0, 1):
         whole = assembly(10 * MIB, first)
         whole.filled = first
@@ -98,7 +99,7 @@ def test_room_is_never_empty() -> None:
 
 
 def test_discarded_keeps_nothing() -> None:
-    """A body that was given up is counted to its end, and nothing of it or its header is kept."""
+    """A discarded body is counted to its end, and nothing of it or its header is kept."""
     whole = Assembly(NAME, 1, 0, b"header", 10 * MIB, 10 * MIB, None)
     whole.discard()
     assert (whole.header, whole.size) == (b"", 10 * MIB + 6)
@@ -119,7 +120,7 @@ def test_discarded_keeps_nothing() -> None:
 @pytest.mark.parametrize("size", [EAGER_ALLOCATION + 1, 2 * EAGER_ALLOCATION, 2 * EAGER_ALLOCATION + 1, 3 * MIB])
 @pytest.mark.parametrize("here", [27, 28, 60_000])
 def test_large_body(size: int, here: int) -> None:
-    """A large body arrives whole, whatever part of it came with its preamble, and the next frame after it."""
+    """A large body arrives whole, whatever part of it arrives with its preamble, and then the next frame."""
     link = linked()
     body = bytes(range(256)) * (size // 256 + 1)
     body = body[:size]
@@ -128,7 +129,7 @@ def test_large_body(size: int, here: int) -> None:
 
 
 def test_large_body_is_not_copied() -> None:
-    """What the handler gets of a large body is the memory that the socket was read into."""
+    """The handler gets the memory that a large body was read into."""
     link = linked()
     body = bytes(300_000)
     feed(link, frame(REQ_ACK, 1, body)[: 27 + 1000])
@@ -170,7 +171,7 @@ def test_preambles_allocate_little() -> None:
 
 
 def test_memory_is_used_again_when_nobody_has_it() -> None:
-    """The memory of a body is used for the next of its size once nobody refers to it, and not before."""
+    """The memory of a body is reused for the next of its size once nothing refers to it, and not before."""
     pool = BodyPool()
     first = Assembly(NAME, 1, 0, b"", 1000, 1000, None, pool)
     pool.keep(first.buffer)
@@ -210,7 +211,7 @@ def test_a_body_in_used_memory_is_its_own() -> None:
     """A body that arrives in memory that was used before shows nothing of what was there."""
     pool = BodyPool()
     link = linked()
-    link.bodies = pool
+    link.body_pool = pool
     bodies = [bytes([number]) * 100_000 for number in range(1, 7)]
     for serial, body in enumerate(bodies):
         feed(link, frame(0, serial, body), (60_000,))

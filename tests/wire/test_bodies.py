@@ -39,7 +39,7 @@ from tests.wire.support import (
 @pytest.mark.parametrize("header", [b"", b"h", bytes(0xFFFF)], ids=len)
 @pytest.mark.parametrize("size", [0, 1, 2048, LARGE, LARGE + 1, 200_000])
 def test_shapes(size: int, header: bytes) -> None:
-    """Any length of header before any length of body is told apart, alone and with more behind."""
+    """Any length of header before any length of body is parsed, alone and with more behind."""
     body = bytes(index & 0xFF for index in range(size))
     for link in (linked(), plain_link()):
         for feeding in (Feeding.WHOLE, Feeding.MORE):
@@ -59,7 +59,7 @@ def test_continued(feeding: Feeding) -> None:
 
 
 def test_continued_in_one_frame(feeding: Feeding) -> None:
-    """A continued message whose first frame brings all of it has no fragments."""
+    """A continued message that is complete in its first frame has no fragments."""
     for body in (b"", b"abc"):
         link = linked()
         feed_as(link, frame(CONTINUED, 3, len(body).to_bytes(8, "big") + body), feeding)
@@ -67,7 +67,7 @@ def test_continued_in_one_frame(feeding: Feeding) -> None:
 
 
 def test_continued_begun_with_nothing(feeding: Feeding) -> None:
-    """The first frame of a continued message may bring nothing of it."""
+    """The first frame of a continued message may have none of its body."""
     link = linked()
     feed_as(link, frame(CONTINUED, 3, (4).to_bytes(8, "big")) + frame(FRAGMENT, 3, b"abcd"), feeding)
     assert arrived(link) == [(CONTINUED, 3, NAME, b"", b"abcd")]
@@ -76,29 +76,29 @@ def test_continued_begun_with_nothing(feeding: Feeding) -> None:
 @pytest.mark.parametrize(
     ("frames", "text"),
     [
-        (frame(CONTINUED, 3, b"1234567"), "a continued message does not say how long it is"),
-        (frame(CONTINUED, 3, bytes(8) + b"x"), "a fragment of 1 bytes is longer than its message of 0"),
-        (frame(FRAGMENT, 3, b"x"), "a fragment of message 3, which was not begun"),
+        (frame(CONTINUED, 3, b"1234567"), "continued message without its total length"),
+        (frame(CONTINUED, 3, bytes(8) + b"x"), "fragment of 1 bytes exceeds its message of 0 bytes"),
+        (frame(FRAGMENT, 3, b"x"), "fragment of message 3, which has not begun"),
         (
             frame(CONTINUED, 3, (2).to_bytes(8, "big")) + frame(FRAGMENT, 3, b"abc"),
-            "a fragment of 3 bytes does not fit message 3",
+            "fragment of 3 bytes does not fit message 3",
         ),
         (
             frame(CONTINUED, 3, (2).to_bytes(8, "big")) + frame(FRAGMENT, 3),
-            "a fragment of 0 bytes does not fit message 3",
+            "fragment of 0 bytes does not fit message 3",
         ),
         (
             frame(CONTINUED, 3, (2).to_bytes(8, "big")) * 2,
-            "message 3 was begun twice",
+            "message 3 began twice",
         ),
         (
             frame(CONTINUED, 3, (2**63).to_bytes(8, "big")),
-            "a message of 9223372036854775808 bytes is above max_message_size, 104857600 bytes",
+            "message of 9223372036854775808 bytes exceeds max_message_size of 104857600 bytes",
         ),
     ],
 )
 def test_illegal_fragments(frames: bytes, text: str, feeding: Feeding) -> None:
-    """What does not add up to a continued message closes the link."""
+    """An inconsistent continued message closes the link."""
     assert error_of(linked(), frames, feeding) == text
 
 
@@ -109,16 +109,16 @@ def test_largest_message(make: Callable[..., Link], feeding: Feeding) -> None:
     feed_as(link, frame(0, 1, bytes(94), header=b"header"), feeding)
     assert len(link.arrived) == 1
     text = error_of(make(max_message_size=100), frame(0, 1, bytes(95), header=b"header"), feeding)
-    assert text == "a message of 101 bytes is above max_message_size, 100 bytes"
+    assert text == "message of 101 bytes exceeds max_message_size of 100 bytes"
     text = error_of(make(max_message_size=100), frame(0, 1, bytes(101)), feeding)
-    assert text == "a message of 101 bytes is above max_message_size, 100 bytes"
+    assert text == "message of 101 bytes exceeds max_message_size of 100 bytes"
 
 
 @pytest.mark.parametrize("make", [linked, plain_link])
 def test_size_is_added_in_wide_arithmetic(make: Callable[..., Link], feeding: Feeding) -> None:
     """chirp.md 1.5: a length of 2**32 - 1 and a header of 1 do not wrap to 0."""
     text = error_of(make(), frame(0, 1, header=b"h", size=0xFFFFFFFF), feeding)
-    assert text == "a message of 4294967296 bytes is above max_message_size, 104857600 bytes"
+    assert text == "message of 4294967296 bytes exceeds max_message_size of 104857600 bytes"
 
 
 def test_metadata_does_not_count(feeding: Feeding) -> None:
@@ -133,13 +133,11 @@ def test_answers_are_limited_too(feeding: Feeding) -> None:
     link = linked(max_message_size=4)
     out = Sent(b"", REQ_ACK | WANTED)
     peer_of(link).submit(out, 0.0)
-    assert error_of(link, frame(ACK | ANSWER, 1, b"12345", identity=out.identity), feeding).startswith(
-        "a message of 5 "
-    )
+    assert error_of(link, frame(ACK | ANSWER, 1, b"12345", identity=out.identity), feeding).startswith("message of 5 ")
 
 
 def test_answers_that_have_begun_have_time_while_others_move() -> None:
-    """Bodies take turns on a link: what moves of one is progress of each answer that has begun there, and of no other."""
+    """Bodies take turns on a link: progress of one counts for each answer that has begun there, and for no other."""
     link = linked()
     peer = peer_of(link)
     outs = [Sent(b"", REQ_ACK | WANTED, timeout=1.0) for _ in range(3)]
@@ -162,14 +160,14 @@ def test_pieces_of_one_read_move_the_others_once(monkeypatch: pytest.MonkeyPatch
         peer_of(link).submit(out, 0.0)
         feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, (1000).to_bytes(8, "big"), identity=out.identity))
     moved: list[int] = []
-    monkeypatch.setattr(Peer, "answer_moves", lambda *arguments: moved.append(arguments[3]))
+    monkeypatch.setattr(Peer, "answer_progressed", lambda *arguments: moved.append(arguments[3]))
     feed(link, frame(FRAGMENT, outs[0].serial, b"x", identity=outs[0].identity) * 100, now=0.5)
     assert len(moved) == 100 + len(outs)
     assert set(moved) == {out.serial for out in outs}
 
 
 def test_what_was_begun_before_goodbye_is_taken(feeding: Feeding) -> None:
-    """A message whose first frame came before our goodbye is one that we said we would handle."""
+    """A message whose first frame arrived before our goodbye is one that we promised to handle."""
     link = linked()
     large = frame(REQ_ACK, 4, bytes(LARGE + 1))
     feed(link, frame(REQ_ACK | CONTINUED, 3, (6).to_bytes(8, "big") + b"abc") + large[:1000])
@@ -181,7 +179,7 @@ def test_what_was_begun_before_goodbye_is_taken(feeding: Feeding) -> None:
 
 
 def test_what_is_sent_again_is_taken_after_goodbye(feeding: Feeding) -> None:
-    """A goodbye says nothing of a message that is sent again: one that crosses it is taken, of any shape."""
+    """A goodbye does not cover resent messages: one that crosses it is accepted, of any shape."""
     link = linked()
     link.leave()
     feed(link, frame(REQ_ACK, 9))
@@ -192,7 +190,7 @@ def test_what_is_sent_again_is_taken_after_goodbye(feeding: Feeding) -> None:
 
 
 def test_an_assembled_message_does_not_turn_the_last_serial_back(feeding: Feeding) -> None:
-    """The last serial is that of the latest message begun, also when an earlier one in fragments is complete later."""
+    """The last serial is that of the latest message that began, even if an earlier one in fragments is complete later."""
     link = linked()
     feed(link, frame(REQ_ACK | CONTINUED, 3, (6).to_bytes(8, "big") + b"abc") + frame(REQ_ACK, 4) + frame(0, 5))
     feed_as(link, frame(FRAGMENT, 3, b"def"), Feeding.WHOLE if feeding is Feeding.MORE else feeding)
@@ -201,7 +199,7 @@ def test_an_assembled_message_does_not_turn_the_last_serial_back(feeding: Feedin
 
 @pytest.mark.parametrize("make", [linked, plain_link])
 def test_a_long_body_is_told_of_while_it_comes(make: Callable[..., Link]) -> None:
-    """The link says that a long body is on its way in from its first piece to its last, and of no other body."""
+    """The link reports a long body from its first piece to its last, and no other body."""
     link = make()
     body = bytes(LONG + 1)
     feed(link, frame(REQ_ACK, 1, body[:-1]), (1000,))
@@ -219,5 +217,5 @@ def test_a_long_body_that_is_given_up_is_none_any_more() -> None:
     link = linked()
     feed(link, frame(REQ_ACK | CONTINUED, 3, (LONG + 1).to_bytes(8, "big") + b"abc", size=100))
     assert link.long_body
-    link.reader.abandon(3)
+    link.reader.drop_partial(3)
     assert [link.long_body] == [False]

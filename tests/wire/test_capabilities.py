@@ -32,7 +32,7 @@ def test_golden_bytes() -> None:
 
 
 def test_is_a_noop_libchirp_ignores() -> None:
-    """It has no header and no data and asks for no acknowledgement: chirp.md 1.7 says that it is swallowed."""
+    """It has no header and no data and requests no acknowledgement: libchirp ignores it (chirp.md 1.7)."""
     ((kind, _, _, header, data),) = frames(Announcement(1, 1, 1, 1, 1).encode())
     assert (kind, header, data) == (NOOP, b"", b"")
 
@@ -45,7 +45,7 @@ def test_is_a_noop_libchirp_ignores() -> None:
     st.integers(0, 0xFFFFFFFF),
 )
 def test_round_trip(slots: int, window: int, units: int, kib: int, epoch: int) -> None:
-    """What the units can say comes back exactly."""
+    """Multiples of the units are decoded exactly."""
     told = Announcement(slots, window, units * 64 * KIB, kib * KIB, epoch)
     ((_, serial, identity, _, _),) = frames(told.encode())
     assert Announcement.decode(identity, serial) == told
@@ -53,7 +53,7 @@ def test_round_trip(slots: int, window: int, units: int, kib: int, epoch: int) -
 
 @given(st.integers(0, 2**50), st.integers(0, 2**50), st.integers(0, 2**40))
 def test_never_more_than_is_there(window_bytes: int, largest: int, window: int) -> None:
-    """What the units cannot say is told smaller, except that one unit of the window in bytes is always granted."""
+    """Other values are rounded down, but at least one unit of the window in bytes is granted."""
     ((_, serial, identity, _, _),) = frames(Announcement(1, window, window_bytes, largest, 0).encode())
     read = Announcement.decode(identity, serial)
     assert read is not None

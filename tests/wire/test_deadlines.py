@@ -22,7 +22,7 @@ def test_empty() -> None:
 
 
 def test_in_order() -> None:
-    """What comes in the order of its deadlines ends in that order, each once."""
+    """Items added in the order of their deadlines expire in that order, each once."""
     watched: Deadlines[Item] = Deadlines()
     items = [Item(float(number)) for number in range(5)]
     for item in items:
@@ -35,7 +35,7 @@ def test_in_order() -> None:
 
 
 def test_out_of_order() -> None:
-    """An earlier deadline that comes later is seen in its time."""
+    """An earlier deadline that is added later expires in time."""
     watched: Deadlines[Item] = Deadlines()
     late, early = Item(9.0), Item(1.0)
     watched.add(9.0, late)
@@ -95,7 +95,7 @@ def test_what_is_large_goes_soon() -> None:
 
 
 def test_what_ended_in_front_goes_at_once() -> None:
-    """Nothing that ended is kept once it is told of and nothing that lives stands before it."""
+    """Nothing that ended is kept once it is reported and no live item is before it."""
     watched: Deadlines[Item] = Deadlines()
     item = Item(2.0)
     watched.add(2.0, item)

@@ -4,11 +4,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from redpoll.wire.duplicates import RecentOutcomes
+from redpoll.wire.duplicates import MAX_TEXTS, OUTCOME_SIZE, RecentOutcomes
 
 
 def test_outcomes() -> None:
-    """What a message came to is remembered: released, or refused with code and text."""
+    """The outcome of a message is remembered: released, or refused with code and text."""
     recent = RecentOutcomes(10)
     recent.note(7, None)
     recent.note(8, (1, "no"))
@@ -36,3 +36,41 @@ def test_latest_counts() -> None:
     recent.note(6, None)
     recent.note(5, None)
     assert recent[5] is None
+
+
+def test_texts_are_bounded() -> None:
+    """Of any number of refusals so many bytes of text are remembered as are allowed; the others keep their reason."""
+    recent = RecentOutcomes(1000)
+    for serial in range(1999):
+        recent.note(serial, (1, "\N{SNOWMAN}" * 300))
+    assert len(recent) == 1999
+    assert recent[0] == (1, "\N{SNOWMAN}" * 300)
+    assert recent[999] == (1, "")
+    assert recent.size <= 1999 * OUTCOME_SIZE + 2 * MAX_TEXTS
+    recent.shorten(1)
+    assert recent.size == OUTCOME_SIZE
+    recent.note(7, (1, "text"))
+    assert recent[7] == (1, "text")
+
+
+@given(st.integers(1, 20), st.integers(0, 60), st.integers(1, 20))
+def test_shorter(limit: int, count: int, left: int) -> None:
+    """The last so many are left, no more."""
+    recent = RecentOutcomes(limit)
+    for serial in range(count):
+        recent.note(serial, None)
+    before = len(recent)
+    recent.shorten(left)
+    assert len(recent) == min(left, before)
+    assert all(serial in recent for serial in range(count - len(recent), count))
+
+
+def test_renewed() -> None:
+    """An outcome that is renewed is the latest; of what is known nothing is changed."""
+    recent = RecentOutcomes(4)
+    for serial in range(3):
+        recent.note(serial, (serial, "why"))
+    recent.renew(0)
+    recent.renew(9)
+    recent.shorten(2)
+    assert (recent[0], recent[9], len(recent)) == ((0, "why"), None, 2)

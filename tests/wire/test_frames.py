@@ -75,18 +75,18 @@ def test_control_frame() -> None:
 
 
 def test_header_limit() -> None:
-    """The longest header is what 16 bits can say."""
+    """The maximum header is limited by 16 bits."""
     assert struct.pack("!H", MAX_HEADER_SIZE) == b"\xff\xff"
 
 
 def test_total_is_64_bits() -> None:
-    """A continued message says its length in 64 bits."""
+    """A continued message declares its length in 64 bits."""
     assert TOTAL.pack(2**40) == (2**40).to_bytes(8, "big")
 
 
 @given(st.integers(0, 255), st.text(max_size=300))
 def test_refusal_round_trip(code: int, text: str) -> None:
-    """A refusal's code and text come back as they were."""
+    """A refusal's code and text survive a round trip."""
     assert decode_refusal(encode_refusal(code, text)) == (code, text.encode("utf-8", "replace").decode())
 
 

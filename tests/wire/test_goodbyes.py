@@ -1,4 +1,4 @@
-"""What a goodbye says, and what becomes of what crosses it."""
+"""Goodbyes, and the messages that cross them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from tests.wire.support import (
     handshake,
     linked,
     make_peer,
+    peer_of,
     sent,
     taken,
 )
@@ -38,17 +39,17 @@ def test_goodbye_names_the_last_message_taken() -> None:
 
 
 def test_goodbye_before_any_message() -> None:
-    """Where no message was taken the goodbye says so: no serial could."""
+    """If no message was accepted, the goodbye says so: no serial could."""
     link = linked()
     link.leave()
     assert taken(link) == frame(GOODBYE, 0, b"\x01", identity=bytes(16))
 
 
 def test_goodbye_that_takes_all() -> None:
-    """A node that only gives up a link takes what crosses its goodbye: nothing comes back but what was not begun."""
+    """A node that only leaves a link accepts messages that cross its goodbye: only those not begun are returned."""
     link = linked()
     feed(link, frame(REQ_ACK, 8))
-    link.leave(take_all=True)
+    link.leave(accept_all=True)
     link.leave()
     assert taken(link) == frame(GOODBYE, 8, b"\2", identity=bytes(16))
     feed(link, frame(REQ_ACK, 9) + frame(0, 10) + frame(REQ_ACK, 11, bytes(LARGE + 1)))
@@ -57,11 +58,11 @@ def test_goodbye_that_takes_all() -> None:
     other = linked(fragment_size=4)
     transmit(other)
     waits = transmit(other, b"not begun")
-    assert other.left(Goodbye.ALL, 0) == [waits]
+    assert other.goodbye_received(Goodbye.ALL, 0) == [waits]
 
 
 def test_a_resend_is_not_the_last_message() -> None:
-    """A message sent again has an old serial, which would turn the last one back."""
+    """A resent message has an old serial, which would move the last one back."""
     link = linked()
     feed(link, frame(REQ_ACK | RETRY, 3))
     assert link.last_serial is None
@@ -70,7 +71,7 @@ def test_a_resend_is_not_the_last_message() -> None:
 
 
 def test_goodbye_before_the_announcement() -> None:
-    """Who leaves before the other end announced itself says goodbye when it has."""
+    """A node that leaves before the other end announced itself says goodbye when it has."""
     link = bare_link()
     feed(link, handshake())
     link.leave()
@@ -88,34 +89,46 @@ def test_no_goodbye_before_the_handshake() -> None:
 
 @pytest.mark.parametrize("serial", [0, 0xFFFFFFFB, 0x7FFFFFFD])
 def test_late_messages(serial: int) -> None:
-    """What was sent behind the last serial of a goodbye comes back in order, also over the end of the serials."""
+    """Messages after the last serial of a goodbye are returned in order, also across the wrap of serials."""
     link = add_link(make_peer(serial=serial))
     sendings = [transmit(link) for _ in range(6)]
-    assert link.left(Goodbye.UP_TO, sendings[1].serial) == sendings[2:]
+    assert link.goodbye_received(Goodbye.UP_TO, sendings[1].serial) == sendings[2:]
     assert list(link.in_flight.values()) == sendings[:2]
     assert (link.window_used, link.window_bytes_used) == (2, 8)
+
+
+@pytest.mark.parametrize("ago", [5, 0x7FFFFFFF, 0x80000001, 0xFFFFFF00])
+def test_what_is_handled_for_long_is_not_late(ago: int) -> None:
+    """A message accepted before the last one is not late, however many serials ago."""
+    link = linked()
+    peer = peer_of(link)
+    handled = transmit(link)
+    peer.serial = (handled.serial + ago) & 0xFFFFFFFF
+    taken_last, late = transmit(link), transmit(link)
+    assert link.goodbye_received(Goodbye.UP_TO, taken_last.serial) == [late]
+    assert link.in_flight == {handled.serial: handled, taken_last.serial: taken_last}
 
 
 def test_goodbye_that_took_nothing() -> None:
     """A goodbye without a serial gives everything back."""
     link = linked()
     sendings = [transmit(link) for _ in range(3)]
-    assert link.left(Goodbye.NONE, 0) == sendings
+    assert link.goodbye_received(Goodbye.NONE, 0) == sendings
     assert (link.in_flight, link.window_used, link.window_bytes_used) == ({}, 0, 0)
 
 
 def test_a_large_message_that_waits_is_late() -> None:
-    """A large message none of which was written comes back with a goodbye, one begun in time goes on."""
+    """A large message of which nothing is written is returned by a goodbye, one that began in time continues."""
     link = linked(fragment_size=4)
     begun, waits = transmit(link, b"begun in time"), transmit(link, b"not begun", 0)
     link.take_fragment(0.0)
-    assert link.left(Goodbye.UP_TO, begun.serial) == [waits]
+    assert link.goodbye_received(Goodbye.UP_TO, begun.serial) == [waits]
     assert [transfer.out for transfer in link.transfers] == [begun]
     assert (link.window_used, link.window_bytes_used) == (1, 13)
 
 
 def test_serials_are_in_the_order_of_the_wire() -> None:
-    """A large message gets its serial when it is begun, so small ones that pass it have the smaller ones."""
+    """A large message gets its serial when it begins, so small ones that pass it have smaller ones."""
     link = linked(fragment_size=4)
     large = transmit(link, b"large body")
     small = transmit(link)

@@ -27,7 +27,7 @@ def received(data: bytes = b"data", header: bytes = b"head") -> Work:
 
 
 def test_what_arrived() -> None:
-    """A received message has what was sent, and where it came from."""
+    """A received message has the sent contents, and the address of its sender."""
     message = received()
     assert (message.data, message.header, message.identity) == (b"data", b"head", NAME)
     assert (message.address, message.remote_identity) == (THERE, THEIRS)
@@ -62,7 +62,7 @@ def test_address_before_there_is_a_peer() -> None:
 
 
 def test_decoded_data_replaces_the_bytes() -> None:
-    """What a serializer made of the data takes its place."""
+    """The decoded data replaces the bytes."""
     message = received(b"[1]")
     message._replace_data([1])
     assert message.data == [1]

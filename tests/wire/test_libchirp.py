@@ -1,4 +1,4 @@
-"""What toward libchirp ends a message: it names one by its identity alone."""
+"""Ends of messages to libchirp, which names a message by its identity alone."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from redpoll.errors import (
     NotConfirmed,
 )
 from redpoll.wire.outgoing import Stage
-from redpoll.wire.peer import ABANDONED_FOR
-from redpoll.wire.requests import MAX_GIVEN_UP
+from redpoll.wire.peer import ABANDONED_TIMEOUT
+from redpoll.wire.requests import MAX_ABANDONED
 from tests.wire.linked import acknowledge, kinds, lose, submit
 from tests.wire.support import (
     ACK,
@@ -31,7 +31,7 @@ from tests.wire.support import (
 
 
 def test_confirmed_on_any_link() -> None:
-    """Libchirp's acknowledgement is matched by identity alone, on whatever link it comes."""
+    """Libchirp's acknowledgement is matched by identity alone, on any link."""
     peer = make_peer()
     first, second = add_link(peer, plain=True), add_link(peer, plain=True)
     submit(peer, out := Sent(), following := Sent())
@@ -107,13 +107,61 @@ def test_plain_timeout_closes_the_link() -> None:
     peer.expire(2.0)
     assert type(out.error) is ConfirmTimeout
     ((closed, error),) = owner(peer).closed
-    assert (closed, str(error)) == (link, "lost the peer 127.0.0.1:4000: a message was not acknowledged in time")
+    assert (closed, str(error)) == (
+        link,
+        "lost the peer 127.0.0.1:4000: a message was not acknowledged within its timeout",
+    )
     lose(link)
     assert (waits.settled, peer.unconfirmed, peer.queued) == (False, 0, 1)
 
 
+@pytest.mark.parametrize("size", [3, 40_000, 9_000_000])
+@pytest.mark.parametrize("abandoned", [False, True])
+def test_plain_unread_closes_the_link(size: int, abandoned: bool) -> None:
+    """An unacknowledged message that libchirp does not read in time, cancelled or not, closes the link too."""
+    peer = make_peer()
+    link = add_link(peer, plain=True)
+    submit(peer, out := Sent(bytes(size), 0, timeout=2.0))
+    link.take_output()
+    link.take_fragment(0.0)
+    link.writable = False
+    submit(peer, waits := Sent(timeout=9.0))
+    if abandoned:
+        peer.withdraw(out, 0.0)
+    peer.expire(2.0)
+    assert out.settled is not abandoned
+    ((closed, error),) = owner(peer).closed
+    assert (closed, str(error)) == (link, "lost the peer 127.0.0.1:4000: a message was not read within its timeout")
+    lose(link)
+    assert (waits.settled, peer.queued) == (False, 1)
+
+
+def test_plain_unread_and_given_up_without_a_deadline() -> None:
+    """An unacknowledged message without a timeout that was abandoned half written has the default timeout to be read."""
+    peer = make_peer(timeout=3.0)
+    link = add_link(peer, plain=True)
+    submit(peer, out := Sent(bytes(9_000_000), 0))
+    link.take_fragment(0.0)
+    peer.withdraw(out, 5.0)
+    peer.expire(7.9)
+    assert owner(peer).closed == []
+    peer.expire(8.0)
+    assert [closed for closed, _ in owner(peer).closed] == [link]
+
+
+def test_plain_request_that_is_late_closes_nothing() -> None:
+    """A request of an asynchronous node that was read, and is not answered in its time, leaves the link alone."""
+    peer = make_peer(acknowledge=False)
+    link = add_link(peer, plain=True)
+    submit(peer, out := Sent(b"?", WANTED | REQ_ACK, timeout=2.0))
+    taken(link)
+    peer.expire(2.0)
+    assert type(out.error) is ConfirmTimeout
+    assert owner(peer).closed == []
+
+
 def test_plain_cancelled() -> None:
-    """A cancelled message to libchirp stands in the way of the next until it is acknowledged, or its time is over."""
+    """A cancelled message to libchirp blocks the next one until it is acknowledged, or times out."""
     peer = make_peer()
     link = add_link(peer, plain=True)
     submit(peer, out := Sent(timeout=2.0), following := Sent(timeout=9.0))
@@ -126,7 +174,7 @@ def test_plain_cancelled() -> None:
 
 
 def test_plain_cancelled_and_written() -> None:
-    """A cancelled unacknowledged message that the transport took is over: nothing is closed when its time comes."""
+    """A cancelled unacknowledged message that the transport took is done: nothing is closed at its timeout."""
     peer = make_peer()
     link = add_link(peer, plain=True)
     submit(peer, out := Sent(bytes(40_000), 0, timeout=2.0))
@@ -137,9 +185,9 @@ def test_plain_cancelled_and_written() -> None:
     assert not out.settled
 
 
-@pytest.mark.parametrize(("limit", "patience"), [(3.0, 3.0), (None, ABANDONED_FOR)])
+@pytest.mark.parametrize(("limit", "patience"), [(3.0, 3.0), (None, ABANDONED_TIMEOUT)])
 def test_plain_cancelled_without_a_deadline(limit: float | None, patience: float) -> None:
-    """A message without a time that its caller gave up blocks libchirp for the default time, then the link is closed."""
+    """An abandoned message without a timeout blocks libchirp for the default timeout, then the link is closed."""
     peer = make_peer(timeout=limit)
     link = add_link(peer, plain=True)
     out, behind = Sent(b"first"), Sent(b"second")
@@ -157,13 +205,14 @@ def test_plain_cancelled_without_a_deadline(limit: float | None, patience: float
 
 @pytest.mark.parametrize("kind", [REQ_ACK, 0])
 def test_plain_cancelled_and_acknowledged(kind: int) -> None:
-    """What was given up and is acknowledged after all, or was not to be, leaves the link alone."""
+    """An abandoned message that is acknowledged late, or unacknowledged and read, does not close the link."""
     peer = make_peer()
     link = add_link(peer, plain=True)
     out = Sent(b"first", kind)
     link.writable = True
     submit(peer, out)
     peer.withdraw(out, 0.0)
+    taken(link)
     if kind:
         feed(link, frame(ACK, 1, identity=out.identity))
     peer.expire(99.0)
@@ -172,7 +221,7 @@ def test_plain_cancelled_and_acknowledged(kind: int) -> None:
 
 
 def test_answers_to_what_was_given_up() -> None:
-    """An answer to a request that nobody waits for is counted and acknowledged, and no message; few are remembered."""
+    """A late answer is counted and acknowledged, and not delivered; few abandoned requests are remembered."""
     peer = make_peer()
     link = add_link(peer, plain=True)
     submit(peer, out := Sent(kind=REQ_ACK | WANTED, timeout=9.0))
@@ -181,13 +230,13 @@ def test_answers_to_what_was_given_up() -> None:
     peer.withdraw(out, 0.0)
     feed(link, frame(REQ_ACK, 5, b"late", identity=out.identity))
     assert (arrived(link), kinds(link), peer.counters.late) == ([], [(ACK, 2)], 1)
-    for _ in range(2 * MAX_GIVEN_UP):
+    for _ in range(2 * MAX_ABANDONED):
         submit(peer, out := Sent(kind=REQ_ACK | WANTED))
         acknowledge(link, out)
         peer.withdraw(out, 0.0)
         taken(link)
-    assert peer.requests.given_up is not None
-    assert len(peer.requests.given_up) <= MAX_GIVEN_UP
+    assert peer.requests.abandoned is not None
+    assert len(peer.requests.abandoned) <= MAX_ABANDONED
 
 
 def test_retry_toward_libchirp() -> None:

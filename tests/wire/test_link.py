@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.errors import HandlerFailed, PeerLost
-from redpoll.wire.attachment import attach
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.frames import Control
 from redpoll.wire.link import Link
+from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.outgoing import Stage
 from redpoll.wire.states import LinkState
 from tests.wire.linked import transmit
@@ -56,7 +56,7 @@ from tests.wire.support import (
 
 
 def test_first_write() -> None:
-    """Handshake and announcement are one write: libchirp takes no handshake in two reads."""
+    """Handshake and announcement are one write: libchirp does not accept a handshake in two reads."""
     link = bare_link()
     link.start(Announcement(2, 64, 4096 * 1024, 1024 * 1024, 0xE0E0E0E0))
     (first,) = link.take_output()
@@ -75,7 +75,7 @@ def test_lost() -> None:
     """A lost link carries nothing: its output is dropped and none is made."""
     link = linked()
     link.acknowledge(_received(link))
-    link.lost()
+    link.connection_lost()
     assert (link.take_output(), link.writable) == ([], False)
     link.control(Control.PING)
     assert link.take_output() == []
@@ -132,7 +132,7 @@ def test_golden_bytes() -> None:
 
 @pytest.mark.parametrize(("left", "millis"), [(-1.0, 0), (0.0, 0), (1e9, 0xFFFFFFFF)])
 def test_deadline_fits_its_field(left: float, millis: int) -> None:
-    """Time left is told in 32 bits of milliseconds, none of it as 0."""
+    """The time left is encoded as 32 bits of milliseconds, 0 if none is left."""
     link = linked()
     out = Sent(timeout=left)
     link.transmit(out, 0.0)
@@ -141,7 +141,7 @@ def test_deadline_fits_its_field(left: float, millis: int) -> None:
 
 
 def test_deadlines_are_for_acknowledged_messages() -> None:
-    """An unacknowledged message is done when it is written: nobody there has to know a deadline."""
+    """An unacknowledged message is done when it is written: the receiver needs no deadline for it."""
     link = linked()
     transmit(link, b"x", 0, timeout=5.0)
     assert [(kind, data) for kind, _, _, _, data in sent(link)] == [(0, b"x")]
@@ -156,6 +156,25 @@ def test_serials_wrap() -> None:
     for out in sendings:
         feed(link, frame(ACK, out.serial, identity=out.identity))
     assert [out.error for out in sendings] == [None] * 5
+
+
+@pytest.mark.parametrize("kind", [REQ_ACK, 0, REQ_ACK | WANTED])
+def test_serials_that_are_in_use_are_passed_over(kind: int) -> None:
+    """When all serials were used, those of messages that are still handled or wait for an answer are not used again."""
+    link = linked()
+    peer = peer_of(link)
+    peer.serial = 0xFFFFFFFE
+    handled, answered = transmit(link), transmit(link, kind=REQ_ACK | WANTED)
+    feed(link, frame(ACK, answered.serial, identity=answered.identity))
+    assert (handled.serial, answered.serial, answered.stage) == (0xFFFFFFFF, 0, Stage.DONE)
+    peer.serial = 0xFFFFFFFD
+    others = [transmit(link, kind=kind) for _ in range(3)]
+    assert [out.serial for out in others] == [0xFFFFFFFE, 1, 2]
+    taken(link)
+    feed(link, b"".join(frame(ACK, out.serial, identity=out.identity) for out in (others[1], handled) if out.kind))
+    feed(link, frame(ANSWER, 0, b"answer", identity=answered.identity))
+    assert handled.settled
+    assert answered.answer is not None
 
 
 def test_a_message_sent_again_keeps_its_serial() -> None:
@@ -209,7 +228,7 @@ def test_answer_bytes(ends: bool, kind: int) -> None:
 
 
 def test_large_answer() -> None:
-    """An answer above `fragment_size` goes in fragments with the serial of its request; who waits for it is told."""
+    """An answer above `fragment_size` is sent in fragments with the serial of its request; its writer is notified."""
     link = linked(fragment_size=4)
     message = _received(link, REQ_ACK | WANTED)
     out = Sent(b"0123456789", 0, message=message.reply(b""))
@@ -227,7 +246,7 @@ def test_large_answer() -> None:
 
 
 def test_credit_for_a_quarter() -> None:
-    """Places come back in one frame for each quarter of the window, by messages or by bytes."""
+    """Places are returned in one frame for each quarter of the window, by messages or by bytes."""
     link = linked(window=16, window_bytes=1024 * 1024)
     for _ in range(3):
         link.credit(1, 10)
@@ -240,7 +259,7 @@ def test_credit_for_a_quarter() -> None:
 
 @pytest.mark.parametrize("window_bytes", [1, 70_000, 64 * 1024, 200_000, 4 * 1024 * 1024])
 def test_credit_kept_back_is_below_a_quarter(window_bytes: int) -> None:
-    """What is kept back is below a quarter of what was announced, whatever the units made of it."""
+    """The credit held back is below a quarter of the announced window, whatever the units round it to."""
     link = linked(window=1000, window_bytes=window_bytes)
     ((_, serial, identity, _, _),) = frames(introduction(link.settings).encode())
     told = Announcement.decode(identity, serial)
@@ -268,7 +287,7 @@ def test_reannouncing_gives_credit_back() -> None:
 
 
 def test_reannouncing_keeps_the_rest() -> None:
-    """A new window is all that a later announcement changes: the port that nobody listens at stays one."""
+    """A later announcement changes the window alone: a port that nothing listens at stays one."""
     link = bare_link(slots=3, window=9)
     first = introduction(link.settings, NOT_LISTENING)
     link.start(first)
@@ -303,34 +322,34 @@ def test_libchirp_gets_no_control_frames() -> None:
 
 
 def test_recall_of_what_was_written() -> None:
-    """A message that is wholly written may have begun: the other end is asked."""
+    """A fully written message may have begun: the other end is asked."""
     link = linked()
     out = transmit(link)
     taken(link)
-    assert not link.recall(out, hard=False)
+    assert not link.send_cancel(out, hard=False)
     assert taken(link) == frame(CANCEL, out.serial, identity=bytes(16))
-    assert not link.recall(out, hard=True)
+    assert not link.send_cancel(out, hard=True)
     assert taken(link) == frame(CANCEL, out.serial, b"\x01", identity=bytes(16))
     assert link.window_used == 1
 
 
 @pytest.mark.parametrize("kind", [0, REQ_ACK])
 def test_recall_of_what_is_being_written(kind: int) -> None:
-    """Of a message in fragments nothing more is written, and the other end is told to forget what it has."""
+    """Of a withdrawn message in fragments nothing more is written, and the other end is told to drop what it has."""
     link = linked(fragment_size=4)
     out = transmit(link, b"0123456789", kind)
     link.take_fragment(0.0)
-    assert link.recall(out, hard=False)
+    assert link.send_cancel(out, hard=False)
     assert taken(link) == frame(CANCEL, out.serial, identity=bytes(16))
     assert link.window_used == 1
 
 
 @pytest.mark.parametrize("kind", [0, REQ_ACK])
 def test_recall_of_what_waits(kind: int) -> None:
-    """A message none of which was written needs no word to anybody: its place is free at once."""
+    """A message of which nothing is written is withdrawn without a frame: its place is free at once."""
     link = linked(fragment_size=4)
     out = transmit(link, b"0123456789", kind)
-    assert link.recall(out, hard=False)
+    assert link.send_cancel(out, hard=False)
     assert (taken(link), link.window_used, link.window_bytes_used) == (b"", 0, 0)
 
 
@@ -363,12 +382,12 @@ def test_control_frames_pass_a_large_body() -> None:
 
 
 def taken_once(link: Link) -> bytes:
-    """What is to be written before the next fragment."""
+    """Output that goes before the next fragment."""
     return b"".join(link.take_output())
 
 
 def test_nothing_stands_in_a_frame_of_libchirps() -> None:
-    """Toward libchirp a large body is one frame: whatever comes meanwhile waits until it is whole."""
+    """Toward libchirp a large body is one frame: all other output waits until it is complete."""
     link = plain_link(fragment_size=1000)
     out = transmit(link, bytes(2500), 0, header=b"head")
     written = b"".join(link.take_fragment(0.0))
@@ -400,7 +419,7 @@ def test_unacknowledged_messages_end_when_written() -> None:
 
 
 def test_handshake_timeout() -> None:
-    """A link whose handshake does not come is to be closed, in either role, with the reason."""
+    """A link without a handshake is closed at its timeout, in either role, with the reason."""
     for dialled in (False, True):
         link = bare_link(dialled=dialled, handshake_timeout=3.0, reuse_time=100.0)
         assert link.next_deadline() == 3.0
@@ -433,7 +452,7 @@ def test_libchirp_is_left_alone() -> None:
 def test_an_idle_link_is_left() -> None:
     """A link that carried no message for `reuse_time` is left with a goodbye; pings are no use of it."""
     link = linked(keepalive=None, reuse_time=30.0)
-    link.liveness.used = 10.0
+    link.liveness.last_used = 10.0
     assert link.next_deadline() == 30.0
     link.tick(30.0)
     assert (link.state, link.next_deadline()) == (LinkState.OPEN, 40.0)
@@ -462,7 +481,7 @@ def test_a_link_in_use_is_not_left() -> None:
 
 
 class LibchirpWriter:
-    """What libchirp writes, after chirp.md 1.2 to 1.7: messages one at a time, acknowledgements first, one counter."""
+    """Output of libchirp, after chirp.md 1.2 to 1.7: messages one at a time, acknowledgements first, one counter."""
 
     def __init__(self, serial: int) -> None:
         self.serial = serial
@@ -563,7 +582,7 @@ def test_probe() -> None:
 
 
 def test_one_at_a_time_toward_libchirp() -> None:
-    """chirp.md rule 4: one unconfirmed acknowledged message at most, over all links; others go freely meanwhile."""
+    """chirp.md rule 4: at most one unconfirmed acknowledged message, over all links; others are not held up."""
     peer = make_peer()
     first, second = add_link(peer, plain=True), add_link(peer, plain=True)
     peer.submit(Sent(), 0.0)

@@ -7,7 +7,7 @@ from tests.wire.support import settings
 def alive(*, opened: bool = True, keepalive: float | None = 5.0, handshake_timeout: float | None = 10.0) -> Liveness:
     clock = Liveness(settings(keepalive=keepalive, handshake_timeout=handshake_timeout), 0.0)
     if opened:
-        clock.open()
+        clock.handshake_received()
     return clock
 
 
@@ -35,20 +35,20 @@ def test_libchirp_is_not_pinged() -> None:
 
 
 def test_keepalive_none() -> None:
-    """Without keepalive nobody is asked."""
+    """Without keepalive no pings are sent."""
     clock = alive(keepalive=None)
     assert clock.next_deadline(True) is None
     assert clock.tick(1e6, True) is None
 
 
 def test_silence_is_pinged() -> None:
-    """A peer that was silent for `keepalive` is pinged once; an answer sets the clock anew."""
+    """A peer that was silent for `keepalive` is pinged once; an answer restarts the clock."""
     clock = alive()
     assert clock.next_deadline(True) == 5.0
     assert clock.tick(4.9, True) is None
     assert clock.tick(5.0, True) is Liveness.PING
     assert clock.tick(6.0, True) is None
-    clock.heard = 6.0
+    clock.last_received = 6.0
     assert clock.tick(10.0, True) is None
     assert clock.next_deadline(True) == 11.0
     assert clock.tick(11.0, True) is Liveness.PING
@@ -58,17 +58,17 @@ def test_an_answer_in_the_same_moment() -> None:
     """On a clock of milliseconds, an answer may have the very time of its ping: it counts."""
     clock = alive()
     assert clock.tick(5.0, True) is Liveness.PING
-    clock.heard = 5.0
+    clock.last_received = 5.0
     assert clock.tick(10.0, True) is Liveness.PING
     assert not clock.suspect
 
 
 def test_who_talks_is_not_pinged() -> None:
-    """Any byte counts as life: no ping goes where something comes."""
+    """Any byte counts as life: no ping is sent while bytes arrive."""
     clock = alive()
     for now in range(1, 60):
         assert clock.tick(float(now), True) is None
-        clock.heard = now + 0.5
+        clock.last_received = now + 0.5
 
 
 def test_suspect_then_lost() -> None:
@@ -79,7 +79,7 @@ def test_suspect_then_lost() -> None:
     assert clock.tick(10.0, True) is Liveness.SUSPECT
     assert clock.suspect
     assert clock.next_deadline(True) == 20.0
-    assert clock.tick(20.0, True) == "no sign of life for 15.0 s, pings unanswered"
+    assert clock.tick(20.0, True) == "ping timeout: nothing received for 15.0 s"
 
 
 def test_suspect_that_answers() -> None:
@@ -87,26 +87,26 @@ def test_suspect_that_answers() -> None:
     clock = alive()
     clock.tick(5.0, True)
     clock.tick(10.0, True)
-    clock.heard = 12.0
+    clock.last_received = 12.0
     assert clock.tick(20.0, True) is Liveness.PING
     assert not clock.suspect
 
 
 def test_own_lag_is_no_fault_of_the_peer() -> None:
-    """A timer that rings late says that this process was busy: it reads first, and waits anew."""
+    """A late timer means that the process stalled: it reads first, and waits again."""
     clock = alive()
     assert clock.tick(5.0, True) is Liveness.PING
     assert clock.tick(60.0, True) is None
     assert not clock.suspect
     assert clock.next_deadline(True) == 65.0
-    clock.heard = 60.05
+    clock.last_received = 60.05
     assert clock.tick(65.0, True) is None
     assert not clock.suspect
     assert clock.next_deadline(True) == 65.05
 
 
 def test_own_lag_is_discounted() -> None:
-    """What this process may not have run for is no silence of the peer, neither before it is suspect nor after."""
+    """A stall of this process is no silence of the peer, neither before it is suspect nor after."""
     clock = alive()
     clock.tick(5.0, True)
     clock.tick(60.0, True)
@@ -114,7 +114,7 @@ def test_own_lag_is_discounted() -> None:
     assert clock.next_deadline(True) == 75.0
     assert clock.tick(100.0, True) is None
     assert clock.next_deadline(True) == 110.0
-    assert clock.tick(110.0, True) == "no sign of life for 15.0 s, pings unanswered"
+    assert clock.tick(110.0, True) == "ping timeout: nothing received for 15.0 s"
 
 
 def test_own_lag_is_no_missing_handshake() -> None:
@@ -127,13 +127,13 @@ def test_own_lag_is_no_missing_handshake() -> None:
     assert late.tick(again, False) == "no handshake within 10 s"
     clock = alive(opened=False)
     clock.tick(30.0, False)
-    clock.heard = 30.05
-    clock.open()
+    clock.last_received = 30.05
+    clock.handshake_received()
     assert clock.next_deadline(True) == 35.05
 
 
 def test_lag_with_nothing_to_read() -> None:
-    """A busy process that finds nothing to read suspects all the same, and at last gives up."""
+    """A process that always lags suspects all the same, and times out at last."""
     clock = alive()
     now, verdicts = 5.0, []
     for _ in range(8):

@@ -7,9 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.errors import ProtocolError
+from redpoll.wire import bodies
+from redpoll.wire.bodies import LARGE
 from redpoll.wire.metadata import (
     DEADLINE_BLOCK,
     DEADLINE_PREFIX,
+    MAX_METADATA,
     Field,
     decode_metadata,
     millis,
@@ -23,6 +26,7 @@ from tests.wire.support import (
     arrived,
     deadline,
     error_of,
+    feed,
     feed_as,
     frame,
     linked,
@@ -52,7 +56,7 @@ def test_keys() -> None:
 
 @given(FIELDS)
 def test_round_trip(fields: dict[int, bytes]) -> None:
-    """Fields come back, those with keys that nobody knows too."""
+    """Fields survive a round trip, also those with unknown keys."""
     encoded = metadata(*fields.items())
     assert decode_metadata(encoded[2:]) == fields
     assert decode_metadata(memoryview(encoded)[2:]) == fields
@@ -65,14 +69,40 @@ def test_deadline_block_is_such_a_block() -> None:
     assert block.startswith(DEADLINE_PREFIX)
 
 
-def test_largest() -> None:
-    """A block of 65,535 bytes, which is all that its length can say, is read."""
-    assert decode_metadata(metadata((9, bytes(0xFFFC)))[2:]) == {9: bytes(0xFFFC)}
+def test_largest(feeding: Feeding) -> None:
+    """Metadata of 4,096 bytes are read; a block that has more is illegal."""
+    value = bytes(MAX_METADATA - 3)
+    assert MAX_METADATA == 4096
+    assert decode_metadata(metadata((9, value))[2:]) == {9: value}
+    link = linked()
+    feed_as(link, frame(REQ_ACK | METADATA, 3, metadata((9, value)) + b"body"), feeding)
+    assert arrived(link) == [(REQ_ACK | METADATA, 3, NAME, b"", b"body")]
+    text = error_of(linked(), frame(REQ_ACK | METADATA, 3, metadata((9, value + b"."))), feeding)
+    assert text == "metadata block of 4097 bytes exceeds the limit of 4096"
+
+
+@pytest.mark.parametrize("size", [0, 300, LARGE + 300])
+@pytest.mark.parametrize("pieces", [None, [100]])
+def test_what_trickles_in_is_decoded_once(monkeypatch: pytest.MonkeyPatch, size: int, pieces: list[int] | None) -> None:
+    """Metadata are decoded when the body behind them is complete, however many reads that takes."""
+    blocks: list[bytes] = []
+
+    def decode(block: bytes) -> dict[int, bytes]:
+        blocks.append(bytes(block))
+        return decode_metadata(block)
+
+    monkeypatch.setattr(bodies, "decode_metadata", decode)
+    link = linked()
+    block = metadata((200, b"unknown"), (1, b"\0\0\0\xfa"))
+    data = message(REQ_ACK, 3, bytes(size), header=b"head", block=block, pieces=pieces if size else None)
+    feed(link, data, range(min(len(data), 600)))
+    assert blocks == [block[2:]]
+    assert [each.deadline for each in link.arrived] == [0.25]
 
 
 @given(st.binary(max_size=200))
 def test_any_block_is_read_or_refused(block: bytes) -> None:
-    """A block decodes, or raises `ProtocolError`; never more comes out of it than went in."""
+    """A block decodes, or raises `ProtocolError`; the result is never larger than the input."""
     try:
         fields = decode_metadata(block)
     except ProtocolError:
@@ -93,7 +123,7 @@ def test_millis(seconds: float, expected: int) -> None:
 
 
 def test_header_and_body_stay_the_users(feeding: Feeding) -> None:
-    """A metadata block is taken off: header and body arrive as they were sent."""
+    """A metadata block is removed: header and body arrive as they were sent."""
     link = linked()
     block = metadata((Field.LAYER, b"nq"), (200, b"unknown"))
     feed_as(link, frame(REQ_ACK | METADATA, 3, block), feeding)
@@ -104,11 +134,11 @@ def test_header_and_body_stay_the_users(feeding: Feeding) -> None:
 @pytest.mark.parametrize("header", [b"", b"head", bytes(0xFFFF)], ids=len)
 @pytest.mark.parametrize(
     "block",
-    [deadline(1000), metadata((200, b"unknown")), metadata(), metadata((1, b"\x05"), (9, bytes(65_000)))],
+    [deadline(1000), metadata((200, b"unknown")), metadata(), metadata((1, b"\x05"), (9, bytes(4_000)))],
     ids=len,
 )
 def test_all_shapes(block: bytes, header: bytes, body: bytes) -> None:
-    """Any block before any header before any body is told apart."""
+    """Any block before any header before any body is parsed."""
     link = linked()
     data = message(REQ_ACK, 3, body, header=header, block=block)
     feed_as(link, data, Feeding.MORE)
@@ -137,19 +167,21 @@ def test_body_size_is_the_users(feeding: Feeding) -> None:
 def test_block_longer_than_its_frame(feeding: Feeding) -> None:
     """A block that reaches beyond its frame is illegal."""
     text = error_of(linked(), frame(METADATA, 3, struct.pack("!H", 50) + b"only this"), feeding)
-    assert text == "a metadata block is longer than its frame"
+    assert text == "metadata block exceeds its frame"
 
 
 def test_no_room_for_its_length(feeding: Feeding) -> None:
     """A frame whose data is too short for a block's length is illegal."""
-    assert error_of(linked(), frame(METADATA, 3, b"x"), feeding) == "a frame with metadata is too short for its length"
+    assert (
+        error_of(linked(), frame(METADATA, 3, b"x"), feeding) == "frame with metadata is shorter than its length field"
+    )
 
 
 @pytest.mark.parametrize(
     ("block", "text"),
     [
-        (struct.pack("!HB", 1, 1), "a metadata block ends inside a field"),
-        (struct.pack("!HBH", 3, 1, 4), "a metadata field reaches beyond its block"),
+        (struct.pack("!HB", 1, 1), "metadata block ends inside a field"),
+        (struct.pack("!HBH", 3, 1, 4), "metadata field exceeds its block"),
     ],
 )
 def test_broken_block(block: bytes, text: str, feeding: Feeding) -> None:

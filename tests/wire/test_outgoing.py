@@ -6,12 +6,12 @@ import pytest
 
 from redpoll.message import Message
 from redpoll.serializers import gather
-from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing, Stage, Unawaited, weight
+from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing, Stage, Unawaited, queued_size
 from tests.wire.support import REQ_ACK, THERE, WANTED, Followed, Sent
 
 
 def test_prepared() -> None:
-    """A prepared sending has not begun: queued, without link and serial, its fields as given."""
+    """A prepared sending has not begun: queued, without link and serial, with the given fields."""
     message = Message(b"x", THERE, header=b"head")
     out = Sent(b"body", REQ_ACK | WANTED, message=message, timeout=3.0, now=1.0, retry=2, pinned=True, once=True)
     assert (out.message, out.identity, out.header, out.body) == (message, message.identity, b"head", b"body")
@@ -45,12 +45,12 @@ def test_let_go() -> None:
     """A sending that is over and still known refers to neither message, header nor body; its size stays."""
     out = Sent(Followed(4), header=b"head")
     body = weakref.ref(out.message.data)
-    out.let_go()
+    out.release_body()
     assert (body(), out.header, out.body, out.size) == (None, b"", b"", 8)
 
 
 def test_fields_are_all() -> None:
-    """The fields that a subclass is told to have are those that the core uses."""
+    """The slots for subclasses are the fields that the core uses."""
     assert set(OUTGOING_FIELDS) == set(Outgoing.__annotations__)
 
 
@@ -65,7 +65,7 @@ def test_settle_is_the_owners() -> None:
 
 
 def test_unawaited() -> None:
-    """The end of an answer that a handler returned is nobody's news."""
+    """The end of an answer that a handler returned is not reported."""
     out = Unawaited()
     out.prepare(Message(b"", THERE), b"body", 0, None, None)
     out.settle(None, None)
@@ -75,4 +75,4 @@ def test_unawaited() -> None:
 def test_weight_of_parts() -> None:
     """Of a body in parts a queue counts what the library holds, not the memory of the application; a window counts all."""
     out = Sent(gather([b"12345", memoryview(bytearray(100_000))]), header=b"head")
-    assert (out.size, weight(out)) == (100_009, 9)
+    assert (out.size, queued_size(out)) == (100_009, 9)

@@ -23,7 +23,7 @@ def test_join_small(parts: list[bytes]) -> None:
 
 
 def test_parts_are_written_one_by_one() -> None:
-    """A body in parts is not joined: its large pieces go out as they are, between what stands around it."""
+    """A body in parts is not joined: its large pieces are written as they are, between the frames around it."""
     memory = memoryview(bytearray(3 * APART))
     joined = join_small([b"frame", gather([b"head", memory, b"tail"]), b"next"])
     assert joined == [b"frame", b"head", memory, b"tail", b"next"]

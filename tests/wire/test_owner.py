@@ -8,9 +8,9 @@ from tests.wire.support import Owned
 
 
 def test_the_node_has_what_is_asked_of_it() -> None:
-    """Whoever owns peers, the node and what stands for it in tests, has each method with the same arguments."""
+    """Owners of peers, the node and its stand-in in tests, have each method with the same arguments."""
     asked = {name: call for name, call in vars(Owner).items() if inspect.isfunction(call) and not name.startswith("_")}
-    assert asked.keys() == {"wake", "need_link", "met", "arm", "close"}
+    assert asked.keys() == {"wake", "need_link", "on_announcement", "arm", "close"}
     for owner in (Peers, Owned):
         for name, call in asked.items():
             own = inspect.signature(getattr(owner, name)).parameters

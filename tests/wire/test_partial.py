@@ -7,7 +7,7 @@ import pytest
 from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import Assembly
 from redpoll.wire.bodies import LARGE
-from redpoll.wire.partial import MAX_UNWANTED, Partial
+from redpoll.wire.partial import MAX_DISCARDED, Partial
 from tests.wire.support import (
     ACK,
     ANSWER,
@@ -49,19 +49,19 @@ def test_begun_messages_allocate_what_came() -> None:
 
 
 def test_begun_messages_keep_to_the_window() -> None:
-    """More than a window and a quarter of bytes cannot be begun, beyond one message of any size; what ends makes room."""
+    """More than a window and a quarter of bytes cannot begin, beyond one message of any size; ends make room."""
     link = linked(window_bytes=80_000, max_message_size=50_000)
     total = (50_000).to_bytes(8, "big")
     for serial in (1, 2, 3):
         feed(link, frame(REQ_ACK | CONTINUED, serial, total))
     feed(link, frame(CANCEL, 1) + frame(REQ_ACK | CONTINUED, 4, total))
     feed(link, frame(FRAGMENT, 2, bytes(50_000)) + frame(REQ_ACK | CONTINUED, 5, total))
-    with pytest.raises(ProtocolError, match="messages of 200000 bytes were begun, more than the window allows"):
+    with pytest.raises(ProtocolError, match="partial messages of 200000 bytes exceed the limit"):
         feed(link, frame(REQ_ACK | CONTINUED, 6, total))
 
 
 def test_answers_that_are_waited_for_are_not_limited() -> None:
-    """Answers take no place in a window: as many may arrive side by side as were asked for, and no others are kept."""
+    """Answers need no place in a window: as many may arrive side by side as were requested, and no others are kept."""
     link = linked(window_bytes=1, max_message_size=50_000)
     sendings = [Sent(b"?", REQ_ACK | WANTED) for _ in range(40)]
     total = (50_000).to_bytes(8, "big")
@@ -80,7 +80,7 @@ def test_answers_that_are_waited_for_are_not_limited() -> None:
 
 
 def test_interleaved() -> None:
-    """Fragmented messages come together side by side, small ones pass between them."""
+    """Fragmented messages are assembled side by side, small ones pass between them."""
     link = linked()
     total = (6).to_bytes(8, "big")
     feed(
@@ -101,46 +101,46 @@ def test_interleaved() -> None:
 
 
 def test_headers_count() -> None:
-    """Headers of begun messages count as their bodies do."""
+    """Headers of partial messages count as their bodies do."""
     link = linked(window_bytes=65_536, max_message_size=100_000)
     begin = [
         frame(REQ_ACK | CONTINUED, serial, (2).to_bytes(8, "big"), header=bytes(60_000)) for serial in (1, 2, 3, 4)
     ]
     feed(link, begin[0] + begin[1] + begin[2])
-    with pytest.raises(ProtocolError, match="messages of 240008 bytes were begun, more than the window allows"):
+    with pytest.raises(ProtocolError, match="partial messages of 240008 bytes exceed the limit"):
         feed(link, begin[3])
     assert held_bytes(link) < 250_000
 
 
 @pytest.mark.parametrize("kind", [REQ_ACK, 0])
 def test_no_more_than_the_window_is_begun(kind: int) -> None:
-    """No more messages can be begun at a time than the window has places; what ends makes room."""
+    """No more messages can begin at a time than the window has places; ends make room."""
     link = linked(window=3)
     total = (2).to_bytes(8, "big")
     for serial in (1, 2, 3):
         feed(link, frame(kind | CONTINUED, serial, total))
     feed(link, frame(CANCEL, 1) + frame(kind | CONTINUED, 4, total))
     feed(link, frame(FRAGMENT, 2, b"ab") + frame(kind | CONTINUED, 5, total))
-    with pytest.raises(ProtocolError, match="4 messages were begun, more than the window allows"):
+    with pytest.raises(ProtocolError, match="4 partial messages exceed the window"):
         feed(link, frame(kind | CONTINUED, 6, total))
 
 
 def test_unwanted_answers_cost_nothing() -> None:
-    """Of answers that nobody waits for nothing is kept, neither header nor body, and only so many are followed."""
+    """Of answers that nothing waits for nothing is kept, neither header nor body, and their number is limited."""
     link = linked()
     total = (1 << 20).to_bytes(8, "big")
-    for serial in range(MAX_UNWANTED):
+    for serial in range(MAX_DISCARDED):
         feed(link, frame(ANSWER | CONTINUED, serial, total + b"x", header=bytes(60_000)))
     assert held_bytes(link) == 0
     assert not link.reader.unfinished
-    feed(link, frame(FRAGMENT, 0, bytes((1 << 20) - 1)) + frame(ANSWER | CONTINUED, MAX_UNWANTED, total))
+    feed(link, frame(FRAGMENT, 0, bytes((1 << 20) - 1)) + frame(ANSWER | CONTINUED, MAX_DISCARDED, total))
     assert peer_of(link).counters.late == 1
-    with pytest.raises(ProtocolError, match="4097 answers or messages were begun that nobody waits for"):
-        feed(link, frame(ANSWER | CONTINUED, MAX_UNWANTED + 1, total))
+    with pytest.raises(ProtocolError, match="4097 discarded partial messages exceed the limit of 4096"):
+        feed(link, frame(ANSWER | CONTINUED, MAX_DISCARDED + 1, total))
 
 
 def test_answers_to_ended_requests_are_let_go() -> None:
-    """What arrived of an answer goes when its request has ended and the next answer begins."""
+    """The partial answer to an ended request is dropped when the next answer begins."""
     link = linked()
     sendings = [Sent(b"?", REQ_ACK | WANTED) for _ in range(2)]
     total = (50_000).to_bytes(8, "big")
@@ -157,7 +157,7 @@ def test_answers_to_ended_requests_are_let_go() -> None:
 
 
 def test_an_answer_under_another_identity_is_unwanted() -> None:
-    """Answers that name a request's serial and another identity are not kept, and do not stand in the way of its own."""
+    """Answers with a request's serial and another identity are not kept, and do not block its own."""
     link = linked()
     peer_of(link).submit(out := Sent(b"?", REQ_ACK | WANTED), 0.0)
     total = (4).to_bytes(8, "big")
@@ -174,7 +174,7 @@ def test_an_answer_under_another_identity_is_unwanted() -> None:
 
 
 def test_an_unwanted_answer_acknowledges() -> None:
-    """A large answer to a request that was given up gives its place in the window back, if it acknowledges."""
+    """A large answer to an abandoned request returns its place in the window, if it acknowledges."""
     link = linked()
     out = Sent(b"?", REQ_ACK | WANTED)
     peer_of(link).submit(out, 0.0)
@@ -187,7 +187,7 @@ def test_an_unwanted_answer_acknowledges() -> None:
 
 
 def test_an_answer_in_one_frame_beside_one_in_fragments() -> None:
-    """An answer that comes in one frame ends nothing of one in fragments that has its identity and serial."""
+    """An answer in one frame does not end one in fragments with the same identity and serial."""
     link = linked()
     feed(link, frame(ANSWER | CONTINUED, 9, (2).to_bytes(8, "big") + b"x"))
     feed(link, frame(ANSWER, 9, bytes(LARGE + 1)))
@@ -197,37 +197,37 @@ def test_an_answer_in_one_frame_beside_one_in_fragments() -> None:
 
 
 def test_a_message_in_one_frame_gives_no_bytes_back() -> None:
-    """A message in one frame, with the serial of one that was begun in fragments, leaves the bound of those as it was."""
+    """A message in one frame, with the serial of a partial one, leaves the limit of those unchanged."""
     link = linked(window_bytes=80_000, max_message_size=100_000)
     total = (90_000).to_bytes(8, "big")
     feed(link, frame(REQ_ACK | CONTINUED, 1, total) + frame(REQ_ACK, 1, bytes(100_000)))
     feed(link, frame(REQ_ACK | CONTINUED, 2, total))
-    with pytest.raises(ProtocolError, match="messages of 270000 bytes were begun, more than the window allows"):
+    with pytest.raises(ProtocolError, match="partial messages of 270000 bytes exceed the limit"):
         feed(link, frame(REQ_ACK | CONTINUED, 3, total))
 
 
 def test_what_is_known_takes_no_place() -> None:
-    """A resend that was answered with its first fragment is done: the next message is begun beside its other ones."""
+    """A resend that is answered with its first fragment is done: the next message begins beside its others."""
     link = linked(window=1, window_bytes=65_536)
     peer = peer_of(link)
     feed(link, frame(REQ_ACK, 1, b"work"))
-    peer.slots.arrived(link)
+    peer.slots.enqueue(link)
     (message,) = peer.slots.begin_many(0.0, 9)
     peer.slots.release(message)
     total = (200_000).to_bytes(8, "big")
     feed(link, frame(REQ_ACK | RETRY | CONTINUED, 1, total + b"x") + frame(REQ_ACK | CONTINUED, 2, total + b"y"))
     assert taken(link).count(message.identity) == 2
     feed(link, frame(CANCEL, 1))
-    with pytest.raises(ProtocolError, match="2 messages were begun, more than the window allows"):
+    with pytest.raises(ProtocolError, match="2 partial messages exceed the window"):
         feed(link, frame(REQ_ACK | CONTINUED, 3, total))
 
 
 def test_a_cancel_reaches_the_first_run() -> None:
-    """The sender gives a message up while its resend comes in fragments: the run that goes on is told."""
+    """The sender withdraws a message while its resend arrives in fragments: the running handler is notified."""
     link = linked()
     peer = peer_of(link)
     feed(link, frame(REQ_ACK, 1, b"work"))
-    peer.slots.arrived(link)
+    peer.slots.enqueue(link)
     (message,) = peer.slots.begin_many(0.0, 9)
     feed(link, frame(REQ_ACK | RETRY | CONTINUED, 1, (9).to_bytes(8, "big") + b"x") + frame(CANCEL, 1, b"\x01"))
     assert isinstance(message, Work)
@@ -235,11 +235,11 @@ def test_a_cancel_reaches_the_first_run() -> None:
 
 
 def test_what_is_turned_back_is_not_kept() -> None:
-    """Of messages later than the last one taken that are here in part nothing more is waited for, whatever still comes."""
+    """Partial messages later than the last accepted one are no longer waited for, whatever still arrives."""
     link = linked(window=2)
     total = (6).to_bytes(8, "big") + b"one"
     feed(link, frame(REQ_ACK | CONTINUED, 1, total) + frame(REQ_ACK | CONTINUED, 2, total))
-    link.turn_back(2)
+    link.reject_from(2)
     link.leave()
     assert link.reader.unfinished
     feed(link, frame(FRAGMENT, 2, b"two") + frame(FRAGMENT, 1, b"two"))
@@ -262,7 +262,7 @@ def test_a_message_and_an_answer_with_one_serial() -> None:
 
 
 def test_a_cancel_costs_the_same_whatever_is_begun() -> None:
-    """What a cancel frame names is looked up: beside thousands of answers that are begun it is no dearer."""
+    """A cancel frame finds its message by a lookup: thousands of partial answers do not slow it down."""
 
     class Counted(int):
         compared = 0
@@ -287,7 +287,7 @@ def test_a_cancel_costs_the_same_whatever_is_begun() -> None:
 
 
 def test_what_is_given_up_has_no_place() -> None:
-    """What is begun and given up is counted to its end and thrown away; then there is a whole window again."""
+    """Discarded messages are counted to their end and dropped; then the whole window is free again."""
     link = linked(window=2)
     total = (100_000).to_bytes(8, "big")
     out = Sent(b"?", REQ_ACK | WANTED)
@@ -295,8 +295,8 @@ def test_what_is_given_up_has_no_place() -> None:
     begin = frame(REQ_ACK | CONTINUED, 1, total) + frame(0 | CONTINUED, 2, total + b"x")
     feed(link, begin + frame(ANSWER | CONTINUED, out.serial, total, identity=out.identity))
     feed(link, frame(FRAGMENT, 2, bytes(99_999))[:90_000])
-    link.reader.give_up()
-    assert (held_bytes(link), link.memory.held) == (0, 0)
+    link.reader.discard_all()
+    assert (held_bytes(link), link.memory.total) == (0, 0)
     feed(link, frame(FRAGMENT, 2, bytes(99_999))[90_000:] + frame(FRAGMENT, 1, bytes(100_000)))
     feed(link, frame(FRAGMENT, out.serial, bytes(100_000), identity=out.identity))
     assert not arrived(link)

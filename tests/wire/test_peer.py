@@ -96,8 +96,8 @@ def test_waits_for_the_window() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"queue_messages": 2}, "the send queue holds its limit of 2 messages"),
-        ({"queue_bytes": 8}, "the send queue holds its limit of 8 bytes"),
+        ({"queue_messages": 2}, "the send queue is full: the limit is 2 messages"),
+        ({"queue_bytes": 8}, "the send queue is full: the limit is 8 bytes"),
     ],
 )
 def test_queue_is_bounded(options: dict[str, int], text: str) -> None:
@@ -139,7 +139,7 @@ def test_requests_without_an_answer_are_bounded(plain: bool) -> None:
         assert (first.body, first.message.data) == (b"", b"?")
     submit(peer, third, plain_send := Sent(b"no request", kind=0))
     assert isinstance(third.error, QueueFull)
-    assert third.error.reason == "the send queue holds its limit of 2 requests"
+    assert third.error.reason == "the send queue is full: the limit is 2 requests"
     feed(link, frame(0 if plain else ANSWER, first.serial, identity=first.identity))
     submit(peer, fourth)
     assert (first.error, second.settled, fourth.settled) == (None, False, False)
@@ -159,7 +159,7 @@ def test_too_large_for_the_other_end() -> None:
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_too_large_when_sent_again(plain: bool) -> None:
-    """A message that went out before is not confirmed when the other end came back and takes less."""
+    """A message sent before is not confirmed if the other end reconnects with a smaller limit."""
     peer = make_peer()
     out = Sent(bytes(3000), retry=1)
     add_link(peer, plain=plain)
@@ -170,11 +170,11 @@ def test_too_large_when_sent_again(plain: bool) -> None:
     add_link(peer, announced=announcement(kib=2), plain=plain)
     assert isinstance(out.error, NotConfirmed)
     assert isinstance(out.error.__cause__, MessageTooLarge)
-    assert "when it was sent again, message of" in str(out.error)
+    assert "the resend failed: message of" in str(out.error)
 
 
 def test_too_large_for_libchirps_length() -> None:
-    """A body that libchirp's 32-bit length cannot say is not written."""
+    """A body beyond libchirp's 32-bit length is not written."""
     peer = make_peer()
     add_link(peer, plain=True)
     out = Sent(b"")
@@ -241,7 +241,7 @@ def test_failing_the_queue() -> None:
     error = DialFailed(THERE, "refused")
     peer.fail_queue(error, once=True)
     assert (patient.settled, type(hasty.error)) == (False, NotSent)
-    assert str(hasty.error) == "message to 127.0.0.1:4000 was not sent: cannot connect to 127.0.0.1:4000: refused"
+    assert str(hasty.error) == "message to 127.0.0.1:4000 was not sent: cannot connect: refused"
     assert hasty.error is not None
     assert hasty.error.__cause__ is error
     peer.fail_queue(error)
@@ -250,7 +250,7 @@ def test_failing_the_queue() -> None:
 
 
 def test_queue_moves_to_the_peer_that_is_there() -> None:
-    """What waits for an address goes to whoever is there, in order; what is bound to this node stays."""
+    """Messages queued for an address go to the present node there, in order; those for one node alone stay."""
     peer = make_peer()
     sendings = [Sent(timeout=5.0), Sent(pinned=True), Sent()]
     submit(peer, *sendings)
@@ -261,18 +261,18 @@ def test_queue_moves_to_the_peer_that_is_there() -> None:
 def test_places() -> None:
     """How many small messages could be written now: none without a link, behind others, or with a full window."""
     peer = make_peer()
-    assert (peer.places, peer.ready) == (0, False)
+    assert (peer.free_window, peer.ready) == (0, False)
     link = add_link(peer, announced=announcement(window=3, units=1))
-    assert (peer.places, peer.ready) == (3, True)
+    assert (peer.free_window, peer.ready) == (3, True)
     submit(peer, Sent(b"x", 0))
-    assert peer.places == 2
+    assert peer.free_window == 2
     submit(peer, Sent(bytes(65_536), 0))
-    assert (peer.places, peer.ready) == (0, False)
+    assert (peer.free_window, peer.ready) == (0, False)
     link.writable = False
-    assert peer.places == 0
+    assert peer.free_window == 0
     plain = make_peer()
     add_link(plain, plain=True)
-    assert (plain.places, plain.ready) == (0, True)
+    assert (plain.free_window, plain.ready) == (0, True)
     submit(plain, Sent())
     assert not plain.ready
 
@@ -312,9 +312,23 @@ def test_released_without_an_answer() -> None:
     assert (out.settled, out.stage) == (False, Stage.DONE)
     peer.expire(5.0)
     assert type(out.error) is NoAnswer
-    assert str(out.error) == "request to 127.0.0.1:4000 was done, but no answer came in 5 s"
+    assert str(out.error) == "request to 127.0.0.1:4000 was done, but no answer arrived within 5 s"
     feed(link, frame(ANSWER, out.serial, b"late", identity=out.identity))
     assert (peer.requests, peer.counters.late) == ({}, 1)
+
+
+def test_released_and_not_to_be_answered() -> None:
+    """A request that is released without an answer ends at once; sends and ended requests are not affected."""
+    peer = make_peer()
+    link = add_link(peer)
+    submit(peer, out := Sent(kind=REQ_ACK | WANTED, timeout=5.0), plain := Sent(), ended := Sent(kind=REQ_ACK | WANTED))
+    feed(link, frame(ANSWER, ended.serial, b"answer", identity=ended.identity))
+    for each in (out, plain, ended):
+        feed(link, frame(ACK | WANTED, each.serial, identity=each.identity))
+    assert type(out.error) is NoAnswer
+    assert str(out.error).startswith("request to 127.0.0.1:4000 was done, but the handler there returned None (")
+    assert (plain.settled, plain.error, len(ended.ends), ended.error) == (True, None, 1, None)
+    assert (link.in_flight, link.window_used, peer.requests) == ({}, 0, {})
 
 
 # Time
@@ -323,7 +337,7 @@ def test_released_without_an_answer() -> None:
 def test_expires_in_the_queue() -> None:
     """A message still queued when its time ends was not sent; the cause is why there is no link."""
     peer = make_peer()
-    peer.trouble = DialFailed(THERE, "refused")
+    peer.last_error = DialFailed(THERE, "refused")
     submit(peer, out := Sent(timeout=2.0))
     assert owner(peer).rings == [2.0]
     peer.expire(1.9)
@@ -331,7 +345,7 @@ def test_expires_in_the_queue() -> None:
     peer.expire(2.0)
     assert type(out.error) is Expired
     assert str(out.error) == "message to 127.0.0.1:4000 was not sent: still waiting to be sent after 2 s"
-    assert out.error.__cause__ is peer.trouble
+    assert out.error.__cause__ is peer.last_error
     assert peer.queued == 0
 
 
@@ -345,7 +359,7 @@ def test_the_earliest_deadline_is_armed() -> None:
 
 
 def test_expires_in_the_peers_inbox() -> None:
-    """Past its deadline the peer is asked; if the message had not begun there it was not sent."""
+    """At its deadline the peer is asked; a message that had not begun there was not sent."""
     peer = make_peer()
     link = add_link(peer)
     submit(peer, out := Sent(timeout=2.0))
@@ -354,12 +368,14 @@ def test_expires_in_the_peers_inbox() -> None:
     assert (out.settled, kinds(link)) == (False, [(CANCEL, out.serial)])
     feed(link, frame(ACK | RETRY, out.serial, bytes((Withdrawn.code,)), identity=out.identity))
     assert type(out.error) is Expired
-    assert str(out.error) == "message to 127.0.0.1:4000 was not sent: still waiting in the peer's inbox after 2 s"
+    assert str(out.error).startswith(
+        "message to 127.0.0.1:4000 was not sent: still waiting in the peer's inbox after 2 s ("
+    )
     assert link.window_used == 0
 
 
 def test_expires_while_it_is_handled() -> None:
-    """No verdict in time: the message may have been handled. It keeps its place until the peer says how it ended."""
+    """Without a reply in time the message may have been handled. It keeps its place until the peer reports its end."""
     peer = make_peer()
     link = add_link(peer)
     submit(peer, out := Sent(timeout=2.0))
@@ -373,7 +389,7 @@ def test_expires_while_it_is_handled() -> None:
 
 
 def test_verdicts_within_the_grace() -> None:
-    """An acknowledgement that comes while the peer is asked is success; for a request it is one without an answer."""
+    """An acknowledgement that arrives while the peer is asked is success; for a request it is one without an answer."""
     peer = make_peer()
     link = add_link(peer)
     submit(peer, plain := Sent(timeout=2.0), wanted := Sent(kind=REQ_ACK | WANTED, timeout=2.0))
@@ -398,7 +414,7 @@ def test_expires_while_it_is_written() -> None:
 
 
 def test_the_receiver_of_a_part_says_that_it_dropped_it() -> None:
-    """A cancelled message that is there in part is dropped, and its place given back: by a refusal, or by credit."""
+    """A cancelled message that has arrived in part is dropped, and its place returned: by a refusal, or by credit."""
     peer = make_peer(window=4)
     link = add_link(peer)
     total = (10).to_bytes(8, "big")
@@ -414,7 +430,7 @@ def test_the_receiver_of_a_part_says_that_it_dropped_it() -> None:
 
 
 def test_expires_unacknowledged() -> None:
-    """An unacknowledged message that the transport does not take in time may have gone."""
+    """An unacknowledged message that the transport does not take in time may have been sent."""
     peer = make_peer()
     link = add_link(peer)
     submit(peer, out := Sent(bytes(40_000), 0, timeout=2.0))
@@ -431,7 +447,7 @@ def test_expires_unacknowledged() -> None:
 
 @pytest.mark.parametrize("hard", [False, True])
 def test_cancelled_in_flight(hard: bool) -> None:
-    """A cancelled message in flight is asked back; nothing is settled, and its place comes back with its end."""
+    """A cancelled message in flight is cancelled at the peer; nothing is settled, and its place is freed at its end."""
     peer = make_peer()
     link = add_link(peer)
     submit(peer, out := Sent(timeout=5.0))
@@ -469,7 +485,7 @@ def test_idle() -> None:
 
 
 def test_an_end_is_told_once() -> None:
-    """Whatever comes after a sending's end, it ends once."""
+    """Whatever follows a sending's end, it ends once."""
     peer = make_peer()
     link = add_link(peer)
     submit(peer, out := Sent(kind=REQ_ACK | WANTED, timeout=2.0))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from redpoll.wire.requests import MAX_GIVEN_UP, Requests
+from redpoll.wire.requests import MAX_ABANDONED, Requests
 from tests.wire.support import REQ_ACK, WANTED, Sent, linked, plain_link
 
 
@@ -32,27 +32,27 @@ def test_drop() -> None:
     requests.drop(other)
     requests.drop(request(9))
     assert (requests, requests.count) == ({other.identity: [more]}, 1)
-    assert requests.given_up is None
+    assert requests.abandoned is None
 
 
 def test_given_up() -> None:
-    """An answer of libchirp to a request that was given up is known once; the latest of them are remembered."""
+    """A late answer of libchirp to an abandoned request is recognized once; the latest requests are remembered."""
     requests = Requests()
     link = plain_link()
-    outs = [request() for _ in range(MAX_GIVEN_UP + 1)]
+    outs = [request() for _ in range(MAX_ABANDONED + 1)]
     for out in outs:
         out.link = link
         requests.drop(out)
-    assert not requests.was_given_up(outs[0].identity)
-    assert [requests.was_given_up(outs[1].identity), requests.was_given_up(outs[1].identity)] == [True, False]
+    assert not requests.pop_abandoned(outs[0].identity)
+    assert [requests.pop_abandoned(outs[1].identity), requests.pop_abandoned(outs[1].identity)] == [True, False]
     announced = request()
     announced.link = linked()
     requests.drop(announced)
-    assert not requests.was_given_up(announced.identity)
+    assert not requests.pop_abandoned(announced.identity)
 
 
 def test_over() -> None:
-    """Those of one link are told apart from those of another."""
+    """Requests of one link are distinguished from those of another."""
     requests = Requests()
     link = linked()
     one, other = request(1), request(2)

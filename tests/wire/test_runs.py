@@ -76,11 +76,11 @@ def test_a_run_keeps_to_its_limit() -> None:
     messages = iter(many(50, 30_000))
     assert run(link, messages) == (3, None, False)
     assert len(list(messages)) == 47
-    assert peer_of(link).places == 0
+    assert peer_of(link).free_window == 0
 
 
 def test_output_taken_amid_a_run_is_half_of_it() -> None:
-    """Output that is taken while a run is made, as a send in between may do, is followed by the rest."""
+    """Output that is taken while a run is written, as a send in between may do, is followed by the rest."""
     link = linked()
     early: list[Body] = []
 
@@ -95,7 +95,7 @@ def test_output_taken_amid_a_run_is_half_of_it() -> None:
 
 
 def test_what_makes_the_messages_may_send() -> None:
-    """A generator that itself sends to the same peer takes serials of its own, all in the order of the wire."""
+    """A generator that itself sends to the same peer uses serials of its own, all in the order of the wire."""
     link = linked()
     peer = peer_of(link)
     inner: list[Sent] = []
@@ -113,7 +113,7 @@ def test_what_makes_the_messages_may_send() -> None:
 
 
 def test_a_run_that_raises() -> None:
-    """What was written before the messages' maker raised is written and counted."""
+    """Messages written before the generator raised are written and counted."""
     link = linked()
 
     def generate() -> Iterator[Message[bytes]]:

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.errors import Closed, Fenced, NoAnswer, NotAuthorized, NotConfirmed, NotSent, PeerLost, RedpollError
-from redpoll.wire.attachment import detach
+from redpoll.wire.capabilities import TELLS_RECORD
 from redpoll.wire.frames import ANSWERED
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
+from redpoll.wire.link_lifecycle import detach
 from redpoll.wire.peer import Peer
-from redpoll.wire.session import MAX_FORMER, Session, Shown, end, fail_former, of, shows_secret_of
+from redpoll.wire.session import MAX_FORMER, Session, Shown, end, ensure_session, fail_former, shows_secret_of
 from redpoll.wire.states import LinkState
 from tests.wire.linked import LOST, acknowledge, kinds, lose, submit
 from tests.wire.support import (
@@ -63,11 +64,118 @@ def failed(out: Sent) -> tuple[type[BaseException], type[BaseException | None]]:
     return type(out.error), type(out.error.__cause__)
 
 
+# By which record the other end knows this one
+
+
+def telling(peer: Peer, record: bytes | None = None, *, epoch: int = 7) -> Link:
+    """A link whose ends both announce their records, and the other end's record, if it was received."""
+    link = add_link(peer, announced=announcement(epoch=epoch, flags=TELLS_RECORD), flags=TELLS_RECORD)
+    if record is not None:
+        show(link, b"\x06" + record)
+        peer.pump(0.0)
+    return link
+
+
+ONE, TWO = b"record 1", b"record 2"
+
+
+@pytest.mark.parametrize(("ours", "theirs"), [(0, 0), (TELLS_RECORD, 0), (0, TELLS_RECORD)])
+def test_one_that_is_not_told_does_not_wait(ours: int, theirs: int) -> None:
+    """Unless both ends announce records, neither sends one nor waits for one."""
+    peer = make_peer()
+    link = add_link(peer, announced=announcement(flags=theirs), flags=ours)
+    submit(peer, Sent())
+    assert [kind for kind, *_ in sent(link)] == [REQ_ACK]
+    assert not peer.record_sent
+
+
+def test_nothing_is_sent_before_the_other_end_has_its_record() -> None:
+    """A node sends its own record at once, and messages of all kinds after receiving the other end's."""
+    peer = make_peer()
+    peer.record = 0x0102030405060708
+    link = telling(peer)
+    submit(peer, Sent(), Sent(kind=0))
+    assert [(kind, body) for kind, _, _, _, body in sent(link)] == [(SESSION, b"\x06" + bytes(range(1, 9)))]
+    assert (peer.record_sent, peer.ready, peer.free_window) == (True, False, 0)
+    feed(link, announcement(window=7, flags=TELLS_RECORD))
+    assert link.window == 0
+    show(link, b"\x06" + ONE)
+    peer.pump(0.0)
+    assert kinds(link) == [(REQ_ACK, 1), (0, 2)]
+    assert link.window == 7
+
+
+@pytest.mark.parametrize("body", [b"\x06", b"\x06" + ONE[:7], b"\x06" + ONE + b".", b"\x06" + TWO])
+def test_what_is_no_record_is_counted(body: bytes) -> None:
+    """A record of another size, and a second one, are counted and change nothing."""
+    peer = make_peer()
+    link = telling(peer, ONE)
+    show(link, body)
+    assert (link.record, link.memory.tally.sessions_refused) == (ONE, 1)
+
+
+@pytest.mark.parametrize("retry", [0, 2])
+def test_the_other_end_has_forgotten(retry: int) -> None:
+    """Messages sent to a node that now has another record of this one may have been handled: they fail, others are sent."""
+    peer = patient() if not retry else make_peer()
+    submit(peer, out := Sent(retry=retry), asked := Sent(kind=REQ_ACK | WANTED, retry=retry))
+    lose(telling(peer, ONE))
+    submit(peer, waits := Sent())
+    second = telling(peer, TWO)
+    assert [failed(each)[0] for each in (out, asked)] == [NotConfirmed] * 2
+    assert "no longer knows" in str(out.error)
+    assert [kind for kind, *_ in sent(second)] == [SESSION, REQ_ACK]
+    assert not waits.settled
+    assert (peer.requests, peer.queued, peer.session is None or session_of(peer).again) == ({}, 0, bool(retry) or set())
+
+
+def test_the_other_end_knows_this_one_by_two_records() -> None:
+    """Of two links to what this node takes for one peer, neither carries resends of the other."""
+    peer = patient()
+    first = telling(peer, ONE)
+    submit(peer, out := Sent())
+    telling(peer, TWO)
+    lose(first)
+    assert failed(out)[0] is NotConfirmed
+
+
+def test_the_other_end_remembers() -> None:
+    """Messages sent to a node that has the same record of this one are resent, however many links were lost."""
+    peer = patient()
+    submit(peer, out := Sent())
+    for _ in range(3):
+        lose(telling(peer, ONE))
+    lose(telling(peer))
+    link = telling(peer, ONE)
+    assert kinds(link)[-1:] == [(REQ_ACK | RETRY, out.serial)]
+
+
+def test_another_run_knows_this_node_by_another_record() -> None:
+    """A message that may be handled twice goes to a later run, with any record, and then again to that run alone."""
+    peer = make_peer()
+    submit(peer, out := Sent(retry=5))
+    lose(telling(peer, ONE))
+    second = telling(peer, TWO, epoch=8)
+    assert kinds(second)[-1:] == [(REQ_ACK | RETRY, out.serial)]
+    lose(second)
+    telling(peer, ONE, epoch=8)
+    assert failed(out)[0] is NotConfirmed
+
+
+def test_a_record_ends_with_the_run_that_it_is_of() -> None:
+    """A restarted node gets another record, as nothing of its former run is remembered."""
+    peer = make_peer()
+    peer.record = 0xFFFFFFFFFFFFFFFF
+    telling(peer)
+    link = telling(peer, epoch=8)
+    assert [body for kind, *_, body in sent(link) if kind == SESSION] == [b"\x06" + bytes(8)]
+
+
 # A lost link
 
 
 def test_what_was_in_flight_comes_first_and_in_order() -> None:
-    """What was in flight is sent again, marked, with its serials, before what waits; `retry` is not used up by it."""
+    """Messages in flight are resent, marked, with their serials, before queued ones; `retry` is not used up by it."""
     peer = patient()
     link = add_link(peer, announced=announcement(window=2))
     sendings = [Sent(retry=1), *(Sent() for _ in range(3))]
@@ -86,7 +194,7 @@ def test_what_was_in_flight_comes_first_and_in_order() -> None:
 
 
 def test_a_link_beside_takes_over() -> None:
-    """With another link up what was in flight on the lost one goes over that one; nobody was away."""
+    """With another link open, messages in flight on the lost one are resent over it; the session was not interrupted."""
     peer = patient()
     first = add_link(peer, dialled=True)
     submit(peer, out := Sent())
@@ -128,7 +236,7 @@ def test_what_is_for_that_node_alone(resume: float | None) -> None:
 
 
 def test_one_dialling_was_had_already() -> None:
-    """What was in flight does not fail with the first dialling that does, though it was sent with `dial="once"`."""
+    """Messages in flight do not fail with the first failed attempt to dial, even with `dial="once"`."""
     peer = patient()
     link = add_link(peer, announced=announcement(window=1))
     submit(peer, first := Sent(once=True), second := Sent(once=True))
@@ -140,7 +248,7 @@ def test_one_dialling_was_had_already() -> None:
 
 @pytest.mark.parametrize("error", [Closed("node"), NotAuthorized("no"), Fenced(THERE)])
 def test_some_ends_are_final(error: RedpollError) -> None:
-    """A link that one end wants no more of takes the session with it."""
+    """A link that one end rejects for good ends the session too."""
     peer = patient()
     link = add_link(peer)
     submit(peer, out := Sent())
@@ -151,7 +259,7 @@ def test_some_ends_are_final(error: RedpollError) -> None:
 
 @pytest.mark.parametrize(("body", "survives"), [(b"\0", False), (b"\1", False), (b"\2", True)])
 def test_a_goodbye_says_whether_its_node_goes_on(body: bytes, survives: bool) -> None:
-    """Whose node stops has no session; whose node only gave the link up, and lost it before its time, has."""
+    """A node that stops has no session; one that only left the link, and lost it early, has."""
     peer = patient()
     link = add_link(peer)
     submit(peer, out := Sent())
@@ -166,10 +274,10 @@ def test_a_goodbye_says_whether_its_node_goes_on(body: bytes, survives: bool) ->
 
 
 def test_a_link_that_ended_in_good_order_leaves_no_session() -> None:
-    """When both said goodbye and nothing was in flight nobody waits for another link."""
+    """When both said goodbye and nothing was in flight the session does not wait for another link."""
     peer = patient()
     link = add_link(peer)
-    link.leave(take_all=True)
+    link.leave(accept_all=True)
     feed(link, frame(GOODBYE, 0, b"\0", identity=bytes(16)))
     lose(link)
     assert not peer.resuming
@@ -177,13 +285,13 @@ def test_a_link_that_ended_in_good_order_leaves_no_session() -> None:
 
 
 def test_a_link_that_ended_in_good_order_leaves_what_is_to_be_sent_again() -> None:
-    """What was in flight before, and found no place on that link, waits for the next one of the same run."""
+    """Messages that were in flight before, and found no place on that link, wait for the next one of the same run."""
     peer = patient()
     first = add_link(peer)
     submit(peer, out := Sent())
     lose(first)
     second = add_link(peer, announced=announcement(window=0))
-    second.leave(take_all=True)
+    second.leave(accept_all=True)
     feed(second, frame(GOODBYE, 0, b"\x02"))
     lose(second)
     assert peer.resuming
@@ -192,7 +300,7 @@ def test_a_link_that_ended_in_good_order_leaves_what_is_to_be_sent_again() -> No
 
 
 def test_libchirp_has_no_session() -> None:
-    """What was in flight to a node that did not announce itself fails with its link."""
+    """Messages in flight to a node that did not announce itself fail with its link."""
     link = plain_link(resume=30.0)
     submit(peer_of(link), out := Sent())
     lose(link)
@@ -210,7 +318,7 @@ def test_who_is_awaited_is_not_idle() -> None:
 
 
 def test_a_deadline_ends_what_waits() -> None:
-    """What was in flight and waits for the next link may have been handled when its time is over."""
+    """Messages that were in flight and wait for the next link may have been handled when they time out."""
     peer = patient()
     link = add_link(peer)
     submit(peer, out := Sent(timeout=1.0))
@@ -221,7 +329,7 @@ def test_a_deadline_ends_what_waits() -> None:
 
 
 def test_its_end_fails_everything() -> None:
-    """What was in flight is not confirmed, what waited was not sent; and nothing of it is remembered."""
+    """Messages in flight are not confirmed, queued ones were not sent; and nothing of them is remembered."""
     peer = patient()
     link = add_link(peer, announced=announcement(window=1))
     submit(peer, first := Sent(), second := Sent())
@@ -234,7 +342,7 @@ def test_its_end_fails_everything() -> None:
 
 
 def test_who_dialled_dials_again() -> None:
-    """It is said whether this end had dialled the link that was lost."""
+    """The session notes whether this end had dialled the link that was lost."""
     for dialled in (True, False):
         peer = patient()
         lose(add_link(peer, dialled=dialled))
@@ -266,7 +374,7 @@ def test_a_new_run_fails_what_was_for_the_former() -> None:
     assert order == ["first", "second", "pinned", "late"]
     assert [failed(out) for out in (first, second)] == [(NotConfirmed, PeerLost)] * 2
     assert [failed(out) for out in (pinned, late)] == [(NotSent, PeerLost)] * 2
-    assert "started again" in str(first.error)
+    assert "restarted" in str(first.error)
     assert kinds(again) == [(REQ_ACK, plain.serial)]
     assert (peer.counters.resumed, peer.counters.resent) == (0, 0)
     assert owner(peer).met_links == [(link, False), (again, True)]
@@ -284,7 +392,7 @@ def test_what_may_be_done_twice_goes_to_a_new_run() -> None:
 
 
 def test_the_same_run_forgives() -> None:
-    """What was in flight once and went over the next link is not what a later run fails, when it was confirmed."""
+    """A confirmed message that was in flight once and went over the next link does not fail with a later run."""
     peer = patient()
     link = add_link(peer)
     submit(peer, out := Sent())
@@ -300,7 +408,7 @@ def test_the_same_run_forgives() -> None:
 
 
 def test_what_had_no_turn_on_the_next_link_is_still_for_its_run() -> None:
-    """What was in flight over one link, and waited behind the window of the next, is not for another run either."""
+    """Messages in flight over one link, and queued behind the window of the next, are not for another run either."""
     peer = patient()
     first = add_link(peer)
     submit(peer, sent_again := Sent(), waiting := Sent(), allowed := Sent(retry=1))
@@ -332,7 +440,7 @@ def test_what_had_no_turn_beside_another_link_is_still_for_its_run() -> None:
 
 
 def _beside_a_new_run(*sendings: Sent) -> tuple[Peer, Link, Link]:
-    """A peer that was started again while its former link is there: that one, with these not begun on it, and the new."""
+    """A peer restarted while its former link is open: that link, with these messages not begun on it, and the new one."""
     peer = patient(fragment_size=10)
     first = add_link(peer)
     submit(peer, *sendings)
@@ -359,18 +467,18 @@ def test_what_had_no_turn_on_a_link_of_a_former_run_is_not_for_the_new_one() -> 
 
 
 def test_a_goodbye_of_a_former_run_hands_nothing_to_the_new_one_that_is_not_for_it() -> None:
-    """What it says that it does not handle may have been handled before."""
+    """Messages that the goodbye says are not handled may have been handled before."""
     out = Sent(bytes(30))
     _, second, new = _beside_a_new_run(out)
     taken(new)
     feed(second, frame(GOODBYE, 0, b"\x02"))
     assert failed(out) == (NotConfirmed, PeerLost)
-    assert "started again" in str(out.error)
+    assert "restarted" in str(out.error)
     assert kinds(new) == []
 
 
 def test_what_is_in_flight_to_a_former_run_is_not_for_the_new_one() -> None:
-    """Over its link, that is there yet, it may still be confirmed; once that is lost it is not sent again."""
+    """Over its link, while that is open, a message may still be confirmed; once that is lost it is not resent."""
     peer = patient()
     former = add_link(peer)
     submit(peer, confirmed := Sent(), out := Sent(), pinned := Sent(pinned=True), allowed := Sent(retry=1))
@@ -386,7 +494,7 @@ def test_what_is_in_flight_to_a_former_run_is_not_for_the_new_one() -> None:
 
 
 def test_what_is_in_flight_to_the_new_run_is_not_for_the_former() -> None:
-    """A link of the former run that outlives that of the new one takes nothing, and its end does not end the session."""
+    """A link of the former run that outlives that of the new one carries nothing, and its end does not end the session."""
     peer = patient()
     former = add_link(peer, dialled=True)
     new = add_link(peer, announced=announcement(epoch=8), dialled=False)
@@ -404,7 +512,7 @@ def test_what_is_in_flight_to_the_new_run_is_not_for_the_former() -> None:
 @pytest.mark.parametrize("theirs", [bytes(16), b"\xff" * 16])
 @pytest.mark.parametrize("dialled", [True, False])
 def test_of_two_runs_the_link_of_the_newer_stays(theirs: bytes, dialled: bool) -> None:
-    """Whoever dialled it, and whoever has the smaller identity."""
+    """Whichever end dialled it, and whichever has the smaller identity."""
     peer = make_peer()
     peer.identity = theirs
     former = add_link(peer, dialled=dialled)
@@ -413,7 +521,7 @@ def test_of_two_runs_the_link_of_the_newer_stays(theirs: bytes, dialled: bool) -
 
 
 def test_what_had_no_turn_fails_with_a_goodbye() -> None:
-    """Nor is it for whoever is there after a node that stopped."""
+    """Nor is it for the next node there after one that stopped."""
     peer = patient()
     first = add_link(peer)
     submit(peer, Sent(), waiting := Sent())
@@ -429,7 +537,7 @@ def test_what_had_no_turn_fails_with_a_goodbye() -> None:
 
 
 def test_a_link_that_says_nothing_of_its_run_settles_nothing() -> None:
-    """Until a node announces itself what was in flight waits, and the session goes on when that link is lost too."""
+    """Until a node announces itself messages in flight wait, and the session survives the loss of that link too."""
     peer = patient()
     link = add_link(peer)
     submit(peer, out := Sent())
@@ -444,7 +552,7 @@ def test_a_link_that_says_nothing_of_its_run_settles_nothing() -> None:
 
 
 def test_a_link_that_says_nothing_may_end_it() -> None:
-    """While a session waits, a link that ends because this node closes, or is not let in, ends it too."""
+    """While a session waits, a link that ends because this node closes, or is not authorized, ends it too."""
     peer = patient()
     link = add_link(peer)
     submit(peer, Sent())
@@ -470,7 +578,7 @@ def test_another_node_fails_what_was_in_flight() -> None:
 
 
 def test_a_request_that_was_answered_is_done() -> None:
-    """A request that is sent again after its answer was lost is told that it was done: no answer comes."""
+    """A request that is resent after its answer was lost fails as done: no answer follows."""
     here, there = patient(), make_peer()
     link, far = add_link(here), add_link(there)
     submit(here, out := Sent(b"ping", REQ_ACK | WANTED))
@@ -505,7 +613,7 @@ def test_that_code_says_nothing_of_a_send() -> None:
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([b"", SECRET]))
 def test_round_trip(seconds: int, secret: bytes) -> None:
-    """What is shown is read as it was meant."""
+    """A session frame survives a round trip."""
     shown = Shown(seconds, secret)
     assert Shown.decode(shown.encode()) == shown
     assert len(shown.encode()) == 6 + len(secret)
@@ -513,7 +621,7 @@ def test_round_trip(seconds: int, secret: bytes) -> None:
 
 @given(st.binary(max_size=40))
 def test_anything_is_read_or_not(rest: bytes) -> None:
-    """Whatever follows the first byte is what the section says, or nothing."""
+    """Any bytes after the first decode as specified, or as nothing."""
     shown = Shown.decode(b"\x04" + rest)
     if shown is None:
         assert len(rest) not in (5, 21) or rest[0] == 0
@@ -531,7 +639,7 @@ def test_a_later_version_may_say_more() -> None:
 
 
 def test_the_first_secret_is_the_peers() -> None:
-    """What a peer showed first, when it dialled, is what it is known by; another one is counted and changes nothing."""
+    """The secret that a peer showed first, when it dialled, is kept; another one is counted and changes nothing."""
     peer = make_peer()
     show(add_link(peer, dialled=False), Shown(5, SECRET).encode())
     assert (session_of(peer).seconds, session_of(peer).secret) == (5, SECRET)
@@ -556,12 +664,12 @@ def test_who_was_dialled_has_no_secret_to_show() -> None:
 
 @pytest.mark.parametrize("body", [b"\x04", b"\x04\x01\0\0\0", Shown(5, SECRET).encode()[:-1], b"\x04\0" + bytes(20)])
 def test_what_is_malformed_is_counted(body: bytes) -> None:
-    """A body that is cut off, or of no version, is counted and says nothing; the link goes on."""
+    """A truncated frame, or one of no version, is counted and ignored; the link stays open."""
     peer = make_peer()
     link = add_link(peer, dialled=False)
     show(link, body)
     assert link.memory.tally.sessions_refused == 1
-    assert (link.shown, peer.session, link.session) == (None, None, [])
+    assert (link.shown, peer.session, link.session_frames) == (None, None, [])
 
 
 def test_what_is_shown_twice_is_counted() -> None:
@@ -573,12 +681,12 @@ def test_what_is_shown_twice_is_counted() -> None:
     show(link, Shown(6, OTHER).encode())
     assert link.memory.tally.sessions_refused == 1000
     assert link.shown == Shown(5, SECRET)
-    assert link.session == []
+    assert link.session_frames == []
 
 
 def test_runs_that_lost_their_place_are_bounded() -> None:
     """So many are remembered; the first one is forgotten first."""
-    session = of(make_peer())
+    session = ensure_session(make_peer())
     for epoch in range(2 * MAX_FORMER):
         session.fence(epoch)
     assert session.former == list(range(MAX_FORMER, 2 * MAX_FORMER))

@@ -9,7 +9,7 @@ from redpoll.wire.settings import Settings
 
 
 def test_defaults_are_the_configs() -> None:
-    """What both know by the same name has the same default."""
+    """Fields with the same name have the same default."""
     config = Config()
     own = Settings(identity=bytes(16))
     shared = {field.name for field in fields(Settings)} & {field.name for field in fields(Config)}

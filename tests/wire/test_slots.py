@@ -6,9 +6,9 @@ from collections.abc import Callable
 import pytest
 
 from redpoll.errors import PeerLost, Withdrawn
-from redpoll.wire.attachment import detach
 from redpoll.wire.inbound import Phase
 from redpoll.wire.link import Link
+from redpoll.wire.link_lifecycle import detach
 from redpoll.wire.peer import Peer
 from redpoll.wire.slot_pool import SlotPool
 from redpoll.wire.slots import OVERHEAD
@@ -39,11 +39,15 @@ from tests.wire.support import (
     frame,
     linked,
     make_peer,
+    owner,
     peer_of,
     plain_link,
     sent,
     settings,
     taken,
+)
+from tests.wire.support import (
+    message as packed,
 )
 
 WITHDRAWN = bytes((Withdrawn.code,))
@@ -52,7 +56,7 @@ WITHDRAWN = bytes((Withdrawn.code,))
 def receive(link: Link, *serials: int, kind: int = REQ_ACK) -> None:
     """Let messages of four bytes arrive and wait."""
     feed(link, b"".join(frame(kind, serial, b"work") for serial in serials))
-    peer_of(link).slots.arrived(link)
+    peer_of(link).slots.enqueue(link)
 
 
 def begin(link: Link, *, now: float = 0.0) -> Work:
@@ -66,7 +70,7 @@ def begin(link: Link, *, now: float = 0.0) -> Work:
 
 @pytest.mark.parametrize("kind", [REQ_ACK, 0])
 def test_slots(kind: int) -> None:
-    """No more messages are begun than there are slots, in the order of arrival; an end frees a slot."""
+    """No more messages begin than there are slots, in the order of arrival; an end frees a slot."""
     link = linked(slots=2)
     receive(link, 1, 2, 3, 4, kind=kind)
     slots = peer_of(link).slots
@@ -121,7 +125,7 @@ def test_begin_many() -> None:
 
 
 def test_put_back() -> None:
-    """Messages that were begun and not seen wait again, in front and in order, in no slot; so they may be withdrawn."""
+    """Messages that began unseen wait again, in front and in order, without a slot; so they may be withdrawn."""
     link = linked(slots=3)
     slots = peer_of(link).slots
     receive(link, 1, 2, 3, 4)
@@ -134,20 +138,20 @@ def test_put_back() -> None:
 
 
 def test_put_back_counts_as_waiting() -> None:
-    """What was put back counts where bytes are bounded, of the inbox and of the node, also when it was empty meanwhile."""
+    """Messages that are put back count in the limits of bytes, of the inbox and of the node, even if it was empty."""
     link = linked(slots=2, lookahead=0, window_bytes=1 << 16)
     slots = peer_of(link).slots
 
     def receive_large(*serials: int) -> None:
         feed(link, b"".join(frame(REQ_ACK, serial, bytes(40_000)) for serial in serials))
-        slots.arrived(link)
+        slots.enqueue(link)
 
     receive_large(1, 2)
     batch = slots.begin_many(0.0, 2)
     receive_large(3)
     slots.put_back(batch)
     assert not slots.overrun
-    assert slots.pool.memory.inboxes >= slots.charged >= 120_000
+    assert slots.pool.memory.inbox_bytes >= slots.charged >= 120_000
     receive_large(4)
     assert slots.overrun
 
@@ -180,26 +184,27 @@ def test_acknowledged_when_released() -> None:
     assert not peer_of(link).slots.release(message)
     assert not peer_of(link).slots.refuse(message, 1, "late")
     assert taken(link) == frame(ACK, 7, identity=NAME)
-    assert (message.phase, peer_of(link).slots.running, peer_of(link).held) == (Phase.ENDED, 0, {})
+    assert (message.phase, peer_of(link).slots.running, peer_of(link).unacked) == (Phase.ENDED, 0, {})
 
 
 def test_refused() -> None:
-    """A refused message frees its slot and tells its sender why; it is never acknowledged."""
+    """A refused message frees its slot and the sender gets the reason; it is never acknowledged."""
     link = linked()
     receive(link, 7)
     message = begin(link)
     assert peer_of(link).slots.refuse(message, 1, "ValueError: no")
     assert not peer_of(link).slots.release(message)
     assert taken(link) == frame(ACK | RETRY, 7, b"\x01ValueError: no", identity=NAME)
-    assert (peer_of(link).slots.running, peer_of(link).counters.refused) == (0, 1)
+    slots = peer_of(link).slots
+    assert (slots.running, slots.pool.used, peer_of(link).counters.refused) == (0, 0, 1)
 
 
 def test_refused_toward_libchirp() -> None:
-    """Libchirp cannot be told: a message that it sent and that failed is not acknowledged, and its slot is free."""
+    """Libchirp understands no refusal: its failed message is not acknowledged, and its slot is free."""
     link = plain_link()
     receive(link, 7)
     peer_of(link).slots.refuse(begin(link), 1, "no")
-    assert (taken(link), peer_of(link).slots.running, link.held) == (b"", 0, 0)
+    assert (taken(link), peer_of(link).slots.running, link.unreleased) == (b"", 0, 0)
 
 
 def test_unacknowledged_places_come_back() -> None:
@@ -218,7 +223,7 @@ def test_unacknowledged_places_come_back() -> None:
                 slots.refuse(message, 1, "no")
         credit = [struct.unpack("!IQ4x", data) for kind, _, _, _, data in sent(link) if kind == CREDIT]
         assert tuple(map(sum, zip(*credit, strict=True))) == (2, 8)
-        assert (slots.running, link.held) == (0, 0)
+        assert (slots.running, link.unreleased) == (0, 0)
 
 
 def test_batches_of_all_kinds() -> None:
@@ -233,13 +238,13 @@ def test_batches_of_all_kinds() -> None:
     peer.slots.release(batch[0])
     peer.slots.release_many(batch)
     peer.slots.release_many(batch)
-    assert (peer.slots.running, peer.slots.pool.used, peer.held) == (0, 0, {})
+    assert (peer.slots.running, peer.slots.pool.used, peer.unacked) == (0, 0, {})
     for link in links:
         found = [frame for frame in sent(link) if frame[0] in {ACK, CREDIT}]
         assert [kind for kind, *_ in found].count(ACK) == 1
         places = sum(struct.unpack("!IQ4x", data)[0] for kind, _, _, _, data in found if kind == CREDIT)
         assert places == (0 if link is links[2] else 2)
-        assert link.held == 0
+        assert link.unreleased == 0
 
 
 def test_answer_that_ends() -> None:
@@ -249,72 +254,77 @@ def test_answer_that_ends() -> None:
     message = begin(link)
     peer_of(link).slots.release_with_answer(message, b"answer")
     assert sent(link) == [(ACK | ANSWER, 7, NAME, b"", b"answer")]
-    assert (message.phase, peer_of(link).slots.running, link.held, peer_of(link).held) == (Phase.ENDED, 0, 0, {})
+    assert (message.phase, peer_of(link).slots.running, link.unreleased, peer_of(link).unacked) == (
+        Phase.ENDED,
+        0,
+        0,
+        {},
+    )
 
 
 def test_all_that_waits_is_refused() -> None:
-    """What waits can be refused at once; what has begun goes on."""
+    """Waiting messages can be refused at once; those that have begun continue."""
     link = linked()
     receive(link, 1, 2, 3)
     running = begin(link)
     peer_of(link).slots.refuse_all_waiting(7, "stopping")
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK | RETRY, 2), (ACK | RETRY, 3)]
-    assert (link.held, list(peer_of(link).slots.inbox)) == (1, [])
+    assert (link.unreleased, list(peer_of(link).slots.inbox)) == (1, [])
     assert peer_of(link).slots.release(running)
 
 
 def test_turned_away() -> None:
-    """What a link brings to a node that stops is refused, but for acknowledged messages that its goodbye promised."""
+    """Messages to a node that stops are refused, except acknowledged ones that its goodbye promised to handle."""
     link = linked()
     slots = peer_of(link).slots
     feed(link, frame(REQ_ACK, 1) + frame(0, 2))
     link.leave()
-    slots.turn_away(link, 7, "stopping", promised=False)
+    slots.reject_arrived(link, 7, "stopping", promised=False)
     assert [message.serial for message in link.arrived] == [1]
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(GOODBYE, 2), (CREDIT, 0)]
-    slots.turn_away(link, 7, "stopping", promised=True)
+    slots.reject_arrived(link, 7, "stopping", promised=True)
     assert link.arrived == []
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK | RETRY, 1)]
-    assert (link.held, peer_of(link).held, slots.running) == (0, {}, 0)
+    assert (link.unreleased, peer_of(link).unacked, slots.running) == (0, {}, 0)
 
 
 def test_turned_back() -> None:
-    """What comes before the goodbye of a node that stops is not refused: the goodbye says that it was not taken."""
+    """Messages before the goodbye of a node that stops are not refused: the goodbye says that they were not accepted."""
     link = linked()
     slots = peer_of(link).slots
     feed(link, frame(REQ_ACK, 1))
-    slots.arrived(link)
+    slots.enqueue(link)
     running = begin(link)
     feed(link, frame(REQ_ACK, 2) + frame(0, 3) + frame(REQ_ACK, 4))
-    slots.turn_away(link, 7, "stopping", promised=False)
+    slots.reject_arrived(link, 7, "stopping", promised=False)
     feed(link, frame(REQ_ACK, 5) + frame(REQ_ACK | RETRY, 0))
-    slots.turn_away(link, 7, "stopping", promised=False)
-    assert (link.arrived, list(peer_of(link).held)) == ([], [1])
+    slots.reject_arrived(link, 7, "stopping", promised=False)
+    assert (link.arrived, list(peer_of(link).unacked)) == ([], [1])
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK | RETRY, 0)], (
         "one sent again is older than those"
     )
-    link.leave(take_all=True)
+    link.leave(accept_all=True)
     assert sent(link)[0][:2] == (GOODBYE, 1), "and none of them can be taken any more"
     assert slots.release(running)
 
 
 def test_nothing_is_turned_back_of_libchirp() -> None:
-    """Toward libchirp, which knows no goodbye, it is a missing acknowledgement that says it."""
+    """Toward libchirp, which has no goodbye, the missing acknowledgement says it."""
     link = plain_link()
     feed(link, frame(REQ_ACK, 1))
-    peer_of(link).slots.turn_away(link, 7, "stopping", promised=False)
-    assert (link.arrived, link.turned_back, sent(link)) == ([], None, [])
+    peer_of(link).slots.reject_arrived(link, 7, "stopping", promised=False)
+    assert (link.arrived, link.rejected_from, sent(link)) == ([], None, [])
 
 
 # Deadlines and withdrawals
 
 
 def test_past_its_deadline() -> None:
-    """A message whose deadline passes while it waits is not begun: its sender is told that it was not."""
+    """A message whose deadline passes while it waits does not begin: its sender is told so."""
     link = linked()
     feed(link, frame(REQ_ACK, 1) + frame(REQ_ACK | METADATA, 2, deadline(1000)) + frame(REQ_ACK, 3), now=5.0)
     slots = peer_of(link).slots
-    slots.arrived(link)
+    slots.enqueue(link)
     slots.release(begin(link, now=5.5))
     assert begin(link, now=6.0).serial == 3
     assert [(kind, serial, data[:1]) for kind, serial, _, _, data in sent(link)] == [
@@ -329,7 +339,7 @@ def test_past_its_deadline_in_a_batch(how: str) -> None:
     link = linked(slots=9)
     feed(link, frame(REQ_ACK, 1) + frame(REQ_ACK | METADATA, 2, deadline(1000)) + frame(REQ_ACK, 3))
     slots = peer_of(link).slots
-    slots.arrived(link)
+    slots.enqueue(link)
     if how == "begin_many":
         assert [message.serial for message in slots.begin_many(1.0, 9)] == [1, 3]
     else:
@@ -355,27 +365,109 @@ def test_withdrawn_in_the_read_that_brought_it() -> None:
     link = linked(slots=9)
     feed(link, frame(REQ_ACK, 1) + frame(REQ_ACK, 2) + frame(CANCEL, 1))
     slots = peer_of(link).slots
-    slots.arrived(link)
+    slots.enqueue(link)
     assert [message.serial for message in slots.begin_many(0.0, 9)] == [2]
-    assert link.held == 1
+    assert link.unreleased == 1
 
 
 def test_withdrawn_before_anybody_took_it() -> None:
-    """A message that is withdrawn before its link's messages are taken is refused once, and nothing is left of it."""
+    """A message withdrawn before its link's messages are taken is refused once, and nothing is left of it."""
     peer = make_peer()
     link = add_link(peer)
     feed(link, frame(REQ_ACK, 1) + frame(CANCEL, 1))
-    peer.slots.turn_away(link, 7, "stopping", promised=False)
-    assert (link.held, peer.counters.refused, link.turned_back) == (0, 1, None)
+    peer.slots.reject_arrived(link, 7, "stopping", promised=False)
+    assert (link.unreleased, peer.counters.refused, link.rejected_from) == (0, 1, None)
     assert [(kind, serial, data[:1]) for kind, serial, _, _, data in sent(link)] == [(ACK | RETRY, 1, WITHDRAWN)]
     feed(link, frame(REQ_ACK, 2) + frame(CANCEL, 2))
     lose(link)
     assert (peer.slots.carried, peer.slots.pool.carried) == (0, 0)
 
 
+@pytest.mark.parametrize("where", ["front", "middle", "end"])
+@pytest.mark.parametrize("size", [0, 60_000])
+def test_a_withdrawn_message_frees_its_place(where: str, size: int) -> None:
+    """Withdrawn anywhere in the inbox, a message uses no place and no memory: a sender within its window continues."""
+    link = linked(window=4, lookahead=0)
+    slots = peer_of(link).slots
+    receive(link, 1, 2)
+    running = begin(link)
+    serial = 2
+    waits = [2]
+    for _ in range(200):
+        feed(link, b"".join(frame(REQ_ACK, serial + number, bytes(size)) for number in (1, 2)))
+        serial += 2
+        waits += [serial - 1, serial]
+        assert not slots.enqueue(link)
+        for _ in range(2):
+            given_up = waits.pop({"front": 0, "middle": 1, "end": -1}[where])
+            feed(link, frame(CANCEL, given_up))
+            assert sent(link)[-1][:2] == (ACK | RETRY, given_up)
+        slots.recount()
+        assert len(slots.inbox) <= 10
+        assert slots.charged <= size + 4
+    assert (slots.overrun, link.unreleased, len(slots.unacked)) == (False, 2, 2)
+    slots.release(running)
+    last = begin(link)
+    assert [last.serial] == waits
+    slots.release(last)
+    assert not slots.busy
+    assert (slots.begin(0.0), len(slots.inbox), slots.withdrawn) == (None, 0, 0)
+
+
+def test_reading_goes_on_when_what_waits_is_withdrawn() -> None:
+    """Withdrawn messages no longer count when reading has stopped because too much waits."""
+    link = linked(window=4, lookahead=0)
+    slots = peer_of(link).slots
+    receive(link, 1)
+    begin(link)
+    receive(link, 2, 3, 4, 5, 6, 7)
+    assert slots.overrun
+    assert not slots.resumable
+    feed(link, frame(CANCEL, 3) + frame(CANCEL, 4) + frame(CANCEL, 5))
+    assert slots.resumable
+
+
+class Unscanned(Work):
+    """A message that a search through many for another one would touch."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        raise AssertionError("looked at in passing")
+
+    __hash__ = Work.__hash__
+
+
+@pytest.mark.parametrize("timed", [False, True])
+@pytest.mark.parametrize("put_back", [False, True])
+def test_withdrawing_looks_at_one_message(timed: bool, put_back: bool) -> None:
+    """A cancel costs the same however much waits, whether its message is handled, waiting, or in the same read."""
+    link = linked(slots=2)
+    link.make = Unscanned
+    slots = peer_of(link).slots
+    kind, block = (REQ_ACK | METADATA, deadline(9000)) if timed else (REQ_ACK, b"")
+    feed(link, b"".join(frame(kind, serial, block) for serial in range(1, 7)))
+    slots.enqueue(link)
+    running = slots.begin_many(0.0, 2)
+    if put_back:
+        slots.put_back(running)
+        running = slots.begin_many(0.0, 2)
+    feed(link, b"".join(frame(kind, serial, block) for serial in range(7, 10)) + frame(CANCEL, 8))
+    slots.enqueue(link)
+    feed(link, frame(CANCEL, 2) + frame(CANCEL, 5))
+    assert [(each, serial) for each, serial, *_ in sent(link)] == [(ACK | RETRY, 8), (ACK | RETRY, 5)]
+    assert [message.told for message in running if isinstance(message, Work)] == [None, False]
+    slots.release_many(running)
+    left = []
+    while (message := slots.begin(0.0)) is not None:
+        left.append(message.serial)
+        slots.release(message)
+    assert left == [3, 4, 6, 7, 9]
+
+
 @pytest.mark.parametrize(("body", "hard"), [(b"", False), (b"\x01", True)])
 def test_withdrawn_while_it_is_handled(body: bytes, hard: bool) -> None:
-    """A message that is being handled goes on; its handler is told, and whether it is to be cancelled."""
+    """A message in handling continues; its handler is notified, and whether to cancel the work."""
     link = linked()
     receive(link, 1)
     message = begin(link)
@@ -387,7 +479,7 @@ def test_withdrawn_while_it_is_handled(body: bytes, hard: bool) -> None:
 
 
 def test_cancel_of_nothing() -> None:
-    """A cancel of what has ended, or never came, does nothing."""
+    """A cancel of a message that has ended, or never arrived, does nothing."""
     link = linked()
     receive(link, 1)
     peer_of(link).slots.release(begin(link))
@@ -403,18 +495,18 @@ def test_redpoll_is_never_stopped() -> None:
     """A redpoll node within its window is never stopped from sending, however large its messages are."""
     link = linked(lookahead=10, window=64)
     feed(link, b"".join(frame(0, serial, bytes(1000)) for serial in range(64)))
-    assert not peer_of(link).slots.arrived(link)
+    assert not peer_of(link).slots.enqueue(link)
 
 
 @pytest.mark.parametrize("make", [linked, plain_link])
 def test_overrun(make: Callable[..., Link]) -> None:
-    """Who sends more than it may, libchirp at once, is not read from while more than `lookahead` waits."""
+    """A peer that sends more than it may, libchirp at once, is not read while more than `lookahead` waits."""
     link = make(lookahead=50 * OVERHEAD, window=8, slots=100)
     slots = peer_of(link).slots
     receive(link, *range(49), kind=0)
     assert not slots.overrun
     feed(link, frame(0, 51) * 51)
-    assert slots.arrived(link)
+    assert slots.enqueue(link)
     resumable = [slots.resumable]
     while len(slots.inbox) > 50:
         begin(link)
@@ -423,21 +515,21 @@ def test_overrun(make: Callable[..., Link]) -> None:
 
 @pytest.mark.parametrize("plain", [True, False])
 def test_overrun_over_another_link(plain: bool) -> None:
-    """A peer that overran is not read from over a link that it makes meanwhile either."""
+    """A peer that overran its window is not read over a link that it opens meanwhile either."""
     peer = make_peer(lookahead=50 * OVERHEAD, window=8)
     first = add_link(peer, plain=plain)
     feed(first, frame(0, 51) * 60)
-    told = [peer.slots.arrived(first)]
+    told = [peer.slots.enqueue(first)]
     if not plain:
         # Of two links between redpoll nodes one would be left.
         lose(first)
     second = add_link(peer, plain=plain)
     feed(second, frame(0, 51))
-    told.append(peer.slots.arrived(second))
+    told.append(peer.slots.enqueue(second))
     peer.slots.refuse_all_waiting(1, "no")
     resumable = [peer.slots.resumable, peer.slots.resumable]
     feed(second, frame(0, 51))
-    assert (told, resumable, peer.slots.arrived(second)) == ([True, True], [True, False], False)
+    assert (told, resumable, peer.slots.enqueue(second)) == ([True, True], [True, False], False)
 
 
 # Messages that outlive their link
@@ -448,7 +540,7 @@ def lose(link: Link) -> None:
 
 
 def window_told(link: Link) -> list[int]:
-    """The windows that were announced over a link since its output was taken last."""
+    """The windows announced over a link since its output was last taken."""
     return [struct.unpack_from("!I", identity, 6)[0] for kind, _, identity, _, _ in sent(link) if kind == NOOP]
 
 
@@ -468,12 +560,12 @@ def test_window_is_smaller_by_what_is_carried_over() -> None:
     assert window_told(second) == [4, 5, 6, 7]
     peer.slots.release(begin(second))
     assert window_told(second) == [8]
-    assert (peer.slots.carried, second.held, peer.slots.running) == (0, 0, 0)
+    assert (peer.slots.carried, second.unreleased, peer.slots.running) == (0, 0, 0)
 
 
 @pytest.mark.parametrize("how", ["one by one", "batch"])
 def test_unacknowledged_messages_are_carried_over_too(how: str) -> None:
-    """Unacknowledged messages of a lost link count until they end, in a batch or not, and give credit to nobody."""
+    """Unacknowledged messages of a lost link count until they end, in a batch or not, and return no credit."""
     peer = make_peer(window=8, slots=4)
     first = add_link(peer)
     receive(first, 1, 2, kind=0)
@@ -491,7 +583,7 @@ def test_unacknowledged_messages_are_carried_over_too(how: str) -> None:
 
 
 def test_sent_again_while_it_is_handled() -> None:
-    """A message that comes again while it is handled is not begun again, and is acknowledged over the new link."""
+    """A message resent while it is handled does not begin again, and is acknowledged over the new link."""
     peer = make_peer(slots=4, window=8)
     first = add_link(peer)
     receive(first, 5)
@@ -501,15 +593,15 @@ def test_sent_again_while_it_is_handled() -> None:
     assert window_told(second) == [7]
     receive(second, 5, kind=REQ_ACK | RETRY)
     assert window_told(second) == [8]
-    assert (list(peer.slots.inbox), second.held, peer.slots.carried) == ([], 1, 0)
+    assert (list(peer.slots.inbox), second.unreleased, peer.slots.carried) == ([], 1, 0)
     peer.slots.release(job)
     assert [(kind, serial) for kind, serial, *_ in sent(second)] == [(ACK, 5)]
-    assert second.held == 0
+    assert second.unreleased == 0
 
 
 @pytest.mark.parametrize(("code", "expected"), [(None, (ACK, b"")), (1, (ACK | RETRY, b"\x01no"))])
 def test_sent_again_after_its_end(code: int | None, expected: tuple[int, bytes]) -> None:
-    """A message that comes again after its end is answered again, as it was, and not begun."""
+    """A message resent after its end gets its outcome again, and does not begin."""
     peer = make_peer()
     first = add_link(peer)
     receive(first, 5)
@@ -526,8 +618,91 @@ def test_sent_again_after_its_end(code: int | None, expected: tuple[int, bytes])
     assert list(peer.slots.inbox) == []
 
 
+def test_sent_again_while_its_answer_is_written() -> None:
+    """A request resent behind the first piece of its answer is acknowledged: the answer is not lost."""
+    peer = make_peer(fragment_size=64)
+    first = add_link(peer)
+    receive(first, 5, kind=REQ_ACK | WANTED)
+    job = begin(first)
+    lose(first)
+    second = add_link(peer)
+    taken(second)
+    second.answer(job, bytes(100), ends=False)
+    second.take_fragment(0.0)
+    peer.slots.release(job)
+    feed(second, frame(REQ_ACK | RETRY | WANTED, 5, b"work"))
+    assert [(kind, serial) for kind, serial, *_ in sent(second)][-2:] == [(ACK, 5), (FRAGMENT, 5)]
+
+
+@pytest.mark.parametrize("how", ["lost", "alive"])
+def test_what_is_answered_is_remembered_as_long_as_that_takes(how: str) -> None:
+    """Any number of messages may end while a large answer is written: its resent request is not handled again."""
+    peer = make_peer(fragment_size=64, window=4)
+    first = add_link(peer)
+    receive(first, 5, kind=REQ_ACK | WANTED)
+    peer.slots.release_with_answer(begin(first), bytes(100))
+    first.take_fragment(0.0)
+    for serial in range(6, 60):
+        receive(first, serial)
+        peer.slots.release(begin(first))
+    if how == "lost":
+        lose(first)
+    second = add_link(peer)
+    taken(second)
+    receive(second, 5, kind=REQ_ACK | RETRY | WANTED)
+    assert [(kind, data[:1]) for kind, _, _, _, data in sent(second)] == [(ACK | RETRY, b"\x09")]
+    assert not peer.slots.inbox
+
+
+def test_what_is_sent_again_and_again_is_remembered() -> None:
+    """A message is remembered as long as its sender asks, whatever withdrawn messages end meanwhile."""
+    peer = make_peer(window=4)
+    link = add_link(peer)
+    receive(link, 5)
+    peer.slots.release(begin(link))
+    for cycle in range(1, 10):
+        lose(link)
+        peer.slots.trim_outcomes()
+        link = add_link(peer)
+        taken(link)
+        receive(link, 5, kind=REQ_ACK | RETRY)
+        assert [kind for kind, *_ in sent(link)] == [ACK]
+        for serial in range(100 * cycle, 100 * cycle + 7):
+            receive(link, serial)
+            peer.slots.release(begin(link))
+    assert not peer.slots.inbox
+
+
+@pytest.mark.parametrize("pieces", [None, [2]])
+def test_the_first_attempt_comes_after_the_second(pieces: list[int] | None) -> None:
+    """Messages resent over another link are not accepted from an older one; the rest of its messages are."""
+    peer = make_peer(window=4)
+    first, second = add_link(peer), add_link(peer)
+    receive(second, 5, kind=REQ_ACK | RETRY)
+    peer.slots.release(begin(second))
+    for serial in range(100, 130):
+        receive(second, serial)
+        peer.slots.release(begin(second))
+    feed(first, packed(REQ_ACK, 5, b"work", pieces=pieces) + packed(REQ_ACK, 6, b"work", pieces=pieces))
+    peer.slots.enqueue(first)
+    assert [each.serial for each in peer.slots.inbox] == [6]
+    receive(second, 5)
+    assert [each.serial for each in peer.slots.inbox] == [6, 5], "only what the older link brings is in doubt"
+
+
+def test_a_link_that_all_was_sent_again_of_is_closed() -> None:
+    """A peer cannot have more in flight on a link than a window: if it resends more, that link is closed."""
+    peer = make_peer(window=4)
+    first, second = add_link(peer), add_link(peer)
+    for serial in range(4):
+        receive(second, serial, kind=REQ_ACK | RETRY)
+    assert owner(peer).closed == []
+    receive(second, 4, kind=REQ_ACK | RETRY)
+    assert [link for link, _ in owner(peer).closed] == [first]
+
+
 def test_remembered_refusals_are_short() -> None:
-    """Of a refusal no more text is remembered than was sent, and that is said again."""
+    """Of a refusal no more text is remembered than was sent, and that is sent again."""
     link = linked()
     receive(link, 7)
     peer_of(link).slots.refuse(begin(link), 1, "\N{SNOWMAN}" * 100_000)
@@ -545,13 +720,13 @@ def test_a_window_of_outcomes_is_remembered() -> None:
     link = add_link(peer)
     for serial in range(1, 51):
         feed(link, frame(REQ_ACK, serial, b"x"))
-        peer.slots.arrived(link)
+        peer.slots.enqueue(link)
         (message,) = peer.slots.begin_many(0.0, 9)
         assert peer.slots.release(message)
     assert 16 <= peer.slots.remembered <= 32
     taken(link)
     feed(link, b"".join(frame(REQ_ACK | RETRY, serial, b"x") for serial in range(43, 51)))
-    peer.slots.arrived(link)
+    peer.slots.enqueue(link)
     assert not peer.slots.inbox
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK, serial) for serial in range(43, 51)]
 
@@ -566,19 +741,19 @@ def test_sent_again_in_fragments_is_known_by_the_first() -> None:
     feed(link, frame(REQ_ACK | RETRY | CONTINUED, 7, total + b"abc"))
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK, 7)]
     feed(link, frame(FRAGMENT, 7, b"def") + frame(FRAGMENT, 7, b"ghi"))
-    peer_of(link).slots.arrived(link)
+    peer_of(link).slots.enqueue(link)
     assert not peer_of(link).slots.inbox
     assert not link.reader.unfinished
 
 
 def test_sent_again_before_it_was_taken() -> None:
-    """A message that came over another link, where nobody took it yet, is taken where it comes again, and counts there."""
+    """A message received over another link, not taken there yet, is taken where it is resent, and counts there."""
     peer = make_peer()
     first, second = add_link(peer), add_link(peer)
     feed(first, frame(REQ_ACK, 5, b"work"))
     assert len(first.arrived) == 1
     receive(second, 5, kind=REQ_ACK | RETRY)
-    assert (first.held, first.arrived, second.held) == (0, [], 1)
+    assert (first.unreleased, first.arrived, second.unreleased) == (0, [], 1)
     lose(first)
     assert (peer.slots.carried, peer.slots.pool.carried) == (0, 0)
     job = begin(second)
@@ -604,21 +779,21 @@ def test_without_the_bit_nothing_is_a_duplicate() -> None:
 
 
 def test_sent_again_in_the_first_read() -> None:
-    """A resend that comes in the same read as the handshake is known all the same."""
+    """A resend in the same read as the handshake is recognized all the same."""
     peer = make_peer()
     first = add_link(peer)
     receive(first, 5)
     peer.slots.release(begin(first))
     lose(first)
     second = add_link(peer, announced=announcement() + frame(REQ_ACK | RETRY, 5) + frame(REQ_ACK, 6))
-    peer.slots.arrived(second)
+    peer.slots.enqueue(second)
     assert [(kind, serial) for kind, serial, *_ in sent(second)] == [(ACK, 5)]
     assert [message.serial for message in peer.slots.inbox] == [6]
-    assert second.held == 1
+    assert second.unreleased == 1
 
 
 def test_a_peer_that_started_anew() -> None:
-    """After a restart its serials mean other messages: nothing is taken for sent again, the old ones end unanswered."""
+    """After a restart its serials mean other messages: none is taken for a resend, the old ones end unanswered."""
     peer = make_peer(slots=4)
     first = add_link(peer, announced=announcement(epoch=1))
     receive(first, 5, 6)
@@ -631,13 +806,13 @@ def test_a_peer_that_started_anew() -> None:
     new = begin_all(second)
     assert [message.serial for message in new] == [5, 6]
     peer.slots.release(old[0])
-    assert sorted(peer.held) == [5, 6]
+    assert sorted(peer.unacked) == [5, 6]
     feed(second, frame(CANCEL, 5))
     assert [message.told for message in new] == [False, None]
 
 
 def test_a_late_announcement_tells_of_the_restart() -> None:
-    """An announcement that comes in a read of its own is as good as one that came with the handshake."""
+    """An announcement in a read of its own is equal to one with the handshake."""
     peer = make_peer()
     first = add_link(peer, announced=announcement(epoch=1))
     receive(first, 5)
@@ -664,12 +839,12 @@ def test_acknowledgement_for_libchirp_finds_its_way() -> None:
 
 
 def test_what_nobody_took_is_as_if_it_had_not_come() -> None:
-    """Messages of the read whose later bytes broke the link are not known when they come again."""
+    """Messages of the read whose later bytes broke the link are not known when they are resent."""
     peer = make_peer()
     first = add_link(peer)
     feed(first, frame(REQ_ACK, 5))
     lose(first)
-    assert peer.held == {}
+    assert peer.unacked == {}
     second = add_link(peer)
     receive(second, 5, kind=REQ_ACK | RETRY)
     assert begin(second).serial == 5

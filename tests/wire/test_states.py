@@ -20,19 +20,19 @@ STATES = {
 
 @pytest.mark.parametrize(("state", "event"), list(product(LinkState, Event)))
 def test_every_step(state: LinkState, event: Event) -> None:
-    """A step is in the table or a protocol error that names both; a state says what the link may carry."""
+    """A step is in the table or a protocol error that names both; a state determines what the link may carry."""
     link = bare_link()
     link.state = state
     following = TRANSITIONS.get((state, event))
     if following is None:
-        text = f"{event.name.lower()} is not legal on a link that is {state.name.lower()}"
+        text = f"{event.name.lower()} is illegal in link state {state.name.lower()}"
         with pytest.raises(ProtocolError, match=text):
             link.step(event)
         assert link.state is state
     else:
         link.step(event)
         assert link.state is following
-        assert (link.sending, link.taking) == STATES[following]
+        assert (link.sending, link.accepting) == STATES[following]
 
 
 def test_any_link_can_be_lost() -> None:

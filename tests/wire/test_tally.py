@@ -13,7 +13,7 @@ def test_all_that_is_counted_is_documented() -> None:
 
 
 def test_what_happened_with_a_peer_is_documented() -> None:
-    """Each count of a peer is one that its statistics show, and begins anew with all others."""
+    """Each counter of a peer is one of its statistics, and is reset with all others."""
     counters = Counters()
     for each in fields(counters):
         assert hasattr(PeerStats(), each.name)

@@ -8,7 +8,7 @@ from redpoll.errors import Expired
 from redpoll.serializers import gather
 from redpoll.wire.frames import Control
 from redpoll.wire.outgoing import Body, Payload, Stage
-from redpoll.wire.transfer import LONG, LONG_PIECE, TURN, Transfer, Transfers
+from redpoll.wire.transfer import LONG, LONG_PIECE, PIECES_PER_TURN, Transfer, Transfers
 from tests.wire.support import (
     CONTINUED,
     FRAGMENT,
@@ -24,6 +24,7 @@ from tests.wire.support import (
     frames,
     linked,
     make_peer,
+    taken,
 )
 
 
@@ -49,7 +50,7 @@ def fragments(
 
 
 def test_golden_bytes() -> None:
-    """A continued frame says the whole length in 64 bits before its piece; fragments name its serial."""
+    """A continued frame has the whole length in 64 bits before its piece; fragments have its serial."""
     pieces = pieces_of(fragments(b"abcde", 3, header=b"H"))
     assert [b"".join(each).hex() for each in pieces] == [
         ("000102030405060708090a0b0c0d0e0f000000090000000b000181480000000000000005616263"),
@@ -59,7 +60,7 @@ def test_golden_bytes() -> None:
 
 @given(st.binary(min_size=1, max_size=400), st.integers(1, 100), st.binary(max_size=5), st.booleans())
 def test_round_trip(body: bytes, piece: int, header: bytes, timed: bool) -> None:
-    """What goes in fragments comes together again, with header and metadata."""
+    """A message in fragments is assembled again, with header and metadata."""
     link = linked()
     whole = b"".join(
         b"".join(pieces)
@@ -108,7 +109,7 @@ def test_parts_for_libchirp() -> None:
 
 
 def test_whole() -> None:
-    """For libchirp a large body is one frame, and while it is half written nothing may come between."""
+    """For libchirp a large body is one frame, and while it is half written nothing may be between."""
     out = Sent(b"abcdefgh")
     out.identity, out.serial = NAME, 9
     transfer = Transfer(out, REQ_ACK, 3, whole=True)
@@ -135,13 +136,13 @@ def test_two_take_turns() -> None:
     """Two large messages on one link go in turn, some fragments of one and then some of the other."""
     peer = make_peer(fragment_size=2)
     link = add_link(peer)
-    first, second = Sent(b"a" * 4 * TURN), Sent(b"b" * 4 * TURN)
+    first, second = Sent(b"a" * 4 * PIECES_PER_TURN), Sent(b"b" * 4 * PIECES_PER_TURN)
     peer.submit(first, 0.0)
     peer.submit(second, 0.0)
     written = b""
     while link.transfers:
         written += b"".join(link.take_fragment(0.0))
-    assert [serial for _, serial, *_ in frames(written)] == ([1] * TURN + [2] * TURN) * 2
+    assert [serial for _, serial, *_ in frames(written)] == ([1] * PIECES_PER_TURN + [2] * PIECES_PER_TURN) * 2
 
 
 def test_messages_in_order() -> None:
@@ -157,10 +158,22 @@ def test_messages_in_order() -> None:
     link.control(Control.PING, 7)
     assert frames(b"".join(link.take_output()))[-1][0] == Control.PING
     assert (large.stage, small.stage) == (Stage.SENT, Stage.QUEUED)
+    assert not peer.ready
     link.take_fragment(0.0)
     peer.pump(0.0)
     assert small.stage == Stage.SENT
     assert [each.out for each in link.transfers] == [second]
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_places_behind_a_large_message(in_order: bool) -> None:
+    """With `in_order` a run of small messages has no place while a large one is on its way."""
+    peer = make_peer(fragment_size=2, in_order=in_order)
+    link = add_link(peer)
+    peer.submit(Sent(b"abcd"), 0.0)
+    assert (peer.free_window > 0, peer.ready) == (not in_order, not in_order)
+    taken(link)
+    assert peer.free_window == 63
 
 
 def test_progress_moves_the_deadline() -> None:
@@ -178,14 +191,14 @@ def test_progress_moves_the_deadline() -> None:
 
 
 def test_progress_of_another_in_turn_is_progress() -> None:
-    """What has begun does not run out of time while others have their turn, however long that takes; what waits does."""
+    """Bodies that have begun do not time out while others have their turn, however long that takes; queued ones do."""
     peer = make_peer(fragment_size=4)
     link = add_link(peer)
-    begun = [Sent(bytes(4 * (TURN + 1)), timeout=5.0) for _ in range(3)]
+    begun = [Sent(bytes(4 * (PIECES_PER_TURN + 1)), timeout=5.0) for _ in range(3)]
     waits = Sent(bytes(100), timeout=5.0)
     for out in begun:
         peer.submit(out, 0.0)
-    for _ in range(3 * TURN):
+    for _ in range(3 * PIECES_PER_TURN):
         link.take_fragment(0.0)
     peer.submit(waits, 0.0)
     for now in (3.0, 6.0, 9.0):
@@ -206,18 +219,18 @@ def answer_to(serial: int, body: bytes, *, answer: bool = False, whole: bool = F
 
 
 def test_transfers_take_turns() -> None:
-    """Each gives `TURN` pieces in its turn and is gone with its last."""
-    transfers = Transfers([answer_to(1, bytes(10 * TURN + 5)), answer_to(2, bytes(5))])
+    """Each gives `PIECES_PER_TURN` pieces in its turn and is gone with its last."""
+    transfers = Transfers([answer_to(1, bytes(10 * PIECES_PER_TURN + 5)), answer_to(2, bytes(5))])
     turns = []
     while transfers:
         serial = transfers[0].out.serial
         pieces, done = transfers.take()
         turns.append((serial, sum(map(len, pieces[1:])), done))
-    assert turns == [(1, 10, False)] * TURN + [(2, 5, True), (1, 5, True)]
+    assert turns == [(1, 10, False)] * PIECES_PER_TURN + [(2, 5, True), (1, 5, True)]
 
 
 def test_a_whole_frame_is_not_interrupted() -> None:
-    """A frame of libchirp's keeps its turn to its end, and cannot be stopped once it is begun."""
+    """A frame of libchirp's keeps its turn to its end, and cannot be stopped once it has begun."""
     first = answer_to(1, bytes(25), whole=True)
     transfers = Transfers([first, answer_to(2, bytes(5))])
     transfers.take()
@@ -228,7 +241,7 @@ def test_a_whole_frame_is_not_interrupted() -> None:
 
 
 def test_what_was_not_begun() -> None:
-    """Messages of which nothing was written are told apart from begun ones and from answers; a stopped one is gone."""
+    """Unwritten messages are distinguished from those begun and from answers; a stopped one is removed."""
     begun, waiting, answer = answer_to(1, bytes(25)), answer_to(2, bytes(5)), answer_to(3, bytes(5), answer=True)
     transfers = Transfers([begun, waiting, answer])
     transfers.take()
@@ -238,11 +251,11 @@ def test_what_was_not_begun() -> None:
 
 
 def test_answers_beside_the_largest_are_counted() -> None:
-    """What waits of answers is told without the largest of them, which may be of any size; messages do not count."""
+    """The size of waiting answers excludes the largest, which may be of any size; messages do not count."""
     sizes = (25, 5, 100)
     answers = [answer_to(number, bytes(size), answer=True) for number, size in enumerate(sizes)]
-    assert Transfers([*answers, answer_to(9, bytes(1_000))]).answered == 30
-    assert (Transfers(answers[:1]).answered, Transfers().answered) == (0, 0)
+    assert Transfers([*answers, answer_to(9, bytes(1_000))]).waiting_answers == 30
+    assert (Transfers(answers[:1]).waiting_answers, Transfers().waiting_answers) == (0, 0)
 
 
 def test_long_bodies() -> None:

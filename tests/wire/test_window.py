@@ -1,4 +1,4 @@
-"""The window of a link: what fits, and how places come back."""
+"""The window of a link: what fits, and how places are returned."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_message_just_larger_than_the_window() -> None:
 
 
 def test_a_message_that_is_answered_while_it_is_written() -> None:
-    """A resend that the other end knew by its first piece is not written to its end; it is told so."""
+    """A resend that the other end recognized by its first piece is not fully written; the other end is told so."""
     link = add_link(make_peer(fragment_size=100))
     out = transmit(link, bytes(500))
     link.take_fragment(0.0)
@@ -79,7 +79,7 @@ def test_a_message_that_is_answered_while_it_is_written() -> None:
 
 
 def test_a_message_larger_than_the_window_that_is_not_acknowledged() -> None:
-    """Its bytes come back in credit, as the others' do; when that has come the window is as before."""
+    """Its bytes are returned by credit, like the others'; after that the window is as before."""
     link = add_link(make_peer(), announced=announcement(units=1))
     transmit(link, bytes(100), 0)
     transmit(link, bytes(70_000), 0)
@@ -116,7 +116,7 @@ def test_transport_and_output_hold_messages_back() -> None:
     link.writable = False
     assert not link.admits(Sent())
     link.writable = True
-    while link.out_bytes <= OUTPUT_LIMIT:
+    while link.output_size <= OUTPUT_LIMIT:
         transmit(link, bytes(60_000), 0)
     assert not link.admits(Sent())
     taken(link)
@@ -125,7 +125,7 @@ def test_transport_and_output_hold_messages_back() -> None:
 
 @pytest.mark.parametrize("state", list(LinkState))
 def test_states_admit(state: LinkState) -> None:
-    """Messages are admitted where the table says that they may be sent."""
+    """Messages are admitted in the states in which the table allows sending."""
     link = linked()
     link.state = state
     link.sending = state in SENDING

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 
 from redpoll.errors import REFUSALS, HandlerFailed
-from redpoll.node.claims import TURNED_AWAY
+from redpoll.node.claims import REJECTED
 from redpoll.transport.connection import ANNOUNCEMENT_GRACE, ANNOUNCEMENT_PATIENCE
 from redpoll.wire.assembly import EAGER_ALLOCATION
-from redpoll.wire.capabilities import Announcement
-from redpoll.wire.frames import ANSWERED, MAX_REFUSAL_TEXT, Control, Goodbye, Kind
+from redpoll.wire.capabilities import Announcement, serializer_flags
+from redpoll.wire.frames import ACK_NO_ANSWER, ANSWERED, MAX_REFUSAL_TEXT, Control, Goodbye, Kind
 from redpoll.wire.handshake import Handshake
 from redpoll.wire.link import Link
 from redpoll.wire.metadata import Field
-from redpoll.wire.session import FENCED, Shown
+from redpoll.wire.session import FENCED, RECORD, Shown
 from redpoll.wire.states import TRANSITIONS, Event, LinkState
 from tests.doc_pages import blocks
 from tests.source_tree import ROOT, SRC
@@ -57,7 +56,7 @@ def named(link: Link, body: bytes, kind: int = REQ_ACK, *, timeout: float | None
 
 
 def message(**options: bytes | float) -> bytes:
-    """What one message looks like on the wire."""
+    """The bytes of one message on the wire."""
     link = add_link(make_peer(serial=int(options.pop("serial", 1)) - 1))
     named(link, **options)  # type: ignore[arg-type]
     return taken(link)
@@ -101,7 +100,7 @@ def goodbye(said: Goodbye) -> bytes:
     link = linked()
     if said is not Goodbye.NONE:
         feed(link, frame(REQ_ACK, 9))
-    link.leave(take_all=said is Goodbye.ALL)
+    link.leave(accept_all=said is Goodbye.ALL)
     return taken(link)
 
 
@@ -121,7 +120,7 @@ def recall(*, hard: bool) -> bytes:
     link = add_link(make_peer(serial=0x11223343))
     out = named(link, b"x")
     taken(link)
-    link.recall(out, hard)
+    link.send_cancel(out, hard)
     return taken(link)
 
 
@@ -138,12 +137,21 @@ EXAMPLES: dict[str, Callable[[], bytes]] = {
         lambda link: link.acknowledge(received(link))
     ),
     "acknowledgement of the message with serial 0x11223344": lambda: ending(Link.acknowledge),
+    "acknowledgement without an answer": lambda: ending(lambda link, job: link.acknowledge(job, ACK_NO_ANSWER)),
     "refusal: the handler raised": lambda: ending(lambda link, job: link.refuse(job, HandlerFailed.code, "no")),
     "answer": lambda: ending(lambda link, job: link.answer(job, b"ok", b"H", ends=False)),
     "answer that acknowledges": lambda: ending(lambda link, job: link.answer(job, b"ok", ends=True)),
     "probe to libchirp, serial 8 being the next": lambda: plain(Link.probe),
     "announcement: 1 slot, a window of 64 messages and 4 MiB, messages up to 100 MiB": lambda: Announcement(
         slots=1, window=64, window_bytes=4 << 20, max_message_size=100 << 20, epoch=0xDECADE00
+    ).encode(),
+    "announcement: the same, with MessagePack": lambda: Announcement(
+        slots=1,
+        window=64,
+        window_bytes=4 << 20,
+        max_message_size=100 << 20,
+        epoch=0xDECADE00,
+        flags=serializer_flags("msgpack"),
     ).encode(),
     "ping 7": lambda: control(lambda link: link.control(Control.PING, 7)),
     "pong 7": lambda: control(lambda link: feed(link, frame(Control.PING, 7))),
@@ -161,7 +169,10 @@ EXAMPLES: dict[str, Callable[[], bytes]] = {
     ),
     "session: it lasts 30 s": lambda: control(lambda link: link.control(Control.SESSION, body=Shown(30).encode())),
     "session: a later run took your place": lambda: control(lambda link: link.control(Control.SESSION, body=FENCED)),
-    "session: you are not let in": lambda: control(lambda link: link.control(Control.SESSION, body=TURNED_AWAY)),
+    "session: the number of my record of you": lambda: control(
+        lambda link: link.control(Control.SESSION, body=RECORD + bytes(range(1, 9)))
+    ),
+    "session: you are not let in": lambda: control(lambda link: link.control(Control.SESSION, body=REJECTED)),
     "five bytes in pieces of three, with a header": fragments,
     "metadata block: 1.5 s left, for the layer nq": lambda: metadata(
         (Field.DEADLINE, (1500).to_bytes(4, "big")), (Field.LAYER, b"nq")
@@ -207,7 +218,7 @@ def test_example(name: str) -> None:
 
 
 def test_every_example_is_checked() -> None:
-    """No example of the page stands there unchecked."""
+    """No example of the page is unchecked."""
     assert shown().keys() == EXAMPLES.keys()
 
 
@@ -247,7 +258,7 @@ def test_control_types() -> None:
 
 
 def test_refusal_codes() -> None:
-    """The page has every refusal code, and says truly whether the work had begun."""
+    """The page has every refusal code, and is right about whether the work had begun."""
     rows = table("| code | meaning | begun |")
     assert {int(code): begun == "yes" for code, _, begun in rows} == {
         code: kind.sent for code, kind in REFUSALS.items()
@@ -279,30 +290,32 @@ def test_states() -> None:
 
 
 def _allows(state: LinkState) -> tuple[str, str]:
-    """What a link in a state sends and takes, in the page's words."""
+    """What a link sends and accepts in a state, in the page's words."""
     words = []
-    for take_all in (False, True):
+    for accept_all in (False, True):
         link = bare_link()
-        link.takes_all = take_all
+        link.accepts_all = accept_all
         before = next((each for each, event in TRANSITIONS if TRANSITIONS[each, event] is state), None)
         if before is not None:
             link.state = before
             link.step(next(event for each, event in TRANSITIONS if (TRANSITIONS[each, event], each) == (state, before)))
-        words.append((link.sending, link.taking))
-    (sends, takes), (_, takes_all) = words
-    return ("yes" if sends else "no"), ("yes" if takes else "only with body 2" if takes_all else "no")
+        words.append((link.sending, link.accepting))
+    (sends, takes), (_, accepts_all) = words
+    return ("yes" if sends else "no"), ("yes" if takes else "only with body 2" if accepts_all else "no")
 
 
-@pytest.mark.parametrize("path", sorted((SRC / "redpoll").rglob("*.py")), ids=lambda path: path.stem)
-def test_sections_that_the_code_cites(path: Path) -> None:
+def test_sections_that_the_code_cites() -> None:
     """A section that a comment cites is there, and is about what the comment names."""
-    lines = path.read_text().splitlines()
-    for at, line in enumerate(lines):
-        for number in re.findall(r"\bsection (\d(?:\.\d)?)\b", line):
-            about = section(number).lower()
-            words = set(re.findall(r"[a-z]{6,}", " ".join(lines[max(0, at - 4) : at + 1]).lower()))
-            said = words - {"section", "format", "between", "messages", "message", "another"}
-            assert any(word in about for word in said), f"{path.name}: section {number} is not about: {line.strip()}"
+    for path in sorted((SRC / "redpoll").rglob("*.py")):
+        lines = path.read_text().splitlines()
+        for at, line in enumerate(lines):
+            for number in re.findall(r"\bsection (\d(?:\.\d)?)\b", line):
+                about = section(number).lower()
+                words = set(re.findall(r"[a-z]{6,}", " ".join(lines[max(0, at - 4) : at + 1]).lower()))
+                said = words - {"section", "format", "between", "messages", "message", "another"}
+                assert any(word in about for word in said), (
+                    f"{path.name}: section {number} is not about: {line.strip()}"
+                )
 
 
 def test_numbers() -> None:

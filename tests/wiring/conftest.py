@@ -10,5 +10,5 @@ from redpoll.wiring.process import Neighbour
 @pytest.fixture
 def apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """No wiring sees the names of another in this process: they meet over the network, by a directory."""
-    monkeypatch.setattr(Neighbour, "find", lambda *_: None)
+    monkeypatch.setattr(Neighbour, "find", lambda *_, **__: None)
     monkeypatch.setattr(Neighbour, "claim", lambda *_: None)

@@ -21,7 +21,7 @@ from typing import Any, Self
 
 import redpoll
 from redpoll import GLOBAL, Wiring
-from redpoll.wiring import AtLimit, Gap, Style
+from redpoll.wiring import AtLimit, Gap, Limits, Style
 from redpoll.wiring.directory import Directory
 from tests.cli.support import environment
 from tests.promise.programs import Log
@@ -38,13 +38,14 @@ class Plan:
     """What a process is told.
 
     Attributes:
-        script: "directory", "source", "sink" or "binder".
+        script: "directory", "source", "sink", "worker" or "binder".
         log: The file that it writes to.
         directory: The port of the directory.
         name: What it names its exchange or queue.
         bind: Exchange and queue that it binds; empty is none.
         style: Of its exchange.
         at_limit: Of its exchange.
+        limit: Messages that its exchange, or its queue, holds for each pipe; 0 is as many as they do unless told otherwise.
         options: Of its wiring.
     """
 
@@ -55,6 +56,13 @@ class Plan:
     bind: tuple[str, ...] = ()
     style: str = "distribute"
     at_limit: str = "wait"
+    limit: int = 0
+
+    @property
+    def limits(self) -> Limits:
+        """What its exchange, or its queue, holds."""
+        return Limits(messages=self.limit, resume=1.0) if self.limit else Limits()
+
     options: dict[str, Any] = field(default_factory=dict)
 
 
@@ -88,8 +96,9 @@ async def run_source(plan: Plan, log: Log) -> None:
     numbers = count()
     async with wiring_of(plan, log) as wiring:
         exchange = await wiring.create_exchange(
-            plan.name, scope=GLOBAL, style=Style(plan.style), at_limit=AtLimit(plan.at_limit)
+            plan.name, scope=GLOBAL, style=Style(plan.style), at_limit=AtLimit(plan.at_limit), limits=plan.limits
         )
+        wiring.events.unconfirmed = lambda exchange, queues, count: log.write("unconfirmed", *queues, count)
         watch = asyncio.create_task(write_taken(exchange, log))
         await bind(plan, wiring)
         log.write("ready")
@@ -125,6 +134,20 @@ async def run_sink(plan: Plan, log: Log) -> None:
                 log.write("got", message.decode())
 
 
+async def run_worker(plan: Plan, log: Log) -> None:
+    """Write down what comes, each after some work; one that is called "stuck" is never done with its first."""
+    async with wiring_of(plan, log) as wiring:
+        queue = await wiring.create_queue(plan.name, scope=GLOBAL, limits=plan.limits)
+        await bind(plan, wiring)
+        log.write("ready")
+        async for message in queue:
+            log.write("began", message.decode())
+            if plan.name == "stuck":
+                await asyncio.Event().wait()
+            await asyncio.sleep(0.001)
+            log.write("got", message.decode())
+
+
 async def run_binder(plan: Plan, log: Log) -> None:
     """Bind what others have, and stay."""
     async with wiring_of(plan, log) as wiring:
@@ -133,7 +156,13 @@ async def run_binder(plan: Plan, log: Log) -> None:
         await asyncio.Event().wait()
 
 
-SCRIPTS = {"directory": run_directory, "source": run_source, "sink": run_sink, "binder": run_binder}
+SCRIPTS = {
+    "directory": run_directory,
+    "source": run_source,
+    "sink": run_sink,
+    "worker": run_worker,
+    "binder": run_binder,
+}
 
 
 class Process:

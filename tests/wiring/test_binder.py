@@ -21,7 +21,7 @@ async def cut(one: Wiring, other: Wiring) -> None:
     for trunk in list(one._net.trunks.values()):
         if trunk.identity == other.identity:
             for link in list(trunk.peer.links):
-                link.owner.transport.abort()
+                link.connection.transport.abort()
             await until(lambda trunk=trunk: not trunk.up)  # type: ignore[misc]
 
 
@@ -48,6 +48,27 @@ async def test_cut(by: str) -> None:
         assert ups == [binding] * 4
 
 
+@pytest.mark.parametrize("again", [False, True])
+async def test_a_deleted_exchange_leaves_nothing(again: bool) -> None:
+    """What another wiring had bound of an exchange that is deleted counts no more; one made anew is bound again."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q")
+        binding = await b.bind("E", "Q")
+        (trunk,) = a._net.trunks.values()
+        assert trunk.joins
+        await exchange.delete()
+        await until(lambda: binding.state == "lost")
+        assert not trunk.joins
+        if again:
+            exchange = await a.create_exchange("E", scope=GLOBAL)
+            await until(lambda: binding.state == "up")
+            await exchange.send(b"x")
+            assert await queue.receive(PATIENCE) == b"x"
+        await b.unbind("E", "Q")
+        await until(lambda: not trunk.joins)
+
+
 async def test_closing_waits_for_nobody_who_does_not_answer() -> None:
     """What is asked of others when a wiring is closed is not waited for."""
     wiring = Wiring()
@@ -61,17 +82,6 @@ async def test_closing_waits_for_nobody_who_does_not_answer() -> None:
     async with asyncio.timeout(PATIENCE):
         await wiring.close(0)
     assert silent.cancelled()
-
-
-async def test_too_many_names_are_watched(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A binding that would need one more fails, and nothing of it is left."""
-    monkeypatch.setattr("redpoll.wiring.directory.wishes.MAX_NAMES", 1)
-    async with directory() as names, Wiring(names.address) as wiring:
-        with pytest.raises(WiringError, match="watches at most 1"):
-            await wiring.bind("E", "Q")
-        assert wiring.bindings == ()
-        assert wiring._directory is not None
-        assert wiring._directory._wishes.watched == []
 
 
 async def test_lost_on_the_way() -> None:
@@ -101,7 +111,7 @@ async def test_resume() -> None:
             if number % 500 == 250:
                 for trunk in a._net.trunks.values():
                     for link in list(trunk.peer.links):
-                        link.owner.transport.abort()
+                        link.connection.transport.abort()
                 await asyncio.sleep(0)
         assert await get(queue, 2000) == [b"%d" % number for number in range(2000)]
         assert binding.state == "up"
@@ -261,6 +271,19 @@ async def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
         await a.bind("E", "own")
         await b.unbind("E", "1")
         assert (await b.bind("E", "3")).state == "up"
+
+
+async def test_what_a_third_does_not_see_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that others do not see stays so when it comes after they asked for it, and in a wiring beside."""
+    monkeypatch.setattr(binder, "_PATIENCE", 0.5)
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        asked = asyncio.create_task(b.bind("E", "Q", wait=0))
+        await until(lambda: "E" in {key[0] for key in a._binder.bindings})
+        await a.create_queue("Q")
+        with pytest.raises(RedpollError):
+            await asked
+        assert not exchange.pipes
 
 
 async def test_receiver_started_anew() -> None:

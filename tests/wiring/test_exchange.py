@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from redpoll import Wiring
-from redpoll.errors import Closed, EncodeError, Expired, QueueFull, UsageError
+from redpoll import Config, Wiring
+from redpoll.errors import Closed, EncodeError, Expired, MessageTooLarge, QueueFull, UsageError
 from redpoll.wiring import AtLimit, Exchange, Limits, Queue, Style
 from redpoll.wiring.exchange import SMALL, STAGED_BYTES
 from tests.wiring.support import PATIENCE, get, until
@@ -23,8 +23,10 @@ FEW = Limits(messages=3, resume=1.0)
 @pytest_asyncio.fixture
 async def wiring() -> AsyncIterator[Wiring]:
     """A wiring."""
-    async with Wiring() as made:
-        yield made
+    made = Wiring()
+    await made.start()
+    yield made
+    await made.close(linger=0)
 
 
 async def bound(wiring: Wiring, limits: Limits = FEW, **options: Any) -> tuple[Exchange, Queue]:
@@ -140,13 +142,58 @@ async def test_drops_by_pipe(wiring: Wiring) -> None:
         assert fast.stats.missing == 0
 
 
+@pytest.mark.parametrize("burst", [1, 10, 100])
+@pytest.mark.parametrize("at_limit", [AtLimit.DROP_NEW, AtLimit.DROP_OLD])
+async def test_drops_where_it_balances(wiring: Wiring, at_limit: AtLimit, burst: int) -> None:
+    """With `DROP_NEW` and `DROP_OLD` a balancing exchange drops only where no queue has room, and counts it."""
+    exchange = await wiring.create_exchange("E", style=Style.BALANCE, limits=FEW, at_limit=at_limit)
+    queues = [await wiring.create_queue(name, limits=Limits(messages=size)) for name, size in (("1", 3), ("2", 20))]
+    for queue in queues:
+        await wiring.bind(exchange, queue)
+    for number in range(100):
+        assert exchange.send_nowait(b"%d" % number)
+        if number % burst == burst - 1:
+            await asyncio.sleep(0)
+    await exchange.send(b"100", timeout=PATIENCE)
+    assert exchange.room > 100
+    await until(lambda: exchange.stats.dropped == 101 - (3 + 3 + 20 + 3))
+    received: list[int] = []
+
+    async def receive(queue: Queue) -> None:
+        while True:
+            received.append(int(await queue.receive()))
+
+    tasks = [asyncio.create_task(receive(queue)) for queue in queues]
+    await until(lambda: len(received) == 29)
+    if at_limit is AtLimit.DROP_NEW:
+        assert sorted(received) == list(range(29))
+    else:
+        assert sorted(received)[-6:] == list(range(95, 101))
+    stats = exchange.stats
+    assert (stats.sent, stats.dropped, stats.waiting) == (101, 72, 0)
+    for task in tasks:
+        task.cancel()
+
+
+async def test_balances_to_nobody(wiring: Wiring) -> None:
+    """A balancing exchange that drops at its limit drops nothing while no queue is bound: it waits for one."""
+    exchange = await wiring.create_exchange("E", style=Style.BALANCE, at_limit=AtLimit.DROP_NEW)
+    assert not exchange.send_nowait(b"x")
+    sending = asyncio.create_task(exchange.send(b"1"))
+    queue = await wiring.create_queue("Q")
+    await wiring.bind(exchange, queue)
+    await sending
+    assert await queue.receive(PATIENCE) == b"1"
+    assert exchange.stats == (1, 0, 0, 0, 1, 0)
+
+
 async def test_unbound(wiring: Wiring) -> None:
     """Without a queue what is distributed is dropped and counted, at any size."""
     exchange = await wiring.create_exchange("E")
     await exchange.send(b"x")
     assert exchange.send_nowait(bytes(100_000))
     assert await exchange.send_many([b"a", b"b"]) == 2
-    assert exchange.stats == (4, 0, 4, 0, 0)
+    assert exchange.stats == (4, 0, 4, 0, 0, 0)
 
 
 async def test_what_may_be_sent(wiring: Wiring) -> None:
@@ -157,9 +204,13 @@ async def test_what_may_be_sent(wiring: Wiring) -> None:
     data[:] = b"xyz"
     await exchange.send(memoryview(data)[1:])
     assert await get(queue, 2) == [b"abc", b"yz"]
-    for bad in ("text", 7, None):
-        with pytest.raises(EncodeError):
+    for bad, problem in (
+        ("text", "it carries bytes, not str (call .encode() on it)"),
+        ({"a": 1}, "dict is not bytes-like (encode it first, for example with redpoll.serializers.msgpack.encode)"),
+    ):
+        with pytest.raises(EncodeError) as caught:
             await exchange.send(bad)
+        assert str(caught.value) == f"wiring cannot encode: {problem}"
 
 
 @pytest.mark.parametrize("size", [0, 1, SMALL, SMALL + 1, 20_000, 70_000, STAGED_BYTES, STAGED_BYTES + 1])
@@ -237,3 +288,21 @@ async def test_burst_is_one_piece(wiring: Wiring) -> None:
     assert sum(pieces) == 500
     assert len(pieces) <= 10
     del wiring._board.local.data
+
+
+async def test_a_message_that_is_too_large() -> None:
+    """A message above `max_message_size` is refused, also in the midst of small ones that go at one go."""
+    async with Wiring(config=Config(max_message_size=100)) as wiring:
+        exchange, queue = await bound(wiring, Limits())
+        for _ in range(3):
+            await exchange.send(b"1")
+        with pytest.raises(MessageTooLarge, match="100"):
+            exchange.send_nowait(bytes(101))
+        with pytest.raises(MessageTooLarge):
+            await exchange.send(bytes(101))
+        with pytest.raises(MessageTooLarge):
+            await exchange.send_many([b"2", bytes(100), bytes(101), b"not sent"])
+        with pytest.raises(MessageTooLarge):
+            exchange.send_some([b"3", bytes(101), b"not sent"])
+        assert await get(queue, 6) == [b"1", b"1", b"1", b"2", bytes(100), b"3"]
+        assert queue.receive_nowait() is None

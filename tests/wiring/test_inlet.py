@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import count
 from typing import Any
+
+from hypothesis import given
+from hypothesis import strategies as st
 
 from redpoll.wiring.gap import Gap
 from redpoll.wiring.inlet import Inlet, Source
-from redpoll.wiring.limits import Limits
+from redpoll.wiring.limits import NO_LIMIT, Limits
 
 
 class Pipe:
@@ -175,3 +179,33 @@ def test_without_queues() -> None:
     pipe = Pipe()
     pipe.arrive(0, 3)
     assert pipe.inlet.taken == 3
+
+
+@given(st.data())
+def test_what_all_queues_have_taken(data: st.DataObject) -> None:
+    """Whatever queues join, leave, take and miss, what was taken is what the slowest of them has taken."""
+    inlet = Inlet("E", ("", "E"), 0, NO_LIMIT, lambda: None)
+    names = count()
+    for _ in range(data.draw(st.integers(1, 30))):
+        sources = list(inlet.sources.values())
+        match data.draw(st.sampled_from(["join", "arrive", "miss", "take", "leave", "stop"])):
+            case "join":
+                start = inlet.expected + data.draw(st.integers(0, 2))
+                inlet.join(Source(inlet, f"{next(names)}", start, False, lambda source, gap: None))
+            case "arrive":
+                messages = [b""] * data.draw(st.integers(1, 3))
+                inlet.arrived(inlet.expected, inlet.expected, messages, 0)
+            case "miss":
+                inlet.miss(inlet.expected + data.draw(st.integers(1, 3)))
+            case "take" if sources:
+                source = data.draw(st.sampled_from(sources))
+                share: list[object] = []
+                source.finish(source.take(share, data.draw(st.integers(1, 5))))
+            case "leave" if sources:
+                inlet.leave(data.draw(st.sampled_from(sources)))
+            case "stop" if sources:
+                source = data.draw(st.sampled_from(sources))
+                if source.stop is None:
+                    source.stop = inlet.expected + data.draw(st.integers(1, 3))
+        left = inlet.sources.values()
+        assert inlet.taken == min((min(source.done, inlet.expected) for source in left), default=inlet.expected)

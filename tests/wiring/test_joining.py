@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
 from redpoll import Wiring
-from redpoll.errors import PeerLost, ProtocolError, WiringError
+from redpoll.errors import PeerLost, ProtocolError, UnknownName, WiringError
 from redpoll.wiring import AtLimit, Limits, Style
 from redpoll.wiring.joining import attach, leave
 from redpoll.wiring.pipe import Join
 from redpoll.wiring.trunk import LocalTrunk
+from tests.wiring.support import until
 
 pytestmark = pytest.mark.asyncio
 
@@ -33,6 +35,27 @@ class Far(LocalTrunk):
 
     def send_mark(self, pipe: Any, first: int) -> None:
         self.sent = [*getattr(self, "sent", []), (pipe.handle, first, [])]
+
+
+class Slow(Far):
+    """One that answers when the test lets it."""
+
+    def hold(self) -> None:
+        self.answers: list[asyncio.Future[None]] = []
+
+    async def ask(self, word: dict[str, Any], timeout: float | None) -> dict[str, Any]:
+        answer = await super().ask(word, timeout)
+        if hasattr(self, "answers"):
+            self.answers.append(asyncio.get_running_loop().create_future())
+            await self.answers[-1]
+        return answer
+
+
+def slow(wiring: Wiring) -> Slow:
+    """A trunk that does."""
+    trunk = Slow(wiring._board, b"i", b"1")
+    trunk.answer = {"handle": 5, "messages": 3, "bytes": None}
+    return trunk
 
 
 def far(wiring: Wiring, run: bytes = b"1", **answer: Any) -> Far:
@@ -71,6 +94,125 @@ async def test_balance() -> None:
         for name in ("1", "2"):
             await attach(wiring._board, Join(exchange, name), trunk, None)
         assert len(exchange.pipes) == 2
+
+
+@pytest.mark.parametrize("style", Style)
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_bound_twice(style: Style, at_once: bool) -> None:
+    """A queue that two have bound has one pipe, until both have unbound it."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E", style=style)
+        trunk = far(wiring)
+        one, two = Join(exchange, "Q"), Join(exchange, "Q")
+        if at_once:
+            await asyncio.gather(*(attach(wiring._board, each, trunk, None) for each in (one, two)))
+        else:
+            await attach(wiring._board, one, trunk, None)
+            await attach(wiring._board, two, trunk, None)
+        (pipe,) = exchange.pipes
+        assert one.pipe is two.pipe is pipe
+        assert leave(one) is None
+        assert exchange.pipes == [pipe]
+        assert leave(two) is not None
+        assert not exchange.pipes
+        assert not trunk.pipes
+
+
+@pytest.mark.parametrize("style", Style)
+async def test_unbound_while_bound(style: Style) -> None:
+    """A queue that one unbinds while another one binds it stays bound, by the pipe that it has."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E", style=style)
+        trunk = slow(wiring)
+        one, two = Join(exchange, "Q"), Join(exchange, "Q")
+        await attach(wiring._board, one, trunk, None)
+        (pipe,) = exchange.pipes
+        trunk.hold()
+        task = asyncio.create_task(attach(wiring._board, two, trunk, None))
+        await until(lambda: trunk.answers)
+        leave(one)
+        trunk.answers[0].set_result(None)
+        await task
+        assert exchange.pipes == [pipe]
+        assert not pipe.ending
+        assert not [word for word in trunk.words if word["word"] != "open"]
+        leave(two)
+        assert not exchange.pipes
+
+
+@pytest.mark.parametrize("style", Style)
+async def test_unbound_while_not_bound(style: Style) -> None:
+    """A pipe ends with its last binding also where another one of the same queue was being made, and is not."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E", style=style)
+        trunk = slow(wiring)
+        one, two = Join(exchange, "Q"), Join(exchange, "Q")
+        await attach(wiring._board, one, trunk, None)
+        trunk.hold()
+        task = asyncio.create_task(attach(wiring._board, two, trunk, None))
+        await until(lambda: trunk.answers)
+        leave(one)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        assert [word["word"] for word in trunk.words] == ["open", "open", "close", "end"]
+        assert not exchange.pipes
+        assert not trunk.pipes
+
+
+async def test_given_up_beside_another() -> None:
+    """A queue whose binding is given up leaves a pipe that is opened for another one meanwhile."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        trunk = slow(wiring)
+        trunk.hold()
+        one, two = (
+            asyncio.create_task(attach(wiring._board, Join(exchange, name), trunk, None)) for name in ("1", "2")
+        )
+        await until(lambda: len(trunk.answers) == 2)
+        one.cancel()
+        await asyncio.gather(one, return_exceptions=True)
+        assert trunk.words[-1] == {"word": "close", "pipe": trunk.words[0]["pipe"], "queue": "1", "at": 0}
+        trunk.answers[1].set_result(None)
+        await two
+        (pipe,) = exchange.pipes
+        assert list(pipe.joins) == ["2"]
+
+
+async def test_last_leaves_while_another_joins() -> None:
+    """A pipe whose last queue leaves goes on if it is being opened for another one."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        trunk = slow(wiring)
+        one = Join(exchange, "1")
+        await attach(wiring._board, one, trunk, None)
+        trunk.hold()
+        task = asyncio.create_task(attach(wiring._board, Join(exchange, "2"), trunk, None))
+        await until(lambda: trunk.answers)
+        leave(one)
+        assert trunk.words[-1]["word"] == "close"
+        trunk.answers[0].set_result(None)
+        await task
+        (pipe,) = exchange.pipes
+        assert list(pipe.joins) == ["2"]
+        assert not pipe.ending
+
+
+async def test_taken_away_while_bound() -> None:
+    """A queue that its owner takes away while one more binds it is not bound."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        trunk = slow(wiring)
+        await attach(wiring._board, Join(exchange, "Q"), trunk, None)
+        (pipe,) = exchange.pipes
+        trunk.hold()
+        task = asyncio.create_task(attach(wiring._board, Join(exchange, "Q"), trunk, None))
+        await until(lambda: trunk.answers)
+        wiring._board.hear(trunk, {"word": "gone", "pipe": pipe.number, "queue": "Q", "taken": 0})
+        trunk.answers[0].set_result(None)
+        with pytest.raises(UnknownName):
+            await task
+        assert not exchange.pipes
+        assert not trunk.pipes
 
 
 async def test_back() -> None:
@@ -145,3 +287,69 @@ async def test_bad_answers(answer: dict[str, Any]) -> None:
             await attach(wiring._board, Join(exchange, "Q"), trunk, None)
         assert not exchange.pipes
         assert not trunk.pipes
+
+
+@pytest.mark.parametrize("style", Style)
+async def test_two_trunks_to_one(style: Style) -> None:
+    """Where the other end of a second trunk has a pipe by the first one, a queue joins that; else by its own."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E", style=style)
+        first, second, stranger = far(wiring), far(wiring), far(wiring)
+        one, two, three = (Join(exchange, "Q") for _ in range(3))
+        assert await attach(wiring._board, one, first, None) is first
+        (pipe,) = exchange.pipes
+        second.answer = {"elsewhere": pipe.number}
+        assert await attach(wiring._board, two, second, None) is first
+        assert exchange.pipes == [pipe]
+        assert second.words[0]["elsewhere"] == [pipe.number]
+        assert not second.pipes
+        assert one.up
+        assert two.up
+        assert await attach(wiring._board, three, stranger, None) is stranger
+        assert len(exchange.pipes) == 2
+
+
+@pytest.mark.parametrize(("identity", "run", "style"), [(b"j", b"1", Style.DISTRIBUTE), (b"i", b"2", Style.DISTRIBUTE)])
+async def test_another_wiring_is_not_asked(identity: bytes, run: bytes, style: Style) -> None:
+    """Only a wiring that says to be the same run of the same one is asked for pipes by another trunk."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E", style=style)
+        other = Far(wiring._board, identity, run)
+        other.answer = far(wiring).answer
+        for trunk in (far(wiring), other):
+            await attach(wiring._board, Join(exchange, "Q"), trunk, None)
+        assert "elsewhere" not in other.words[0]
+
+
+async def test_two_trunks_at_once() -> None:
+    """A queue does not join over a second trunk before it is known what becomes of the pipe that is opened over the first."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        first, second = slow(wiring), far(wiring)
+        first.hold()
+        opening = asyncio.ensure_future(attach(wiring._board, Join(exchange, "Q"), first, None))
+        await until(lambda: first.answers)
+        (pipe,) = exchange.opening
+        second.answer = {"elsewhere": pipe.number}
+        joining = asyncio.ensure_future(attach(wiring._board, Join(exchange, "Q"), second, None))
+        await asyncio.sleep(0)
+        assert not hasattr(second, "words")
+        first.answers[0].set_result(None)
+        assert await opening is first
+        await until(lambda: len(first.answers) == 2)
+        first.answers[1].set_result(None)
+        assert await joining is first
+        assert exchange.pipes == [pipe]
+
+
+async def test_lost_at_the_other_end_alone() -> None:
+    """Where only the other end had lost a pipe it is told how far messages were sent: it waits for none that do not come."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        trunk = far(wiring)
+        await attach(wiring._board, Join(exchange, "Q"), trunk, None)
+        await exchange.send_many([b"x"] * 5)
+        exchange.stage_out()
+        trunk.answer |= {"expected": 0, "taken": 0}
+        await attach(wiring._board, Join(exchange, "Q"), trunk, None)
+        assert trunk.sent[-1] == (5, 3, [])

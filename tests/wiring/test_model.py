@@ -201,4 +201,4 @@ class Pipe(RuleBasedStateMachine):
 
 
 TestPipe = Pipe.TestCase
-TestPipe.settings = settings(max_examples=200, stateful_step_count=40, deadline=None)
+TestPipe.settings = settings(max_examples=max(100, settings().max_examples), stateful_step_count=40, deadline=None)

@@ -6,6 +6,7 @@ import pytest
 
 from redpoll import GLOBAL, Config, Message, Node, Wiring
 from redpoll.errors import LinkError, ProtocolError, Refused, WiringError
+from redpoll.wiring import net
 from redpoll.wiring.net import config_of
 from redpoll.wiring.words import CREDIT, DATA, VERSION, WORD, check_answer, decode, encode
 from tests.ports import free_port
@@ -63,6 +64,23 @@ async def test_strangers() -> None:
         await node.send(Message(b"x", where, header=DATA.pack(b"D", 9, 0, 1, 1, 0)))
         await node.send(Message(DATA.pack(b"D", 9, 0, 1, 1, 0) + b"x", where))
         await node.send(Message(CREDIT.pack(b"C", 9, 1), where))
+
+
+async def test_pipes_that_are_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who sends by a pipe that is not known is told so once for each, and for so many of them."""
+    monkeypatch.setattr(net, "MAX_STRAYS", 3)
+    told: list[object] = []
+    async with Wiring() as wiring, Node(lambda message: told.append(decode(message.data)), listen=False) as node:
+        where = wiring.address
+        await ask(node, wiring, HELLO)
+        for handle in (7, 7, 8, 9, 10):
+            await node.send(Message(DATA.pack(b"D", handle, 0, 1, 1, 0) + b"x", where))
+        await until(lambda: len(told) == 3)
+        assert told == [{"word": "stray", "handle": handle} for handle in (7, 8, 9)]
+        await ask(node, wiring, HELLO)
+        # Of one that it does not have either nothing comes.
+        await node.send(Message(encode({"word": "stray", "handle": 7}), where, header=WORD))
+        assert len(wiring._net.trunks) == 1
 
 
 async def test_misbehaves() -> None:

@@ -137,7 +137,8 @@ def test_cut_off() -> None:
     assert len(sent(outlet)) == 4
     outlet.lost()
     assert outlet.take() is None
-    outlet.open(Limits(messages=4), expected=2, taken=1)
+    assert outlet.open(Limits(messages=4), expected=2, taken=1) == 2
+    assert outlet.unconfirmed == 1
     assert [first for first, _ in sent(outlet)] == [4, 5]
     assert outlet.take() is None
 

@@ -7,7 +7,7 @@ from typing import Any
 from unittest.mock import Mock
 
 from redpoll.wiring.limits import Limits
-from redpoll.wiring.names import AtLimit
+from redpoll.wiring.names import AtLimit, Style
 from redpoll.wiring.outlet import Outlet
 from redpoll.wiring.pack import Batch
 from redpoll.wiring.pipe import Join, Pipe
@@ -15,7 +15,7 @@ from redpoll.wiring.pipe import Join, Pipe
 
 def make(**more: Any) -> tuple[Pipe, Mock, Mock]:
     """A pipe that is open, its trunk and its exchange."""
-    exchange = Mock(drainers=[], waiters=deque())
+    exchange = Mock(drainers=[], waiters=deque(), stranded={}, style=Style.BALANCE)
     outlet = Outlet(Limits(messages=4, resume=0.25), AtLimit.WAIT)
     outlet.open(Limits(messages=2), None, None)
     pipe = Pipe(exchange, 1, outlet)
@@ -64,12 +64,12 @@ def test_lost() -> None:
     join = Join(exchange, "Q")
     join.up = True
     pipe.joins["Q"] = join
-    pipe.outlet.accept(Batch([b"a", b"b", b"c"]))
+    pipe.outlet.accept(Batch([b"a", b"b", b"c", b"d"]))
     pipe.pump()
     pipe.credited(1)
     pipe.lost()
     assert (join.up, join.base, pipe.trunk, pipe.outlet.up) == (False, 1, None, False)
-    assert exchange.pipe_changed.called
+    assert exchange.stranded == {pipe: None}
     pipe.ending = True
     pipe.lost()
     exchange.ended.assert_called_once_with(pipe)

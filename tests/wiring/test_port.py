@@ -18,7 +18,7 @@ pytestmark = pytest.mark.asyncio
 def make(limit: int) -> tuple[Port, Mock, Source]:
     """A port with a trunk that notes what it is to send."""
     trunk = Mock(run=b"run")
-    port = Port("E", ("", "E"), 0, Limits(messages=limit), trunk, 7, 1)
+    port = Port("E", ("", "E"), 0, Limits(messages=limit), trunk, 7, 1, lambda _: None)
     source = Source(port.inlet, "Q", 0, False, lambda source, gap: None)
     port.inlet.sources["Q"] = source
     return port, trunk, source

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from redpoll import Wiring
+from redpoll import GLOBAL, Wiring
 from redpoll.errors import PeerLost, WiringError
 from redpoll.wiring import Gap, Limits, Queue, ports
 from redpoll.wiring.trunk import LocalTrunk
-from tests.wiring.support import until
+from tests.wiring.support import directory, get, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -165,4 +165,51 @@ async def test_queue_goes(wiring: Wiring) -> None:
     trunk = trunk_of(wiring)
     wiring._board.ports.open(trunk, word())
     await queue_of(wiring).delete()
-    assert trunk.words == [{"word": "gone", "pipe": 1, "queue": "Q"}]
+    assert trunk.words == [{"word": "gone", "pipe": 1, "queue": "Q", "taken": 0}]
+
+
+async def test_pipe_by_another_trunk(wiring: Wiring) -> None:
+    """Of the pipes that may come by other trunks the one that does is named; else the pipe is opened."""
+    opener = wiring._board.ports
+    first, second = trunk_of(wiring), trunk_of(wiring)
+    opener.open(first, word())
+    assert opener.open(second, word(pipe=2, elsewhere=["x", 9, 1])) == {"elsewhere": 1}
+    assert not second.ports
+    for number, other in ((3, second), (4, trunk_of(wiring, identity=b"j")), (5, trunk_of(wiring, run=b"run 2"))):
+        assert "handle" in opener.open(other, word(pipe=number, elsewhere=[9] if other is second else [1]))
+
+
+async def test_opened_again_by_another_trunk(wiring: Wiring) -> None:
+    """A pipe that another trunk brings goes on where it was, and is not lost with the one that brought it before."""
+    opener = wiring._board.ports
+    first, second = trunk_of(wiring), trunk_of(wiring)
+    answer = opener.open(first, word())
+    first.data(answer["handle"], 0, 1, [b"a"], 1)
+    again = opener.open(second, word(first=1, at=1))
+    assert again["expected"] == 1
+    first.lose(PeerLost(None, ""), final=True)
+    second.data(again["handle"], 1, 2, [b"b"], 1)
+    assert taken(queue_of(wiring)) == [b"a", b"b"]
+    assert queue_of(wiring).stats.pipes == 1
+
+
+@pytest.mark.parametrize("process", ["one", "two"])
+async def test_more_room_when_a_queue_has_left(process: str, request: pytest.FixtureRequest) -> None:
+    """A queue that had room for little narrows the pipe that it shares with others as long as it is there."""
+    if process == "two":
+        request.getfixturevalue("apart")
+    async with directory() as names, Wiring(names.address) as sends, Wiring(names.address) as takes:
+        exchange = await sends.create_exchange("E", scope=GLOBAL, limits=Limits(messages=200))
+        small, large = [
+            await takes.create_queue(name, scope=GLOBAL, limits=Limits(messages=most))
+            for name, most in (("small", 2), ("large", 100))
+        ]
+        for queue in (small, large):
+            await takes.bind("E", queue.name)
+        await exchange.send_many([b"both"] * 2)
+        assert await get(large, 2) == await get(small, 2) == [b"both"] * 2
+        await takes.unbind("E", "small")
+        await exchange.send_many([b"one"] * 150)
+        assert await get(large, 2) == [b"one"] * 2
+        await until(lambda: large.stats.waiting > 90)
+        assert await get(large, 148) == [b"one"] * 148

@@ -8,10 +8,10 @@ import threading
 
 import pytest
 
-from redpoll import PROCESS, Wiring
+from redpoll import GLOBAL, PROCESS, Wiring
 from redpoll.errors import NameTaken, UnknownName
 from redpoll.wiring import process
-from tests.wiring.support import PATIENCE, get, until
+from tests.wiring.support import PATIENCE, directory, get, until
 
 pytestmark = pytest.mark.asyncio
 
@@ -111,3 +111,13 @@ async def test_fork() -> None:
         _, status = await asyncio.to_thread(os.waitpid, pid, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert process._names
+
+
+async def test_what_is_seen_everywhere() -> None:
+    """On behalf of another process only GLOBAL names of a wiring beside are found."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:
+        await b.create_queue("here", scope=PROCESS)
+        await b.create_queue("all", scope=GLOBAL)
+        find = a._neighbour.find
+        assert find("queue", "here") is find("queue", "all") is find("queue", "all", everywhere=True) is not None
+        assert find("queue", "here", everywhere=True) is None

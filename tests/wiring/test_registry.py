@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -79,8 +80,9 @@ async def test_scopes() -> None:
     registry = make(directory=None)
     with pytest.raises(ScopeError):
         registry.check_scope(GLOBAL)
-    with pytest.raises(UsageError):
-        registry.check_scope("global")
+    with pytest.raises(UsageError) as caught:
+        registry.check_scope("GLOBAL")
+    assert str(caught.value) == "scope is a Scope, not 'GLOBAL' (redpoll.LOCAL, redpoll.PROCESS or redpoll.GLOBAL)"
     registry.check_scope(PROCESS)
 
 
@@ -114,6 +116,52 @@ async def test_find() -> None:
     entry.identity = b"me"
     with pytest.raises(UnknownName):
         await registry.find("exchange", "Q")
+
+
+async def test_find_together() -> None:
+    """All that look for a name in one turn of the loop ask the directory once; who comes later asks anew."""
+    registry = make()
+    directory = parts(registry).directory
+    answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+    async def ask(*_: object, **__: object) -> Any:
+        return await asyncio.shield(answer)
+
+    directory.lookup.side_effect = ask
+    cancelled, *others = (asyncio.ensure_future(registry.find("queue", "Q")) for _ in range(3))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert directory.lookup.call_count == 1
+    late = asyncio.ensure_future(registry.find("queue", "Q"))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    assert directory.lookup.call_count == 2
+    answer.set_result(Mock(identity=b"other", address=HERE))
+    for each in (*others, late):
+        assert await each is parts(registry).net.connect.return_value
+
+
+@pytest.mark.parametrize("turns", [0, 1, 2, 3])
+async def test_find_given_up(turns: int) -> None:
+    """A question that nobody waits for any more, however far it is, is nobody's later."""
+    registry = make()
+    directory = parts(registry).directory
+
+    async def ask(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    directory.lookup.side_effect = ask
+    asking = asyncio.ensure_future(registry.find("queue", "Q"))
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.gather(asking, return_exceptions=True)
+    directory.lookup.side_effect = None
+    directory.lookup.return_value = Mock(identity=b"other", address=HERE)
+    assert await registry.find("queue", "Q") is parts(registry).net.connect.return_value
+    assert not registry._asking
 
 
 async def test_trouble() -> None:

@@ -122,7 +122,14 @@ def test_directory_killed(place: Place) -> None:
     assert late.events == got(2 * BURST, 3 * BURST)
 
 
-@pytest.mark.parametrize("order", list(permutations(("directory", "source", "sink"))), ids="-".join)
+#: Each is first, in the middle and last in one of three; the others wait for the night.
+ORDERS = [
+    pytest.param(order, id="-".join(order), marks=pytest.mark.nightly if at in {1, 2, 5} else ())
+    for at, order in enumerate(permutations(("directory", "source", "sink")))
+]
+
+
+@pytest.mark.parametrize("order", ORDERS)
 def test_start_order(place: Place, order: tuple[str, ...]) -> None:
     """In whatever order they start, they find one another."""
     started = {}
@@ -150,3 +157,27 @@ def test_balancing_sink_killed(place: Place) -> None:
     two.wait_events(BURST // 2 + BURST)
     both = sorted(int(line.split()[1]) for line in [*one.events, *two.events])
     assert both == list(range(2 * BURST))
+
+
+@pytest.mark.parametrize("limit", [1, 50])
+def test_worker_killed(place: Place, limit: int) -> None:
+    """What a worker that is killed had and was not done with is counted and told, and no more than it was given at a time."""
+    place.run("directory").ready()
+    source = place.run("source", "E", style="balance", limit=limit).ready()
+    names = ("stuck", "1", "2")
+    stuck, *others = workers = [place.run("worker", name, bind=("E", name), limit=limit).ready() for name in names]
+    source.burst(1)
+    stuck.until(lambda: stuck.logged("began"), "its beginning")
+    others[0].until(
+        lambda: sum(len(each.logged("got")) for each in others) >= BURST - 2 * limit, "what is for the others"
+    )
+    stuck.kill()
+    source.until(lambda: source.logged("unconfirmed"), "hearing of it")
+    (told,) = source.logged("unconfirmed")
+    name, count = told.split()
+    assert name == "stuck"
+    assert int(count) <= limit
+    source.burst(2)
+    handled = 2 * BURST - int(count)
+    others[0].until(lambda: sum(len(each.logged("got")) for each in others) == handled, "all the rest")
+    assert len({line for each in workers for line in each.logged("got")}) == handled

@@ -99,7 +99,7 @@ async def test_lost(wiring: Wiring) -> None:
     """One that is lost says so to those who watch it, once, and answers nothing."""
     trunk = LocalTrunk(wiring._board, b"", b"")
     told: list[object] = []
-    trunk.watchers.append(told.append)
+    trunk.watchers[told.append] = None
     error = PeerLost(None, "gone")
     trunk.lose(error, final=True)
     trunk.lose(error, final=True)

@@ -14,6 +14,7 @@ from redpoll import Address, Node
 from redpoll.wiring import GLOBAL, Wiring, words
 from redpoll.wiring.directory import Directory
 from redpoll.wiring.directory.entries import Entry
+from redpoll.wiring.directory.tokens import token_bytes
 from redpoll.wiring.view import FORMATS, Graph, draw, look
 from tests.node.support import PATIENCE, make
 from tests.ports import free_port
@@ -206,10 +207,15 @@ def test_what_is_said_at_great_length(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.asyncio
-async def test_wirings_are_drawn() -> None:
-    """What wirings say of themselves is what is drawn: names, pipes, and where these lead."""
-    async with Directory(port=free_port()) as directory:
-        async with Wiring(directory.address) as one, Wiring(directory.address) as two, Node(listen=False) as node:
+@pytest.mark.parametrize("token", ["sesame", None])
+async def test_wirings_are_drawn(token: str | None) -> None:
+    """What wirings say of themselves is what is drawn: names, pipes, where these lead; LOCAL names to who has the token."""
+    async with Directory(port=free_port(), token=token) as directory:
+        async with (
+            Wiring(directory.address, token=token) as one,
+            Wiring(directory.address, token=token) as two,
+            Node(listen=False) as node,
+        ):
             prices = await one.create_exchange("PRICES", scope=GLOBAL)
             await one.create_queue("OWN")
             mine = await two.create_queue("MINE")
@@ -219,21 +225,26 @@ async def test_wirings_are_drawn() -> None:
             await one.bind("PRICES", "OWN")
             await prices.send(b"tick")
             assert await mine.receive() == b"tick"
-            graph = await look(directory.entries, node, PATIENCE)
+            graph = await look(directory.entries, node, PATIENCE, token_bytes(token))
             places = {each.identity: number for number, each in enumerate(graph.processes)}
             first, second = (places[each.describe()["identity"].hex()] for each in (one, two))
             assert [each.problem for each in graph.processes] == ["", ""]
             assert sorted((pipe.source, pipe.exchange, pipe.target, pipe.queue) for pipe in graph.pipes) == sorted(
-                [(first, "PRICES", second, "MINE"), (first, "PRICES", second, "WORK"), (first, "PRICES", first, "OWN")]
+                [
+                    (first, "PRICES", second, "MINE" if token else "(local)"),
+                    (first, "PRICES", second, "WORK"),
+                    (first, "PRICES", first, "OWN" if token else "(local)"),
+                ]
             )
             assert {(pipe.state, pipe.sent, pipe.dropped) for pipe in graph.pipes} == {("up", 1, 0)}
             listed = {
-                (item.name, item.scope, item.style, item.listed) for each in graph.processes for item in each.items
+                (item.name, item.scope, *([item.style, True] if item.listed else []))
+                for each in graph.processes
+                for item in each.items
             }
             assert listed == {
                 ("PRICES", "global", "distribute", True),
-                ("OWN", "local", None, False),
-                ("MINE", "local", None, False),
+                *([("OWN", "local"), ("MINE", "local")] if token else [("(local)", "")]),
                 ("WORK", "global", None, True),
             }
 

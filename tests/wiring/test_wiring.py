@@ -91,15 +91,22 @@ async def test_bad_arguments() -> None:
             await wiring.create_queue("Q", scope="local")  # type: ignore[arg-type]
         with pytest.raises(UsageError, match="limits"):
             await wiring.create_queue("Q", limits=5)  # type: ignore[arg-type]
-        with pytest.raises(UsageError, match="style"):
+        with pytest.raises(UsageError) as caught:
             await wiring.create_exchange("E", style="balance")  # type: ignore[arg-type]
+        assert (
+            str(caught.value) == "style is a Style, not 'balance' (of redpoll.wiring: Style.DISTRIBUTE, Style.BALANCE)"
+        )
+        with pytest.raises(UsageError, match=r"at_limit is an AtLimit, not 'drop' \(of redpoll.wiring: AtLimit.WAIT, "):
+            await wiring.create_exchange("E", at_limit="drop")  # type: ignore[arg-type]
         with pytest.raises(ScopeError, match="needs a directory"):
             await wiring.create_exchange("E", scope=GLOBAL)
         with pytest.raises(UnknownName):
             await wiring.send("E", b"")
         await wiring.create_exchange("E")
-        with pytest.raises(UnknownName, match="no queue 'Q'"):
+        with pytest.raises(UnknownName) as unknown:
             await wiring.bind("E", "Q", wait=0)
+        remedy = "a wiring without directory= finds names of its own process alone"
+        assert str(unknown.value) == f"there is no queue 'Q' ({remedy})"
         with pytest.raises(UnknownName):
             await wiring.unbind("E", "Q")
         assert not wiring.bindings
@@ -587,3 +594,25 @@ async def test_closing_gives_the_network_what_is_left_of_linger(linger: float | 
     else:
         assert drain is not None
         assert drain >= least
+
+
+async def test_nothing_is_there_after_a_start_that_failed() -> None:
+    """What it has can be asked for, and is nothing."""
+    wiring = Wiring("192.0.2.1:5682")
+    with pytest.raises(ConfigError):
+        await wiring.start()
+    assert (wiring.exchanges, wiring.queues, wiring.bindings) == ((), (), ())
+
+
+async def test_local_to_another_wiring() -> None:
+    """An exchange or a queue that is LOCAL to another wiring is refused at once; a name of its own is not meant."""
+    async with Wiring() as one, Wiring() as two:
+        for wiring in (one, two):
+            await wiring.create_exchange("E")
+            await wiring.create_queue("Q")
+        with pytest.raises(UsageError, match=r"<Exchange 'E' local distribute> is none of this wiring's"):
+            await one.bind(two.exchanges[0], "Q")
+        with pytest.raises(UsageError, match=r"<Queue 'Q' local> is none of this wiring's"):
+            await one.bind("E", two.queues[0])
+        assert not one.bindings
+        await one.bind(one.exchanges[0], one.queues[0])

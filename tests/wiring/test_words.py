@@ -72,3 +72,9 @@ def test_headers() -> None:
     assert DATA.unpack(DATA.pack(b"D", 1, 2, 3, 4, 5)) == (b"D", 1, 2, 3, 4, 5)
     assert CREDIT.unpack(CREDIT.pack(b"C", 1, 2)) == (b"C", 1, 2)
     assert DATA.size != CREDIT.size
+
+
+def test_a_word_of_nothings() -> None:
+    """More lists than any word has are refused as they come."""
+    with pytest.raises(ProtocolError, match="more than 65,536"):
+        decode(b"\xdd" + (500_000).to_bytes(4, "big") + b"\x90" * 500_000)

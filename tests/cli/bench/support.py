@@ -6,19 +6,16 @@ import json
 import subprocess
 from typing import Any
 
-from tests.cli.support import COMMAND, PATIENCE, environment
+from tests.cli.prepared import Command
+from tests.cli.support import PATIENCE, environment
 
 
 class Started:
     """A program in a process of its own, with JSON on its standard output."""
 
     def __init__(self, *arguments: str) -> None:
-        self.process = subprocess.Popen(
-            [*COMMAND, "bench", *arguments, "--json"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=environment(),
-        )
+        pipe = subprocess.PIPE
+        self.process = Command("bench", *arguments, "--json", stdout=pipe, stderr=pipe, env=environment())
 
     def end(self) -> tuple[int, list[dict[str, Any]], str]:
         """Wait for its end: exit code, events, and what it said on standard error, on one line."""

@@ -15,7 +15,7 @@ from tests.cli.test_demo import children, is_alive
 HERE = "127.0.0.1"
 
 
-@pytest.mark.parametrize("first", ["local", "remote"])
+@pytest.mark.parametrize("first", ["local", pytest.param("remote", marks=pytest.mark.nightly)])
 def test_the_programs_may_be_started_in_any_order(tmp_path: Path, first: str) -> None:
     """Whichever is started first waits for the other; both end with 0, and the local one tells the rate of its messages."""
     with serving(tmp_path, "directory", "--port", "0", "--json") as directory:
@@ -71,7 +71,12 @@ def test_it_is_told_as_json(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGKILL, -signal.SIGKILL)]
+    ("number", "code"),
+    [
+        (signal.SIGINT, 130),
+        pytest.param(signal.SIGTERM, 143, marks=pytest.mark.nightly),
+        (signal.SIGKILL, -signal.SIGKILL),
+    ],
 )
 def test_its_processes_end_with_it(tmp_path: Path, number: signal.Signals, code: int) -> None:
     """However it ends, the programs that it started end too."""

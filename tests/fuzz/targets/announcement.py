@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import struct
 
-from redpoll.wire.attachment import attach
 from redpoll.wire.capabilities import VERSION, Announcement
 from redpoll.wire.frames import PREAMBLE
 from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake, is_alert, is_hello, is_tls
+from redpoll.wire.link_lifecycle import attach
 from tests.wire.support import NOOP, Sent, bare_link, feed, frame, handshake, make_peer, taken
 
 __all__ = ["WORDS", "target"]

@@ -102,7 +102,7 @@ def _read(path: Path) -> None:
 
 
 def _check(error: RedpollError, path: Path) -> None:
-    assert str(path) in str(error), f"it does not name the file: {error}"
+    assert path.name in str(error), f"it does not name the file: {error}"
 
 
 @functools.cache

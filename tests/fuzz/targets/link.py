@@ -139,7 +139,7 @@ class _Machine:
 
     def _serial(self) -> int:
         """One of ours, one of theirs that means something, or any."""
-        known = [*(serial for port in self._ports for serial in port.link.in_flight), *self._end.peer.held]
+        known = [*(serial for port in self._ports for serial in port.link.in_flight), *self._end.peer.unacked]
         number = self._byte()
         return known[number % len(known)] if known and number < 0xC0 else number & 0x1F
 
@@ -306,7 +306,7 @@ class _Machine:
         port = self._choose(self._ports)
         how = self._byte()
         if port is not None:
-            port.link.leave(take_all=bool(how & 1), sends_on=bool(how & 2))
+            port.link.leave(accept_all=bool(how & 1), keep_sending=bool(how & 2))
 
     def _wait(self) -> None:
         self._clock.advance(self._choose(_STEPS))
@@ -340,7 +340,7 @@ class _Machine:
         for port in self._ports:
             link = port.link
             assert port.finished or held_bytes(link) <= 2 * self._fed[port] + peer.settings.max_message_size
-            assert len(link.session) <= 64
+            assert len(link.session_frames) <= 64
             assert len(link.early_cancels) <= peer.settings.window
 
     def settle(self) -> None:
@@ -373,7 +373,7 @@ def _left(end: End) -> Iterator[tuple[str, Any]]:
     yield "links", peer.links
     yield "in slots", slots.running or end.pool.used
     yield "waiting", slots.inbox
-    yield "held", slots.held
+    yield "unacked", slots.unacked
     yield "carried", slots.carried or end.pool.carried or slots.carried_bytes
     yield "deadlines", peer.deadlines.next()
     yield "not idle", not peer.idle

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 
 from redpoll.errors import ProtocolError
-from redpoll.wire.attachment import attach
+from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.metadata import Field, decode_metadata
 from tests.fuzz.words import METADATA as WORDS
 from tests.wire.support import METADATA, bare_link, feed, frame, handshake, make_peer, metadata

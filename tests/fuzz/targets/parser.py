@@ -8,10 +8,10 @@ from typing import Any
 
 from redpoll.errors import ProtocolError, RedpollError, TLSError
 from redpoll.wire.assembly import EAGER_ALLOCATION
-from redpoll.wire.attachment import attach
 from redpoll.wire.handshake import is_alert
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
+from redpoll.wire.link_lifecycle import attach
 from tests.fuzz.words import FRAMES
 from tests.wire.support import (
     ACK,
@@ -107,7 +107,7 @@ class _Reading:
             self._ask(REQ_ACK | WANTED)
         taken(self.link)
         if mode & LEAVING and self.state > PLAIN:
-            self.link.leave(take_all=bool(mode & TAKES_ALL))
+            self.link.leave(accept_all=bool(mode & TAKES_ALL))
 
     def _ask(self, *kinds: int) -> None:
         for number, kind in enumerate(kinds, 1):
@@ -161,19 +161,19 @@ class _Reading:
     def _act(self) -> None:
         """What a connection does after each read."""
         link = self.link
-        if link.peer is None and (link.announced is not None or link.reader.stalled):
+        if link.peer is None and (link.announced is not None or link.reader.awaiting_peer):
             attach(self.peer, link, _NOW)
             self.late = link.announced is None
-            if link.reader.stalled:
+            if link.reader.awaiting_peer:
                 link.reader.resume(SHARED, _NOW)
         self._take()
 
     def _take(self) -> None:
         link = self.link
         if link.peer is not None and link.arrived:
-            self.peer.slots.arrived(link)
-        self.session += link.session
-        link.session = []
+            self.peer.slots.enqueue(link)
+        self.session += link.session_frames
+        link.session_frames = []
         self.output += taken(link)
 
     def _check_bounds(self, count: int) -> None:
@@ -196,9 +196,9 @@ class _Reading:
             [[(_answer(answer), type(failure), str(failure)) for answer, failure in out.ends] for out in self.sendings],
             self.output,
             self.session[:64],
-            (link.state, link.last_serial, link.pings, link.held),
+            (link.state, link.last_serial, link.pings, link.unreleased),
             (link.window_used, link.window_bytes_used, list(link.in_flight), peer.unconfirmed, list(peer.requests)),
-            (error is not None or link.unfinished, sorted(peer.held), peer.counters),
+            (error is not None or link.unfinished, sorted(peer.unacked), peer.counters),
         )
 
 

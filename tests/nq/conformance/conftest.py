@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
@@ -13,8 +14,34 @@ import pytest
 
 from redpoll import nq
 from tests.blocking.support import until
+from tests.nq.conformance.pairs import all_pairs
 from tests.nq.mqtt.support import Mosquitto
 from tests.nq.support import PLACES, World, certificate
+
+FOLDER = Path(__file__).parent
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Run each test so often that each two of its parameters meet; nightly in all combinations."""
+    if os.environ.get("REDPOLL_TEST_PAIRS") == "0":
+        return
+    here = [item for item in items if item.path.parent == FOLDER and isinstance(item, pytest.Function)]
+    dropped: set[pytest.Item] = set()
+    for name, group in groupby(here, key=lambda item: item.nodeid.partition("[")[0]):
+        cases = list(group)
+        values = [_parameters(case) for case in cases]
+        kept = set(all_pairs(values, name))
+        dropped.update(case for at, case in enumerate(cases) if at not in kept)
+    if dropped:
+        config.hook.pytest_deselected(items=[item for item in items if item in dropped])
+        items[:] = [item for item in items if item not in dropped]
+
+
+def _parameters(item: pytest.Function) -> dict[str, str]:
+    """Return the parameters of a test by name, as its name shows their values."""
+    callspec = getattr(item, "callspec", None)
+    return {} if callspec is None else dict(zip(callspec.params, callspec._idlist, strict=True))
 
 
 @pytest.fixture(scope="session")

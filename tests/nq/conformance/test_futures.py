@@ -79,6 +79,20 @@ def test_what_is_queued_can_be_taken_back(world: World) -> None:
     assert server.get(timeout=0).data == "end"
 
 
+@pytest.mark.parametrize("purpose", ["server", "client"])
+def test_what_is_being_sent_can_be_taken_back(world: World, purpose: str) -> None:
+    """Row "once buffered": a large put is taken back until its last byte was written, and its memory is the caller's."""
+    server, client = world.pair()
+    putter, getter = (server, client) if purpose == "server" else (client, server)
+    body = bytearray(32 * 1024 * 1024)
+    put = putter.put(body)
+    assert put.cancel()
+    assert put.cancelled()
+    body[:] = bytes([1]) * len(body)
+    putter.put("end").result()
+    assert getter.get(timeout=0).data == "end"
+
+
 def test_what_has_arrived_cannot_be_taken_back(world: World) -> None:
     """Row "cancel()": it is False once the put has ended, which stays as it was."""
     server, client = world.pair()

@@ -90,7 +90,7 @@ class Pair:
         """A process of the peer is there, and has said hello."""
         self.peer = make_peer(**options)
         self.link = add_link(self.peer)
-        self.link.owner = Awake()
+        self.link.connection = Awake()
         self.session.link(self.peer)
 
     def put(self, *bodies: bytes) -> list[Put]:

@@ -145,8 +145,9 @@ def test_of_peers_that_are_gone_nothing_comes() -> None:
 
 @given(st.lists(st.tuples(st.sampled_from(["add", "get", "some", "drop", "back"]), st.sampled_from((A, B, C)))))
 def test_against_a_list(steps: list[tuple[str, uuid.UUID]]) -> None:
-    """Whatever is added, got, dropped and put back: order, counts and bytes are those of a plain list."""
+    """Whatever is added, got, dropped and not seen: order, counts and bytes are those of plain lists."""
     arrivals = ThreadArrivals(ME)
+    unseen: list[tuple[uuid.UUID, bytes]] = []
     model: list[tuple[uuid.UUID, bytes]] = []
     last: Taken = [None]
     for number, (step, peer) in enumerate(steps):
@@ -156,12 +157,12 @@ def test_against_a_list(steps: list[tuple[str, uuid.UUID]]) -> None:
             arrive(arrivals, *model[-1])
         elif step == "back":
             if last[0] is not None:
-                arrivals.put_back(last[0])
-                model.insert(0, (last[0].source.peer, last[0].body))
+                arrivals.unseen.append(last[0])
+                unseen.append((last[0].source.peer, last[0].body))
                 last = [None]
         else:
             wanted = None if step == "get" else peer
-            found = next((each for each in model if wanted in {None, each[0]}), None)
+            found = next((each for each in (*unseen, *model) if wanted in {None, each[0]}), None)
             last = [None]
             if step == "drop":
                 last = [arrivals.drop_oldest(arrivals.source(peer))]
@@ -169,12 +170,14 @@ def test_against_a_list(steps: list[tuple[str, uuid.UUID]]) -> None:
                 arrivals.get(last, None if wanted is None else frozenset((wanted,)), 0, lambda: None)
             assert (last[0] and (last[0].source.peer, last[0].body)) == found
             if found is not None:
-                model.remove(found)
+                (unseen if found in unseen else model).remove(found)
         for each in (A, B, C):
             source: Source = arrivals.source(each)
             mine = [body for whose, body in model if whose == each]
             assert (source.count, source.size) == (len(mine), sum(map(len, mine)))
-    assert [get(arrivals, timeout=0) for _ in model] == [body for _, body in model]
+    rest = [*unseen, *model]
+    assert len(arrivals) == len(rest)
+    assert [get(arrivals, timeout=0) for _ in rest] == [body for _, body in rest]
 
 
 def test_what_cannot_be_read_is_refused() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from redpoll import UsageError, nq
+from redpoll import QueueFull, UsageError, nq
 from redpoll.blocking import loop_thread
 from tests.blocking.support import PATIENCE, in_thread, interrupting, run_program, until
 from tests.nq.support import options
@@ -203,6 +203,22 @@ def test_a_put_that_waits_is_told_of_the_end(location: nq.NetworkLocation) -> No
         assert type(error) is ConnectionAbortedError
 
 
+@pytest.mark.parametrize("bound", [{"queue_size": 1}, {"queue_bytes": 1}], ids=str)
+def test_a_put_that_waits_so_long(location: nq.NetworkLocation, bound: dict[str, int]) -> None:
+    """With a timeout it waits no longer for room: its future fails, and what was put before stays."""
+    client = nq.new("tcp", "client", options(location, full="wait", resume=0.01, **bound))
+    first = client.put(0)
+    for timeout in (0, 0.01):
+        full = client.put(1, timeout=timeout).exception(0)
+        assert isinstance(full, QueueFull)
+        assert full.hint == "give put a longer timeout, or none"
+        assert full.limit == 1
+    with pytest.raises(UsageError):
+        client.put(1, timeout=-1)
+    assert not first.done()
+    client.close()
+
+
 def test_threads_that_wait_keep_to_the_bound(location: nq.NetworkLocation) -> None:
     """However many wait, one goes on for each place; and one that names a peer twice waits for two."""
     server = nq.new("tcp", "server", options(location, full="wait", queue_size=3))
@@ -249,7 +265,7 @@ def test_a_put_that_waits_where_the_loop_has_ended(location: nq.NetworkLocation)
     client = nq.new("tcp", "client", options(location, full="wait"))
     house = client._house
     client.close()
-    house.closed = False
+    house.station.closing = False
     assert isinstance(client.put(0).exception(0), ConnectionAbortedError)
 
 
@@ -348,6 +364,95 @@ def test_one_that_could_not_be_made() -> None:
                 nq.new("tcp", "server", options(location))
     gc.collect()
     assert loop_thread._shared is None
+
+
+EXITS = """
+import sys, threading
+from redpoll import nq
+def options(port):
+    return nq.CommunicatorOptions(netloc=nq.NetworkLocation(port=port), connection=nq.ConnectionOptions(full="wait"))
+server = nq.new("tcp", "server", options(0))
+client = nq.new("tcp", "client", options(server.netloc.port))
+client.ready(5)
+told = []
+def get(queue):
+    try:
+        while True:
+            told.append(queue.get().data)
+    except ConnectionError:
+        told.append("over")
+threads = [threading.Thread(target=get, args=(queue,)) for queue in (server, client)]
+for thread in threads:
+    thread.start()
+client._house.handover.run(lambda: client.put("x").add_done_callback(lambda _: sys.exit(3)))  # before it is done
+for thread in threads:
+    thread.join(10)
+    print(thread.is_alive(), end=" ")
+print(told, repr(client.put("y").exception(5)).partition("(")[0])
+for queue in (server, client):
+    queue.close()
+with nq.new("tcp", "server", options(0)) as server, nq.new("tcp", "client", options(server.netloc.port)) as client:
+    client.put("z").result()
+    print(server.get().data)
+    client.close()
+"""
+
+
+def test_a_callback_that_exits() -> None:
+    """It ends the loop, and whatever waits on that: gets, puts and closing; those that are made next have another."""
+    done = run_program(EXITS)
+    assert done.stdout == "False False ['x', 'over', 'over'] ConnectionAbortedError\nz\n", done.stderr
+
+
+BLOCKS = """
+import threading, time
+from redpoll import nq
+begun = threading.Event()
+def block(_):
+    begun.set()
+    time.sleep(60)
+events = nq.EventOptions(ini=block)
+location = nq.NetworkLocation(port=0)
+server = nq.new("tcp", "server", nq.CommunicatorOptions(netloc=location, events=events))
+client = nq.new("tcp", "client", nq.CommunicatorOptions(netloc=server.netloc))
+client.ready(5)
+begun.wait()
+"""
+
+
+@pytest.mark.parametrize("end", ["", "client.close()", "client.close(); server.close(timeout=0.1)"])
+def test_an_event_that_blocks_does_not_keep_the_program(end: str) -> None:
+    """A program ends, whatever it closed, though an event does not return."""
+    done = run_program(BLOCKS + end)
+    assert done.returncode == 0, done.stderr
+
+
+def test_closing_takes_its_time_and_no_more(location: nq.NetworkLocation) -> None:
+    """Where an event does not return, or the callback of a future blocks the loop, it ends all the same."""
+    gate = threading.Event()
+
+    def wait(_: object) -> None:
+        blocked.set()
+        gate.wait(PATIENCE)
+
+    blocked = threading.Event()
+    blocks = nq.EventOptions(ini=wait)
+    server = nq.new("tcp", "server", options(location, events=blocks))
+    client = nq.new("tcp", "client", options(location))
+    client.ready(PATIENCE)
+    client.close()
+    server.close(timeout=0.05)
+    assert not gate.is_set()
+    client = nq.new("tcp", "client", options(location))
+    blocked.clear()
+    put = client.put(0)
+    put.add_done_callback(wait)
+    put.cancel()
+    assert blocked.wait(PATIENCE)
+    client.close(timeout=0.05)
+    assert not gate.is_set()
+    gate.set()
+    until(lambda: loop_thread._shared is None, "the callback to return, and the client to close")
 
 
 def test_its_repr_says_what_it_is(ends: Ends) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import uuid
 
@@ -18,7 +19,7 @@ def test_they_are_called_in_order() -> None:
     threads = EventThreads(1)
     for _ in range(100):
         threads.tell(lambda peer: called.append((peer, threading.get_ident())), PEER)
-    threads.close()
+    threads.close(10)
     assert len(called) == 100
     assert {peer for peer, _ in called} == {PEER}
     assert len({thread for _, thread in called} - {threading.get_ident()}) == 1
@@ -30,7 +31,7 @@ def test_what_raises(caplog: pytest.LogCaptureFixture) -> None:
     threads = EventThreads(1)
     threads.tell(lambda _: uuid.UUID("none"), PEER)
     threads.tell(called.append, PEER)
-    threads.close()
+    threads.close(10)
     assert called == [PEER]
     assert [record.getMessage() for record in caplog.records] == ["an event of a communicator raised"]
 
@@ -42,7 +43,7 @@ def test_several_at_a_time() -> None:
     threads = EventThreads(2)
     for _ in range(2):
         threads.tell(lambda _: met.append(both.wait(10)), PEER)
-    threads.close()
+    threads.close(10)
     assert sorted(met) == [0, 1]
 
 
@@ -52,12 +53,37 @@ def test_an_event_that_closes() -> None:
     threads = EventThreads(1)
 
     def close(_: uuid.UUID) -> None:
-        threads.close()
+        threads.close(10)
         closed.set()
 
     threads.tell(close, PEER)
     assert closed.wait(10)
-    threads.close()
+    threads.close(10)
+
+
+def test_an_event_that_does_not_return(caplog: pytest.LogCaptureFixture) -> None:
+    """Closing waits for it as long as it is told, which is logged; its thread keeps no program."""
+    goes_on = threading.Event()
+    threads = EventThreads(1)
+    threads.tell(lambda _: goes_on.wait(10), PEER)
+    assert all(thread.daemon for thread in threads._threads)
+    threads.close(0.01)
+    assert [record.getMessage() for record in caplog.records] == [
+        "an event of a communicator has not returned after 0.01 s, and is left"
+    ]
+    goes_on.set()
+    threads.close(10)
+
+
+def test_an_event_that_exits(caplog: pytest.LogCaptureFixture) -> None:
+    """`sys.exit` in an event ends that alone."""
+    called: list[uuid.UUID] = []
+    threads = EventThreads(1)
+    threads.tell(lambda _: sys.exit(3), PEER)
+    threads.tell(called.append, PEER)
+    threads.close(10)
+    assert called == [PEER]
+    assert [record.getMessage() for record in caplog.records] == ["an event of a communicator raised"]
 
 
 def test_slow_events_do_not_heap_up(caplog: pytest.LogCaptureFixture) -> None:
@@ -72,5 +98,5 @@ def test_slow_events_do_not_heap_up(caplog: pytest.LogCaptureFixture) -> None:
         "events of a communicator are not called: 10000 of them wait, or are not done"
     ]
     goes_on.set()
-    threads.close()
+    threads.close(10)
     assert len(called) == 9_999

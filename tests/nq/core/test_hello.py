@@ -38,3 +38,10 @@ def test_what_is_no_hello(data: Any) -> None:
 def test_what_is_nothing(data: Any) -> None:
     """Bytes that mean nothing are no hello either."""
     assert read_hello(data, Purpose.CLIENT) == "this is no hello of nq"
+
+
+def test_a_large_one_is_not_decoded() -> None:
+    """Nobody is made to decode megabytes before the other end has said who it is."""
+    said = {"nq": VERSION, "purpose": "client", "more": bytes(4000)}
+    assert read_hello(msgpack.encode(said), Purpose.CLIENT) is None
+    assert read_hello(msgpack.encode(said | {"more": bytes(5000)}), Purpose.CLIENT) == "this is no hello of nq"

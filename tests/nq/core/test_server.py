@@ -15,6 +15,7 @@ from redpoll.nq.core import server as module
 from redpoll.nq.core.hello import VERSION, say_hello
 from redpoll.nq.core.station import HELLO
 from redpoll.serializers import msgpack
+from redpoll.testing import FaultProxy
 from tests.blocking.support import PATIENCE
 from tests.node.support import turns, until, within
 from tests.nq.core.test_station import Ends, session_of, started
@@ -133,6 +134,30 @@ async def test_a_client_that_starts_again(location: nq.NetworkLocation) -> None:
     await server.close()
 
 
+async def test_a_client_whose_last_word_is_lost(location: nq.NetworkLocation) -> None:
+    """It was done and so was the server: nobody waits `resume` seconds for its confirmation of the server's FIN."""
+    server = await started("server", location)
+    async with FaultProxy(str(server.netloc)) as proxy:
+        client = await started("client", nq.NetworkLocation("127.0.0.1", proxy.address.port))
+        await client.ready(PATIENCE)
+        await client.put("x")
+        station = client._station
+        control = station._control
+
+        def no_more(*args: Any) -> Any:
+            proxy.freeze("forward")
+            return control(*args)
+
+        station._control = no_more  # type: ignore[assignment, method-assign]
+        await within(client.close())
+        assert not station.sessions
+        assert server._station.sessions
+        proxy.refuse()
+        proxy.cut()
+        await within(server.close())
+    assert (await server.get(timeout=0)).data == "x"
+
+
 async def test_whoever_is_not_there(ends: Ends) -> None:
     """A peer that is unknown is not there: puts for it fail, getting of it as well, and it is not sent away."""
     server, client = ends
@@ -205,7 +230,7 @@ async def test_a_client_that_is_gone_before_it_is_answered(
     hello = station._hello
 
     def cut(message: Any) -> Any:
-        message.link.owner.transport.abort()
+        message.link.connection.transport.abort()
         return hello(message)
 
     monkeypatch.setattr(station, "_hello", cut)

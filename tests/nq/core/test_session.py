@@ -169,6 +169,21 @@ def test_what_may_have_arrived_is_not_dropped() -> None:
     assert pair.went() == [(REDELIVERED, b"sent"), (b"", b"2")]
 
 
+def test_nothing_is_dropped_in_vain() -> None:
+    """A put for which there is no room, whatever is dropped, fails itself, and nothing else does."""
+    pair = Pair(queue_bytes=30, full="drop")
+    pair.hello()
+    (sent,) = pair.put(b"x" * 25)
+    pair.link.writable = False
+    small = pair.put(*[b"s"] * 5)
+    (large,) = pair.put(b"l" * 6)
+    assert isinstance(large.end_of_it, QueueFull)
+    assert [put.end_of_it for put in (sent, *small)] == ["open"] * 6
+    (fits,) = pair.put(b"f" * 3)
+    assert [type(put.end_of_it) for put in small] == [QueueFull] * 3 + [str] * 2
+    assert fits.end_of_it == "open"
+
+
 def test_the_newest_is_dropped() -> None:
     """With `drop_oldest` False it is the put itself that fails."""
     pair = Pair(queue_size=1, full="drop", drop_oldest=False)
@@ -316,7 +331,7 @@ def test_a_session_that_finishes() -> None:
 
 
 def test_what_is_dropped() -> None:
-    """All puts end with an error, in order, and what was not sent is not; the session goes on."""
+    """All puts end with an error, and what was not sent is not; what was sent ends when nothing reads it any more."""
     pair = Pair()
     pair.hello()
     sent = pair.put(b"sent")
@@ -324,13 +339,16 @@ def test_what_is_dropped() -> None:
     pair.link.writable = False
     waiting = pair.put(b"1", b"2")
     pair.session.drop(error := ConnectionAbortedError(PEER))
-    assert [put.end_of_it for put in (*sent, *waiting)] == [error] * 3
+    assert [put.end_of_it for put in (*sent, *waiting)] == ["open", error, error]
     assert (pair.session.count, pair.session.bytes) == (0, 0)
     pair.link.writable = True
     pair.peer.pump(0.0)
     assert b"1" not in bodies(pair)
     (later,) = pair.put(b"later")
     assert later.end_of_it == "open"
+    pair.session.end_dropped()
+    assert sent[0].end_of_it is error
+    assert (later.end_of_it, pair.session.count) == ("open", 1)
 
 
 # All of it
@@ -376,8 +394,11 @@ def test_in_order_and_once(steps: list[tuple[str, Any]], full: str) -> None:
             numbers[body] = len(puts)
             put = Put(pair.session, body)
             sizes.append(len(body))
+            before = [each for each in puts if not each.ends]
             puts.append(put)
             pair.session.submit(put)
+            if put.ends:
+                assert not any(each.ends for each in before)
         elif step == "hello":
             if not pair.session.linked:
                 got.clear()

@@ -61,6 +61,9 @@ def test_what_a_start_raises() -> None:
     assert str(told).startswith("host=")
     missing = start_error(ConfigError("ca", "no.pem", "cannot read no.pem"))
     assert str(missing) == "cert='no.pem': cannot read no.pem"
+    no_ca = start_error(ConfigError("ca", "a.pem", "it contains no CA certificate", "give ca=, the file"))
+    assert "ca=" not in str(no_ca)
+    assert "signed the server's" in str(no_ca)
     key = ConfigError("key", "no.pem", "cannot read no.pem")
     assert start_error(key) is key
 
@@ -185,6 +188,42 @@ async def test_files_that_are_not_there(tmp_path: Path) -> None:
         nq.new(options=options)
     with pytest.raises(ConfigError, match=r"^cert="):
         await nq.aio.new(options=options).start()
+
+
+@pytest.mark.parametrize("purpose", ["server", "client"])
+@pytest.mark.parametrize("protocol", list(nq.Protocol))
+def test_files_that_cannot_be_used(protocol: str, purpose: str, tmp_path: Path) -> None:
+    """They are told by `new`, over each protocol: nothing is dialled with them, and nothing tried again."""
+    text = tmp_path / "text.pem"
+    text.write_text("no certificate")
+    for file in (text, tmp_path / "no.pem"):
+        options = at(free_port(), security=nq.SecurityOptions(file, file))
+        with pytest.raises(ConfigError, match=rf"^(cert|certificate|key)='.*{file.name}'"):
+            nq.new(protocol, purpose, options)
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "grpc"])
+def test_a_certificate_without_that_of_its_ca(protocol: str, redpoll_pki: Certificates, tmp_path: Path) -> None:
+    """A server shows it, and those who trust the CA come in: the server itself trusts nobody."""
+    issued = redpoll_pki.issue().read_text()
+    mark = "-----END CERTIFICATE-----\n"
+    cert, key = tmp_path / "cert.pem", tmp_path / "key.pem"
+    cert.write_text(issued.partition(mark)[0] + mark)
+    key.write_text(issued[issued.index("-----BEGIN PRIVATE KEY") :])
+    security = nq.SecurityOptions(key, cert)
+    trust = nq.SecurityOptions(cert=redpoll_pki.ca)
+    with nq.new(protocol, "server", at(0, security=security)) as server:
+        with nq.new(protocol, options=at(server.netloc.port, security=trust)) as client:
+            client.put("x").result(10)
+        assert server.get(timeout=0).data == "x"
+
+
+@pytest.mark.parametrize("protocol", ["tcp", "grpc"])
+def test_a_certificate_that_has_expired(protocol: str, redpoll_pki: Certificates) -> None:
+    """A server does not start with it."""
+    file = redpoll_pki.issue(days=2, expired=True)
+    with pytest.raises(ConfigError, match="expired on"):
+        nq.new(protocol, "server", at(0, security=nq.SecurityOptions(file, file)))
 
 
 def test_localhost_is_here() -> None:

@@ -297,7 +297,7 @@ async def test_a_link_that_is_aborted() -> None:
         def connection_lost(self, exc: Exception | None) -> None:
             self.lost.set_result(exc)
 
-    class Door:
+    class Acceptor:
         def admits(self, remote: Address) -> bool:
             return True
 
@@ -306,7 +306,7 @@ async def test_a_link_that_is_aborted() -> None:
             return served[-1]
 
     served: list[Protocol] = []
-    listener = carrier.listener(Door(), loop, 1)
+    listener = carrier.listener(Acceptor(), loop, 1)
     await listener.open(("127.0.0.1",), 0, lambda _: None)
     listener.accept()
     for side in ("here", "there"):
@@ -318,7 +318,8 @@ async def test_a_link_that_is_aborted() -> None:
             getattr(await ends[0].made, close)()
             assert await within(ends[0].lost) is None
             error = await within(ends[1].lost)
-            assert (error is None) == (close == "close")
+            # A server may be told the end of a stream that was cancelled before its cancellation.
+            assert (error is None) == (close == "close") or (close == "abort" and side == "here")
     listener.close()
     await within(carrier.wait_ended())
     await within(carrier.wait_ended())

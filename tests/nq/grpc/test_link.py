@@ -237,9 +237,10 @@ async def test_what_nobody_foresaw_is_told_to_the_loop() -> None:
 
 async def test_a_loop_that_ends_has_what_grpc_does_not_finish_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of gRPC's is dropped while it works on it: whoever drops it last would have to wait."""
-    parked: list[object] = []
-    monkeypatch.setattr("redpoll.nq.grpc.link.PARKED", parked)
+    kept: set[object] = set()
+    monkeypatch.setattr("redpoll.nq.grpc.link.KEPT", kept)
     link, stream, protocol = dialled()
+    kept.add(stream)
     protocol.transport.write(b"stuck")
     monkeypatch.setattr(stream, "cancel", lambda: stream.coming.put_nowait(grpc.aio.EOF))
     await turns()
@@ -250,7 +251,7 @@ async def test_a_loop_that_ends_has_what_grpc_does_not_finish_kept(monkeypatch: 
         await within(link.task)
     stream.taking.set()
     await turns()
-    assert parked == [(stream, stream)]
+    assert kept == {stream}
 
 
 async def test_the_served_end_of_each(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio
 
 
 class Nobody:
-    """A door that stays shut."""
+    """An acceptor that stays shut."""
 
     def admits(self, remote: Address) -> bool:
         """Not anybody."""
@@ -133,8 +133,8 @@ async def test_closed_before_it_accepts() -> None:
 
 async def test_a_loop_that_ends_while_it_stops(monkeypatch: pytest.MonkeyPatch) -> None:
     """A server that gRPC has not finished with is kept."""
-    parked: list[object] = []
-    monkeypatch.setattr(listening, "PARKED", parked)
+    kept: set[object] = set()
+    monkeypatch.setattr(listening, "KEPT", kept)
     listener = GrpcListener(Nobody(), asyncio.get_running_loop(), 100)
     await listener.open(("127.0.0.1",), 0, lambda _: None)
     listener.accept()
@@ -145,7 +145,7 @@ async def test_a_loop_that_ends_while_it_stops(monkeypatch: pytest.MonkeyPatch) 
     stopping.cancel()
     with pytest.raises(asyncio.CancelledError):
         await stopping
-    assert parked == [listener._server]
+    assert kept == {listener._server}
     await within(listener._server.stop(None))
 
 

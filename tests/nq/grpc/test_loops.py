@@ -161,3 +161,45 @@ def test_a_child_of_a_process_that_uses_it(child: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stdout == "status 0\n"
+
+
+FORGOTTEN = """
+import asyncio, gc
+from redpoll import nq
+
+async def main(moment):
+    ends = [nq.aio.new("grpc", "server", nq.CommunicatorOptions(netloc=nq.NetworkLocation(port=0)))]
+    if moment != "opening":
+        await ends[0].start()
+        ends.append(nq.aio.new("grpc", "client", nq.CommunicatorOptions(netloc=ends[0].netloc)))
+        await ends[1].start()
+    if moment in {"at work", "closing"}:
+        await ends[1].ready(10)
+        put = ends[1].put(bytes(3_000_000))
+    task = None
+    if moment == "opening":
+        task = asyncio.create_task(ends[0].start())
+    elif moment == "closing":
+        task = asyncio.create_task(ends[0].close(0))
+    for _ in range(TURNS):
+        await asyncio.sleep(0)
+
+for moment in ("opening", "dialling", "at work", "closing"):
+    asyncio.run(main(moment))
+    gc.collect()
+print("done")
+"""
+
+
+@pytest.mark.parametrize("turns", [1, 3, 10, 30])
+def test_a_loop_that_ends_before_what_it_runs(turns: int) -> None:
+    """Whatever was not closed when a loop ended, nobody waits for it: neither who drops it nor the end of the program."""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORGOTTEN.replace("TURNS", str(turns))],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr

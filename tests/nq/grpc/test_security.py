@@ -49,7 +49,7 @@ async def test_who_is_not_meant(redpoll_pki: Certificates) -> None:
                     await within(node.send(Message(b"", there.address), dial="retry", timeout=None))
                 assert isinstance(failed.value.__cause__, TLSError)
         async with make(listen=False, dial="once") as node:
-            with pytest.raises(NotSent, match="Socket closed"):
+            with pytest.raises(NotSent, match="the peer uses TLS, and this end sends plaintext"):
                 await within(node.send(Message(b"", there.address)))
     async with server(redpoll_pki.issue(names=["elsewhere"])) as there, client(redpoll_pki.ca) as node:
         with pytest.raises(NotSent, match="not for the name that was dialled"):
@@ -91,7 +91,7 @@ def test_files_that_cannot_be_used(redpoll_pki: Certificates, tmp_path: Path) ->
     for key, certificate in ((good, None), (good, missing), (good, text), (_only_key(other), good)):
         with pytest.raises(ConfigError) as failed:
             server_credentials(key, certificate)
-        assert failed.value.field == "certificate"
+        assert failed.value.field in {"certificate", "key"}
     for file in (missing, text):
         with pytest.raises(ConfigError, match=r"\.pem") as failed:
             client_credentials(file)
@@ -122,6 +122,11 @@ def test_the_words_of_grpc() -> None:
     assert closed.reason == "Socket closed"
     assert "it ended the stream" in str(failure(HERE, ""))
     assert isinstance(failure(HERE, "CERTIFICATE_VERIFY_FAILED"), TLSError)
+    for problem, told in (("has expired", "has expired"), ("is not yet valid", "is not valid yet")):
+        late = failure(
+            HERE, f"error:1000007d:SSL routines:OPENSSL_internal:CERTIFICATE_VERIFY_FAILED: certificate {problem}"
+        )
+        assert f"its certificate {told}" in str(late)
 
 
 def _only_key(file: Path) -> Path:

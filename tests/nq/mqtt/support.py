@@ -146,7 +146,7 @@ class Reader(asyncio.BufferedProtocol):
 
 
 class Lobby:
-    """A door: lets as many in as it may, each with a reader."""
+    """An acceptor: lets as many in as it may, each with a reader."""
 
     def __init__(self, places: int = 100) -> None:
         self.places = places

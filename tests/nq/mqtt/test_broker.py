@@ -246,10 +246,31 @@ async def test_a_certificate_of_somebody_is_not_trusted(encrypted: Mosquitto, re
 
 async def test_plain_and_encrypted_do_not_meet(mosquitto: Mosquitto, redpoll_pki: Certificates) -> None:
     """Whoever expects TLS of a plain broker is told."""
-    one = Notes(mosquitto.address, Login(encrypted=True, certificate=redpoll_pki.ca, connect_timeout=1.0))
-    with pytest.raises((TLSError, DialFailed)):
+    one = Notes(mosquitto.address, Login(encrypted=True, certificate=redpoll_pki.ca))
+    with pytest.raises(TLSError, match="the MQTT broker speaks no TLS"):
         await within(one.broker.connect())
     one.broker.close()
+
+
+async def test_encrypted_and_plain_do_not_meet(encrypted: Mosquitto) -> None:
+    """Whoever speaks plaintext to a broker that expects TLS is told."""
+    one = Notes(encrypted.address, Login())
+    with pytest.raises(TLSError, match="the MQTT broker wants TLS, and this end speaks plaintext to it"):
+        await within(one.broker.connect())
+    one.broker.close()
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_a_broker_that_hangs_up(redpoll_pki: Certificates, secure: bool) -> None:
+    """Where both agree it is no failure of TLS: it is tried again."""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    address = Address("tcp", "127.0.0.1", server.sockets[0].getsockname()[1])
+    one = Notes(address, Login(encrypted=secure, certificate=redpoll_pki.ca))
+    with pytest.raises(DialFailed, match="MQTT broker"):
+        await within(one.broker.connect())
+    one.broker.close()
+    server.close()
+    await server.wait_closed()
 
 
 async def test_a_certificate_that_is_no_file_is_a_config_error(mosquitto: Mosquitto, tmp_path: Path) -> None:

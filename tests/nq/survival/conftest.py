@@ -15,11 +15,23 @@ from tests.nq.mqtt.support import Mosquitto
 from tests.nq.support import PLACES, World
 from tests.nq.survival.programs import Plan, Running
 
+FOLDER = Path(__file__).parent
+
 #: A part of a processor, that of one who waits: one who spins has all of one.
 LITTLE = 0.5
 
 #: What all ends of a test have.
 PREFIX = nq.CommunicatorOptions().prefix
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave to the night what differs from a test of the push in the order of ten thousand cancellations alone, over gRPC."""
+    for item in items:
+        if item.path == FOLDER / "test_cancelling.py" and isinstance(item, pytest.Function):
+            given = item.callspec.params
+            if given.get("protocol") == "grpc" and given.get("order", "at random") != "at random":
+                item.add_marker(pytest.mark.nightly)
 
 
 @pytest.fixture(params=list(PLACES))

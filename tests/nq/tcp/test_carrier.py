@@ -11,5 +11,5 @@ from tests.nq.support import options
 def test_sockets_carry_them() -> None:
     """The node's own, for both ends, which the node encrypts."""
     given = options(nq.NetworkLocation())
-    assert [type(carrier.make(given, server=server)) for server in (True, False)] == [Sockets, Sockets]
+    assert [type(carrier.make(given, server=server, given_up=print)) for server in (True, False)] == [Sockets, Sockets]
     assert carrier.ENCRYPTS is False

@@ -1,4 +1,4 @@
-"""What is done while a pickle is read that a program can see, as the interpreter tells its auditors."""
+"""Actions during the reading of a pickle that a program can observe, as reported by audit hooks."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ sys.addaudithook(_hear)
 
 @contextmanager
 def heard() -> Iterator[list[str]]:
-    """What is done meanwhile: files, processes, imports, code."""
+    """The observed actions: files, processes, imports, code."""
     global _seen  # noqa: PLW0603
     _seen = []
     try:

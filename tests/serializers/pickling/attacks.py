@@ -155,7 +155,7 @@ _UUID = ours("UUID", number(5))
 
 
 def _bomb(levels: int, width: int) -> bytes:
-    """A tuple that stands so often in the next one, and so on, as the key of a dict."""
+    """A tuple that is repeated many times in the next one, and so on, as the key of a dict."""
     made = b")" + b"\x94"
     for level in range(levels):
         made += (
@@ -225,11 +225,25 @@ _OPCODES: Mapping[str, bytes] = MappingProxyType(
         "one large number as every key": body(
             b"}\x8b" + (100_000).to_bytes(4, "little") + b"\x7f" * 100_000 + b"\x94Ns(" + b"h\x00N" * 9000 + b"u"
         ),
+        "tuples in tuples, for a program that hashes them": body(b")" + b"\x85" * 20_000),
+        "the same by the memo": body(
+            b")\x94" + b"".join(b"j%b\x85\x94" % level.to_bytes(4, "little") for level in range(12_000))
+        ),
+        "a name of ours that is not called": body(named(MODULE, "Decimal")),
+        "the setter of states": body(named(MODULE, "state")),
+        "a name of ours in a list": body(b"]", named(MODULE, "deque"), b"a"),
+        "a name of ours below the value": body(named(MODULE, "deque"), b"N"),
         "a list put into itself, doubled": body(
             b"](K\x01e\x94", ours("slice", number(0), number(0)), b"\x94", b"0", b"h\x00h\x01h\x00s"
         ),
     }
 )
+
+
+def _chain(name: str, arguments: bytes, before: bytes, behind: bytes, levels: int = 3_000) -> bytes:
+    """Put what this name makes into one another."""
+    return named(MODULE, name) + b"\x940" + arguments + b"\x940" + before * levels + b"N" + behind * levels
+
 
 _VALUES: Mapping[str, bytes] = MappingProxyType(
     {
@@ -258,6 +272,9 @@ _VALUES: Mapping[str, bytes] = MappingProxyType(
         ),
         "the state of a name": body(call(named(MODULE, "state"), named(MODULE, "UUID"), b"}")),
         "a view of a text": body(ours("memoryview", text("x"))),
+        "deques in deques": body(_chain("deque", b"N\x85", b"h\x00h\x01R", b"a")),
+        "defaultdicts in defaultdicts": body(_chain("defaultdict", b"N\x85", b"h\x00h\x01RK\x00", b"s")),
+        "deques in deques, and an end that fails": body(_chain("deque", b"N\x85", b"h\x00h\x01R", b"a"), b"K\x05R"),
     }
 )
 
@@ -457,6 +474,11 @@ ARRAYS: Mapping[str, bytes] = MappingProxyType(
         ours("numpy_ndarray", text("<U1"), some(number(1)), text("C"), b"h\x00"),
         b"h\x00K\x03K\xff" + b"s" + b"t",
     ),
+    "arrays of objects in one another": body(_chain("numpy_objects", b"K\x01\x85", b"h\x00h\x01]", b"a\x86R")),
+    "arrays of objects in one another, compared": body(
+        _chain("numpy_objects", b"K\x01\x85", b"h\x00h\x01]", b"a\x86R"), b"\x85\x94", ours("numpy_dtype", b"h\x02")
+    ),
+    "an array of objects in itself": body(b"]\x94", ours("numpy_objects", some(number(1)), b"]h\x00a"), b"a"),
     "putting a list into an array again and again": body(
         ours("numpy_ndarray", _PLAIN, some(number(1)), text("C"), b"\x96" + (8).to_bytes(8, "little") + bytes(8)),
         b"K\x00K\x01s",

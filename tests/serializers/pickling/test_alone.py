@@ -1,4 +1,4 @@
-"""Values that stand alone: written without a pickle, and read back as they were, or refused."""
+"""Values without a pickle: written, and read back unchanged, or rejected."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def joined(value: Any) -> bytes:
 
 
 def array_body(dtype: bytes, shape: tuple[int, ...], data: bytes) -> bytes:
-    """A body that says that it is an array."""
+    """A body that declares an array."""
     top = alone.MAGIC + b"A" + bytes((len(dtype), len(shape))) + dtype + struct.pack(f"!{len(shape)}Q", *shape)
     return top + bytes(-len(top) % 64) + data
 
@@ -93,12 +93,12 @@ def test_a_large_array_is_not_copied() -> None:
     ids=repr,
 )
 def test_others_do_not_stand_alone(value: Any) -> None:
-    """What a pickle has to describe is left to it, subclasses of plain values among them."""
+    """Values that need a pickle get one, subclasses of plain values among them."""
     assert alone.write(value) is None
 
 
 def test_objects_that_may_be_sent_by_id_are_asked_for() -> None:
-    """With `persistent_id` nothing stands alone: each object might be one of those."""
+    """With `persistent_id` every value needs a pickle: each object might have an id."""
     serializer = pickle(persistent_id=lambda obj: "it" if obj == "me" else None, persistent_load=lambda each: (each,))
     assert serializer.decode(bytes(serializer.encode("me"))) == ("it",)
 
@@ -128,7 +128,7 @@ def test_objects_that_may_be_sent_by_id_are_asked_for() -> None:
     ids=lambda body: repr(body[4:40]),
 )
 def test_what_is_none_is_refused(body: bytes) -> None:
-    """Bodies that are cut short, or say what is not so, are a `DecodeError`; nothing is allocated for them."""
+    """Truncated or inconsistent bodies are a `DecodeError`; nothing is allocated for them."""
     with pytest.raises(DecodeError):
         pickle.decode(body)
 
@@ -146,5 +146,5 @@ def test_a_changed_byte_is_read_or_refused(value: Any, at: int, change: int) -> 
 
 def test_errors_of_arrays_say_what_is_wrong() -> None:
     """The text has the sizes."""
-    with pytest.raises(ArrayError, match="15 bytes are given for an array of 16"):
+    with pytest.raises(ArrayError, match="15 bytes for an array of 16"):
         alone.read(memoryview(array_body(b"<i8", (2,), bytes(15))))

@@ -24,7 +24,7 @@ KINDS = st.one_of(
 
 
 def turned(value: Any) -> Any:
-    """What comes of it."""
+    """The result of a round trip."""
     return PICKLE.decode(bytes(PICKLE.encode(value)))
 
 
@@ -35,7 +35,7 @@ def same(left: Any, right: Any) -> bool:
 
 @given(st.data())
 def test_arrays_come_back(drawn: st.DataObject) -> None:
-    """Arrays of every dtype, shape and order come back, and may be written to."""
+    """Arrays of every dtype, shape and order survive a round trip, and are writable."""
     kind = drawn.draw(KINDS)
     value = drawn.draw(arrays_of.arrays(kind, arrays_of.array_shapes(min_dims=0, max_side=4, min_side=0)))
     for each in (value, np.asfortranarray(value), value[::-1] if value.ndim else value, value.T):
@@ -63,7 +63,7 @@ def test_what_is_read_only_stays_so() -> None:
 
 
 def test_many_small_arrays_of_one_wide_dtype() -> None:
-    """What arrays have in common stands in the pickle once, or is paid for by what does not."""
+    """Common parts of arrays are in the pickle once, or are charged."""
     part = np.dtype(("|i1", (1,) * 20))
     for fields in (1, 60):
         kind = np.dtype([(f"a field with a long name, number {index}", part) for index in range(fields)])
@@ -101,7 +101,7 @@ def test_objects() -> None:
     ids=repr,
 )
 def test_scalars_and_dtypes(value: Any) -> None:
-    """Scalars and dtypes come back, of the very class."""
+    """Scalars and dtypes survive a round trip, with their exact class."""
     found = turned(value)
     assert type(found) is type(value)
     assert found == value
@@ -120,13 +120,13 @@ def test_padding_stays() -> None:
     ids=["a record of objects", "a record's scalar", "the dtype of objects", "a dtype with objects"],
 )
 def test_what_is_not_carried(value: Any) -> None:
-    """What could not be read safely, or not as what it was, is an EncodeError."""
+    """An array that could not be read safely, or unchanged, is an EncodeError."""
     with pytest.raises(EncodeError):
         PICKLE.encode(value)
 
 
 def test_subclasses_are_other_classes() -> None:
-    """An array of a subclass is not taken for a plain one."""
+    """An array of a subclass is not encoded as a plain one."""
     assert take(np, np.ma.masked_array([1])) is None
     with pytest.raises((DecodeError, EncodeError)):
         turned(np.ma.masked_array([1]))
@@ -159,6 +159,6 @@ def test_other_descriptions(bad: Any) -> None:
 
 
 def test_the_bytes_have_to_fit() -> None:
-    """An array is never larger than the bytes that came for it."""
-    with pytest.raises(DecodeError, match="8 bytes are given for an array of 16"):
+    """An array is never larger than its received bytes."""
+    with pytest.raises(DecodeError, match="8 bytes for an array of 16"):
         PICKLE.decode(body(ours("numpy_ndarray", text("<f8"), b"K\x02\x85", text("C"), b"B\x08\0\0\0" + bytes(8))))

@@ -14,7 +14,7 @@ def joined(stream: bytes, parts: list[bytes]) -> bytes:
 
 @given(st.binary(max_size=200), st.lists(st.binary(max_size=200), max_size=5))
 def test_round_trip(stream: bytes, parts: list[bytes]) -> None:
-    """Stream and parts come back, each part where processors like it."""
+    """Stream and parts survive a round trip, each part aligned."""
     body = memoryview(joined(stream, parts))
     found, views = split(body)
     assert (bytes(found), [bytes(view) for view in views]) == (stream, parts)
@@ -50,13 +50,13 @@ def test_other_bytes_are_refused(junk: bytes) -> None:
         (b"\x80\x05" + bytes(14), "was not written by this serializer"),
         (joined(b"N.", [])[:-1], "do not fit"),
         (joined(b"N.", [b"abc"])[:-1], "part 0 of 3 bytes does not fit"),
-        (joined(b"N.", []) + b"x", "1 bytes stand behind"),
+        (joined(b"N.", []) + b"x", "1 bytes after"),
         (MAGIC + b"\xff\xff\xff\xff" + bytes(8), "do not fit"),
         (MAGIC + bytes(4) + b"\xff" * 8, "do not fit"),
         (MAGIC + b"\0\0\0\1" + bytes(8) + b"\xff" * 8, "part 0 of 18446744073709551615 bytes does not fit"),
     ],
 )
 def test_sizes_that_contradict(body: bytes, problem: str) -> None:
-    """Sizes are compared with what is there before anything is taken for them."""
+    """Sizes are compared with the body before anything is allocated for them."""
     with pytest.raises(FrameError, match=problem):
         split(memoryview(body))

@@ -9,7 +9,7 @@ from redpoll.serializers.pickling.names import MODULE, named
 
 
 def test_a_name_is_pickled_as_a_global() -> None:
-    """What stands in a pickle is the module and the name: both are part of the format."""
+    """A pickle has the module and the name: both are part of the format."""
     assert MODULE == "redpoll.serializers.pickling.names"
     assert MODULE.encode() in pickle.dumps(named("date"), 5)
     assert pickle.loads(pickle.dumps(named("date"), 5)) is named("date")

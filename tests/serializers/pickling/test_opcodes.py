@@ -102,7 +102,7 @@ def test_frames() -> None:
 
 
 def test_one_part_is_one_view() -> None:
-    """A part is made read-only where it is taken, and nowhere else: no key is a view of it that is hashed anew."""
+    """A part is made read-only directly behind its buffer, and nowhere else: no key is a view that is hashed anew."""
     check(b"\x80\x05](\x97\x98\x97\x94h\x00e.")
     for bad in (b"N\x98", b"](\x97\x94h\x00\x98e", b"\x97\x98\x98"):
         with pytest.raises(OpcodeError, match="READONLY_BUFFER"):
@@ -110,7 +110,7 @@ def test_one_part_is_one_view() -> None:
 
 
 def test_keys_are_weighed() -> None:
-    """Tuples may be shared as values as often as they like; as keys they may not take for ever to hash."""
+    """Tuples may be shared as values without a limit; as keys they may not take too long to hash."""
     shared: Any = ()
     for _ in range(60):
         shared = (shared, shared)

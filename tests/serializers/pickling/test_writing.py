@@ -66,7 +66,7 @@ def test_views(size: int) -> None:
 
 
 def test_nothing_is_left_to_the_collector() -> None:
-    """What was pickled is not referred to any more once the body is gone."""
+    """A pickled object is no longer referred to once the body is gone."""
     value = np.zeros(100_000)
     gone = weakref.ref(value)
     gc.disable()
@@ -79,7 +79,7 @@ def test_nothing_is_left_to_the_collector() -> None:
 
 
 def test_little_is_allocated_beside_an_array() -> None:
-    """Pickling an array takes no memory of its size."""
+    """Pickling an array needs no memory of its size."""
     value = np.zeros(1_000_000)
     tracemalloc.start()
     try:
@@ -92,7 +92,7 @@ def test_little_is_allocated_beside_an_array() -> None:
 
 
 def test_state_is_set_without_build() -> None:
-    """Objects with state, slots, items and circles come back without the opcode that sets any state."""
+    """Objects with state, slots, items and cycles survive without the opcode that sets any state."""
     serializer = PickleSerializer([Slotted, Listed, Stateful])
     slotted = Slotted()
     slotted.a, slotted.b = 1, slotted

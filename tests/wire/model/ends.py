@@ -6,12 +6,14 @@ from typing import Any
 
 from redpoll.errors import PeerLost, RedpollError
 from redpoll.testing import FaultyPipe, PipeStream, VirtualClock
-from redpoll.wire.attachment import attach, detach
+from redpoll.wire.capabilities import TELLS_RECORD
 from redpoll.wire.frames import PREAMBLE_SIZE
 from redpoll.wire.handshake import HANDSHAKE_SIZE
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
+from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.peer import Peer
+from redpoll.wire.session import reset
 from redpoll.wire.settings import Settings
 from redpoll.wire.slot_pool import SlotPool
 from redpoll.wire.states import LinkState
@@ -21,7 +23,7 @@ TAG_SIZE = 8
 
 
 class Tracked(Sent):
-    """A sending that knows its number, its size and whether its caller gave it up."""
+    """A sending that knows its number, its size and whether its caller withdrew it."""
 
     __slots__ = ("cancelled", "tag")
 
@@ -40,7 +42,7 @@ class Tracked(Sent):
 
 
 class Job(Inbound[Any]):
-    """A received message, and what its sender said of it since."""
+    """A received message, and what its sender did with it since."""
 
     __slots__ = ("hard",)
 
@@ -56,7 +58,7 @@ class Port:
     """One end of a connection: it reads and writes for a link, as redpoll.transport.connection does."""
 
     def __init__(self, end: End, link: Link, wire: PipeStream, high_water: int) -> None:
-        link.owner = self
+        link.connection = self
         self.end = end
         self.link = link
         self.other: Port
@@ -66,14 +68,14 @@ class Port:
         self.high_water = high_water
         self.finished = False
         self.paused = False
-        told = introduction(end.settings)
+        told = introduction(end.settings, TELLS_RECORD)
         if end.peer.slots.pool.carried:
             told = told._replace(window=0)
         link.start(told if end.announces else None)
         self.flush()
 
     def flush(self) -> None:
-        """Write what there is, as far as the pipe takes it."""
+        """Write the output, as far as the pipe accepts it."""
         link = self.link
         now = self.end.clock.now
         while not self.finished:
@@ -82,7 +84,7 @@ class Port:
                 self._write(link.take_fragment(now))
             if not link.writable:
                 return
-            if link.out:
+            if link.output:
                 continue
             peer = link.peer
             if peer is None:
@@ -91,7 +93,7 @@ class Port:
                 peer.written(out)
             if peer.queued:
                 peer.pump(now)
-            if not (link.out or link.transfers):
+            if not (link.output or link.transfers):
                 return
 
     def _write(self, pieces: list[Any]) -> None:
@@ -126,9 +128,9 @@ class Port:
             if link.handshake is None or (expected and link.announced is None):
                 return
             attach(self.end.peer, link, now)
-            if link.reader.stalled:
+            if link.reader.awaiting_peer:
                 link.reader.resume(SHARED, now)
-        if link.arrived and self.end.peer.slots.arrived(link):
+        if link.arrived and self.end.peer.slots.enqueue(link):
             self.paused = True
         self.end.work_on()
         if self.end.peer.queued:
@@ -162,9 +164,9 @@ class Port:
         self.end.losses += 1
         peer = self.link.peer
         if peer is None:
-            self.link.lost()
+            self.link.connection_lost()
         else:
-            peer.trouble = error
+            peer.last_error = error
             detach(peer, self.link, error, self.end.clock.now)
 
     def cut(self) -> None:
@@ -187,6 +189,7 @@ class End:
         self.clock = clock
         self.settings = settings
         self.pool = SlotPool(1024) if pool is None else pool
+        self.records = 0
         self.peer = Peer(THERE, other_identity, settings, self.pool, self, serial)
         self.ports: list[Port] = []
         self.working: list[Job] = []
@@ -200,6 +203,8 @@ class End:
         self.announces = True
         #: Whether it waits for an announcement behind a handshake, however long that takes.
         self.patient = True
+        #: Bytes that an answer has at least.
+        self.answer_size = 0
 
     # What the peer asks for
 
@@ -209,14 +214,14 @@ class End:
     def need_link(self, peer: Peer) -> None:
         self.wants_link = True
 
-    def met(self, peer: Peer, link: Link, renewed: bool) -> None:
+    def on_announcement(self, peer: Peer, link: Link, renewed: bool) -> None:
         self.renewals += renewed
 
     def arm(self, peer: Peer, deadline: float) -> None:
         peer.armed = deadline
 
     def close(self, link: Link, error: RedpollError) -> None:
-        port: Port = link.owner
+        port: Port = link.connection
         port.lose(error)
 
     # What a caller does
@@ -229,10 +234,21 @@ class End:
         out.cancelled = True
         self.peer.withdraw(out, self.clock.now)
 
+    def forget(self) -> bool:
+        """Know the other end no longer, as a node does after a time without a link; False if something is kept for it."""
+        reset(self.peer)
+        if not self.peer.idle:
+            return False
+        self.records += 1
+        identity = self.peer.identity
+        # Serials go on, so that nothing is known by the number of another message.
+        self.peer = Peer(THERE, identity, self.settings, self.pool, self, self.peer.serial, self.records)
+        return True
+
     # What handlers do
 
     def work_on(self) -> None:
-        """Begin what may be begun."""
+        """Begin the messages that may begin."""
         while (message := self.peer.slots.begin(self.clock.now)) is not None:
             assert isinstance(message, Job)
             self.working.append(message)
@@ -251,7 +267,7 @@ class End:
             assert slots.release(job)
 
     def _answer(self, job: Job) -> None:
-        body = b"answer to " + job.tag.to_bytes(TAG_SIZE, "big")
+        body = answer_to(job.tag, self.answer_size)
         if job.link.state is LinkState.CLOSED:
             link = self.peer.link
             if link is not None and link.announced is not None:
@@ -262,7 +278,7 @@ class End:
 
     def reply_plain(self, job: Job) -> None:
         """Answer as libchirp does: a message with the same identity, before the acknowledgement."""
-        body = b"answer to " + job.tag.to_bytes(TAG_SIZE, "big")
+        body = answer_to(job.tag)
         out = Sent(body, REQ_ACK, message=job.reply(body))
         self.peer.submit(out, self.clock.now)
 
@@ -288,7 +304,7 @@ class End:
     # Time, and what follows from anything
 
     def tick(self) -> None:
-        """What a timer does when it rings."""
+        """Do what a timer does when it fires."""
         now = self.clock.now
         peer = self.peer
         if peer.armed is not None and peer.armed <= now:
@@ -304,7 +320,7 @@ class End:
                     port.lose(verdict)
 
     def run(self) -> None:
-        """What happens in the same turn of a loop."""
+        """Do what happens in the same iteration of a loop."""
         self.work_on()
         for port in list(self.ports):
             port.flush()
@@ -313,6 +329,11 @@ class End:
     @property
     def open_sendings(self) -> list[Tracked]:
         return [out for out in self.sendings.values() if not out.over]
+
+
+def answer_to(tag: int, size: int = 0) -> bytes:
+    """Return an answer to a message, of at least the given size."""
+    return (b"answer to " + tag.to_bytes(TAG_SIZE, "big")).ljust(size, b".")
 
 
 def join(dialler: End, listener: End, *, high_water: int = 1 << 20) -> tuple[Port, Port]:
@@ -354,7 +375,7 @@ def two_ends(
 
 
 def exchange(*ends: End) -> None:
-    """Let everything that is under way arrive, again and again, until nothing more comes of it."""
+    """Deliver everything in transit, until nothing more follows from it."""
     for _ in range(200):
         for end in ends:
             end.run()
@@ -368,4 +389,4 @@ def exchange(*ends: End) -> None:
         raise AssertionError("the two never come to rest")
 
 
-__all__ = ["REQ_ACK", "WANTED", "End", "Job", "Port", "Tracked", "exchange", "join", "two_ends"]
+__all__ = ["REQ_ACK", "WANTED", "End", "Job", "Port", "Tracked", "answer_to", "exchange", "join", "two_ends"]

@@ -1,4 +1,4 @@
-"""Two peers, and three, on pipes that hold back, delay, split, cut in the middle and fall silent: the promise stands."""
+"""Two peers, and three, on pipes that hold back, delay, split, cut and fall silent: the promise is kept."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class FaultyPeers(TwoPeers):
 
     @rule(side=SIDES, number=SIDES)
     def hold(self, side: int, number: int) -> None:
-        """What one end writes is held back, or passes again."""
+        """The output of one end is held back, or passes again."""
         for port in self._port(side, number):
             port.wire.held = not port.wire.held
 
     @rule(side=SIDES, number=SIDES, seconds=st.sampled_from([0.0, 0.05, 1.0, 6.0]))
     def delay(self, side: int, number: int, seconds: float) -> None:
-        """What one end writes from now on takes its time."""
+        """The output of one end is delayed from now on."""
         for port in self._port(side, number):
             port.wire.delay = seconds
 
     @rule(side=SIDES, number=SIDES, piece=st.sampled_from([None, 1, 7, 26, 27, 28]))
     def split(self, side: int, number: int, piece: int | None) -> None:
-        """What one end writes arrives in small pieces."""
+        """The output of one end arrives in small pieces."""
         for port in self._port(side, number):
             port.wire.piece = piece
 
     @rule(side=SIDES, number=SIDES, both=st.booleans())
     def fall_silent(self, side: int, number: int, both: bool) -> None:
-        """A connection is half-open: one end, or each, hears nothing of the other any more, and nobody is told."""
+        """A connection is half-open: one end, or both, receive nothing any more, without being notified."""
         for port in self._port(side, number):
             self.disturbed = True
             port.wire.silence()
@@ -65,7 +65,7 @@ class FaultyPeers(TwoPeers):
 
     @rule(side=SIDES, number=SIDES)
     def redial_behind_a_silent_link(self, side: int, number: int) -> None:
-        """One end of a silent link gives up and dials again, while the other still believes in the old one."""
+        """One end of a silent link abandons it and dials again, while the other still uses the old one."""
         for port in self._port(side, number):
             self.disturbed = True
             port.wire.silence()
@@ -141,7 +141,7 @@ class ThreeFaultyPeers(FaultyPeers):
 
     @rule(number=st.integers(0, 2))
     def turn_to(self, number: int) -> None:
-        """What follows happens between these two."""
+        """The next steps are between these two."""
         self.ends = self.pairs[number]
 
     @rule()

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from redpoll.errors import HandlerFailed
-from redpoll.wire.attachment import attach
 from redpoll.wire.frames import Control
 from redpoll.wire.link import Link
+from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slot_pool import SlotPool
@@ -35,7 +35,7 @@ SIDES = st.integers(0, 1)
 
 
 class Side:
-    """One link, what it wrote, and what came of it."""
+    """One link, its output, and the results."""
 
     def __init__(self, number: int, serial: int) -> None:
         identities = (b"\x01" * 16, b"\x02" * 16)
@@ -85,7 +85,7 @@ class Side:
             assert isinstance(message, Work)
             self.open.append(message)
             self.arrived.append(bytes(message.data))
-            self.link.held += 1
+            self.link.unreleased += 1
         self.link.arrived.clear()
 
 
@@ -106,7 +106,7 @@ class TwoLinks(RuleBasedStateMachine):
             for side, other in (self.sides, self.sides[::-1]):
                 side.write()
                 other.read(side, len(side.wire))
-            if not any(side.wire or side.link.out or side.link.transfers for side in self.sides):
+            if not any(side.wire or side.link.output or side.link.transfers for side in self.sides):
                 return
         raise AssertionError("the two never come to rest")
 
@@ -138,7 +138,7 @@ class TwoLinks(RuleBasedStateMachine):
         if not me.open:
             return
         message = me.open.pop(data.draw(st.integers(0, len(me.open) - 1)))
-        me.link.held -= 1
+        me.link.unreleased -= 1
         if not message.kind & REQ_ACK:
             me.link.credit(1, message.body_size)
         elif how == "refuse":
@@ -156,7 +156,7 @@ class TwoLinks(RuleBasedStateMachine):
         large = [transfer.out for transfer in me.link.transfers if not transfer.answer]
         if large:
             out = data.draw(st.sampled_from(large))
-            assert me.link.recall(out, False)
+            assert me.link.send_cancel(out, False)
             assert isinstance(out, Sent)
             me.outs.remove(out)
             out.stage = 4
@@ -172,7 +172,7 @@ class TwoLinks(RuleBasedStateMachine):
     @rule(side=SIDES)
     def leave(self, side: int) -> None:
         me = self.sides[side]
-        before = me.link.taking
+        before = me.link.accepting
         me.link.leave()
         assert before == (me.link.state in {LinkState.LEAVING, LinkState.PARTING}) or not before
 
@@ -194,7 +194,7 @@ class TwoLinks(RuleBasedStateMachine):
 
     @invariant()
     def frames_are_whole(self) -> None:
-        """What was written is whole frames, one after another; a goodbye once at most."""
+        """The output is whole frames, one after another, with at most one goodbye."""
         for side in self.sides:
             kinds = [kind for kind, *_ in frames(bytes(side.written[18:]))]
             assert kinds.count(GOODBYE) <= 1
@@ -205,7 +205,7 @@ class TwoLinks(RuleBasedStateMachine):
         self.exchange()
         for side in self.sides:
             for message in side.open:
-                side.link.held -= 1
+                side.link.unreleased -= 1
                 if message.kind & REQ_ACK:
                     side.link.acknowledge(message)
                 else:
@@ -214,7 +214,7 @@ class TwoLinks(RuleBasedStateMachine):
         for side, other in (self.sides, self.sides[::-1]):
             assert side.link.in_flight == {}
             assert not side.link.transfers
-            if other.link.taking:
+            if other.link.accepting:
                 assert side.link.window_used == other.link.credit_messages
                 assert side.link.window_bytes_used == other.link.credit_bytes
             for out in side.outs:
@@ -234,7 +234,7 @@ class TwoLinks(RuleBasedStateMachine):
                 assert out.answer.kind & ANSWER
         else:
             assert out.settled != (out in side.late)
-            assert came or not other.link.taking
+            assert came or not other.link.accepting
 
 
 TwoLinksTest = TwoLinks.TestCase

@@ -32,6 +32,7 @@ class TwoPeers(TwoEnds):
     def __init__(self) -> None:
         super().__init__()
         self.tags = 0
+        self.in_order = False
         #: Whether any send failed or any link was lost: from then on the order is no longer promised.
         self.disturbed = False
 
@@ -39,15 +40,18 @@ class TwoPeers(TwoEnds):
         serials=st.tuples(st.sampled_from([0, 0x7FFFFFFE, 0xFFFFFFFC]), st.sampled_from([0, 0xFFFFFFFC])),
         scale=st.sampled_from(sorted(SCALES)),
         patient=st.sampled_from([True, True, False]),
+        in_order=st.booleans(),
     )
-    def begin(self, serials: tuple[int, int], scale: str, patient: bool) -> None:
+    def begin(self, serials: tuple[int, int], scale: str, patient: bool, in_order: bool) -> None:
         self.fragment_size, self.high_water, self.sizes = SCALES[scale]
+        self.in_order = in_order
         self.ends = two_ends(
             serials,
             slots=SLOTS,
             window=WINDOW,
             window_bytes=128 * 1024,
             fragment_size=self.fragment_size,
+            in_order=in_order,
             keepalive=5.0,
         )
         self.patient = patient
@@ -134,13 +138,13 @@ class TwoPeers(TwoEnds):
             join(end, self.ends[1 - side], high_water=self.high_water)
             self.settle()
 
-    @rule(side=SIDES, number=SIDES, take_all=st.sampled_from([True, True, False]))
-    def leave(self, side: int, number: int, take_all: bool) -> None:
-        """A node gives a link up, or stops as far as this link goes: then acknowledged messages come later than others."""
+    @rule(side=SIDES, number=SIDES, accept_all=st.sampled_from([True, True, False]))
+    def leave(self, side: int, number: int, accept_all: bool) -> None:
+        """A node leaves a link, or stops as far as this link is concerned: then acknowledged messages follow others."""
         ports = self.ends[side].ports
         if number < len(ports):
-            ports[number].link.leave(take_all=take_all)
-            self.disturbed |= not take_all
+            ports[number].link.leave(accept_all=accept_all)
+            self.disturbed |= not accept_all
             self.settle()
 
     @rule(seconds=st.sampled_from([0.1, 0.3, 1.0, 4.0, 40.0]))
@@ -158,13 +162,13 @@ class TwoPeers(TwoEnds):
 
     @invariant()
     def nothing_runs_twice(self) -> None:
-        """No message is begun twice, sent again or not."""
+        """No message begins twice, resent or not."""
         for end in self.ends:
             assert len(end.begun) == len(set(end.begun))
 
     @invariant()
     def ends_are_true(self) -> None:
-        """Each sending ends once at most, and what it is told is what happened."""
+        """Each sending ends at most once, with the true result."""
         for end, other in (self.ends, self.ends[::-1]):
             for out in end.sendings.values():
                 assert len(out.ends) <= 1, out
@@ -194,12 +198,12 @@ class TwoPeers(TwoEnds):
 
     @invariant()
     def order_is_kept(self) -> None:
-        """Handlers begin in the order of sending, as long as nothing failed and nothing is in fragments."""
+        """Handlers begin in the order of sending, as long as nothing failed: with `in_order`, or of what is in one piece."""
         if self.disturbed:
             return
         for end, other in (self.ends, self.ends[::-1]):
-            small = [tag for tag in other.begun if end.sendings[tag].size <= self.fragment_size]
-            assert small == sorted(small)
+            ordered = [tag for tag in other.begun if self.in_order or end.sendings[tag].size <= self.fragment_size]
+            assert ordered == sorted(ordered)
 
     @invariant()
     def windows_are_kept(self) -> None:
@@ -211,20 +215,22 @@ class TwoPeers(TwoEnds):
                 assert link.window_used <= WINDOW or not self.patient
                 assert link.window_bytes_used >= 0
                 assert sum(out.size for out in link.in_flight.values()) <= link.window_bytes_used
-            assert len(end.peer.held) <= 2 * WINDOW
+            assert len(end.peer.unacked) <= 2 * WINDOW
 
     @invariant()
     def counts_are_right(self) -> None:
-        """What a peer counts of its queue and its links is what is there."""
+        """The counters of a peer match its queue and its links."""
         for end in self.ends:
             peer = end.peer
             waiting = [out for out in peer.queue if out.stage == 0]
             assert (peer.queued, peer.queued_bytes) == (len(waiting), sum(out.size for out in waiting))
             assert peer.unconfirmed <= (0 if self.patient else 1)
             inbox = [message for message in peer.slots.inbox if not message.phase]
+            assert len(inbox) == len(peer.slots.inbox) - peer.slots.withdrawn
+            assert peer.slots.withdrawn <= len(inbox) + 1
             unended = [*inbox, *end.working]
             for link in peer.links:
-                assert link.held == sum(1 for message in unended if message.link is link)
+                assert link.unreleased == sum(1 for message in unended if message.link is link)
             assert peer.slots.carried == sum(1 for message in unended if message.link.state is LinkState.CLOSED)
 
     # The end
@@ -264,12 +270,12 @@ class TwoPeers(TwoEnds):
         peer = end.peer
         assert end.open_sendings == []
         assert (peer.queued, peer.queued_bytes, peer.requests) == (0, 0, {})
-        assert (peer.held, list(peer.slots.inbox), peer.slots.carried, peer.slots.running) == ({}, [], 0, 0)
+        assert (peer.unacked, list(peer.slots.inbox), peer.slots.carried, peer.slots.running) == ({}, [], 0, 0)
         assert peer.deadlines.next() is None
         assert peer.unconfirmed == 0
         for port in end.ports:
             link = port.link
-            assert (link.in_flight, link.held, link.out, link.written) == ({}, 0, [], [])
+            assert (link.in_flight, link.unreleased, link.output, link.written) == ({}, 0, [], [])
             assert not link.transfers
             assert not link.reader.unfinished
 

@@ -1,4 +1,4 @@
-"""A redpoll peer and one that does not announce itself, as libchirp: what users were told is what happened."""
+"""A redpoll peer and one that does not announce itself, as libchirp: users get the true results."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PlainPeers(TwoEnds):
 
     @rule(side=SIDES, answered=st.booleans(), data=st.data())
     def finish(self, side: int, answered: bool, data: st.DataObject) -> None:
-        """A handler ends: libchirp's answer is a message of its own, then comes the acknowledgement."""
+        """A handler ends: libchirp's answer is a message of its own, followed by the acknowledgement."""
         end = self.ends[side]
         if end.working:
             job = data.draw(st.sampled_from(end.working))

@@ -6,14 +6,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, invariant, rule
 
-from redpoll.errors import PeerLost
+from redpoll.errors import NotConfirmed, PeerLost
 from tests.wire.model.ends import REQ_ACK, Tracked, exchange, join, two_ends
 from tests.wire.model.test_peers import SCALES, SIDES, SLOTS, WINDOW
 from tests.wire.model.two_ends import TwoEnds
 
 
 class ResumedPeers(TwoEnds):
-    """Links come and go in every way but with their node; nothing has a time of its own, and nothing is refused."""
+    """Links are made and lost in every way but with their node; no message has a timeout, and none is refused."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -23,15 +23,18 @@ class ResumedPeers(TwoEnds):
         serials=st.tuples(st.sampled_from([0, 0x7FFFFFFE, 0xFFFFFFFC]), st.sampled_from([0, 0xFFFFFFFC])),
         scale=st.sampled_from(sorted(SCALES)),
         slots=st.sampled_from([1, SLOTS]),
+        in_order=st.booleans(),
     )
-    def begin(self, serials: tuple[int, int], scale: str, slots: int) -> None:
+    def begin(self, serials: tuple[int, int], scale: str, slots: int, in_order: bool) -> None:
         self.fragment_size, self.high_water, self.sizes = SCALES[scale]
+        self.in_order = in_order
         self.ends = two_ends(
             serials,
             slots=slots,
             window=WINDOW,
             window_bytes=128 * 1024,
             fragment_size=self.fragment_size,
+            in_order=in_order,
             keepalive=5.0,
             resume=3600.0,
         )
@@ -90,7 +93,7 @@ class ResumedPeers(TwoEnds):
 
     @rule(side=SIDES)
     def lose_one_end(self, side: int) -> None:
-        """One end gives its link up, and the other believes in it until it is dialled anew, or read to its end."""
+        """One end leaves its link, and the other keeps it until it is dialled again, or read to its end."""
         for port in self.ends[side].ports[:1]:
             port.lose(PeerLost(None, "given up"))
             self.settle()
@@ -112,7 +115,7 @@ class ResumedPeers(TwoEnds):
     def leave(self, side: int) -> None:
         """A node gives an idle link up; it lives on."""
         for port in self.ends[side].ports[:1]:
-            port.link.leave(take_all=True)
+            port.link.leave(accept_all=True)
             self.settle()
 
     @rule(seconds=st.sampled_from([0.1, 1.0, 6.0, 40.0]))
@@ -132,15 +135,15 @@ class ResumedPeers(TwoEnds):
 
     @invariant()
     def each_once_in_order(self) -> None:
-        """No handler begins twice, and those of messages in one piece begin in the order of the sends."""
+        """No handler begins twice, and they begin in the order of the sends: with `in_order`, or of messages in one piece."""
         for end, other in (self.ends, self.ends[::-1]) if hasattr(self, "ends") else ():
             assert len(other.begun) == len(set(other.begun))
-            small = [tag for tag in other.begun if end.sendings[tag].size <= self.fragment_size]
-            assert small == sorted(small)
+            ordered = [tag for tag in other.begun if self.in_order or end.sendings[tag].size <= self.fragment_size]
+            assert ordered == sorted(ordered)
 
     @invariant()
     def what_is_kept_is_bounded(self) -> None:
-        """What is remembered of messages in flight is a window; what is counted of the queue is what is there."""
+        """At most a window of messages in flight is remembered; the counters match the queue."""
         for end in self.ends if hasattr(self, "ends") else ():
             session = end.peer.session
             assert session is not None
@@ -152,6 +155,14 @@ class ResumedPeers(TwoEnds):
     def teardown(self) -> None:
         if not hasattr(self, "ends"):
             return
+        self.end()
+        for end, other in (self.ends, self.ends[::-1]):
+            acknowledged = [out.tag for out in end.sendings.values() if out.kind & REQ_ACK]
+            assert [end.sendings[tag].error for tag in acknowledged] == [None] * len(acknowledged)
+            assert set(acknowledged) <= set(other.begun)
+
+    def end(self) -> None:
+        """Let everything end."""
         for _ in range(1000):
             exchange(*self.ends)
             for end in self.ends:
@@ -165,11 +176,46 @@ class ResumedPeers(TwoEnds):
             if not any(end.open_sendings or end.working for end in self.ends):
                 break
         self.each_once_in_order()
-        for end, other in (self.ends, self.ends[::-1]):
-            acknowledged = [out.tag for out in end.sendings.values() if out.kind & REQ_ACK]
-            assert [end.sendings[tag].error for tag in acknowledged] == [None] * len(acknowledged)
-            assert set(acknowledged) <= set(other.begun)
+
+
+class ForgetfulPeers(ResumedPeers):
+    """A node may forget another one that it has no link to: what it may have done fails then, and is not done twice."""
+
+    @rule(side=SIDES, cut_first=st.booleans())
+    def forget(self, side: int, cut_first: bool) -> None:
+        """The other end's link is cut, with what it is owed, and it is forgotten."""
+        end, other = self.ends[side], self.ends[1 - side]
+        if cut_first:
+            self.send(1 - side, REQ_ACK, 0, 4)
+            for port in end.ports:
+                port.read(1 << 30)
+            while end.working:
+                end.release_all()
+                end.work_on()
+            for port in list(end.ports):
+                port.cut()
+                for each in (port, port.other):
+                    each.lose(PeerLost(None, "cut"))
+        if not (end.ports or end.open_sendings or end.working) and end.forget():
+            # What still believes in a link to the forgotten one is read to its end.
+            for port in list(other.ports):
+                port.lose(PeerLost(None, "there is a newer link"))
+            self.settle()
+
+    @invariant()
+    def nothing_fails(self) -> None:
+        """No acknowledged send fails but as one that may have been handled; and what succeeds was."""
+        for end, other in (self.ends, self.ends[::-1]) if hasattr(self, "ends") else ():
+            for out in end.sendings.values():
+                if out.settled and out.kind & REQ_ACK:
+                    assert type(out.error) is NotConfirmed if out.error is not None else out.tag in other.begun
+
+    def teardown(self) -> None:
+        if hasattr(self, "ends"):
+            self.end()
+            assert not any(end.open_sendings for end in self.ends)
 
 
 ResumedPeersTest = ResumedPeers.TestCase
-ResumedPeersTest.settings = settings(stateful_step_count=60)
+ForgetfulPeersTest = ForgetfulPeers.TestCase
+ResumedPeersTest.settings = ForgetfulPeersTest.settings = settings(stateful_step_count=60)

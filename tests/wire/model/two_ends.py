@@ -1,4 +1,4 @@
-"""What the models of two ends share: both act, in one virtual time."""
+"""Common parts of the models of two ends: both act, in one virtual time."""
 
 from __future__ import annotations
 

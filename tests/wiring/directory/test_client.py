@@ -19,6 +19,7 @@ from redpoll.wiring.directory.entries import Entry
 from redpoll.wiring.directory.server import Directory
 from redpoll.wiring.directory.table import Bounds
 from redpoll.wiring.names import Style
+from tests.interop.raw import raw_listener
 from tests.node.support import PATIENCE, make, until, within
 from tests.ports import free_port
 from tests.wiring.directory.support import HERE, OWNER, THERE
@@ -117,8 +118,9 @@ async def test_a_name_whose_owner_is_gone() -> None:
         proxy.refuse()
         proxy.cut()
         await until(lambda: not names(directory), "the loss")
+        await two.ready()
         with pytest.raises(NameTaken, match="its owner is gone") as caught:
-            await two.register("exchange", "E", THERE, timeout=0.01)
+            await two.register("exchange", "E", THERE, timeout=0.1)
         assert "Config(identity=...)" in (caught.value.hint or "")
         await two.register("exchange", "E", THERE)
         assert names(directory) == ["E"]
@@ -210,9 +212,25 @@ async def test_a_directory_that_stood_still(monkeypatch: pytest.MonkeyPatch) -> 
 async def test_nobody_listens() -> None:
     """Where no directory is the error says why."""
     async with use(nowhere(), timeout=0.5) as one:
-        with pytest.raises(DirectoryUnavailable, match="Connection refused"):
+        with pytest.raises(DirectoryUnavailable, match="Connection refused") as caught:
             await one.list()
+        assert caught.value.hint == "start one with: redpoll directory"
         assert not one.settled
+
+
+async def test_one_that_says_nothing() -> None:
+    """A directory that is halted, after it was met or before, is not told as one that is to be started."""
+    async with serve() as directory, FaultProxy(directory) as proxy, use(proxy.address, timeout=0.3) as one:
+        await one.ready(timeout=PATIENCE)
+        proxy.freeze()
+        with pytest.raises(DirectoryUnavailable, match=r"no answer in 0\.3 s") as caught:
+            await one.list()
+        assert str(caught.value.hint).startswith("it may be halted")
+        async with use(proxy.address, timeout=0.3) as other:
+            with pytest.raises(DirectoryUnavailable) as caught:
+                await other.list()
+            assert str(caught.value.hint).startswith("it may be halted")
+        proxy.thaw()
 
 
 async def test_before_the_directory() -> None:
@@ -377,6 +395,7 @@ async def test_a_cancelled_registration() -> None:
 async def test_unknown_names() -> None:
     """That nobody has a name is known at once after the first lease, and until then when the time is over."""
     async with serve(lease=SHORT) as directory, use(directory) as one:
+        await one.ready()
         assert await one.lookup("queue", "Q", timeout=0.01) is None
         assert await one.lookup("queue", "Q") is None
         assert directory._table.settles_at is None
@@ -602,3 +621,61 @@ async def test_arguments() -> None:
         with pytest.raises(UsageError):
             one.watch("queue", "a\nb", lambda entry: None)
         assert (one._wishes.registrations, one._wishes.watched) == ({}, [])
+
+
+# What is no directory
+
+
+def _fails(message: Received[Any]) -> None:
+    raise ValueError("no word for me")
+
+
+@pytest.mark.parametrize(
+    ("handler", "options", "why"),
+    [
+        (lambda message: b"pong", {}, "msgpack cannot decode: "),
+        (lambda message: None, {}, "request was done, but the handler there returned None"),
+        (_fails, {}, "message was refused: the handler failed: ValueError: no word for me"),
+        (lambda message: message.refuse("not me"), {}, "message was refused: not me"),
+        (
+            lambda message: [],
+            {"serializer": "json"},
+            "message was refused: the peer cannot decode the data: encoded with raw",
+        ),
+        (None, {"unclaimed_timeout": 0.05}, "message was refused: unclaimed"),
+    ],
+)
+async def test_another_node_at_the_address(handler: Any, options: dict[str, Any], why: str) -> None:
+    """A node that answers and is no directory fails calls at once, with what it said and what to do."""
+    async with make(handler, **options) as node, use(node.address) as client:
+        with pytest.raises(ConfigError) as caught:
+            await within(client.register("queue", "Q", THERE, timeout=None))
+        text = str(caught.value)
+        assert text.startswith(f"directory='{node.address}': what answers there is no directory: {why}")
+        assert text.endswith(" (is the address right? Start one with: redpoll directory)")
+
+
+async def test_another_protocol_at_the_address() -> None:
+    """What is no node at all is told in the same words."""
+    async with raw_listener() as listener, use(Address("tcp", "127.0.0.1", listener.port)) as client:
+        asking = asyncio.ensure_future(client.lookup("queue", "Q", timeout=None))
+        link = await listener.accept()
+        link.write(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+        with pytest.raises(ConfigError, match="is no directory: protocol error: the peer speaks HTTP"):
+            await within(asking)
+        link.close()
+
+
+async def test_a_directory_in_place_of_another_node() -> None:
+    """A client that met another node first meets the directory that is there afterwards."""
+    port = free_port()
+    async with make(lambda message: b"pong", port=port) as node:
+        client = use(node.address)
+        await client.start()
+        with pytest.raises(ConfigError):
+            await within(client.ready(timeout=None))
+    async with serve(port) as directory:
+        await until(lambda: client.state == "up", "the directory")
+        await client.register("queue", "Q", THERE)
+        assert names(directory) == ["Q"]
+        await client.close()

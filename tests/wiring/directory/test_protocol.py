@@ -163,3 +163,10 @@ def test_readers_raise_nothing_else(read: Callable[[bytes], object], data: bytes
         read(data)
     except DecodeError:
         pass
+
+
+@pytest.mark.parametrize("read", READERS)
+def test_a_word_of_nothings(read: Callable[[bytes], object]) -> None:
+    """More lists than any word has are refused as they come: 1 MiB would take 72."""
+    with pytest.raises(DecodeError, match="more than 10,000"):
+        read(b"\xdd" + (500_000).to_bytes(4, "big") + b"\x90" * 500_000)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 from collections.abc import AsyncIterator
@@ -18,6 +19,7 @@ from redpoll import (
     Message,
     MessageTooLarge,
     Node,
+    PeerLost,
     Received,
     Refused,
     SendError,
@@ -29,7 +31,7 @@ from redpoll.wiring.directory import server as module
 from redpoll.wiring.directory.entries import Entry, Key, stays_here
 from redpoll.wiring.directory.server import Directory
 from redpoll.wiring.directory.table import Bounds, Outcome
-from tests.node.support import until, within
+from tests.node.support import turns, until, within
 from tests.ports import free_port
 from tests.wiring.directory.support import HERE, OWNER, THERE
 
@@ -376,6 +378,31 @@ async def test_news_that_are_refused_are_told_with_the_next() -> None:
             refusing = False
             await one.register(ITEM._replace(key=F))
             await until(lambda: set(heard) == {E, F}, "both")
+
+
+async def test_who_is_lost_with_its_news_is_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that froze, and whose link is lost before it took its news, is nothing that the directory warns of."""
+    reached, never = asyncio.Event(), asyncio.Event()
+
+    async def told(_: Received[Any]) -> None:
+        reached.set()
+        await never.wait()
+
+    async with serve() as directory, client(directory) as one:
+        frozen = Client(directory)
+        frozen.node = Node(told, listen=False)
+        async with frozen.node:
+            await frozen.hello()
+            await frozen.look(words.WATCH, E)
+            await one.register(ITEM)
+            await within(reached.wait())
+            for connection in list(frozen.node._peers.connections):
+                connection.give_up(PeerLost(None, "frozen"))
+            await until(lambda: len(directory._clients) == 1, "the loss")
+            never.set()
+            gc.collect()
+            await turns()
+    assert "nobody awaited" not in caplog.text
 
 
 async def test_its_life() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from redpoll import ConfigError
-from redpoll.wiring.directory.tokens import is_token, read_token, token_bytes
+from redpoll.wiring.directory.tokens import is_proof, is_token, proof_of, read_token, token_bytes
 
 
 def test_text_and_bytes() -> None:
@@ -45,6 +45,23 @@ def test_it_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("hmac.compare_digest", compare)
     assert is_token(b"x", b"sesame")
     assert compared == [(b"x", b"sesame")]
+
+
+def test_a_proof() -> None:
+    """It is of one token, one end, the other end, and one run of that; anything else is none, and it is not the token."""
+    made = proof_of(b"sesame", b"1" * 16, b"2" * 16, b"run")
+    assert is_proof(made, b"sesame", b"1" * 16, b"2" * 16, b"run")
+    assert not is_proof(made, b"Sesame", b"1" * 16, b"2" * 16, b"run")
+    assert not is_proof(made, b"sesame", b"2" * 16, b"1" * 16, b"run")
+    assert not is_proof(made, b"sesame", b"1" * 16, b"2" * 16, b"another")
+    assert not is_proof(None, b"sesame", b"1" * 16, b"2" * 16, b"run")
+    assert b"sesame" not in made
+
+
+def test_a_proof_is_compared_in_constant_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long it takes does not tell how much of it was right."""
+    monkeypatch.setattr("hmac.compare_digest", lambda shown, made: shown == b"x" and len(made) == 32)
+    assert is_proof(b"x", b"sesame", b"", b"", b"")
 
 
 def test_a_file_of_a_token(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from redpoll import Address
-from redpoll.blocking.loop_thread import enter, leave
+from redpoll.blocking.loop_thread import enter
 from redpoll.wiring import zmq as pyzmq
 from redpoll.wiring.directory import Directory
 from redpoll.wiring.zmq import Wires
@@ -17,6 +17,9 @@ __all__ = ["Lodger", "address", "directory", "loop", "pair", "waits"]
 
 class Lodger:
     """Keeps the loop thread running."""
+
+    async def evict(self, patience: float) -> None:
+        """Nothing runs."""
 
     def stop(self, drain: float | None = 0) -> None:
         """Nothing runs."""
@@ -33,7 +36,7 @@ def loop() -> Iterator[Callable[..., Any]]:
     try:
         yield thread.handover.run
     finally:
-        leave(thread, lodger)
+        thread.see_off(lodger, lambda: lodger.evict(0))
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ from redpoll.wiring import PROCESS
 from redpoll.wiring import zmq as pyzmq
 from redpoll.wiring.zmq.house import House
 from redpoll.wiring.zmq.interfaces import NOWHERE, Place
-from tests.blocking.support import PATIENCE, in_thread, interrupting, until
+from tests.blocking.support import PATIENCE, in_thread, interrupting, run_program, until
 from tests.wiring.zmq.support import pair, waits
 
 
@@ -74,6 +74,41 @@ def test_closing_by_two() -> None:
     assert loop_thread._shared is None
     with pytest.raises(Closed):
         sending.result(PATIENCE)
+
+
+EXITS = """
+import sys, threading
+from redpoll import Closed
+from redpoll.wiring import zmq as pyzmq
+made = pyzmq.ZMQ()
+made.create_exchange("e"), made.create_queue("q"), made.bind("e", "q")
+told = []
+def receive():
+    try:
+        made.receive()
+    except Closed:
+        told.append("closed")
+receiving = threading.Thread(target=receive)
+receiving.start()
+while not made._house.inbox._waiting:
+    pass
+made._house._thread.handover.post(sys.exit)
+receiving.join(10)
+print(receiving.is_alive(), told)
+made.close()
+with pyzmq.ZMQ() as made:
+    exchange = made.create_exchange("e")
+    made.create_queue("q")
+    made.bind("e", "q")
+    made.send(exchange, b"x")
+    print(made.receive())
+"""
+
+
+def test_a_callback_that_exits() -> None:
+    """It ends the loop, and whatever waits on that; an object that is made next has another."""
+    done = run_program(EXITS)
+    assert done.stdout == "False ['closed']\nb'x'\n", done.stderr
 
 
 def test_interrupted_closing() -> None:

@@ -121,7 +121,7 @@ def test_an_interruption_takes_nothing() -> None:
 def test_nothing_is_called_with_a_message_in_hand(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a message is taken it is returned with no call in between, where Ctrl-C could come."""
     loop = Loop()
-    monkeypatch.setattr(loop.inbox, "_leave", None)
+    monkeypatch.setattr(loop.inbox, "put_back", None)
     monkeypatch.setattr(loop.inbox, "_check", lambda: None)
     waiting = in_thread(loop.inbox.wait, None)
     until(loop.waiting, "a thread that waits")

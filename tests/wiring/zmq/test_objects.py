@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from redpoll import GLOBAL, Closed, UsageError, Wiring
+from redpoll import GLOBAL, Closed, Config, MessageTooLarge, UsageError, Wiring
 from redpoll.wiring import AtLimit, Exchange, Gap, Limits
 from redpoll.wiring import zmq as pyzmq
 from tests.blocking.support import PATIENCE, in_thread, interrupting, until
@@ -329,3 +329,22 @@ def test_gaps_with_their_count() -> None:
             assert all(type(message) is bytes for message in plain)
         finally:
             run(wiring.close)
+
+
+@pytest.mark.parametrize("size", [101, 5000, 100_000])
+def test_a_message_that_is_too_large(size: int) -> None:
+    """Who sends a message above the limit is told; what was sent before and after it arrives, once and in order."""
+    with pyzmq.ZMQ(config=Config(max_message_size=100)) as zmq:
+        exchange = zmq.create_exchange("E")
+        zmq.create_queue("Q")
+        zmq.bind("E", "Q")
+        for number in range(200):
+            zmq.send(exchange, b"%d" % number)
+            if number % 50 == 49:
+                with pytest.raises(MessageTooLarge, match="100"):
+                    zmq.send(exchange, bytes(size))
+                with pytest.raises(MessageTooLarge):
+                    zmq.send(exchange, bytearray(size))
+        assert [zmq.receive(timeout=PATIENCE) for _ in range(200)] == [b"%d" % number for number in range(200)]
+        with pytest.raises(TimeoutError):
+            zmq.receive(timeout=0)

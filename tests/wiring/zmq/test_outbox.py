@@ -10,13 +10,15 @@ import pytest
 
 from redpoll import Closed, UsageError
 from redpoll.blocking.handover import Handover
-from redpoll.blocking.loop_thread import LoopThread, enter, leave
+from redpoll.blocking.loop_thread import LoopThread, enter
 from redpoll.wiring.zmq.outbox import BURST, LARGE, LARGE_BYTES, Outbox, as_bytes
 from tests.blocking.support import PATIENCE, in_thread, interrupting, until
 
 
 class Exchange:
     """Takes what it has room for."""
+
+    max_size = 2**62
 
     def __init__(self, room: int) -> None:
         self.room = room
@@ -54,6 +56,9 @@ class Exchange:
 
 
 class Lodger:
+    async def evict(self, patience: float) -> None:
+        """Nothing runs."""
+
     def stop(self, drain: float | None = 0) -> None:
         """Nothing runs."""
 
@@ -66,7 +71,7 @@ def thread() -> Iterator[LoopThread]:
     lodger = Lodger()
     thread = enter(lodger)
     yield thread
-    leave(thread, lodger)
+    thread.see_off(lodger, lambda: lodger.evict(0))
 
 
 @pytest.fixture

@@ -137,8 +137,8 @@ def test_nothing_of_the_program_is_let_in_by_default() -> None:
             turned(value)
         assert isinstance(caught.value, pickle.UnpicklingError)
         assert isinstance(caught.value, DecodeError)
-        assert f"{name} is not let in" in str(caught.value)
-        assert f'PickleSerializer(allow=["{name}"]) lets it in' in str(caught.value)
+        assert f"{name} is not allowed" in str(caught.value)
+        assert f'PickleSerializer(allow=["{name}"]) allows it' in str(caught.value)
 
 
 def test_allow_by_name() -> None:
@@ -149,14 +149,14 @@ def test_allow_by_name() -> None:
     assert not allow(JOB[:-1])
     serializer = PickleSerializer(allow=allow)
     assert turned(Job("a"), serializer) == Job("a")
-    with pytest.raises(UnpicklingError, match=r"builtins\.len is not let in"):
+    with pytest.raises(UnpicklingError, match=r"builtins\.len is not allowed"):
         turned([Job("a"), len], serializer)
 
 
 @pytest.mark.parametrize("module", ["builtins", "uuid", "os.path"])
 def test_modules_are_refused(module: str) -> None:
     """A bare module name is refused with the reason, when it is given."""
-    with pytest.raises(ConfigError, match=r"is a module: .* leads to os\.system") as caught:
+    with pytest.raises(ConfigError, match=r"is a module: .* down to os\.system") as caught:
         PickleSerializer.allow_by_name(module)
     assert caught.value.hint == f'name what you mean: "{module}.SomeClass"'
 
@@ -173,7 +173,7 @@ def test_names_are_exact() -> None:
         (__name__, "Job.__init__"),
         (f"{__name__}.Job", "Inner"),
     ):
-        with heard() as acts, pytest.raises(UnpicklingError, match="is not let in"):
+        with heard() as acts, pytest.raises(UnpicklingError, match="is not allowed"):
             serializer.load(Stream.frombuffer(body(call(named(module, name), text("x")))))
         assert not acts
 
@@ -191,10 +191,10 @@ def test_a_function_of_ones_own() -> None:
     assert set(asked) == {JOB, "copyreg.__newobj__"} or set(asked) == {JOB}
     asked.clear()
     for module, name in (("uuid", "os.system"), (__name__, "Job.Inner")):
-        with pytest.raises(UnpicklingError, match="is not let in"):
+        with pytest.raises(UnpicklingError, match="is not allowed"):
             serializer.load(Stream.frombuffer(body(named(module, name))))
     assert not asked
-    with pytest.raises(UnpicklingError, match=r"uuid\.os is not let in"):
+    with pytest.raises(UnpicklingError, match=r"uuid\.os is not allowed"):
         serializer.load(Stream.frombuffer(body(named("uuid", "os"))))
 
 
@@ -294,24 +294,29 @@ def acts() -> Iterator[list[str]]:
 
 
 @pytest.mark.parametrize("name", EVERYTHING)
-@pytest.mark.parametrize(
-    "serializer",
-    [PICKLE, PickleSerializer(allow=PickleSerializer.allow_by_name(*DOCUMENTED))],
-    ids=["default", "with the documented names"],
-)
-def test_attacks(name: str, serializer: PickleSerializer, acts: list[str]) -> None:
-    """A pickle that was written to do harm is an error of pickle's, and does nothing, also with other names let in."""
+def test_attacks(name: str, acts: list[str]) -> None:
+    """A pickle that was written to do harm is an error of pickle's, and does nothing."""
     attack = EVERYTHING[name]
     acts.clear()
     tracemalloc.start()
     try:
         with pytest.raises(pickle.UnpicklingError):
-            serializer.load(Stream.frombuffer(attack))
+            PICKLE.load(Stream.frombuffer(attack))
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
     assert not acts
     assert peak < 250 * len(attack) + 2_000_000
+
+
+def test_attacks_with_other_names_let_in(acts: list[str]) -> None:
+    """So is each where the documented names are let in as well."""
+    serializer = PickleSerializer(allow=PickleSerializer.allow_by_name(*DOCUMENTED))
+    for name, attack in EVERYTHING.items():
+        acts.clear()
+        with pytest.raises(pickle.UnpicklingError):
+            serializer.load(Stream.frombuffer(attack))
+        assert not acts, name
 
 
 @pytest.mark.parametrize("value", [np.arange(5), [np.arange(5)]], ids=["alone", "in a list"])

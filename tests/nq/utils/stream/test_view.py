@@ -353,7 +353,7 @@ def test_byteview_copies_nothing() -> None:
 
 @pytest.mark.parametrize(
     ("given", "problem"),
-    [("text", "call .encode"), (5, "int is not bytes-like"), (np.arange(6)[::2], "not in one piece")],
+    [("text", "call .encode"), (5, "int is not bytes-like"), (np.arange(6)[::2], "not C-contiguous")],
     ids=["text", "number", "gaps"],
 )
 def test_no_buffer(given: Any, problem: str) -> None:

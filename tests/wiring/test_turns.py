@@ -1,0 +1,62 @@
+"""Of many that begin at once so many do in each turn of the loop."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from redpoll import Wiring
+from redpoll.wiring.binder import AT_A_TIME
+from redpoll.wiring.turns import Turns
+from tests.wiring.support import directory, until
+
+pytestmark = pytest.mark.asyncio
+
+
+async def test_so_many_in_each_turn() -> None:
+    """They go on in order; one that is cancelled takes no place, and what comes later waits behind the others."""
+    loop = asyncio.get_running_loop()
+    turns = Turns(loop, 3)
+    went: list[int] = []
+
+    async def go(number: int) -> None:
+        await turns.wait()
+        went.append(number)
+
+    tasks = [asyncio.create_task(go(number)) for number in range(10)]
+    seen = []
+    while len(went) < 9:
+        await asyncio.sleep(0)
+        seen.append(len(went))
+        tasks[5].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert went == [0, 1, 2, 3, 4, 6, 7, 8, 9]
+    assert max(later - earlier for earlier, later in zip([0, *seen], seen, strict=False)) <= 3
+    await until(lambda: not turns._counted)
+    await asyncio.wait_for(turns.wait(), 1.0)
+
+
+async def test_others_go_on_while_many_bind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many bindings are begun at once, the loop has turns for others between them."""
+    async with directory() as names, Wiring(names.address) as wiring:
+        await wiring.create_queue("Q")
+        begun: list[int] = []
+        watch: Any = wiring._binder._watch_names
+
+        def note(binding: Any) -> None:
+            begun.append(1)
+            watch(binding)
+
+        monkeypatch.setattr(wiring._binder, "_watch_names", note)
+        tasks = [asyncio.create_task(wiring.bind(f"E{number}", "Q", wait=20)) for number in range(10 * AT_A_TIME)]
+        steps = []
+        while len(begun) < len(tasks):
+            before = len(begun)
+            await asyncio.sleep(0)
+            steps.append(len(begun) - before)
+        assert max(steps) <= AT_A_TIME
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

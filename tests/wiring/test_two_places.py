@@ -1,0 +1,129 @@
+"""Two wirings that dial each other by forwarded addresses have two trunks; each message goes by one of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, NamedTuple
+
+import pytest
+
+from redpoll import GLOBAL, Config, PeerLost, Wiring
+from redpoll.testing import FaultProxy
+from redpoll.wiring import Exchange, Queue, Style
+from tests.ports import free_port
+from tests.wiring.support import directory, get, until
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.usefixtures("apart")]
+
+SMALL, LARGE = b"\x01" * 16, b"\xfe" * 16
+
+#: Which identity is the smaller one decides which of two links nodes keep that know them to be one peer's.
+IDENTITIES = pytest.mark.parametrize(("sends", "receives"), [(SMALL, LARGE), (LARGE, SMALL)])
+
+
+class Both(NamedTuple):
+    """Two wirings, and what leads to each."""
+
+    one: Wiring
+    two: Wiring
+    to_one: FaultProxy
+    to_two: FaultProxy
+    exchange: Exchange
+    queue: Queue
+
+
+@asynccontextmanager
+async def both(sends: bytes, receives: bytes, **options: Any) -> AsyncIterator[Both]:
+    """One with an exchange and one with a queue."""
+    ports = free_port(), free_port()
+    async with (
+        directory() as names,
+        FaultProxy(f"127.0.0.1:{ports[0]}") as to_one,
+        FaultProxy(f"127.0.0.1:{ports[1]}") as to_two,
+        Wiring(names.address, port=ports[0], advertise=str(to_one.address), config=Config(identity=sends)) as one,
+        Wiring(names.address, port=ports[1], advertise=str(to_two.address), config=Config(identity=receives)) as two,
+    ):
+        exchange = await one.create_exchange("E", scope=GLOBAL, **options)
+        yield Both(one, two, to_one, to_two, exchange, await two.create_queue("Q", scope=GLOBAL))
+
+
+@IDENTITIES
+@pytest.mark.parametrize("style", Style)
+@pytest.mark.parametrize("first", ["one", "two", "at once"])
+async def test_bound_by_both(sends: bytes, receives: bytes, style: Style, first: str) -> None:
+    """Where both bind the same pair there is one pipe, and each message comes once."""
+    async with both(sends, receives, style=style) as each:
+        binds = [wiring.bind("E", "Q") for wiring in (each.one, each.two)]
+        if first == "at once":
+            await asyncio.gather(*binds)
+        else:
+            for bind in binds if first == "one" else reversed(binds):
+                await bind
+        assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
+        await each.exchange.send_many([b"%d" % number for number in range(100)])
+        assert await get(each.queue, 100) == [b"%d" % number for number in range(100)]
+        await until(lambda: not each.exchange.stats.waiting)
+        assert each.queue.stats.received == 100
+
+
+@IDENTITIES
+@pytest.mark.parametrize("style", Style)
+@pytest.mark.parametrize("cut", ["to_one", "to_two"])
+async def test_one_trunk_is_lost(sends: bytes, receives: bytes, style: Style, cut: str) -> None:
+    """Where one of the trunks is lost messages flow by the other, though only the wiring that is left has it bound."""
+    async with both(sends, receives, style=style) as each:
+        own = await each.one.bind("E", "Q")
+        asked = await each.two.bind("E", "Q")
+        proxy: FaultProxy = getattr(each, cut)
+        trunks = [*each.one._net.trunks.values()]
+        proxy.refuse()
+        if proxy.cut():
+            await until(lambda: not all(trunk.up for trunk in trunks))
+        await each.exchange.send(b"0")
+        await until(lambda: each.queue.stats.waiting)
+        await until(lambda: "up" in (own.state, asked.state))
+        assert await get(each.queue, 1) == [b"0"]
+        assert each.queue.stats.pipes == 1
+        proxy.admit()
+        await until(lambda: own.state == asked.state == "up")
+        await each.exchange.send(b"1")
+        assert await get(each.queue, 1) == [b"1"]
+        assert each.exchange.stats.pipes == each.queue.stats.pipes == 1
+
+
+@IDENTITIES
+async def test_links_are_lost_while_both_send(sends: bytes, receives: bytes) -> None:
+    """Where one wiring is reached by another address than it dials from, each message comes, or is counted at both ends."""
+    port, many = free_port(), 400
+    async with (
+        directory() as names,
+        FaultProxy(f"127.0.0.1:{port}") as proxy,
+        Wiring(
+            names.address, port=port, advertise=str(proxy.address), config=Config(identity=sends, resume=30.0)
+        ) as one,
+        Wiring(names.address, config=Config(identity=receives, resume=30.0)) as two,
+    ):
+        here, there = [await each.create_exchange(name, scope=GLOBAL) for each, name in ((one, "E"), (two, "F"))]
+        taken = await two.create_queue("Q", scope=GLOBAL), await one.create_queue("R", scope=GLOBAL)
+        await asyncio.gather(one.bind("E", "Q"), two.bind("F", "R"))
+        told: list[int] = []
+        for each in (one, two):
+            each.events.unconfirmed = lambda _, queues, count: told.append(count if queues else -1)
+        for number in range(0, many, 20):
+            for exchange in (here, there):
+                await exchange.send_many([b"%d" % each for each in range(number, number + 20)])
+            await asyncio.sleep(0)
+            links = [each for each in one._net.node._peers.connections if each.link.dialled == bool(number % 40)]
+            for link in links:
+                link.give_up(PeerLost(None, "cut"))
+            if links:
+                await until(lambda: one._net.node._peers.connections)
+        for exchange, queue in zip((here, there), taken, strict=True):
+            await until(lambda q=queue: q.stats.waiting + q.stats.missing >= many)  # type: ignore[misc]
+            stats = queue.stats
+            assert stats.missing <= exchange.stats.unconfirmed
+            got = await get(queue, stats.waiting)
+            assert got == sorted(set(got), key=int)
+        assert -1 not in told
