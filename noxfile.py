@@ -150,7 +150,7 @@ def brokers(session: nox.Session) -> None:
     """Run the tests that go through a broker: mosquitto, which has to be installed."""
     if not _mosquitto():
         session.error("mosquitto is not installed. Install: apt-get install mosquitto")
-    _shared(session, "pytest", *PARALLEL, "-m", "broker", "tests/nq", *session.posargs)
+    _shared(session, "pytest", *PARALLEL, "-m", "broker and not nightly", "tests/nq", *session.posargs)
 
 
 @nox.session(python=LIBCHIRP_PYTHON, reuse_venv=True)
