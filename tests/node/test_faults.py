@@ -31,7 +31,7 @@ OPTIONS: dict[str, Any] = {
 }
 
 #: Sizes of the messages, in turn: small ones, one that travels in fragments, and empty but for its number.
-SIZES = (0, 10, 500, 9000)
+SIZES = (0, 10, 500, 4500)
 
 COUNT = 40
 

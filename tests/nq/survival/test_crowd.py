@@ -21,6 +21,9 @@ from tests.nq.survival.programs import Running
 
 CROWD = 50
 
+#: Fifty processes that start at once leave an end without a processor for a second or more: that is no silence.
+PATIENT = {"resume": 5.0, "keepalive": 2.0}
+
 #: Bytes that memory may differ by, between two moments at which the same is there: what was free once is kept.
 SLACK = 32 * 1024 * 1024
 
@@ -85,7 +88,7 @@ def scanned(netloc: nq.NetworkLocation) -> Iterator[None]:
 
 def _crowd(yard: Yard, draw: random.Random) -> None:
     """Fifty clients at the same time, of which every fifth is killed on its way."""
-    clients = [yard.start("both", count=5) for _ in range(CROWD)]
+    clients = [yard.start("both", count=5, connection=PATIENT) for _ in range(CROWD)]
     killed = clients[::5]
     for client in killed:
         client.wait_lines(draw.randrange(10))
@@ -96,10 +99,10 @@ def _crowd(yard: Yard, draw: random.Random) -> None:
 
 
 def _of_a_crowd(yard: Yard, seconds: float) -> None:
-    server = yard.start("serve").wait_ready()
+    server = yard.start("serve", connection=PATIENT).wait_ready()
     draw = random.Random(0)
     _crowd(yard, draw)
-    steady = yard.start("both", count=1000)
+    steady = yard.start("both", count=1000, connection=PATIENT)
     before = _at_rest(yard, server)
     end = time.monotonic() + seconds
     with scanned(yard.netloc):
@@ -112,13 +115,13 @@ def _of_a_crowd(yard: Yard, seconds: float) -> None:
     assert after[0] <= before[0] + SLACK
     assert after[1] <= before[1]
     assert server.computed(0.5) < LITTLE
-    assert yard.start("finish").ended() == []
+    assert yard.start("finish", connection=PATIENT).ended() == []
     assert server.ended() == []
 
 
 def _at_rest(yard: Yard, server: Running) -> tuple[int, int]:
     """Memory and files of the server when those that were killed are given up: a hello waits for that."""
-    assert yard.start("greet").ended() == []
+    assert yard.start("greet", connection=PATIENT).ended() == []
     spent = server.spent()
     return spent.memory, spent.files
 
