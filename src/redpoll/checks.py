@@ -7,7 +7,20 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
-__all__ = ["Check", "call_problem", "duration", "flag", "integer", "is_async", "one_of", "optional", "seconds"]
+from redpoll.errors import ConfigError
+
+__all__ = [
+    "Check",
+    "call_problem",
+    "check_function",
+    "duration",
+    "flag",
+    "integer",
+    "is_async",
+    "one_of",
+    "optional",
+    "seconds",
+]
 
 Check = Callable[[Any], "str | None"]
 
@@ -71,6 +84,16 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(type(function), "__call__", None)  # noqa: B004  # it is the method that is looked at
     )
+
+
+def check_function(field: str, value: object, hint: str) -> None:
+    """Check for a function, or another object that can be called.
+
+    Raises:
+        ConfigError: It is none; its hint says what it is to be.
+    """
+    if not callable(value):
+        raise ConfigError(field, value, f"must be a function, not {type(value).__name__}", hint)
 
 
 def call_problem(function: Callable[..., Any]) -> str | None:

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from redpoll.bus import Broadcast, Envelope, QueueSpec, connect, current_context, use_headers
-from redpoll.errors import ConfigError, NoRoute, UsageError
+from redpoll.errors import ConfigError, UsageError
+from tests.bus.patterns import bus_in_virtual_time
 
 
 async def until(reached: Callable[[], object]) -> None:
@@ -144,21 +145,51 @@ async def test_closing_from_inside() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_queue_that_is_deleted_ends_its_subscription(caplog: pytest.LogCaptureFixture) -> None:
-    """A durable subscription whose queue was deleted is not active, and its iteration raises."""
+async def test_a_queue_that_is_deleted_is_made_again(caplog: pytest.LogCaptureFixture) -> None:
+    """A durable subscription that is open goes on when its queue was deleted, however it takes broadcasts."""
+    seen: list[Any] = []
 
     async def take(broadcast: Broadcast) -> None:
-        """Take it."""
+        seen.append(broadcast.body)
 
     async with connect("memory://") as bus:
         called = await bus.broadcast.subscribe(take, durable="d").start()
-        iterated = await bus.broadcast.subscribe(durable="d").start()
+        async with bus.broadcast.subscribe(durable="e") as iterated:
+            waiting = [asyncio.ensure_future(anext(iterated)) for _ in range(2)]
+            await asyncio.sleep(0)
+            for name in ("d", "e"):
+                await bus.broadcast.forget(name)
+            assert [called.active, iterated.active] == [False, False]
+            await until(lambda: called.active and iterated.active)
+            assert await bus.healthy()
+            await bus.broadcast.send(1)
+            await bus.broadcast.send(2)
+            assert sorted([(await each).body for each in waiting]) == [1, 2]
+            await until(lambda: len(seen) == 2)
+        await called.close()
+        assert await bus.queues.names() == ["broadcast:d", "broadcast:e"]
         await bus.broadcast.forget("d")
-        with pytest.raises(NoRoute):
-            await anext(iterated)
-        await until(lambda: caplog.records)
-        assert [called.active, iterated.active] == [False, False]
-    assert "ended: " in caplog.text
+        await bus.broadcast.forget("e")
+    assert seen == [1, 2]
+    assert caplog.text.count("nothing is taken from queue") == 2
+
+
+@pytest.mark.asyncio
+async def test_a_subscription_is_closed_while_its_queue_is_not_there() -> None:
+    """Closing a durable subscription ends what iterates, though its queue cannot be made again."""
+    async with bus_in_virtual_time() as (bus, clock):
+        subscription = await bus.broadcast.subscribe(durable="d").start()
+        waiting = asyncio.ensure_future(subscription.__anext__())
+        await asyncio.sleep(0)
+        await bus.broadcast.forget("d")
+        await bus.queues.declare(QueueSpec("broadcast:d"))
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not subscription.active
+        await subscription.close()
+        await clock.advance(1)
+        with pytest.raises(StopAsyncIteration):
+            await waiting
 
 
 @pytest.mark.asyncio

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import threading
+from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
 
 import redpoll
-from redpoll.bus import EngineState, EngineURL, QueueSpec, connect
+from redpoll.bus import EngineState, EngineURL, QueueSpec, Task, connect
 from redpoll.bus.engines.memory import MemoryEngine, open_engine
 from redpoll.errors import ConfigError, SpecConflict, TaskCancelled, Unsupported, UsageError
 
@@ -66,30 +69,35 @@ async def test_a_bus_has_queues_to_look_at() -> None:
 @pytest.mark.parametrize("fails", [True, False])
 async def test_closing_ends_the_patterns_first(fails: bool) -> None:
     """What patterns want to end is ended before the engine is closed, all of it, also if one raises."""
-    ended: list[tuple[str, float | None, EngineState]] = []
+    ended: list[tuple[str, EngineState]] = []
+    drains: list[float] = []
     bus = connect("memory://")
 
     def ending(name: str) -> Any:
-        async def end(drain: float | None) -> None:
-            ended.append((name, drain, bus.state))
+        async def end(drain: float) -> None:
+            ended.append((name, bus.state))
+            drains.append(drain)
             if fails:
                 raise OSError(name)
 
         return end
 
-    names = ("rpc", "broadcast", "notifications")
+    names = ("tasks", "rpc", "broadcast", "notifications")
     async with bus:
         for name in names:
             setattr(getattr(bus, name), "close", ending(name))  # noqa: B010  # mypy has it that a method stays
         seen: list[tuple[EngineState, str]] = []
         bus.status.watch(lambda *change: seen.append(change))
         if fails:
-            with pytest.raises(OSError, match="rpc"):
+            with pytest.raises(OSError, match="tasks"):
                 await bus.close(3.0)
         else:
             await bus.close(3.0)
     await bus.close()
-    assert ended == [(name, 3.0, EngineState.READY) for name in names]
+    assert ended == [(name, EngineState.READY) for name in names]
+    # One time for all of them.
+    assert drains[0] == 3.0
+    assert all(after <= before for before, after in pairwise(drains))
     assert seen == [(EngineState.CLOSED, "")]
 
 
@@ -126,6 +134,49 @@ async def test_a_second_close_waits_for_the_first() -> None:
             assert bus.state is EngineState.CLOSED
             await asyncio.wait([first])
             assert first.cancelled() is cancels
+
+
+def _wait(event: threading.Event, _: Task) -> None:
+    """A handler in a thread."""
+    event.wait()
+
+
+@pytest.mark.asyncio
+async def test_closing_closes_workers() -> None:
+    """Handlers finish inside the drain, and are stopped after it, before the engine is closed; threads are not waited for."""
+    for drain in (None, 0.0):
+        gate, begun, stuck = asyncio.Event(), asyncio.Event(), threading.Event()
+        ended: list[str] = []
+
+        async def wait(
+            task: Task, gate: asyncio.Event = gate, begun: asyncio.Event = begun, ended: list[str] = ended
+        ) -> None:
+            begun.set()
+            try:
+                await gate.wait()
+                ended.append("done")
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                raise
+
+        bus = connect("memory://")
+        async with bus:
+            worker = bus.tasks.worker(wait)
+            await worker.__aenter__()
+            if drain is not None:
+                await bus.tasks.worker(partial(_wait, stuck), "stuck").__aenter__()
+                await bus.tasks.submit(1, "stuck")
+            await bus.tasks.submit(1)
+            await begun.wait()
+            closing = asyncio.ensure_future(bus.close(drain))
+            if drain is None:
+                for _ in range(10):
+                    await asyncio.sleep(0)
+                assert not closing.done()
+                gate.set()
+            await asyncio.wait_for(closing, 10)
+            assert (ended, worker.running, worker.active) == (["done" if drain is None else "cancelled"], 0, False)
+            stuck.set()
 
 
 @pytest.mark.asyncio

@@ -75,5 +75,6 @@ async def test_a_bus_that_is_closed_meanwhile() -> None:
         await clock.advance(1)
         await bus.close()
         await clock.advance(1)
+        assert consumer._runner is not None
         await until(consumer._runner.done)
         await consumer.close()

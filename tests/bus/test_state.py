@@ -7,6 +7,7 @@ import asyncio
 import pytest
 
 from redpoll.bus import EngineState, Status
+from redpoll.errors import ConfigError
 
 
 def test_changes_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -43,3 +44,10 @@ async def test_a_state_can_be_awaited() -> None:
     cancelled.cancel()
     await asyncio.wait([cancelled])
     assert not status._watches
+
+
+def test_a_watch_is_a_function() -> None:
+    """A watch that is no function is an error that says what it is to be."""
+    with pytest.raises(ConfigError, match="must be a function, not int") as raised:
+        Status().watch(3)  # type: ignore[arg-type]
+    assert "a plain function of two arguments" in str(raised.value.hint)

@@ -11,7 +11,7 @@ from redpoll.bus.engine import Clock
 from redpoll.bus.envelope import Envelope, Outcome
 from redpoll.errors import RedpollError
 
-__all__ = ["FALSE", "TRUE", "Done", "Failed", "OutcomeWatcher", "of_thread", "sleep"]
+__all__ = ["FALSE", "TRUE", "Done", "Failed", "OutcomeWatcher", "fail", "of_thread", "resolve", "sleep"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -74,8 +74,19 @@ class OutcomeWatcher:
 
     def gone(self, error: RedpollError) -> None:
         """Learn that none will come."""
-        if not self._future.done():
-            self._future.set_exception(error)
+        fail(self._future, error)
+
+
+def resolve(future: asyncio.Future[None] | None) -> None:
+    """Let a future be done, unless it is."""
+    if future is not None and not future.done():
+        future.set_result(None)
+
+
+def fail(future: asyncio.Future[Any], error: Exception) -> None:
+    """Let a future raise, unless it is done."""
+    if not future.done():
+        future.set_exception(error)
 
 
 TRUE = Done(True)
@@ -100,7 +111,7 @@ async def of_thread(future: concurrent.futures.Future[Any]) -> Any:
 async def sleep(clock: Clock, seconds: float) -> None:
     """Wait for some seconds of an engine's clock."""
     future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-    timer = clock.call_at(clock.time() + seconds, lambda: None if future.done() else future.set_result(None))
+    timer = clock.call_at(clock.time() + seconds, lambda: resolve(future))
     try:
         await future
     finally:

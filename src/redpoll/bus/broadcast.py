@@ -15,14 +15,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context as Variables
 from contextvars import copy_context
 from dataclasses import replace
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from redpoll.bus.context import CURRENT, Context
 from redpoll.bus.engine import Consumer, Delivery, Engine, Subscription
 from redpoll.bus.envelope import Payloads
+from redpoll.bus.lasting import LastingConsumer
 from redpoll.bus.records import Event, QueueSpec, check_subject, words_match
-from redpoll.checks import duration, integer, is_async, optional
+from redpoll.checks import check_function, duration, integer, is_async, optional
 from redpoll.errors import BadPayload, ConfigError, RedpollError, UsageError
 
 __all__ = ["Broadcast", "BroadcastSubscription", "Broadcasts", "Callback"]
@@ -141,7 +143,7 @@ class BroadcastSubscription:
         self._spec = spec
         self._last = last
         self._buffer = buffer
-        self._source: Subscription | Consumer | None = None
+        self._source: Subscription | LastingConsumer | None = None
         self._runner: asyncio.Task[None] | None = None
         self._delivery: Delivery | None = None
         self._variables: Variables = copy_context()
@@ -176,8 +178,9 @@ class BroadcastSubscription:
         # Not the context of whatever sends: that may be the handler of a call, with headers and a deadline of its own.
         self._variables = copy_context()
         if self._spec is not None:
-            await engine.declare(self._spec)
-            self._source = await engine.consume(self._spec.name, credit=_CREDIT)
+            # One that is deleted while it is open is made again, as it would be by opening it.
+            lasting = LastingConsumer(engine.clock, self._spec.name, partial(self._consume, self._spec))
+            self._source = await lasting.open(sink=False)
         elif self._callback is not None and not is_async(self._callback):
             runs = False
             self._source = await engine.subscribe(self._patterns, sink=self._take, last=self._last)
@@ -187,6 +190,10 @@ class BroadcastSubscription:
         if runs:
             self._runner = asyncio.get_running_loop().create_task(self._run(self._source), context=self._variables)
         return self
+
+    async def _consume(self, spec: QueueSpec) -> Consumer:
+        await self._engine.declare(spec)
+        return await self._engine.consume(spec.name, credit=_CREDIT)
 
     async def close(self, drain: float | None = 0.0) -> None:
         """Take no more.
@@ -237,7 +244,6 @@ class BroadcastSubscription:
         """Wait for the next broadcast.
 
         Raises:
-            NoRoute: The queue of a durable subscription was deleted.
             UsageError: It was not started, or has a callback.
 
         Cancelling it loses nothing.
@@ -284,7 +290,7 @@ class BroadcastSubscription:
             result.close()
             raise TypeError("the callback is a plain function and returned a coroutine, which nobody awaits")
 
-    async def _run(self, source: Subscription | Consumer) -> None:
+    async def _run(self, source: Subscription | LastingConsumer) -> None:
         try:
             async for item in source:
                 await self._handle(item)
@@ -433,10 +439,12 @@ class Broadcasts:
             ConfigError: A pattern cannot be one, or the callback is no function.
             UsageError: Both `last` and `durable`.
         """
-        called: object = callback
-        if called is not None and not callable(called):
-            hint = "a callback is a plain function or a coroutine function of one argument, the broadcast"
-            raise ConfigError("callback", called, f"must be a function, not {type(called).__name__}", hint)
+        if callback is not None:
+            check_function(
+                "callback",
+                callback,
+                "a callback is a plain function or a coroutine function of one argument, the broadcast",
+            )
         if last and durable is not None:
             raise UsageError("a durable subscription has no last broadcasts", "subscribe a second time for these")
         checks: list[Callable[[Broadcast], bool]] = []
@@ -466,7 +474,7 @@ class Broadcasts:
         )
 
     async def forget(self, durable: str) -> None:
-        """Delete a durable subscription, with what it did not take.
+        """Delete a durable subscription, with what it did not take. One that is open goes on, empty: close it first.
 
         Raises:
             NoRoute: There is none of that name.

@@ -173,17 +173,21 @@ class Bus:
         if self._closed is not None:
             await asyncio.shield(self._closed)
             return
-        self._closed = asyncio.get_running_loop().create_future()
+        loop = asyncio.get_running_loop()
+        self._closed = loop.create_future()
         problem: BaseException | None = None
+        end = loop.time() + (drain or 0.0)
         try:
             # Patterns first: what they end they say on the engine.
-            for pattern in (self.rpc, self.broadcast, self.notifications):
+            for pattern in (self.tasks, self.rpc, self.broadcast, self.notifications):
                 try:
                     await pattern.close(drain)
                 except asyncio.CancelledError as error:
                     drain, problem = 0.0, error
                 except BaseException as error:  # noqa: BLE001  # the others are closed all the same
                     problem = problem or error
+                # One time for all of them.
+                drain = drain and max(0.0, end - loop.time())
             await asyncio.gather(*(engine.close(drain) for engine in self._engines))
             if problem is not None:
                 raise problem

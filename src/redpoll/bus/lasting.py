@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Final, Self
 
 from redpoll.bus.awaitables import sleep
-from redpoll.bus.engine import Clock, Consumer
+from redpoll.bus.engine import Clock, Consumer, Delivery
 from redpoll.errors import Closed, RedpollError
 
 __all__ = ["LastingConsumer"]
@@ -20,12 +21,12 @@ _PAUSE: Final = 1.0
 
 
 class LastingConsumer:
-    """Takes tasks by a sink until it is closed. While its queue is not there, it is not active, and looks for it.
+    """Takes tasks until it is closed: by a sink, or by iterating. While its queue is not there, it looks for it.
 
     Args:
         clock: The engine's.
         queue: Name of the queue.
-        begin: Begins to consume, by a sink.
+        begin: Begins to consume.
         again: Does so after the queue was deleted; None is the same.
     """
 
@@ -42,21 +43,27 @@ class LastingConsumer:
         self._again = again or begin
         self._consumer: Consumer
         self._credit: int | None = None
-        self._runner: asyncio.Task[None]
+        self._closed = asyncio.Event()
+        self._order = asyncio.Lock()
+        self._runner: asyncio.Task[None] | None = None
 
     @property
     def active(self) -> bool:
         """Whether the engine really hands out to it."""
         return self._consumer.active
 
-    async def open(self) -> Self:
+    async def open(self, *, sink: bool = True) -> Self:
         """Begin.
+
+        Args:
+            sink: Whether `begin` has a sink; otherwise iterate: the queue is looked for while somebody does.
 
         Raises:
             RedpollError: As `Engine.consume` does.
         """
         self._consumer = await self._begin()
-        self._runner = asyncio.get_running_loop().create_task(self._last())
+        if sink:
+            self._runner = asyncio.get_running_loop().create_task(self._last())
         return self
 
     def set_credit(self, credit: int) -> None:
@@ -67,36 +74,51 @@ class LastingConsumer:
 
     async def close(self) -> None:
         """Take no more."""
-        self._runner.cancel()
+        self._closed.set()
+        if self._runner is not None:
+            self._runner.cancel()
         await self._consumer.close()
-        await asyncio.wait([self._runner])
+        if self._runner is not None:
+            await asyncio.wait([self._runner])
 
     async def _last(self) -> None:
-        while True:
-            try:
-                # All that comes goes to the sink: this waits for the end alone.
-                await self._consumer.__anext__()
-            except (StopAsyncIteration, Closed):
-                return
-            except RedpollError as error:
-                _log.warning("nothing is taken from queue %r until it is there again: %s", self._queue, error)
-                try:
-                    await self._return()
-                except Closed:
-                    return
-                _log.info("queue %r is there again", self._queue)
+        # All that comes goes to the sink: this waits for the end alone.
+        with suppress(StopAsyncIteration, Closed):
+            await self.__anext__()
 
-    async def _return(self) -> None:
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Delivery:
+        """Wait for the next delivery."""
         while True:
+            consumer = self._consumer
+            try:
+                return await consumer.__anext__()
+            except Closed:
+                raise
+            except RedpollError as error:
+                async with self._order:
+                    # Another one that iterates may have found it.
+                    if self._consumer is consumer:
+                        await self._return(error)
+
+    async def _return(self, error: RedpollError) -> None:
+        _log.warning("nothing is taken from queue %r until it is there again: %s", self._queue, error)
+        while not self._closed.is_set():
             try:
                 consumer = await self._again()
             except Closed:
                 raise
-            except RedpollError as error:
-                _log.debug("queue %r is not there again: %s", self._queue, error)
+            except RedpollError as problem:
+                _log.debug("queue %r is not there again: %s", self._queue, problem)
                 await sleep(self._clock, _PAUSE)
             else:
                 self._consumer = consumer
                 if self._credit is not None:
                     consumer.set_credit(self._credit)
+                _log.info("queue %r is there again", self._queue)
+                if self._closed.is_set():
+                    await consumer.close()
                 return
+        raise StopAsyncIteration

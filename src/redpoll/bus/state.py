@@ -8,6 +8,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from enum import Enum
 
+from redpoll.checks import check_function
+
 __all__ = ["EngineState", "Status"]
 
 _log = logging.getLogger("redpoll.bus")
@@ -65,7 +67,11 @@ class Status:
 
         Returns:
             What ends that.
+
+        Raises:
+            ConfigError: It is no function.
         """
+        check_function("callback", callback, "a watch is a plain function of two arguments, the state and the reason")
         self._watches.append(callback)
 
         def end() -> None:

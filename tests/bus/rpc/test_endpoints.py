@@ -140,3 +140,11 @@ def test_what_is_no_endpoint_is_refused() -> None:
             Endpoints(endpoints, POLICY)
     with pytest.raises(ConfigError, match="policy"):
         Endpoints([Plain()], AccessPolicy)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("wrong", [3, "add", {"add": print}, [Plain()], None])
+def test_plain_values_are_no_endpoints(wrong: object) -> None:
+    """What only happens to have methods is refused, and the error says what an endpoint is."""
+    with pytest.raises(ConfigError, match="must be such an object") as raised:
+        Endpoints([wrong], POLICY)
+    assert "an object with methods, or a function" in str(raised.value.hint)

@@ -12,8 +12,15 @@ import pytest
 
 from redpoll.blocking import connect
 from redpoll.bus import Broadcast
-from redpoll.bus.notifications import Notification, NotificationHandler, NotificationOptions, WSGIMiddleware
-from redpoll.bus.threads import BlockingBus, home
+from redpoll.bus.notifications import (
+    Notification,
+    NotificationHandler,
+    NotificationOptions,
+    NullNotifier,
+    Route,
+    WSGIMiddleware,
+)
+from redpoll.bus.threads import BlockingBus, BlockingRoutingNotifier, home
 from redpoll.errors import Closed, ConfigError, NoRoute, UsageError
 from tests.blocking.support import PATIENCE, in_thread, interrupting, until
 from tests.bus.threads.support import taken
@@ -195,6 +202,34 @@ def test_notifications(bus: BlockingBus) -> None:
         listener.wait()
         listener.start()
     assert bus.notifications.options.topics == ("n",)
+
+
+def test_routing(bus: BlockingBus) -> None:
+    """A routing notifier for threads sends by all notifiers whose rules fit, and by those that are awaited."""
+    heard: list[Notification] = []
+    options = NotificationOptions(topics=("n",))
+    with (
+        connect("memory://", notifications=options) as other,
+        bus.notifications.listen(heard.append),
+        other.notifications.listen(heard.append),
+    ):
+        notifier = BlockingRoutingNotifier(
+            bus.notifier("a"),
+            Route(other.notifier("b"), events=("disk.*",), priorities=("error",)),
+            Route(NullNotifier()),
+        )
+        notifier.info("disk.full")
+        notifier.error.future("disk.full", 7).result(PATIENCE)
+        notifier.notify("warn", "hot", headers={"x": 1})
+        until(lambda: len(heard) == 4, "the notifications")
+    assert sorted((each.publisher, each.priority) for each in heard) == [
+        ("a", "error"),
+        ("a", "info"),
+        ("a", "warn"),
+        ("b", "error"),
+    ]
+    with pytest.raises(UsageError, match="none of the notifiers"):
+        BlockingRoutingNotifier(NullNotifier())
 
 
 def test_logging_and_wsgi(bus: BlockingBus) -> None:

@@ -10,7 +10,7 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from typing import Any, Final, Protocol
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from redpoll.bus.context import inherit
 from redpoll.bus.engine import Engine
@@ -174,7 +174,7 @@ class Priorities:
     """A method for each priority."""
 
     async def notify(
-        self, priority: Priority, event: str, payload: Any, *, headers: Mapping[str, Any] | None = None
+        self, priority: Priority, event: str, payload: Any = None, *, headers: Mapping[str, Any] | None = None
     ) -> None:
         """Send a notification."""
         raise NotImplementedError
@@ -289,11 +289,14 @@ class Notifier(Priorities):
         self._outlet.post(self._loop, self.notify(priority, event, payload))
 
 
+NotifierT_co = TypeVar("NotifierT_co", covariant=True)
+
+
 @dataclass(frozen=True)
-class Route:
+class Route(Generic[NotifierT_co]):
     """A rule: which notifications a notifier sends. What is given has to match; an event matches one of the patterns."""
 
-    notifier: NotifierLike
+    notifier: NotifierT_co
     """Who sends them."""
     events: tuple[str, ...] = ()
     """Patterns as those of files: ``compute.*``. None of them: all events."""
@@ -316,7 +319,7 @@ class RoutingNotifier(Priorities):
         *routes: Rules, and notifiers.
     """
 
-    def __init__(self, *routes: Route | NotifierLike) -> None:
+    def __init__(self, *routes: Route[NotifierLike] | NotifierLike) -> None:
         self._routes = [each if isinstance(each, Route) else Route(each) for each in routes]
 
     async def notify(

@@ -136,7 +136,7 @@ class Endpoints:
         plain: What calls are for that name neither namespace nor version.
 
     Raises:
-        ConfigError: There is none, a class instead of an object, or a `target` that is no `Target`.
+        ConfigError: There is none; a class or a plain value instead of an object; or a `target` that is no `Target`.
     """
 
     def __init__(self, endpoints: Sequence[object], policy: AccessPolicy) -> None:
@@ -180,6 +180,9 @@ def _look_at(endpoint: object, policy: AccessPolicy) -> _Endpoint:
     if inspect.isroutine(endpoint):
         message = Method.of(endpoint, keywords=False)
         return _Endpoint(frozenset({None}), _DEFAULT_VERSION, {None: message})
+    if type(endpoint).__module__ == "builtins":
+        hint = "an endpoint is an object with methods, or a function that takes messages"
+        raise ConfigError("endpoints", endpoint, f"must be such an object, not {type(endpoint).__name__}", hint)
     target = getattr(endpoint, "target", None)
     if target is None:
         target = Target()

@@ -9,12 +9,13 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Literal
 
+from redpoll.bus.awaitables import fail
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.feed import Feed
 from redpoll.bus.records import Receipt, TaskState
-from redpoll.checks import duration
+from redpoll.checks import check_function, duration
 from redpoll.errors import (
     BusError,
     ConfigError,
@@ -287,7 +288,7 @@ class Handle:
             if clock.time() >= end:
                 raise late
             future = watch.waiter()
-            timer = clock.call_at(end, partial(_fail, future, late))
+            timer = clock.call_at(end, partial(fail, future, late))
             try:
                 await future
             finally:
@@ -327,7 +328,11 @@ class Handle:
 
         Returns:
             What ends that.
+
+        Raises:
+            ConfigError: It is no function.
         """
+        check_function("callback", callback, "a callback is a plain function of one argument, the progress")
         loop = asyncio.get_running_loop()
 
         def call(envelope: Envelope) -> None:
@@ -363,8 +368,3 @@ class Handle:
         if not self._engine.capabilities.cancel:
             raise Unsupported(self._engine.capabilities.engine, "cancelling a task")
         return await self._engine.cancel(self.id)
-
-
-def _fail(future: asyncio.Future[None], error: Exception) -> None:
-    if not future.done():
-        future.set_exception(error)

@@ -65,6 +65,10 @@ class Tasks:
         """Whether all workers are given tasks, as far as the engine knows."""
         return all(worker.active for worker in self._workers)
 
+    async def close(self, drain: float | None = 0.0) -> None:
+        """Stop all workers, and let their handlers finish within some seconds; for the bus. Threads are not waited for."""
+        await asyncio.gather(*(worker.close(drain, threads=False) for worker in tuple(self._workers)))
+
     # -- submitting
 
     async def submit(

@@ -20,7 +20,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from redpoll.bus.awaitables import of_thread
+from redpoll.bus.awaitables import of_thread, resolve
 from redpoll.bus.context import CURRENT, Context
 from redpoll.bus.engine import Delivery, Engine, Timer
 from redpoll.bus.envelope import Envelope, Payloads
@@ -31,7 +31,7 @@ from redpoll.bus.tasks.handle import NESTED
 from redpoll.bus.tasks.processes import Errand, Processes
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Task
-from redpoll.checks import call_problem, integer, is_async, one_of, optional, seconds
+from redpoll.checks import call_problem, check_function, integer, is_async, one_of, optional, seconds
 from redpoll.errors import ConfigError, PayloadTooLarge, TimeLimit, UsageError
 
 __all__ = ["Worker"]
@@ -121,10 +121,9 @@ class Worker:
             problem = _CHECKS[field](value)
             if problem is not None:
                 raise ConfigError(field, value, problem)
-        called: object = handler
-        if not callable(called):
-            hint = "a handler is a plain function or a coroutine function of one argument, the task"
-            raise ConfigError("handler", called, f"must be a function, not {type(called).__name__}", hint)
+        check_function(
+            "handler", handler, "a handler is a plain function or a coroutine function of one argument, the task"
+        )
         problem = call_problem(handler)
         if problem is not None:
             raise ConfigError("handler", handler, f"cannot be called with a task: {problem}")
@@ -198,13 +197,15 @@ class Worker:
         """Close; a block that ended with an exception does not wait for handlers."""
         await self.close(self._drain if kind is None else 0.0)
 
-    async def close(self, drain: float | None = 0.0) -> None:
+    async def close(self, drain: float | None = 0.0, *, threads: bool = True) -> None:
         """Take no more tasks, let handlers finish, stop the rest and give their tasks back without blame.
 
         Args:
             drain: Seconds for handlers to finish; None is no limit.
+            threads: Wait for handlers in threads beyond that, since they cannot be stopped. The bus does not when it closes:
+                they go on, and their outcomes are lost.
 
-        A thread cannot be stopped: it is waited for. Cancelled, it stops the handlers at once and waits for nothing.
+        Cancelled, it stops the handlers at once and waits for nothing.
         """
         if self._consumer is None:
             return
@@ -215,7 +216,11 @@ class Worker:
             if self._jobs and drain != 0:
                 await self._wait(drain)
             self._stop_all()
-            await self._wait(None)
+            if threads or self._threads is None or self._threads.can_stop:
+                await self._wait(None)
+            else:
+                tasks = [job.work for job in self._jobs if isinstance(job.work, asyncio.Task)]
+                await asyncio.gather(*tasks, return_exceptions=True)
         except BaseException:
             self._stop_all()
             raise
@@ -243,7 +248,7 @@ class Worker:
         idle: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.add(idle)
         clock = self.engine.clock
-        timer = None if seconds is None else clock.call_at(clock.time() + seconds, lambda: _resolve(idle))
+        timer = None if seconds is None else clock.call_at(clock.time() + seconds, lambda: resolve(idle))
         try:
             await idle
         finally:
@@ -324,7 +329,7 @@ class Worker:
             settle(job.delivery, ending)
         if not self._jobs:
             for waiter in self._waiters:
-                _resolve(waiter)
+                resolve(waiter)
 
     async def run(self, job: _Job, value: Any = None) -> None:
         """Run a coroutine handler, or wait for the future that another one returned."""
@@ -407,6 +412,9 @@ class _Threads:
         worker: Is told how each ended.
         in_processes: Whether they run in processes.
 
+    Attributes:
+        can_stop: Whether a handler can be stopped that has begun.
+
     Raises:
         ConfigError: The handler cannot be sent to a process.
     """
@@ -414,6 +422,7 @@ class _Threads:
     def __init__(self, worker: Worker, in_processes: bool) -> None:
         self._worker = worker
         self._processes = Processes(worker.handler, worker.payloads, worker.retry) if in_processes else None
+        self.can_stop = in_processes
         self._executor: ThreadPoolExecutor | None = None
         self._context = contextvars.copy_context()
 
@@ -501,8 +510,3 @@ def _let_go(value: Any) -> None:
             stop()
         except Exception:  # noqa: BLE001  # it may be anybody's
             _log.exception("what a handler returned could not be cancelled")
-
-
-def _resolve(future: asyncio.Future[None]) -> None:
-    if not future.done():
-        future.set_result(None)

@@ -2,7 +2,12 @@
 
 from redpoll.bus.threads.broadcast import BlockingBroadcasts, BlockingSubscription
 from redpoll.bus.threads.bus import BlockingBus, BlockingQueues, BlockingStatus
-from redpoll.bus.threads.notifications import BlockingListener, BlockingNotifications, BlockingNotifier
+from redpoll.bus.threads.notifications import (
+    BlockingListener,
+    BlockingNotifications,
+    BlockingNotifier,
+    BlockingRoutingNotifier,
+)
 from redpoll.bus.threads.rpc import BlockingClient, BlockingRpc, BlockingServer
 from redpoll.bus.threads.tasks import BlockingClaim, BlockingHandle, BlockingTasks, BlockingWorker
 
@@ -16,6 +21,7 @@ __all__ = [
     "BlockingNotifications",
     "BlockingNotifier",
     "BlockingQueues",
+    "BlockingRoutingNotifier",
     "BlockingRpc",
     "BlockingServer",
     "BlockingStatus",

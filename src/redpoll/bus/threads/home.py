@@ -26,7 +26,7 @@ from redpoll.bus.bus import Bus
 from redpoll.bus.notifications.listener import Listener
 from redpoll.bus.rpc.server import Server
 from redpoll.bus.tasks import Worker
-from redpoll.checks import seconds
+from redpoll.checks import check_function, seconds
 from redpoll.errors import Closed, ConfigError, UsageError
 
 __all__ = ["EVENTS", "THREADS", "Home", "Running"]
@@ -170,7 +170,12 @@ class Home(Resident):
         return called
 
     def soon(self, callback: Callable[..., object], what: str) -> Callable[..., None]:
-        """A plain function that has another one called in the bus's own thread for that, one call after the other."""
+        """A plain function that has another one called in the bus's own thread for that, one call after the other.
+
+        Raises:
+            ConfigError: It is no function.
+        """
+        check_function("callback", callback, "a callback is a plain function; it is called in a thread")
 
         def called(*args: Any) -> None:
             self._event_thread = threading.get_ident()

@@ -349,6 +349,29 @@ async def closing(place: Place) -> None:
         await sender.queues.purge(queue)
 
 
+@behaviour("B-09")
+async def deleted(place: Place) -> None:
+    """A durable subscription whose queue is deleted while it is open makes it again, and takes what is sent from then on."""
+    bus, other = await place.open(), await place.open()
+    name, topic = place.name("remade"), place.name("r")
+    place.clean(f"broadcast:{name}")
+    seen: list[Any] = []
+    async with bus.broadcast.subscribe(
+        lambda each: seen.append(each.body), subject=topic, durable=name
+    ) as subscription:
+        await other.broadcast.send(1, subject=topic)
+        await place.until(lambda: seen == [1])
+        await other.broadcast.forget(name)
+        await place.wait(1)
+        await place.until(lambda: _active(subscription))
+        await other.broadcast.send(2, subject=topic)
+        await place.until(lambda: seen == [1, 2])
+
+
+def _active(subscription: Any) -> bool:
+    return bool(getattr(subscription, "_target", subscription).active)
+
+
 async def _fails(awaitable: Awaitable[object], error: type[Exception]) -> None:
     try:
         await awaitable

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable
+from dataclasses import replace
 from typing import Any
 
 from redpoll.bus import use_headers
@@ -19,8 +20,9 @@ from redpoll.bus.notifications import (
     Route,
     RoutingNotifier,
 )
+from redpoll.bus.threads import BlockingRoutingNotifier
 from redpoll.errors import ConfigError, SpecConflict
-from redpoll.testing.conformance.faces import Signal
+from redpoll.testing.conformance.faces import Awaited, Signal
 from redpoll.testing.conformance.frame import Place, behaviour
 
 __all__: list[str] = []
@@ -376,14 +378,22 @@ async def killed(place: Place) -> None:
         await place.until(lambda: seen.payloads == [1])
 
 
+def _routing(*routes: Route[Any]) -> Any:
+    """A routing notifier of either face."""
+    given: list[Any] = [each.notifier for each in routes]
+    if isinstance(given[0], Awaited):
+        faces = zip(routes, given, strict=True)
+        return Awaited(BlockingRoutingNotifier(*(replace(route, notifier=each._target) for route, each in faces)))
+    return RoutingNotifier(*routes)
+
+
 @behaviour("N-08")
 async def routes(place: Place) -> None:
     """A routing notifier sends by each notifier whose rule fits."""
-    place.only_async("routing notifier")
     sender, receiver = await place.open(), await place.open()
     a, b = _topic(place, "a"), _topic(place, "b")
     first, second = _Seen(), _Seen()
-    notifier = RoutingNotifier(
+    notifier = _routing(
         Route(sender.notifier("p", topics=[a]), events=("compute.*",)),
         Route(sender.notifier("p", topics=[b]), events=("compute.*", "disk.*"), priorities=("error",)),
     )

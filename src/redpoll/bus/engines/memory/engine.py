@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Literal, Self
 
-from redpoll.bus.awaitables import Done, Failed
+from redpoll.bus.awaitables import Done, Failed, fail, resolve
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.outputs import DELIVER, Effect
 from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DELAYED, TAKEN, Parked, Task
@@ -31,6 +31,7 @@ from redpoll.bus.records import (
 )
 from redpoll.bus.state import EngineState, Status
 from redpoll.bus.urls import EngineURL
+from redpoll.checks import check_function
 from redpoll.errors import (
     BatchError,
     Closed,
@@ -136,7 +137,7 @@ class MemoryEngine(Member):
         self.drained = self.loop.create_future()
         timer = None
         if seconds is not None:
-            timer = self.clock.call_at(self.clock.time() + seconds, lambda: _resolve(self.drained))
+            timer = self.clock.call_at(self.clock.time() + seconds, lambda: resolve(self.drained))
         try:
             await self.drained
         finally:
@@ -379,7 +380,7 @@ class MemoryEngine(Member):
         timer = None
         if timeout is not None:
             empty = QueueEmpty(queue, timeout)
-            timer = self.clock.call_at(self.clock.time() + timeout, lambda: _fail(future, empty))
+            timer = self.clock.call_at(self.clock.time() + timeout, lambda: fail(future, empty))
         self._takes.add(future)
         try:
             return await future
@@ -526,6 +527,7 @@ class MemoryEngine(Member):
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Be told of everything that happens in this engine's queues."""
+        check_function("observer", observer, "an observer is a plain function of four arguments")
         mine = (self, observer)
         self._observe(lambda others: [*others, mine])
         return lambda: self._observe(lambda others: [each for each in others if each is not mine])
@@ -557,16 +559,6 @@ def _hand(future: asyncio.Future[MemoryDelivery], delivery: Any) -> None:
         delivery.reject()
     else:
         future.set_result(delivery)
-
-
-def _fail(future: asyncio.Future[MemoryDelivery], error: QueueEmpty) -> None:
-    if not future.done():
-        future.set_exception(error)
-
-
-def _resolve(future: asyncio.Future[None] | None) -> None:
-    if future is not None and not future.done():
-        future.set_result(None)
 
 
 def open_engine(url: EngineURL, options: Mapping[str, Any]) -> MemoryEngine:
