@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from redpoll.bus import Capabilities, Envelope, Publication, QueueSpec, Receipt
 from redpoll.bus.broker.topics import Topics
-from redpoll.bus.records import check_subject, task_id, words_match
+from redpoll.bus.records import check_publishing, check_subject, task_id, words_match
 from redpoll.errors import ConfigError, Unsupported, UsageError
 
 
@@ -91,3 +91,10 @@ def test_patterns_match_alike_everywhere(pattern: str, text: str) -> None:
     topics: Topics[None] = Topics()
     topics.add(pattern, None)
     assert words_match(pattern)(text) is bool(topics.match(text))
+
+
+def test_whole_seconds_take_the_short_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Times that are ints are checked in as few steps as floats: most timeouts are written as ints."""
+    monkeypatch.setattr("redpoll.bus.records._PUBLISHING", None)
+    check_publishing(0, 1, None, 30, 30.0)
+    check_publishing(3, 0.0, 5, None, 0)

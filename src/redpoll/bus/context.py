@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from redpoll.bus.engine import Delivery
 
-__all__ = ["CURRENT", "Context", "current_context", "inherit", "use_headers"]
+__all__ = ["CURRENT", "OUTSIDE", "Context", "current_context", "inherit", "use_headers"]
 
 _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -45,9 +45,10 @@ class Context:
         return self.delivery is not None and (self.delivery.cancelled or self.delivery.lost)
 
 
-_OUTSIDE: Final = Context()
+OUTSIDE: Final = Context()
+"""That of what runs in no handler."""
 
-CURRENT: Final[ContextVar[Context]] = ContextVar("redpoll.bus", default=_OUTSIDE)
+CURRENT: Final[ContextVar[Context]] = ContextVar("redpoll.bus", default=OUTSIDE)
 """The context of the handler that runs; for patterns, which set it."""
 
 
@@ -78,8 +79,6 @@ def use_headers(**headers: Any) -> Iterator[None]:
 def inherit(headers: Mapping[str, Any] | None, timeout: float | None) -> tuple[Mapping[str, Any] | None, float | None]:
     """The headers of what is sent, with those of the running handler; and its time, within that handler's deadline."""
     context = CURRENT.get()
-    if context is _OUTSIDE:
-        return headers, timeout
     if context.headers:
         headers = {**context.headers, **headers} if headers else context.headers
     left = context.left

@@ -299,6 +299,7 @@ _PUBLISHING: Final[tuple[tuple[str, Check], ...]] = (
     ("timeout", optional(_left)),
 )
 _MONTH: Final = 2_592_000.0
+_NUMBERS: Final = frozenset({int, float})
 
 
 def check_publishing(
@@ -319,13 +320,17 @@ def check_publishing(
         raise UsageError("a task has a ttl or a deadline, not both", "the deadline covers the waiting too")
     if dedup is not None and not isinstance(dedup, str):
         raise ConfigError("dedup", dedup, "must be text")
-    if type(priority) is int and priority >= 0 and type(delay) is float and 0.0 <= delay < _MONTH:
-        for value in (ttl, deadline, timeout):
-            if value is not None and not (type(value) is float and 0.0 <= value < _MONTH):
-                break
-        else:
-            # So it is most times; the rest takes more steps.
-            return
+    if (
+        type(priority) is int
+        and priority >= 0
+        and type(delay) in _NUMBERS
+        and 0 <= delay < _MONTH
+        and (ttl is None or (type(ttl) in _NUMBERS and 0 <= ttl < _MONTH))
+        and (deadline is None or (type(deadline) in _NUMBERS and 0 <= deadline < _MONTH))
+        and (timeout is None or (type(timeout) in _NUMBERS and 0 <= timeout < _MONTH))
+    ):
+        # So it is most times; the rest takes more steps.
+        return
     for (name, check), value in zip(_PUBLISHING, (priority, delay, ttl, deadline, timeout), strict=True):
         problem = check(value)
         if problem is not None:

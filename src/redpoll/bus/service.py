@@ -17,7 +17,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 from redpoll.bus.awaitables import of_thread
 from redpoll.bus.context import CURRENT, Context
 
-__all__ = ["FUTURES", "Service", "Source", "spawn"]
+__all__ = ["FUTURES", "Service", "Source", "spawner"]
 
 T = TypeVar("T")
 
@@ -29,13 +29,11 @@ FUTURES: Final = (asyncio.Future, concurrent.futures.Future, CoroutineType)
 _EAGER: Final = sys.version_info >= (3, 12)
 
 
-def spawn(work: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop, variables: Variables) -> asyncio.Task[T]:
-    """Do something in a task with a copy of some context; where Python can, its first step is done at once."""
+def spawner(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[None]]:
+    """What does a coroutine in a task, in the context that is given; where Python can, its first step is done at once."""
     # Not create_task(): the loop's debugging and its factory of tasks are of no use here, and cost as much as the task.
-    if _EAGER:
-        # mypy reads it as of 3.11.
-        return asyncio.Task(work, loop=loop, eager_start=True, context=variables.copy())  # type: ignore[call-arg]
-    return asyncio.Task(work, loop=loop, context=variables.copy())
+    options: dict[str, Any] = {"eager_start": True} if _EAGER else {}
+    return partial(asyncio.Task, loop=loop, **options)
 
 
 class Source(Protocol):
@@ -105,6 +103,7 @@ class Service:
             if self._sources:
                 return
             self._loop = asyncio.get_running_loop()
+            self._spawn = spawner(self._loop)
             self._variables = copy_context()
             self._variables.run(CURRENT.set, Context())
             opened: list[Source] = []
@@ -190,7 +189,7 @@ class Service:
             work: What is to be done.
             item: What it is done to, for `_unbegun`.
         """
-        task = spawn(work, self._loop, self._variables)
+        task = self._spawn(work, context=self._variables.copy())
         if task.done():
             return None
         self._tasks[task] = item

@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from redpoll.bus.awaitables import OutcomeWatcher
-from redpoll.bus.context import inherit
+from redpoll.bus.context import CURRENT, OUTSIDE, inherit
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Envelope, OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
@@ -180,7 +180,8 @@ class Caller:
         stats.calls += 1
         stats.failed += 1
         try:
-            headers, timeout = inherit(headers, timeout)
+            if CURRENT.get() is not OUTSIDE:
+                headers, timeout = inherit(headers, timeout)
             if timeout is not None and timeout <= 0:
                 raise _over(way, timeout)
             future = asyncio.get_running_loop().create_future()

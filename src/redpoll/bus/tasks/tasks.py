@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Literal
 
 from redpoll.bus.awaitables import OutcomeWatcher
-from redpoll.bus.context import inherit
+from redpoll.bus.context import CURRENT, OUTSIDE, inherit
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Outcome, OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
@@ -235,7 +235,8 @@ class Tasks:
     async def _run(self, data: Any, queue: str) -> Any:
         """Run a task of which nothing else is wanted than its result: without a handle, the way of most."""
         future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-        envelope = self._payloads.pack(data, None, inherit(None, None)[0])
+        headers = None if CURRENT.get() is OUTSIDE else inherit(None, None)[0]
+        envelope = self._payloads.pack(data, None, headers)
         done = self._engine.publish(envelope, queue=queue, watcher=OutcomeWatcher(future))
         try:
             receipt = done if type(done) is Receipt else await done

@@ -25,7 +25,7 @@ from redpoll.bus.context import CURRENT, Context
 from redpoll.bus.engine import Delivery, Engine, Timer
 from redpoll.bus.envelope import Envelope, Payloads
 from redpoll.bus.lasting import LastingConsumer
-from redpoll.bus.service import spawn
+from redpoll.bus.service import spawner
 from redpoll.bus.tasks.ending import LEAVING, NOTHING, Ending, Way, failed, returned, settle
 from redpoll.bus.tasks.handle import NESTED
 from redpoll.bus.tasks.processes import Errand, Processes
@@ -146,7 +146,7 @@ class Worker:
         # Of those that wait until no handler runs.
         self._waiters: set[asyncio.Future[None]] = set()
         self._stuck = 0
-        self._loop: asyncio.AbstractEventLoop
+        self._spawn: Callable[..., asyncio.Task[None]]
         self._context: contextvars.Context
         is_coroutine = is_async(handler)
         if is_coroutine and pool is not None:
@@ -177,7 +177,7 @@ class Worker:
         """
         if self._consumer is not None:
             raise UsageError("this worker was started before", "make another one")
-        self._loop = asyncio.get_running_loop()
+        self._spawn = spawner(asyncio.get_running_loop())
         self._context = contextvars.copy_context()
         options: dict[str, Any] = {"credit": self.concurrency, "sink": self._take}
         # A queue that was deleted is not made again by who works on it.
@@ -275,7 +275,7 @@ class Worker:
             job.timer = clock.call_at(clock.time() + limit, lambda: self._late(job))
         if self._threads is None:
             # Not the context of whatever made the engine hand it out: that may be another handler.
-            job.work = spawn(self.run(job), self._loop, self._context)
+            job.work = self._spawn(self.run(job), context=self._context.copy())
         else:
             self._threads.begin(job)
 

@@ -148,7 +148,11 @@ class MemoryDelivery:
         try:
             done = room.settle(consumer.held, self._token, room.now(), kind, outcome, size, detail, successors)
         finally:
-            effects = member.collect()
+            effects = room.out.effects
+            if effects:
+                room.out.effects = []
+                if lock is not None:
+                    effects = room.post(member, effects)
             if lock is not None:
                 lock.release()
         consumer.deliveries.pop(self._token, None)
