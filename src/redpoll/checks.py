@@ -19,6 +19,7 @@ __all__ = [
     "is_async",
     "one_of",
     "optional",
+    "require",
     "seconds",
 ]
 
@@ -84,6 +85,17 @@ def is_async(function: Callable[..., Any]) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
         getattr(type(function), "__call__", None)  # noqa: B004  # it is the method that is looked at
     )
+
+
+def require(field: str, value: object, check: Check) -> None:
+    """Check an option.
+
+    Raises:
+        ConfigError: The check has something against the value; it names the option.
+    """
+    problem = check(value)
+    if problem is not None:
+        raise ConfigError(field, value, problem)
 
 
 def check_function(field: str, value: object, hint: str) -> None:

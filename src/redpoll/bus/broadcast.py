@@ -24,8 +24,8 @@ from redpoll.bus.engine import Consumer, Delivery, Engine, Subscription
 from redpoll.bus.envelope import Payloads
 from redpoll.bus.lasting import LastingConsumer
 from redpoll.bus.records import Event, QueueSpec, check_subject, words_match
-from redpoll.checks import check_function, duration, integer, is_async, optional
-from redpoll.errors import BadPayload, ConfigError, RedpollError, UsageError
+from redpoll.checks import check_function, duration, integer, is_async, optional, require
+from redpoll.errors import BadPayload, RedpollError, UsageError
 
 __all__ = ["Broadcast", "BroadcastSubscription", "Broadcasts", "Callback"]
 
@@ -388,9 +388,7 @@ class Broadcasts:
         """
         if last or timeout is not None:
             for name, value, check in (("last", last, _LAST), ("timeout", timeout, optional(duration))):
-                problem = check(value)
-                if problem is not None:
-                    raise ConfigError(name, value, problem)
+                require(name, value, check)
         meta: dict[str, Any] = {}
         if subject is not None:
             meta["subject"] = subject

@@ -19,8 +19,8 @@ from redpoll.bus.rpc.rpc import Rpc, RpcOptions
 from redpoll.bus.state import EngineState, Status
 from redpoll.bus.tasks import Tasks
 from redpoll.bus.urls import EngineURL, find_engine
-from redpoll.checks import flag, seconds
-from redpoll.errors import BadPayload, ConfigError, EncodeError, RedpollError, ResultTooLarge, UsageError
+from redpoll.checks import flag, require, seconds
+from redpoll.errors import BadPayload, EncodeError, RedpollError, ResultTooLarge, UsageError
 from redpoll.serializers.base import Serializer
 
 __all__ = ["Bus", "Queues", "connect"]
@@ -256,9 +256,7 @@ def connect(
     payloads = Payloads(serializer, also)
     for name, value, check in (("wait", wait, flag), ("connect_timeout", connect_timeout, seconds)):
         if value is not None:
-            problem = check(value)
-            if problem is not None:
-                raise ConfigError(name, value, problem)
+            require(name, value, check)
             options[name] = value
     apart = NotificationOptions(url=notifications) if isinstance(notifications, str) else notifications
     others = None

@@ -38,6 +38,7 @@ __all__ = [
     "DeliverySink",
     "Engine",
     "EventSink",
+    "Hold",
     "Listener",
     "Observer",
     "Subscription",
@@ -102,13 +103,8 @@ class Listener(Protocol):
         """Take what the publisher said by `Engine.tell`."""
 
 
-class Delivery(Protocol):
-    """A task in the hands of a worker, from when it is handed out until it ends or goes back.
-
-    Life is the worker's connection, not a time: a task of three days needs no setting, where `Capabilities.hold` is None.
-    It ends once; whatever comes later, or after the task was lost, is a no-op that returns False (as an awaitable), never
-    an error that ends the worker. Dropping the object changes nothing.
-    """
+class Hold(Protocol):
+    """The part of a `Delivery` that whoever works on a task needs, wherever that is: in a thread or a process, too."""
 
     @property
     def id(self) -> str:
@@ -145,6 +141,23 @@ class Delivery(Protocol):
         """Whether the work is not wanted any more: see `Listener.cancelled`."""
         ...
 
+    def progress(self, envelope: Envelope, /) -> bool:
+        """Say something to the watchers, in order and before the outcome; nothing is stored.
+
+        Returns:
+            False where the task is lost or nobody watches, as far as it is known at once. A sender may stop then.
+        """
+        ...
+
+
+class Delivery(Hold, Protocol):
+    """A task in the hands of a worker, from when it is handed out until it ends or goes back.
+
+    Life is the worker's connection, not a time: a task of three days needs no setting, where `Capabilities.hold` is None.
+    It ends once; whatever comes later, or after the task was lost, is a no-op that returns False (as an awaitable), never
+    an error that ends the worker. Dropping the object changes nothing.
+    """
+
     def listen(self, listener: Listener, /) -> None:
         """Be told of what happens to the task; what happened before is told at once.
 
@@ -160,14 +173,6 @@ class Delivery(Protocol):
 
         Returns:
             True once the engine has noted it; begin only then. False: do not begin, it is lost or cancelled.
-        """
-        ...
-
-    def progress(self, envelope: Envelope, /) -> bool:
-        """Say something to the watchers, in order and before the outcome; nothing is stored.
-
-        Returns:
-            False where the task is lost or nobody watches, as far as it is known at once. A sender may stop then.
         """
         ...
 

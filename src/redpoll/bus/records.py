@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple
 
 from redpoll.bus.envelope import Envelope, Outcome
-from redpoll.checks import Check, duration, flag, integer, one_of, optional, seconds
+from redpoll.checks import Check, duration, flag, integer, one_of, optional, require, seconds
 from redpoll.errors import ConfigError, Unsupported, UsageError
 
 __all__ = [
@@ -152,9 +152,7 @@ class QueueSpec:
             check_subject("dead_letter", self.dead_letter)
         for field, check in _CHECKS.items():
             value = getattr(self, field)
-            problem = check(value)
-            if problem is not None:
-                raise ConfigError(field, value, problem)
+            require(field, value, check)
 
     def difference(self, other: QueueSpec) -> str | None:
         """The first field in which another one differs; None if they are equal."""
@@ -332,9 +330,7 @@ def check_publishing(
         # So it is most times; the rest takes more steps.
         return
     for (name, check), value in zip(_PUBLISHING, (priority, delay, ttl, deadline, timeout), strict=True):
-        problem = check(value)
-        if problem is not None:
-            raise ConfigError(name, value, problem)
+        require(name, value, check)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Literal
 
-from redpoll.bus.broker.outputs import Moved, Outbox
+from redpoll.bus.broker.outputs import Moved
 from redpoll.bus.broker.queue import DELAYED, DURABLE, READY, TAKEN, Peer, Queue, Task
 from redpoll.bus.broker.tasks import Tasks, as_before
 from redpoll.bus.envelope import OutcomeKind
@@ -26,12 +26,11 @@ class Admin:
 
     Args:
         tasks: The tasks.
-        out: Where effects and writes go.
     """
 
-    def __init__(self, tasks: Tasks, out: Outbox) -> None:
+    def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
-        self._out = out
+        self._out = tasks.out
 
     def inspect(self, queue: Queue) -> QueueInfo:
         """What is in a queue."""

@@ -66,11 +66,11 @@ class Broker:
         bound: Topics[Queue] = Topics()
         live: Topics[Subscription] = Topics()
         self.tasks = Tasks(limits, out, timers, store, bits, serial)
-        self.work = Work(self.tasks, out)
-        self.peers = Peers(limits, out, timers, self.tasks, self.work, live)
-        self.queues = Queues(limits, out, timers, self.tasks, self.work, bound, tokens)
-        self.intake = Intake(limits, out, timers, self.tasks, bound, live)
-        self.admin = Admin(self.tasks, out)
+        self.work = Work(self.tasks)
+        self.peers = Peers(self.tasks, self.work, live)
+        self.queues = Queues(self.tasks, self.work, bound, tokens)
+        self.intake = Intake(self.tasks, bound, live)
+        self.admin = Admin(self.tasks)
 
     @property
     def deadline(self) -> float | None:

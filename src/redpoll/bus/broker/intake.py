@@ -6,12 +6,11 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from redpoll.bus.broker.kept import Kept
-from redpoll.bus.broker.limits import CHARGE, Limits
-from redpoll.bus.broker.outputs import ADMITTED, EVENT, OUTCOME, Outbox
+from redpoll.bus.broker.limits import CHARGE
+from redpoll.bus.broker.outputs import ADMITTED, EVENT, OUTCOME
 from redpoll.bus.broker.permissions import PUBLISH
 from redpoll.bus.broker.queue import PLAIN, Options, Parked, Peer, Queue, Subscription, Task
 from redpoll.bus.broker.tasks import Tasks
-from redpoll.bus.broker.timers import Timers
 from redpoll.bus.broker.topics import Topics
 from redpoll.bus.records import check_publishing
 from redpoll.errors import ConfigError, Expired, NoRoute, QueueFull, RedpollError, ResultExpired, UnknownTask
@@ -25,30 +24,17 @@ class Intake:
     """Publishing, to queues and to subjects.
 
     Args:
-        limits: The broker's.
-        out: Where effects go.
-        timers: What is to happen later.
         tasks: The tasks.
         bound: The queues by their topics.
         live: The live subscriptions by their patterns.
     """
 
-    def __init__(
-        self,
-        limits: Limits,
-        out: Outbox,
-        timers: Timers,
-        tasks: Tasks,
-        bound: Topics[Queue],
-        live: Topics[Subscription],
-    ) -> None:
-        self._limits = limits
-        self._out = out
-        self._timers = timers
+    def __init__(self, tasks: Tasks, bound: Topics[Queue], live: Topics[Subscription]) -> None:
+        self._limits, self._out, self._timers = tasks.limits, tasks.out, tasks.timers
         self._tasks = tasks
         self._bound = bound
         self._live = live
-        self.kept = Kept(limits, out)
+        self.kept = Kept(tasks.limits, tasks.out)
 
     # -- to a queue
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 
-from redpoll.checks import integer, seconds
-from redpoll.errors import ConfigError
+from redpoll.checks import integer, require, seconds
 
 __all__ = ["CHARGE", "Limits"]
 
@@ -72,6 +71,4 @@ class Limits:
         """Check every field."""
         for field in fields(self):
             value = getattr(self, field.name)
-            problem = (_count if isinstance(field.default, int) else seconds)(value)
-            if problem is not None:
-                raise ConfigError(field.name, value, problem)
+            require(field.name, value, (_count if isinstance(field.default, int) else seconds))

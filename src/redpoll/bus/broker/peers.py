@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from redpoll.bus.broker.limits import Limits
-from redpoll.bus.broker.outputs import Outbox
 from redpoll.bus.broker.permissions import Permissions
 from redpoll.bus.broker.queue import Peer, Queue, Subscription
 from redpoll.bus.broker.tasks import Tasks
-from redpoll.bus.broker.timers import Timers
 from redpoll.bus.broker.topics import Topics
 from redpoll.bus.broker.work import Work
 
@@ -26,20 +23,13 @@ class Peers:
     consumes anew, says what it holds by `Work.reclaim`, and then `settle`s.
 
     Args:
-        limits: How long.
-        out: Where effects go.
-        timers: What is to happen later.
         tasks: The tasks.
         work: What workers do.
         topics: The live subscriptions by their patterns.
     """
 
-    def __init__(
-        self, limits: Limits, out: Outbox, timers: Timers, tasks: Tasks, work: Work, topics: Topics[Subscription]
-    ) -> None:
-        self._limits = limits
-        self._out = out
-        self._timers = timers
+    def __init__(self, tasks: Tasks, work: Work, topics: Topics[Subscription]) -> None:
+        self._limits, self._out, self._timers = tasks.limits, tasks.out, tasks.timers
         self._tasks = tasks
         self._work = work
         self._topics = topics

@@ -6,12 +6,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from redpoll.bus.broker.limits import Limits
-from redpoll.bus.broker.outputs import STOPPED, Declared, Deleted, Outbox
+from redpoll.bus.broker.outputs import STOPPED, Declared, Deleted
 from redpoll.bus.broker.permissions import CONSUME, PUBLISH
 from redpoll.bus.broker.queue import Peer, Queue
 from redpoll.bus.broker.tasks import Tasks
-from redpoll.bus.broker.timers import Timers
 from redpoll.bus.broker.topics import Topics
 from redpoll.bus.broker.work import Work
 from redpoll.bus.envelope import OutcomeKind
@@ -27,28 +25,14 @@ class Queues:
     """The queues of a broker.
 
     Args:
-        limits: The broker's.
-        out: Where effects and writes go.
-        timers: What is to happen later.
         tasks: The tasks, which know the queues by name.
         work: What workers do.
         topics: The queues by their topics.
         tokens: Counts hand-outs.
     """
 
-    def __init__(
-        self,
-        limits: Limits,
-        out: Outbox,
-        timers: Timers,
-        tasks: Tasks,
-        work: Work,
-        topics: Topics[Queue],
-        tokens: Iterator[int],
-    ) -> None:
-        self._limits = limits
-        self._out = out
-        self._timers = timers
+    def __init__(self, tasks: Tasks, work: Work, topics: Topics[Queue], tokens: Iterator[int]) -> None:
+        self._limits, self._out, self._timers = tasks.limits, tasks.out, tasks.timers
         self._tasks = tasks
         self._work = work
         self._topics = topics

@@ -74,6 +74,9 @@ class Tasks:
         serial: The last serial that was used.
 
     Attributes:
+        limits: Those of the broker; for its other parts, like what follows.
+        out: Where effects and writes go.
+        timers: What is to happen later.
         found: The tasks.
         results: The outcomes.
         queues: The queues by name; `Queues` keeps it.
@@ -84,9 +87,9 @@ class Tasks:
         self, limits: Limits, out: Outbox, timers: Timers, store: str, bits: Iterator[int], serial: int
     ) -> None:
         self.store = store
-        self._limits = limits
-        self._out = out
-        self._timers = timers
+        self.limits = self._limits = limits
+        self.out = self._out = out
+        self.timers = self._timers = timers
         self._bits = bits
         self._numbers = count((serial + 1) << _DIGITS, 1 << _DIGITS)
         self._sizes: dict[int, int] = {}

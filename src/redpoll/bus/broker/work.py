@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, Final, Literal
 
-from redpoll.bus.broker.outputs import CANCELLED, TOLD, Accepted, Asked, Changed, Outbox, Taken
+from redpoll.bus.broker.outputs import CANCELLED, TOLD, Accepted, Asked, Changed, Taken
 from redpoll.bus.broker.permissions import CONSUME, PUBLISH
 from redpoll.bus.broker.queue import (
     ACCEPTED,
@@ -41,12 +41,11 @@ class Work:
 
     Args:
         tasks: The tasks of the broker.
-        out: Where effects and writes go.
     """
 
-    def __init__(self, tasks: Tasks, out: Outbox) -> None:
+    def __init__(self, tasks: Tasks) -> None:
         self._tasks = tasks
-        self._out = out
+        self._out = tasks.out
         # Below all tokens: who was never served is first.
         self._numbers = count(-(2**62))
 

@@ -12,8 +12,7 @@ from redpoll.bus.notifications.listener import Listener
 from redpoll.bus.notifications.notifier import Notifier, Outlet, check_retry
 from redpoll.bus.notifications.records import NotificationOptions, NotificationStats, check_topic
 from redpoll.bus.service import Service
-from redpoll.checks import integer, optional, seconds
-from redpoll.errors import ConfigError
+from redpoll.checks import integer, optional, require, seconds
 
 __all__ = ["Notifications"]
 
@@ -113,9 +112,7 @@ class Notifications:
             ("batch", batch, optional(integer(1, 2**20))),
             ("batch_timeout", batch_timeout, seconds),
         ):
-            problem = check(value)
-            if problem is not None:
-                raise ConfigError(name, value, problem)
+            require(name, value, check)
         return Listener(
             self._engine,
             self._payloads,

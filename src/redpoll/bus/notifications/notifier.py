@@ -26,7 +26,7 @@ from redpoll.bus.notifications.records import (
     subject_name,
 )
 from redpoll.bus.tries import Tries
-from redpoll.checks import integer, optional
+from redpoll.checks import integer, optional, require
 from redpoll.errors import ConfigError, NotAuthorized, RedpollError
 
 __all__ = ["Notifier", "NotifierLike", "Outlet", "Priorities", "Route", "RoutingNotifier", "check_retry"]
@@ -45,9 +45,7 @@ def check_retry(retry: int | None) -> None:
     Raises:
         ConfigError: It cannot be.
     """
-    problem = optional(integer(0, 2**31))(retry)
-    if problem is not None:
-        raise ConfigError("retry", retry, problem)
+    require("retry", retry, optional(integer(0, 2**31)))
 
 
 class NotifierLike(Protocol):

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 
 from redpoll.bus.envelope import Envelope, Payloads
 from redpoll.bus.records import AtLimit, QueueSpec, check_subject
-from redpoll.checks import Check, flag, integer, one_of, optional, seconds
+from redpoll.checks import Check, flag, integer, one_of, optional, require, seconds
 from redpoll.errors import BadPayload, ConfigError
 
 __all__ = [
@@ -192,12 +192,8 @@ class NotificationOptions:
     def __post_init__(self) -> None:
         """Check every field."""
         for name, check in _CHECKS.items():
-            problem = check(getattr(self, name))
-            if problem is not None:
-                raise ConfigError(name, getattr(self, name), problem)
-        problem = _names(self.topics) if self.topics else "must be at least one"
-        if problem is not None:
-            raise ConfigError("topics", self.topics, problem)
+            require(name, getattr(self, name), check)
+        require("topics", self.topics, lambda topics: _names(topics) if topics else "must be at least one")
         for topic in self.topics:
             check_topic("topics", topic)
 

@@ -1,7 +1,7 @@
 """Calls by name, casts, streamed answers: ``bus.rpc``."""
 
-from redpoll.bus.rpc.caller import CallStats
-from redpoll.bus.rpc.client import Client, Settings
+from redpoll.bus.rpc.caller import CallStats, Settings
+from redpoll.bus.rpc.client import Client
 from redpoll.bus.rpc.endpoints import (
     AccessPolicy,
     ExplicitAccessPolicy,

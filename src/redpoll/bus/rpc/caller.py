@@ -6,8 +6,9 @@ import asyncio
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from redpoll.bus.awaitables import OutcomeWatcher
 from redpoll.bus.context import CURRENT, OUTSIDE, inherit
@@ -17,9 +18,9 @@ from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.records import Receipt
 from redpoll.bus.rpc.replies import WINDOW_SIZE, Monitor, PartsWatcher, Reader, Stream
 from redpoll.bus.rpc.server import CREDIT, METHOD, MONITOR, NAMESPACE, VERSION, WINDOW
-from redpoll.bus.rpc.target import Target, queue_name, queue_spec, subject_name
+from redpoll.bus.rpc.target import Target, check_version, queue_name, queue_spec, subject_name
 from redpoll.bus.tries import Tries
-from redpoll.checks import integer, optional, seconds
+from redpoll.checks import integer, optional, require, seconds
 from redpoll.errors import (
     CallTimeout,
     ConfigError,
@@ -29,7 +30,7 @@ from redpoll.errors import (
     UsageError,
 )
 
-__all__ = ["CallStats", "Caller", "Way", "check_times"]
+__all__ = ["CallStats", "Caller", "Settings", "Way", "check_times"]
 
 _OK: Final = OutcomeKind.RESULT
 #: Ways that are remembered, and statistics; the oldest leaves first.
@@ -47,14 +48,40 @@ def check_times(timeout: float | None, retry: int | None = 0, wait: float = 0.0,
     """
     for field, value in (("timeout", timeout), ("wait", wait), ("monitor", monitor)):
         if value is not None and value != 0:
-            problem = seconds(value)
-            if problem is not None:
-                raise ConfigError(field, value, problem)
-    problem = optional(integer(0, 2**31))(retry)
-    if problem is not None:
-        raise ConfigError("retry", retry, problem)
+            require(field, value, seconds)
+    require("retry", retry, optional(integer(0, 2**31)))
     if monitor is not None and timeout is not None and monitor >= timeout:
         raise ConfigError("monitor", monitor, f"must be below the timeout of {timeout:g} s")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What a client gives along with each call: the arguments of `Rpc.call`.
+
+    Raises:
+        ConfigError: A field has a value that it cannot have.
+    """
+
+    timeout: float | None
+    """Seconds for a call; None is no limit."""
+    retry: int | None
+    """How often a message is sent again that was not taken; None: until its time is over."""
+    wait: float = 0.0
+    """Seconds to wait for a server to appear."""
+    mandatory: bool = True
+    """Fail where there is no server."""
+    monitor: float | None = None
+    """Seconds without a sign of life after which a call fails."""
+    headers: Mapping[str, Any] | None = None
+    """For the handlers."""
+    version_cap: str | None = None
+    """The highest version that may be asked for; None allows all."""
+
+    def __post_init__(self) -> None:
+        """Check every field."""
+        check_times(self.timeout, self.retry, self.wait, self.monitor)
+        if self.version_cap is not None:
+            check_version("version_cap", self.version_cap)
 
 
 class CallStats:
@@ -163,23 +190,14 @@ class Caller:
             self._ways[key] = way
         return way
 
-    async def call(
-        self,
-        way: Way,
-        message: Any,
-        timeout: float | None,
-        retry: int | None,
-        wait: float,
-        mandatory: bool,
-        monitor: float | None,
-        headers: Mapping[str, Any] | None,
-    ) -> Any:
+    async def call(self, way: Way, message: Any, its: Settings) -> Any:
         """Call. See `Rpc.call`."""
         began = perf_counter()
         stats = way.stats
         stats.calls += 1
         stats.failed += 1
         try:
+            headers, timeout, monitor = its.headers, its.timeout, its.monitor
             if CURRENT.get() is not OUTSIDE:
                 headers, timeout = inherit(headers, timeout)
             if timeout is not None and timeout <= 0:
@@ -191,7 +209,7 @@ class Caller:
             else:
                 envelope = self._payloads.pack(message, way.meta, headers)
                 watcher = OutcomeWatcher(future)
-            key = None if retry == 0 else self._key()
+            key = None if its.retry == 0 else self._key()
             receipt = self._engine.publish(
                 envelope,
                 queue=way.queue,
@@ -199,12 +217,12 @@ class Caller:
                 deadline=timeout,
                 dedup=key,
                 keep=False,
-                mandatory=mandatory,
+                mandatory=its.mandatory,
                 timeout=timeout,
             )
             if type(receipt) is not Receipt:
-                again = self._again(envelope, way.queue, watcher, key, mandatory, expires="deadline")
-                receipt = await self._persist(receipt, again, way, timeout, retry, wait, mandatory)
+                again = self._again(envelope, way, watcher, key, its, "deadline")
+                receipt = await self._persist(receipt, again, way, its, timeout)
             try:
                 outcome = await future
             except asyncio.CancelledError:
@@ -223,50 +241,43 @@ class Caller:
             stats.ended += 1
             stats.seconds += perf_counter() - began
 
-    async def cast(
-        self,
-        way: Way,
-        message: Any,
-        timeout: float | None,
-        retry: int | None,
-        wait: float,
-        mandatory: bool,
-        headers: Mapping[str, Any] | None,
-    ) -> None:
-        """Cast. See `Rpc.cast`."""
+    async def cast(self, way: Way, message: Any, its: Settings) -> None:
+        """Cast; to all servers, where that is the target. See `Rpc.cast`."""
+        if way.fanout:
+            await self.fanout(way, message, its)
+            return
         way.stats.casts += 1
+        timeout = its.timeout
         if timeout is not None and timeout <= 0:
             raise Expired(None, timeout, f"sending to {way.name}")
         # What a handler casts may be done when the handler's time is over.
-        envelope = self._payloads.pack(message, way.meta, inherit(headers, None)[0])
-        key = None if retry == 0 else self._key()
-        again = self._again(envelope, way.queue, None, key, mandatory, expires="ttl")
+        envelope = self._payloads.pack(message, way.meta, inherit(its.headers, None)[0])
+        again = self._again(envelope, way, None, None if its.retry == 0 else self._key(), its, "ttl")
         receipt = again(timeout)
         if type(receipt) is not Receipt:
-            await self._persist(receipt, again, way, timeout, retry, wait, mandatory)
+            await self._persist(receipt, again, way, its, timeout)
 
-    async def fanout(self, way: Way, message: Any, timeout: float | None, headers: Mapping[str, Any] | None) -> None:
+    async def fanout(self, way: Way, message: Any, its: Settings) -> None:
         """Tell all servers. See `Rpc.fanout`."""
         way.stats.casts += 1
-        envelope = self._payloads.pack(message, way.meta, inherit(headers, None)[0])
-        await self._engine.publish(envelope, subject=way.subject, timeout=timeout)
+        envelope = self._payloads.pack(message, way.meta, inherit(its.headers, None)[0])
+        await self._engine.publish(envelope, subject=way.subject, timeout=its.timeout)
 
-    def stream(
-        self, way: Way, message: Any, timeout: float | None, wait: float, headers: Mapping[str, Any] | None
-    ) -> Stream:
+    def stream(self, way: Way, message: Any, its: Settings) -> Stream:
         """Begin to stream. See `Rpc.stream`."""
         engine, payloads = self._engine, self._payloads
         loop = asyncio.get_running_loop()
+        once = replace(its, retry=0, mandatory=True)
 
         async def begin(watcher: PartsWatcher) -> str:
             engine.capabilities.require("progress", "streamed answers", "ask for pages by several calls")
             way.stats.calls += 1
-            sent, limit = inherit(headers, timeout)
+            sent, limit = inherit(its.headers, its.timeout)
             if limit is not None and limit <= 0:
                 raise _over(way, limit)
             envelope = payloads.pack(message, {**way.meta, WINDOW: WINDOW_SIZE}, sent)
-            again = self._again(envelope, way.queue, watcher, None, True, expires="deadline")
-            return (await self._persist(again(limit), again, way, limit, 0, wait, True)).id
+            again = self._again(envelope, way, watcher, None, once, "deadline")
+            return (await self._persist(again(limit), again, way, once, limit)).id
 
         async def credit(task: str, parts: int) -> None:
             with suppress(RedpollError):  # it has ended
@@ -281,26 +292,17 @@ class Caller:
     def _again(
         self,
         envelope: Envelope,
-        queue: str,
+        way: Way,
         watcher: OutcomeWatcher | PartsWatcher | None,
         key: str | None,
-        mandatory: bool,
-        expires: str,
+        its: Settings,
+        expires: Literal["deadline", "ttl"],
     ) -> Callable[[float | None], Awaitable[Receipt]]:
         """What publishes a message, given the seconds that are left to it."""
+        options: dict[str, Any] = {"queue": way.queue, "dedup": key, "keep": False, "mandatory": its.mandatory}
 
         def publish(left: float | None) -> Awaitable[Receipt]:
-            times: dict[str, Any] = {expires: left}
-            return self._engine.publish(
-                envelope,
-                queue=queue,
-                watcher=watcher,
-                dedup=key,
-                keep=False,
-                mandatory=mandatory,
-                timeout=left,
-                **times,
-            )
+            return self._engine.publish(envelope, watcher=watcher, timeout=left, **{**options, expires: left})
 
         return publish
 
@@ -309,27 +311,25 @@ class Caller:
         sent: Awaitable[Receipt],
         again: Callable[[float | None], Awaitable[Receipt]],
         way: Way,
+        its: Settings,
         timeout: float | None,
-        retry: int | None,
-        wait: float,
-        mandatory: bool,
     ) -> Receipt:
         """Send until it is taken, as often and as long as that may take."""
         clock = self._engine.clock
-        tries = Tries(clock, timeout, retry, f"sending to {way.name}", _PAUSE, _LONGEST_PAUSE)
+        tries = Tries(clock, timeout, its.retry, f"sending to {way.name}", _PAUSE, _LONGEST_PAUSE)
         declared = False
         while True:
             try:
                 return await sent
             except NoRoute as error:
-                if not mandatory:
+                if not its.mandatory:
                     await self._engine.declare(queue_spec(way.queue))
-                elif clock.time() - tries.began >= wait:
+                elif clock.time() - tries.began >= its.wait:
                     raise NoRoute(way.title, "start a server, or pass wait=") from error
             except RedpollError as error:
                 if not tries.covers(error):
                     raise
-            if mandatory or declared:
+            if its.mandatory or declared:
                 await tries.pause()
             else:
                 # It may have failed only because the queue was not there.

@@ -3,51 +3,21 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, fields, replace
+from collections.abc import Callable, Coroutine
+from dataclasses import fields, replace
 from functools import wraps
 from typing import Any, Final, TypeVar, cast
 
-from redpoll.bus.rpc.caller import Caller, Way, check_times
+from redpoll.bus.rpc.caller import Caller, Settings, Way
 from redpoll.bus.rpc.replies import Stream
-from redpoll.bus.rpc.target import Target, accepts, check_version
+from redpoll.bus.rpc.target import Target, accepts
 from redpoll.errors import UsageError
 
-__all__ = ["Client", "Settings", "typed_client"]
+__all__ = ["Client", "typed_client"]
 
 T = TypeVar("T")
 
 _OF_TARGET: Final = frozenset({"exchange", "topic", "namespace", "version", "server", "fanout"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """What a client gives along with each call: the arguments of `Rpc.call`.
-
-    Raises:
-        ConfigError: A field has a value that it cannot have.
-    """
-
-    timeout: float | None
-    """Seconds for a call; None is no limit."""
-    retry: int | None
-    """How often a message is sent again that was not taken; None: until its time is over."""
-    wait: float = 0.0
-    """Seconds to wait for a server to appear."""
-    mandatory: bool = True
-    """Fail where there is no server."""
-    monitor: float | None = None
-    """Seconds without a sign of life after which a call fails."""
-    headers: Mapping[str, Any] | None = None
-    """For the handlers."""
-    version_cap: str | None = None
-    """The highest version that may be asked for; None allows all."""
-
-    def __post_init__(self) -> None:
-        """Check every field."""
-        check_times(self.timeout, self.retry, self.wait, self.monitor)
-        if self.version_cap is not None:
-            check_version("version_cap", self.version_cap)
 
 
 _OF_CALLS: Final = frozenset(each.name for each in fields(Settings))
@@ -114,10 +84,7 @@ class Client:
         Raises:
             UsageError: The cap does not allow the version.
         """
-        way, its = self._way(method), self.settings
-        if way.fanout:
-            return self._caller.fanout(way, args, its.timeout, its.headers)
-        return self._caller.cast(way, args, its.timeout, its.retry, its.wait, its.mandatory, its.headers)
+        return self._caller.cast(self._way(method), args, self.settings)
 
     def fanout(self, method: str, /, **args: Any) -> Coroutine[Any, Any, None]:
         """Call a method of all servers, without answers. See `Rpc.fanout`.
@@ -125,7 +92,7 @@ class Client:
         Raises:
             UsageError: The cap does not allow the version.
         """
-        return self._caller.fanout(self._way(method), args, self.settings.timeout, self.settings.headers)
+        return self._caller.fanout(self._way(method), args, self.settings)
 
     def stream(self, method: str, /, **args: Any) -> Stream:
         """Call a method that streams; without a limit of time. See `Rpc.stream`.
@@ -135,7 +102,7 @@ class Client:
         """
         way = self._way(method)
         way.require_one()
-        return self._caller.stream(way, args, None, self.settings.wait, self.settings.headers)
+        return self._caller.stream(way, args, replace(self.settings, timeout=None))
 
     def _way(self, method: str) -> Way:
         if not self.can_send_version():
@@ -156,15 +123,14 @@ class _Remote:
     """A method of a target."""
 
     def __init__(self, client: Client, method: str) -> None:
-        its = client.settings
         self._way = client._way(method)  # a part of it
         self._way.require_one()
         self._call = client._caller.call
-        self._settings = (its.timeout, its.retry, its.wait, its.mandatory, its.monitor, its.headers)
+        self._settings = client.settings
 
     def __call__(self, **args: Any) -> Coroutine[Any, Any, Any]:
         """Call it, and wait for its answer."""
-        return self._call(self._way, args, *self._settings)
+        return self._call(self._way, args, self._settings)
 
 
 def typed_client(client: Client, interface: type[T]) -> T:

@@ -11,15 +11,14 @@ from typing import Any, Final, TypeVar, overload
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Payloads
 from redpoll.bus.failures import AllowedExceptions
-from redpoll.bus.rpc.caller import Caller, CallStats, check_times
-from redpoll.bus.rpc.client import Client, Settings, typed_client
+from redpoll.bus.rpc.caller import Caller, CallStats, Settings, check_times
+from redpoll.bus.rpc.client import Client, typed_client
 from redpoll.bus.rpc.endpoints import AccessPolicy, Endpoints
 from redpoll.bus.rpc.replies import Stream
 from redpoll.bus.rpc.server import Server
 from redpoll.bus.rpc.target import Target
 from redpoll.bus.service import Service
-from redpoll.checks import integer, optional, seconds
-from redpoll.errors import ConfigError
+from redpoll.checks import duration, integer, optional, require
 
 __all__ = ["Rpc", "RpcOptions"]
 
@@ -58,10 +57,8 @@ class RpcOptions:
     def __post_init__(self) -> None:
         """Check every field."""
         check_times(self.timeout, self.retry)
-        for field, check in (("concurrency", integer(1, 2**20)), ("drain", optional(seconds))):
-            problem = check(getattr(self, field))
-            if problem is not None and (field, getattr(self, field)) != ("drain", 0):
-                raise ConfigError(field, getattr(self, field), problem)
+        require("concurrency", self.concurrency, integer(1, 2**20))
+        require("drain", self.drain, optional(duration))
         AllowedExceptions(self.allowed_exceptions)
 
 
@@ -140,9 +137,7 @@ class Rpc:
         """
         options = self.options
         many = options.concurrency if concurrency is None else concurrency
-        problem = integer(1, 2**20)(many)
-        if problem is not None:
-            raise ConfigError("concurrency", many, problem)
+        require("concurrency", many, integer(1, 2**20))
         return Server(
             self._engine,
             self._payloads,
@@ -192,9 +187,9 @@ class Rpc:
         """
         way = self._caller.way(target, method, server)
         way.require_one()
-        limit, tries = self._times(timeout, retry)
-        check_times(limit, tries, wait, monitor)
-        return self._caller.call(way, _message(method, args), limit, tries, wait, mandatory, monitor, headers)
+        return self._caller.call(
+            way, _message(method, args), self._settings(timeout, retry, wait, mandatory, monitor, headers)
+        )
 
     def cast(
         self,
@@ -215,11 +210,9 @@ class Rpc:
         that is all servers is a `fanout`.
         """
         way = self._caller.way(target, method, server)
-        limit, tries = self._times(timeout, retry)
-        check_times(limit, tries, wait)
-        if way.fanout:
-            return self._caller.fanout(way, _message(method, args), limit, headers)
-        return self._caller.cast(way, _message(method, args), limit, tries, wait, mandatory, headers)
+        return self._caller.cast(
+            way, _message(method, args), self._settings(timeout, retry, wait, mandatory, None, headers)
+        )
 
     def fanout(
         self,
@@ -234,7 +227,7 @@ class Rpc:
         The arguments are those of `call`.
         """
         way = self._caller.way(target, method)
-        return self._caller.fanout(way, _message(method, args), self.options.timeout, headers)
+        return self._caller.fanout(way, _message(method, args), self._settings(headers=headers))
 
     def stream(
         self,
@@ -253,8 +246,7 @@ class Rpc:
         """
         way = self._caller.way(target, method, server)
         way.require_one()
-        check_times(timeout, 0, wait)
-        return self._caller.stream(way, _message(method, args), timeout, wait, headers)
+        return self._caller.stream(way, _message(method, args), self._settings(timeout, wait=wait, headers=headers))
 
     @overload
     def client(self, target: Target | str, /, **settings: Any) -> Client: ...
@@ -275,17 +267,25 @@ class Rpc:
             ConfigError: A value cannot be.
             UsageError: There is no such setting.
         """
-        base = Settings(timeout=self.options.timeout, retry=self.options.retry)
-        client = Client(self._caller, Target.of(target), base).prepare(**settings)
+        client = Client(self._caller, Target.of(target), self._settings()).prepare(**settings)
         return client if interface is None else typed_client(client, interface)
 
-    def _times(
-        self, timeout: float | EllipsisType | None, retry: int | EllipsisType | None
-    ) -> tuple[float | None, int | None]:
-        options = self.options
-        return (
-            options.timeout if isinstance(timeout, EllipsisType) else timeout,
-            options.retry if isinstance(retry, EllipsisType) else retry,
+    def _settings(
+        self,
+        timeout: float | EllipsisType | None = ...,
+        retry: int | EllipsisType | None = ...,
+        wait: float = 0.0,
+        mandatory: bool = True,
+        monitor: float | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> Settings:
+        return Settings(
+            timeout=self.options.timeout if isinstance(timeout, EllipsisType) else timeout,
+            retry=self.options.retry if isinstance(retry, EllipsisType) else retry,
+            wait=wait,
+            mandatory=mandatory,
+            monitor=monitor,
+            headers=headers,
         )
 
 

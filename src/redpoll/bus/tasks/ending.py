@@ -12,8 +12,8 @@ from redpoll.bus.engine import Delivery
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
 from redpoll.bus.failures import pack_failure
 from redpoll.bus.tasks.retry import Retry
-from redpoll.checks import duration
-from redpoll.errors import ConfigError, DeadLettered, EncodeError, PayloadTooLarge, ResultTooLarge, TaskRejected
+from redpoll.checks import duration, require
+from redpoll.errors import DeadLettered, EncodeError, PayloadTooLarge, ResultTooLarge, TaskRejected
 
 __all__ = [
     "LEAVING",
@@ -66,9 +66,7 @@ def check_delay(delay: float) -> None:
     Raises:
         ConfigError: They cannot be.
     """
-    problem = duration(delay)
-    if problem is not None:
-        raise ConfigError("delay", delay, problem)
+    require("delay", delay, duration)
 
 
 class Way(Enum):

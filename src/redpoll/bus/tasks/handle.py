@@ -15,10 +15,9 @@ from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.feed import Feed
 from redpoll.bus.records import Receipt, TaskState
-from redpoll.checks import check_function, duration
+from redpoll.checks import check_function, duration, require
 from redpoll.errors import (
     BusError,
-    ConfigError,
     DeadLettered,
     RedpollError,
     RemoteError,
@@ -278,9 +277,7 @@ class Handle:
         raise error_of(ending, self.id, self._allowed)
 
     async def _wait(self, watch: Watch, timeout: float, flat: bool) -> None:
-        problem = duration(timeout)
-        if problem is not None:
-            raise ConfigError("timeout", timeout, problem)
+        require("timeout", timeout, duration)
         clock = self._engine.clock
         end = clock.time() + timeout
         late = TimeoutError(f"task {self.id} has no outcome after {timeout:g} s")

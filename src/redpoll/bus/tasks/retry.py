@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-from redpoll.checks import Check, flag, integer, seconds
+from redpoll.checks import Check, flag, integer, require, seconds
 from redpoll.errors import ConfigError
 
 __all__ = ["Retry"]
@@ -78,9 +78,7 @@ class Retry:
         if not all(isinstance(each, type) and issubclass(each, BaseException) for each in kinds):
             raise ConfigError("on", self.on, "must be a class of exceptions, or a tuple of them")
         for field, check in _CHECKS.items():
-            problem = check(getattr(self, field))
-            if problem is not None:
-                raise ConfigError(field, getattr(self, field), problem)
+            require(field, getattr(self, field), check)
 
     def covers(self, error: BaseException) -> bool:
         """Whether it is tried again after an exception."""

@@ -5,61 +5,18 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Mapping
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Self
 
 from redpoll.bus.awaitables import FALSE
-from redpoll.bus.engine import Delivery
-from redpoll.bus.envelope import Envelope, Payloads
+from redpoll.bus.engine import Delivery, Hold
+from redpoll.bus.envelope import Payloads
 from redpoll.bus.tasks.ending import LEAVING, Ending, Requeue, Way, check_delay, failed, settle, tries_of
 from redpoll.errors import DeadLettered, TaskRejected
 
-__all__ = ["Claim", "Hold", "Task"]
+__all__ = ["Claim", "Task"]
 
 _UNREAD: Final = object()
 _BACK: Final = Ending(Way.REQUEUE)
-
-
-class Hold(Protocol):
-    """What a `Task` needs of its delivery, wherever its handler runs."""
-
-    @property
-    def id(self) -> str:
-        """The task's id."""
-        ...
-
-    @property
-    def queue(self) -> str:
-        """Name of the queue."""
-        ...
-
-    @property
-    def envelope(self) -> Envelope:
-        """The message."""
-        ...
-
-    @property
-    def attempt(self) -> int:
-        """1, and one more for each worker that was lost."""
-        ...
-
-    @property
-    def left(self) -> float | None:
-        """Seconds until the deadline."""
-        ...
-
-    @property
-    def lost(self) -> bool:
-        """Whether somebody else has it."""
-        ...
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether the work is not wanted any more."""
-        ...
-
-    def progress(self, envelope: Envelope, /) -> bool:
-        """Tell the watchers something."""
-        ...
 
 
 class Task:

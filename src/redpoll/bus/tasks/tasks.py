@@ -20,7 +20,7 @@ from redpoll.bus.tasks.handle import Handle, Watch, error_of
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Claim, Task
 from redpoll.bus.tasks.worker import Worker
-from redpoll.checks import Check, duration, integer, optional, seconds
+from redpoll.checks import Check, duration, integer, optional, require, seconds
 from redpoll.errors import BatchError, ConfigError, NoRoute, QueueEmpty, RedpollError, SpecConflict, UsageError
 
 __all__ = ["QUEUE", "Tasks"]
@@ -161,12 +161,8 @@ class Tasks:
     ) -> float:
         """Check options that cannot be, or that not every engine and queue has; returns the delay."""
         for (name, check), value in zip(_TIMES, (delay, *times), strict=True):
-            problem = check(value)
-            if problem is not None:
-                raise ConfigError(name, value, problem)
-        problem = _priority(priority)
-        if problem is not None:
-            raise ConfigError("priority", priority, problem)
+            require(name, value, check)
+        require("priority", priority, _priority)
         capabilities = self._engine.capabilities
         if eta is not None:
             if delay:
@@ -439,9 +435,7 @@ class Tasks:
             NoRoute: The queue does not exist, and was not to be declared.
             SpecConflict: A consumer has the queue exclusively.
         """
-        problem = optional(duration)(timeout)
-        if problem is not None:
-            raise ConfigError("timeout", timeout, problem)
+        require("timeout", timeout, optional(duration))
         return _Next(self._claim(queue, timeout, declare))
 
     async def _claim(self, queue: str, timeout: float | None, declare: bool) -> Claim:

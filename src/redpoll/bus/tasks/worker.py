@@ -31,7 +31,7 @@ from redpoll.bus.tasks.handle import NESTED
 from redpoll.bus.tasks.processes import Errand, Processes
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Task
-from redpoll.checks import call_problem, check_function, integer, is_async, one_of, optional, seconds
+from redpoll.checks import call_problem, check_function, integer, is_async, one_of, optional, require, seconds
 from redpoll.errors import ConfigError, PayloadTooLarge, TimeLimit, UsageError
 
 __all__ = ["Worker"]
@@ -118,9 +118,7 @@ class Worker:
         if concurrency is None:
             concurrency = (os.cpu_count() or 1) if pool == "process" else 8
         for field, value in (("concurrency", concurrency), ("time_limit", time_limit), ("pool", pool)):
-            problem = _CHECKS[field](value)
-            if problem is not None:
-                raise ConfigError(field, value, problem)
+            require(field, value, _CHECKS[field])
         check_function(
             "handler", handler, "a handler is a plain function or a coroutine function of one argument, the task"
         )

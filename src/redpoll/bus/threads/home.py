@@ -26,8 +26,8 @@ from redpoll.bus.bus import Bus
 from redpoll.bus.notifications.listener import Listener
 from redpoll.bus.rpc.server import Server
 from redpoll.bus.tasks import Worker
-from redpoll.checks import check_function, seconds
-from redpoll.errors import Closed, ConfigError, UsageError
+from redpoll.checks import check_function, require, seconds
+from redpoll.errors import Closed, UsageError
 
 __all__ = ["EVENTS", "THREADS", "Home", "Running"]
 
@@ -102,9 +102,7 @@ class Home(Resident):
     def close(self, drain: float | None) -> None:
         """Close."""
         if drain is not None and drain != 0:
-            problem = seconds(drain)
-            if problem is not None:
-                raise ConfigError("drain", drain, problem)
+            require("drain", drain, seconds)
         if self._is_inherited:
             return
         try:

@@ -6,8 +6,8 @@ from typing import Any
 
 from redpoll.blocking.iteration import Iteration
 from redpoll.blocking.verbs import Face, call, maker, verb
-from redpoll.bus.rpc.caller import CallStats
-from redpoll.bus.rpc.client import Client, Settings, typed_client
+from redpoll.bus.rpc.caller import CallStats, Settings
+from redpoll.bus.rpc.client import Client, typed_client
 from redpoll.bus.rpc.rpc import Rpc, RpcOptions
 from redpoll.bus.rpc.server import Server
 from redpoll.bus.rpc.target import Target
