@@ -9,7 +9,7 @@ from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Any, Literal
 
-from redpoll.errors import UsageError
+from redpoll.error_root import UsageError
 
 __all__ = ["MAX_UNIX_PATH", "Address", "parse_text"]
 

@@ -226,7 +226,7 @@ async def test_what_nobody_listens_to_is_logged_once_a_second(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a hook failures that nobody awaited are one warning a second, with the last error and how many they were."""
-    monkeypatch.setattr("redpoll.node.hooks._WARN_EVERY", 0.2)
+    monkeypatch.setattr("redpoll.node.reports._WARN_EVERY", 0.2)
     async with make(dial="once") as client:
         async with make() as gone:
             address = gone.address

@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import cast
 
-from redpoll.node.log_limit import LogLimit
+from redpoll.node.reports import LogLimit
 
 
 def test_one_line_a_second() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from redpoll import Node, PeerLost
 from redpoll.errors import NotAuthorized
-from redpoll.node.rejected import Rejected
+from redpoll.node.reports import Rejected
 from redpoll.stats import TurnedAway
 from redpoll.transport.connection import Connection
 from redpoll.wire.tally import Tally

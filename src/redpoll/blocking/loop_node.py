@@ -73,7 +73,7 @@ class LoopNode(Node[Any]):
 
     def unheard(self, message: Message[Any], error: BaseException) -> None:
         """A send failed and nobody looked at its future."""
-        self._peers.unawaited.tell(message, error)
+        self._peers.failures.tell(message, error)
 
     def take_back(self, message: Received[Any]) -> bool:
         """Refuse a message that its sender withdrew, if no thread has it yet."""

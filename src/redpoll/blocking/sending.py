@@ -118,7 +118,7 @@ class Sending(LoopFuture, Queued):
         if error is None:
             if answer is not None and not self._owner.raw:
                 try:
-                    self._owner.completion.decode(answer)
+                    self._owner.decode(answer)
                 except Exception as problem:  # noqa: BLE001  # a serializer may be anybody's
                     self.settle(None, problem)
                     return

@@ -6,13 +6,13 @@ authorization.py (the user's function); this module calls them in order.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from redpoll.errors import Fenced, NotAuthorized, PeerLost, RedpollError
 from redpoll.node.authorization import REJECTION_TIME, Authorization
 from redpoll.node.claims import CLAIM_TIMEOUT, REJECTED, Claims
 from redpoll.node.hooks import PeerInfo
-from redpoll.node.routes import Claim, is_kept, may_be, place_of
+from redpoll.node.routes import Claim, Routes, is_kept, may_be, place_of
 from redpoll.wire.frames import PREAMBLE_SIZE, Control
 from redpoll.wire.session import FENCED
 from redpoll.wire.states import LinkState
@@ -20,8 +20,11 @@ from redpoll.wire.states import LinkState
 if TYPE_CHECKING:
     import asyncio
 
+    from redpoll.address import Address
+    from redpoll.config import Config
     from redpoll.node.claims import OpenClaim
-    from redpoll.node.peers import Peers
+    from redpoll.node.requeue import Requeue
+    from redpoll.node.sessions import Sessions
     from redpoll.tls.credentials import TLSSession
     from redpoll.transport.connection import Connection
     from redpoll.wire.link import Link
@@ -36,6 +39,25 @@ _REJECTED_TEXT = "the peer rejected this node"
 _HINT = "its authorize= decides: see the log of the peer"
 
 
+class _Owner(Protocol):
+    """What admission needs of the peers of a node."""
+
+    stopping: bool
+    closing: RedpollError | None
+
+    def new_peer(self, address: Address | None, identity: bytes | None) -> Peer:
+        """Make a peer that is not known yet."""
+
+    def bind(self, connection: Connection, peer: Peer, claim: Claim, now: float) -> None:
+        """Give a link to its peer."""
+
+    def pause(self, connection: Connection) -> None:
+        """Stop reading from a connection for now."""
+
+    def wake_links(self, peer: Peer) -> None:
+        """Schedule the output of all links of a peer."""
+
+
 class Admission:
     """Admits the links of one node.
 
@@ -44,10 +66,21 @@ class Admission:
         authorization: The results of `Config.authorize`.
     """
 
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-        self._settings = peers.settings
-        self._loop = peers.loop
+    def __init__(
+        self,
+        owner: _Owner,
+        config: Config,
+        routes: Routes,
+        sessions: Sessions,
+        requeue: Requeue,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._owner = owner
+        self._config = config
+        self._routes = routes
+        self._sessions = sessions
+        self._requeue = requeue
+        self._loop = loop
         self.claims = Claims()
         #: Links that have to show a secret, or that close because their run was fenced, and their timers; None once
         #: fired.
@@ -56,10 +89,8 @@ class Admission:
         self._unbound: dict[Connection, None] = {}
         self._dialled: dict[bytes | None, dict[Connection, None]] = {}
         self.authorization: Authorization | None = None
-        if peers.config.authorize is not None:
-            self.authorization = Authorization(
-                peers.config.authorize, peers.loop, peers.config.handshake_timeout, self._decided
-            )
+        if config.authorize is not None:
+            self.authorization = Authorization(config.authorize, loop, config.handshake_timeout, self._decided)
 
     def identified(self, connection: Connection, now: float) -> None:
         """Find the peer of a link whose handshake arrived, and bind the link once its claim is proven."""
@@ -73,44 +104,44 @@ class Admission:
                 self._unproven(number)
             elif link.reader.awaiting_peer:
                 # Read on once the peer is known; until then there is room for one read.
-                self._peers.pause(connection)
+                self._owner.pause(connection)
             return
         if connection.secured is not None and not self._is_expected(connection.secured, connection):
             return
         if self.authorization is not None and not self._is_authorized(connection, self.authorization):
             return
-        if self._peers.sessions.awaits(link) and self._may_wait(connection):
+        if self._sessions.awaits(link) and self._may_wait(connection):
             return
         self.claims.settle(connection)
         if self._is_known_by_secret(connection, now):
             return
         session = connection.secured
-        peer, claim = self._peers.routes.identify(
+        peer, claim = self._routes.identify(
             link,
             connection.remote,
             connection.target,
-            self._peers.new_peer,
+            self._owner.new_peer,
             connection.certificate,
             checks_names=session is not None and session.checks_names,
         )
         if claim is Claim.TO_PROVE:
             number = self.claims.ask(connection, peer, now)
-            self._peers.wake_links(peer)
+            self._owner.wake_links(peer)
             if link.reader.awaiting_peer:
-                self._peers.pause(connection)
-            if self._peers.stopping:
+                self._owner.pause(connection)
+            if self._owner.stopping:
                 self._unproven(number)
             else:
                 self._decide_later(number)
             return
-        self._peers.bind(connection, peer, claim, now)
+        self._owner.bind(connection, peer, claim, now)
         if link.dialled and connection.certificate is None:
             self._join_twin(connection, peer)
 
     def _may_wait(self, connection: Connection) -> bool:
         """Return True while a link may wait for its secret; the link is examined again when the time is over."""
         if connection not in self._awaiting_secret:
-            seconds = self._settings.handshake_timeout or CLAIM_TIMEOUT
+            seconds = self._config.handshake_timeout or CLAIM_TIMEOUT
             self._awaiting_secret[connection] = self._loop.call_later(seconds, self._stop_waiting, connection)
         return self._awaiting_secret[connection] is not None
 
@@ -125,13 +156,13 @@ class Admission:
         if timer is not None:
             timer.cancel()
         try:
-            peer = self._peers.sessions.find(connection)
+            peer = self._sessions.find(connection)
         except Fenced as error:
             self._reject(connection, error, FENCED)
             self._awaiting_secret[connection] = self._loop.call_later(REJECTION_TIME, connection.fail, error)
             return True
         if peer is not None:
-            self._peers.bind(connection, peer, Claim.PLAIN, now)
+            self._owner.bind(connection, peer, Claim.PLAIN, now)
         return peer is not None
 
     def _join_twin(self, connection: Connection, peer: Peer) -> None:
@@ -142,17 +173,17 @@ class Admission:
 
         Where the old link was accepted, its identity is only a claim: the node that was dialled has to prove it.
         """
-        twin = self._peers.routes.twin(peer)
+        twin = self._routes.twin(peer)
         if twin is not None:
             self._adopt(connection, peer, twin, proven=False)
             return
-        supposed = self._peers.routes.supposed_twin(peer)
+        supposed = self._routes.supposed_twin(peer)
         if supposed is not None:
             self.claims.ask_twin(connection, supposed)
             connection.wake()
 
     def _adopt(self, connection: Connection, peer: Peer, twin: Peer, *, proven: bool) -> None:
-        self._peers.requeue.adopt(peer, twin, proven=proven)
+        self._requeue.adopt(peer, twin, proven=proven)
         connection.link.leave(accept_all=True)
         connection.wake()
 
@@ -173,12 +204,10 @@ class Admission:
 
     def _is_overrun(self, link: Link) -> bool:
         """Return True if a link that waits for its peer sent more than the announced window allows."""
-        settings = self._settings
-        frames = PREAMBLE_SIZE * settings.window
-        return (
-            len(link.arrived) > settings.window
-            or link.bytes_received > settings.window_bytes + settings.max_message_size + frames + settings.lookahead
-        )
+        config = self._config
+        window = config.effective_window
+        size = config.window_bytes + config.max_message_size + PREAMBLE_SIZE * window + config.lookahead
+        return len(link.arrived) > window or link.bytes_received > size
 
     def session(self, connection: Connection, now: float) -> None:
         """Handle the session frames of a link."""
@@ -188,7 +217,7 @@ class Admission:
             return
         if FENCED in link.session_frames:
             link.session_frames.clear()
-            self._peers.sessions.fenced_by_peer(connection)
+            self._sessions.fenced_by_peer(connection)
             return
         if self.authorization is not None and link.peer is None and not self.authorization.allowed(connection):
             # Kept until the link is authorized.
@@ -204,7 +233,7 @@ class Admission:
             if number is not None:
                 proven = self.claims.drop(number)
                 if proven is not None:
-                    self._peers.bind(connection, proven.peer, Claim.PLAIN, now)
+                    self._owner.bind(connection, proven.peer, Claim.PLAIN, now)
 
     def _proven_twin(self, connection: Connection, known: Link) -> None:
         """Give a dialled connection the peer of an accepted link that is proven to be its twin, unless it is in use."""
@@ -247,7 +276,7 @@ class Admission:
 
     def _decide(self, number: bytes) -> None:
         """Decide a claim whose time is over, or wait longer while it is in doubt."""
-        if self.claims.in_doubt(number, self._loop.time()) and self._peers.closing is None:
+        if self.claims.in_doubt(number, self._loop.time()) and self._owner.closing is None:
             self._decide_later(number)
         else:
             self._unproven(number)
@@ -260,7 +289,7 @@ class Admission:
         connection = claimed.connection
         peer, claim = self._peer_of(claimed)
         now = self._loop.time()
-        self._peers.bind(connection, peer, claim, now)
+        self._owner.bind(connection, peer, claim, now)
         connection.go_on()
         connection.resume_reading()
         if connection.link.state is not LinkState.OPEN:
@@ -279,17 +308,15 @@ class Admission:
             return peer, Claim.PLAIN
         kept = is_kept(peer)
         take_over = not kept or (same_key and not claimed.holder_lives)
-        new = self._peers.routes.accept_new(
-            connection.link, connection.remote, self._peers.new_peer, take_over=take_over
-        )
+        new = self._routes.accept_new(connection.link, connection.remote, self._owner.new_peer, take_over=take_over)
         return new, Claim.CONFLICT if kept else Claim.PLAIN
 
     def _end_former_run(self, peer: Peer) -> None:
         """Close the links of a node that restarted with the same certificate: they are dead, but not closed yet."""
         for link in list(peer.links):
             link.connection.give_up(PeerLost(peer.address, "its node restarted"))
-        if peer not in self._peers.routes:
-            self._peers.routes.add(peer)
+        if peer not in self._routes:
+            self._routes.add(peer)
 
     @staticmethod
     def leave_former(connection: Connection, peer: Peer) -> None:
@@ -315,7 +342,7 @@ class Admission:
             return True
         if result is None:
             # Nothing is read from it meanwhile.
-            self._peers.pause(connection)
+            self._owner.pause(connection)
         elif link.state in (LinkState.OPEN, LinkState.LEFT):
             self._reject(connection, result)
         else:

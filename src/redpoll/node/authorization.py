@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
 from redpoll.errors import NotAuthorized
-from redpoll.node.log_limit import LogLimit
+from redpoll.node.reports import LogLimit
 
 if TYPE_CHECKING:
     from redpoll.node.hooks import PeerInfo

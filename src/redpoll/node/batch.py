@@ -5,18 +5,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.errors import BatchError, Expired, RedpollError, UsageError
 from redpoll.message import Message
-from redpoll.node.sending import Unset
-from redpoll.node.waiting import wait_room
 from redpoll.wire.runs import NO_MESSAGE, transmit_run
 
 if TYPE_CHECKING:
-    from redpoll.node.node import Node
-    from redpoll.node.peers import Peers
+    from redpoll.address import Address
+    from redpoll.node.dialler import Dialler
+    from redpoll.node.sending import Sending
+    from redpoll.serializers.base import Serializer
     from redpoll.wire.outgoing import Payload
+    from redpoll.wire.peer import Peer
 
 __all__ = ["send_all"]
 
@@ -32,19 +33,37 @@ _END: Any = object()
 _Messages = Iterable[Message[Any]] | AsyncIterable[Message[Any]]
 
 
+class _Submit(Protocol):
+    """Submits one message, with the encoded data if there is some: `Node._submit` with the options of the batch."""
+
+    def __call__(self, message: Message[Any], body: Payload | None) -> Sending:
+        """Return the future of the message."""
+
+
+class _Owner(Protocol):
+    """What a batch needs of the peers of a node."""
+
+    raw: bool
+    serializer: Serializer[Any]
+    dialler: Dialler
+
+    def at(self, address: Address) -> Peer:
+        """Return the peer at an address; if there is none, one to be dialled."""
+
+    def forget_if_idle(self, peer: Peer) -> None:
+        """Forget a peer that nothing is kept for."""
+
+
 class _Stream:
     """One call of `send_many`."""
 
-    def __init__(
-        self, node: Node[Any], peers: Peers, timeout: float | Unset | None, retry: int, acknowledge: bool
-    ) -> None:
-        self._node = node
-        self._peers = peers
-        self._timeout = timeout
-        self._seconds = node.config.timeout if isinstance(timeout, Unset) else timeout
-        self._retry = retry
+    def __init__(self, owner: _Owner, submit: _Submit, seconds: float | None, acknowledge: bool) -> None:
+        self._owner = owner
+        self._submit = submit
+        self._seconds = seconds
         self._acknowledge = acknowledge
-        self._open: deque[asyncio.Future[None]] = deque()
+        self._time = asyncio.get_running_loop().time
+        self._open: deque[Sending] = deque()
         self._completed = 0
 
     async def run(self, messages: _Messages) -> int:
@@ -85,17 +104,17 @@ class _Stream:
             return _END, None
         while self._open:
             await self._oldest()
-        peer = self._peers.at(address)
+        peer = self._owner.at(address)
         while True:
             link = peer.link
             if link is None or link.announced is None:
-                self._peers.forget_if_idle(peer)
+                self._owner.forget_if_idle(peer)
                 return _END, None
             places = peer.free_window
             if places <= 0:
                 # Wait only if there is another message: the last one is done once it is written.
                 waiting = next(messages, _END)
-                if waiting is not _END and not await wait_room(self._peers, peer, self._seconds):
+                if waiting is not _END and not await self._owner.dialler.wait_room(peer, self._seconds):
                     late = Expired(waiting, self._seconds, "waiting for room in the window", peer.address)
                     raise BatchError(self._completed, self._completed, late) from peer.last_error
                 return waiting, None
@@ -104,13 +123,13 @@ class _Stream:
                 return _END, None
             try:
                 run = transmit_run(
-                    link, messages, address, self._peers.serializer.encode, min(places, _RUN), raw=self._peers.raw
+                    link, messages, address, self._owner.serializer.encode, min(places, _RUN), raw=self._owner.raw
                 )
             finally:
                 # Even if the iterable raises: its earlier messages are in the output.
                 link.connection.flush()
             # Otherwise a link with nothing but runs would be closed as idle, in the middle of one.
-            link.liveness.last_used = self._peers.loop.time()
+            link.liveness.last_used = self._time()
             written, leftover, body, ended = run
             self._completed += written
             if leftover is not None:
@@ -122,20 +141,14 @@ class _Stream:
 
     async def _send(self, message: Message[Any], body: Payload | None = None) -> None:
         try:
-            if body is None:
-                future: asyncio.Future[None] = self._node.send(
-                    message, timeout=self._timeout, retry=self._retry, acknowledge=self._acknowledge
-                )
-            else:
-                # After a run, so unacknowledged, with the options of the message before it.
-                future = self._node._submit(message, 0, self._timeout, self._retry, None, False, body)
+            future = self._submit(message, body)
         except Exception as error:
             # Earlier messages may fail as well, and would be the first failure.
             while self._open:
                 await self._oldest()
             raise BatchError(self._completed, self._completed, error) from error
         self._open.append(future)
-        link = future.peer.link  # type: ignore[attr-defined]
+        link = future.peer.link
         limit = link.announced.window if link is not None and link.announced is not None else _OPEN_AT_FIRST
         while len(self._open) >= max(1, limit):
             await self._oldest()
@@ -160,12 +173,15 @@ class _Stream:
 
 
 async def send_all(
-    node: Node[Any],
-    peers: Peers,
-    messages: _Messages,
-    timeout: float | Unset | None,
-    retry: int,
-    acknowledge: bool,
+    owner: _Owner, submit: _Submit, messages: _Messages, seconds: float | None, acknowledge: bool
 ) -> int:
-    """See `Node.send_many`."""
-    return await _Stream(node, peers, timeout, retry, acknowledge).run(messages)
+    """See `Node.send_many`.
+
+    Args:
+        owner: The peers of the node.
+        submit: Submits one message.
+        messages: The messages.
+        seconds: The timeout of each.
+        acknowledge: Whether to wait for the release of each.
+    """
+    return await _Stream(owner, submit, seconds, acknowledge).run(messages)

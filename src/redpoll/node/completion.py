@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.errors import Closed, DecodeError, MessageTooLarge, PeerLost, Undecodable
 from redpoll.node.received import Received, raised
@@ -16,8 +17,12 @@ from redpoll.wire.slots import Slots
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
-    from redpoll.node.peers import Peers
+    from redpoll.config import Config
+    from redpoll.message import Message
+    from redpoll.node.hooks import NodeEvents
+    from redpoll.serializers.base import Serializer
     from redpoll.wire.peer import Peer
+    from redpoll.wire.slot_pool import SlotPool
 
 __all__ = ["Completion"]
 
@@ -32,14 +37,47 @@ _REQUEST = _REQ_ACK | _WANTED
 _ENDING = frozenset((LinkState.LEAVING, LinkState.LEFT, LinkState.PARTING))
 
 
+class _Owner(Protocol):
+    """What the end of a message means to the peers of a node."""
+
+    raw: bool
+    stopping: bool
+    changed: Callable[[], None]
+
+    def begun(self, peer: Peer) -> None:
+        """Resume reading if messages of a peer were begun and reading was paused."""
+
+    def freed(self, peer: Peer) -> None:
+        """Begin more messages: a slot was freed."""
+
+    def wake_links(self, peer: Peer) -> None:
+        """Schedule the output of all links of a peer."""
+
+    def ended_late(self, peer: Peer) -> None:
+        """Remember a peer whose messages ended after its last link was lost, as one that was just lost."""
+
+    def send(self, message: Message[Any]) -> asyncio.Future[None]:
+        """Send a message as the node's `send` does."""
+
+
 class Completion:
     """Ends the messages of one node."""
 
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-        self._pool = peers.pool
-        self._config = peers.config
-        self._serializer = peers.serializer
+    def __init__(
+        self,
+        owner: _Owner,
+        config: Config,
+        serializer: Serializer[Any],
+        pool: SlotPool,
+        events: NodeEvents,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._owner = owner
+        self._pool = pool
+        self._config = config
+        self._serializer = serializer
+        self._events = events
+        self._loop = loop
 
     def release(self, message: Received[Any], kind: int = _ACK) -> None:
         """Release a message outside of the dispatcher's turn."""
@@ -60,14 +98,14 @@ class Completion:
             self.freed(messages[0], used - self._pool.used)
             if len(peer.links) > 1:
                 # They may have arrived over any of these links.
-                self._peers.wake_links(peer)
+                self._owner.wake_links(peer)
 
     def refuse_waiting(self, message: Received[Any], code: int, text: str) -> bool:
         """Refuse a message that is still in its inbox; return False if it is not."""
         peer = message.link.peer
         if peer is None or not peer.slots.refuse_waiting(message, code, text):
             return False
-        self._peers.begun(peer)
+        self._owner.begun(peer)
         self.freed(message)
         return True
 
@@ -95,25 +133,22 @@ class Completion:
         if link.output or link.transfers:
             link.connection.wake()
         elif link not in peer.links:
-            self._peers.wake_links(peer)
+            self._owner.wake_links(peer)
         if link.unreleased == 0 and link.state in _ENDING:
             link.connection.wake()
         if peer.slots.inbox or self._pool.used + count >= self._pool.limit:
-            if self._peers.dispatcher is not None:
-                self._peers.dispatcher.freed(peer)
-            elif self._peers.consumers is not None:
-                self._peers.consumers.freed(peer)
-        if self._peers.stopping:
-            self._peers.changed()
+            self._owner.freed(peer)
+        if self._owner.stopping:
+            self._owner.changed()
         if not peer.links:
-            self._peers.ended_late(peer)
+            self._owner.ended_late(peer)
 
     def handler_failed(self, message: Received[Any], error: BaseException) -> None:
         """Log a handler's exception with the message's identity, and call the hook."""
         _logger.error(
             "the handler failed on message %s from %s", message.identity.hex(), message.address, exc_info=error
         )
-        self._peers.node.events.tell("handler_failed", message, error)
+        self._events.tell("handler_failed", message, error)
 
     # Answers
 
@@ -174,7 +209,7 @@ class Completion:
             other = _announced(peer)
             if other is not None:
                 other.answer(message, body, ends=False)
-                self._peers.wake_links(peer)
+                self._owner.wake_links(peer)
             self.handled(message)
         elif message.phase or not message.kind & _REQ_ACK or self._config.auto_release is False:
             link.answer(message, body, ends=False)
@@ -207,7 +242,7 @@ class Completion:
         if peer is None:
             raise Closed("message")
         if link.announced is None or not message.kind & _WANTED:
-            await self._peers.node.send(message.reply(data, header=header))
+            await self._owner.send(message.reply(data, header=header))
             return
         if link not in peer.links:
             other = _announced(peer)
@@ -215,7 +250,7 @@ class Completion:
                 raise PeerLost(peer.address, "the link that the message arrived on was lost")
             link = other
         body = self._encode_answer(link, data, len(header))
-        out = Sending(loop=self._peers.loop)
+        out = Sending(loop=self._loop)
         out.peer = peer
         out.prepare(message.reply(data, header=header), body, 0, None, None, pinned=True)
         link.answer(message, body, header, ends=False, out=out)
@@ -224,21 +259,18 @@ class Completion:
         await asyncio.shield(out)
 
     def _encode_answer(self, link: Link, data: Any, header_size: int = 0) -> Payload:
-        body = data if type(data) is bytes and self._peers.raw else self._serializer.encode(data)
+        body = data if type(data) is bytes and self._owner.raw else self._serializer.encode(data)
         size = len(body) + header_size
         announced = link.announced
-        if size > self._peers.settings.max_message_size or (
-            announced is not None and size > announced.max_message_size
-        ):
-            limits = (
-                self._peers.settings.max_message_size,
-                announced.max_message_size if announced is not None else size,
-            )
-            raise MessageTooLarge("message", size, min(limits))
+        limit = self._config.max_message_size
+        if announced is not None and announced.max_message_size < limit:
+            limit = announced.max_message_size
+        if size > limit:
+            raise MessageTooLarge("message", size, limit)
         return body
 
     def _reply_plain(self, message: Received[Any], result: Any, header: bytes) -> None:
-        self._peers.node.send(message.reply(result, header=header))
+        self._owner.send(message.reply(result, header=header))
 
 
 def _announced(peer: Peer) -> Link | None:

@@ -1,4 +1,4 @@
-"""Makes the links that peers need: one task for each peer that has something to send and no link."""
+"""Makes the links that peers need, one task for each peer that has something to send and no link, and waits for them."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import asyncio
 import random
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from redpoll.config import is_encrypted
 from redpoll.errors import (
     Closed,
     ConfigError,
     DialFailed,
+    Expired,
     Fenced,
+    LinkError,
     NotAuthorized,
     OtherProtocol,
     PeerLost,
     RedpollError,
     TLSError,
 )
+from redpoll.message import Message
 from redpoll.transport.backoff import LONGEST, SOON, backoff
 from redpoll.wire.states import LinkState
 
@@ -27,9 +30,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from redpoll.address import Address
-    from redpoll.node.peers import Peers
+    from redpoll.config import Config
+    from redpoll.node.requeue import Requeue
+    from redpoll.node.routes import Routes
+    from redpoll.node.sessions import Sessions
+    from redpoll.tls.credentials import Credentials
     from redpoll.transport.carrier import Carrier
     from redpoll.transport.connection import Connection
+    from redpoll.transport.secure import Secured
     from redpoll.wire.peer import Peer
 
 __all__ = ["HEAD_START", "USEFUL", "Dialler"]
@@ -41,14 +49,50 @@ USEFUL = 1024
 HEAD_START = 0.25
 
 
+class _Owner(Protocol):
+    """What the dialler needs of the peers of a node."""
+
+    stopping: bool
+    closing: RedpollError | None
+    credentials: Credentials | None
+
+    def at(self, address: Address) -> Peer:
+        """Return the peer at an address; if there is none, one to be dialled."""
+
+    def dialled(self, remote: Address, peer: Peer) -> Connection:
+        """Make a connection that this node dials for a peer."""
+
+    def secured(self, connection: Connection, name: str | None = None) -> Secured:
+        """Put TLS under a connection."""
+
+    def room(self, peer: Peer) -> None:
+        """Wake the tasks that wait for room at a peer."""
+
+    def forget_if_idle(self, peer: Peer) -> None:
+        """Forget a peer that nothing is kept for."""
+
+
 class Dialler:
     """Dials, and redials with growing pauses, as long as something waits for a peer."""
 
-    def __init__(self, peers: Peers, carrier: Carrier, connect_timeout: float) -> None:
-        self._peers = peers
+    def __init__(
+        self,
+        owner: _Owner,
+        carrier: Carrier,
+        config: Config,
+        routes: Routes,
+        sessions: Sessions,
+        requeue: Requeue,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._owner = owner
         self._carrier = carrier
-        self._loop = peers.loop
-        self._connect_timeout = connect_timeout
+        self._config = config
+        self._routes = routes
+        self._sessions = sessions
+        self._requeue = requeue
+        self._loop = loop
+        self._connect_timeout = config.effective_connect_timeout
         self._tasks: dict[Peer, asyncio.Task[None]] = {}
         #: Single attempts under way, shared by all that wait for them.
         self._attempts: dict[Peer, asyncio.Task[None]] = {}
@@ -76,7 +120,7 @@ class Dialler:
 
         Messages pinned to a node that cannot be dialled fail.
         """
-        if peer in self._tasks or self._peers.closing is not None:
+        if peer in self._tasks or self._owner.closing is not None:
             pause = self._pauses.get(peer)
             if pause is not None and not pause.done():
                 pause.set_result(None)
@@ -89,14 +133,14 @@ class Dialler:
             lost = PeerLost(address, "its link was lost, and it does not listen")
             peer.fail_queue(peer.last_error if isinstance(peer.last_error, PeerLost) else lost)
             return
-        there = self._peers.routes.get(address)
+        there = self._routes.get(address)
         if there is not None and there is not peer and there.links:
-            self._peers.sessions.end(peer, PeerLost(address, "another node is at its address now"))
+            self._sessions.end(peer, PeerLost(address, "another node is at its address now"))
             return
-        fenced = self._peers.sessions.fenced(address)
+        fenced = self._sessions.fenced(address)
         if fenced is not None:
             peer.last_error = fenced
-            self._peers.sessions.end(peer, fenced)
+            self._sessions.end(peer, fenced)
             return
         task = self._tasks[peer] = self._loop.create_task(
             self._dial_until_linked(peer, address), name=f"redpoll dial {address}"
@@ -109,7 +153,7 @@ class Dialler:
 
     def _is_wanted(self, peer: Peer) -> bool:
         """Return True if a peer has no link and needs one: something waits here, or may wait at the peer."""
-        redials = peer.session is not None and peer.session.redials and not self._peers.stopping
+        redials = peer.session is not None and peer.session.redials and not self._owner.stopping
         return (peer.queued > 0 or peer in self._wanted or redials) and not self._is_linked(peer)
 
     def _is_linked(self, peer: Peer) -> bool:
@@ -119,7 +163,7 @@ class Dialler:
         then the link stays until the work is done to which the waiting messages may belong. Nor is it waited for where
         only answers are still to be received over it.
         """
-        if self._peers.stopping:
+        if self._owner.stopping:
             return any(link.sending for link in peer.links)
         return any(link.state is not LinkState.PARTING or not link.drained for link in peer.links)
 
@@ -135,7 +179,7 @@ class Dialler:
         elif self._is_wanted(peer):
             # It was lost again, or wanted again, before the task ended.
             self.need(peer)
-        self._peers.forget_if_idle(peer)
+        self._owner.forget_if_idle(peer)
 
     async def _dial_until_linked(self, peer: Peer, address: Address) -> None:
         made, before, waits = self._made.get(peer, (None, 0, None))
@@ -151,9 +195,9 @@ class Dialler:
             except (ConfigError, TLSError, NotAuthorized, Fenced, OtherProtocol) as error:
                 # Redialling would fail in the same way.
                 peer.last_error = error
-                self._peers.sessions.end(peer, error)
+                self._sessions.end(peer, error)
                 self._wanted.discard(peer)
-                self._peers.room(peer)
+                self._owner.room(peer)
                 return
             except Closed:
                 # What waits is failed by the shutdown.
@@ -208,7 +252,7 @@ class Dialler:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
-            if task.cancelled() and self._peers.closing is not None:
+            if task.cancelled() and self._owner.closing is not None:
                 raise Closed("node") from None
             raise
 
@@ -216,7 +260,7 @@ class Dialler:
         self._attempts.pop(peer, None)
         if not task.cancelled():
             task.exception()  # retrieved, even where nothing waits for it any more
-        self._peers.forget_if_idle(peer)
+        self._owner.forget_if_idle(peer)
 
     async def _dial(self, peer: Peer, address: Address) -> None:
         """Try the addresses that the peer's name resolves to, until one gives a link with its handshake done."""
@@ -279,14 +323,14 @@ class Dialler:
             candidate: The address.
             connected: Called when the socket is connected, before the handshake.
         """
-        encrypted = is_encrypted(candidate, self._peers.config)
-        known = self._peers.routes.get(candidate) if candidate != address else None
-        credentials = self._peers.credentials
+        encrypted = is_encrypted(candidate, self._config)
+        known = self._routes.get(candidate) if candidate != address else None
+        credentials = self._owner.credentials
         if encrypted and credentials is not None and credentials.checks_names:
             # The node there may be another one than the name stands for.
             known = None
         if known is not None and known is not peer and known.links:
-            self._peers.requeue.adopt(peer, known)
+            self._requeue.adopt(peer, known)
             return
         try:
             async with asyncio.timeout(self._connect_timeout):
@@ -318,10 +362,10 @@ class Dialler:
         ready: asyncio.Future[None] = self._loop.create_future()
 
         def factory() -> asyncio.BufferedProtocol:
-            connection = self._peers.dialled(candidate, peer)
+            connection = self._owner.dialled(candidate, peer)
             connection.ready = ready
             connections.append(connection)
-            return connection if name is None else self._peers.secured(connection, name)
+            return connection if name is None else self._owner.secured(connection, name)
 
         try:
             await self._carrier.dial(candidate, factory, self._loop)
@@ -335,9 +379,73 @@ class Dialler:
                 if connection.link.peer is None:
                     connection.give_up(DialFailed(candidate, "the attempt was abandoned"))
 
+    # Waiting for a peer
+
+    async def wait_room(self, peer: Peer, timeout: float | None) -> bool:
+        """Wait until a small message could be written at once, or the link is lost; return False on a timeout."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        peer.writable_waiters.append(waiter)
+        try:
+            async with asyncio.timeout(timeout):
+                await waiter
+        except TimeoutError:
+            return False
+        finally:
+            if waiter in peer.writable_waiters:
+                peer.writable_waiters.remove(waiter)
+            if not peer.writable_waiters:
+                self.unwant(peer)
+        return True
+
+    async def ready(self, address: Address, timeout: float | None) -> None:
+        """Wait until a peer is ready; see `Node.ready`."""
+        owner = self._owner
+        deadline = None if timeout is None else self._loop.time() + timeout
+        peer = owner.at(address)
+        while not peer.ready:
+            if owner.closing is not None:
+                owner.forget_if_idle(peer)
+                raise Closed("node")
+            if self._sessions.fenced(address) is not None:
+                owner.forget_if_idle(peer)
+                raise Fenced(address)
+            left = None if deadline is None else deadline - self._loop.time()
+            if left is not None and left <= 0:
+                owner.forget_if_idle(peer)
+                raise _not_ready(peer, timeout) from peer.last_error
+            if peer.link is None or not peer.link.sending:
+                self.want(peer)
+            if not await self.wait_room(peer, left):
+                raise _not_ready(peer, timeout) from peer.last_error
+            if peer.link is None and isinstance(
+                peer.last_error, ConfigError | TLSError | NotAuthorized | OtherProtocol
+            ):
+                raise peer.last_error
+            # Another peer may be at the address now, or this one may have been forgotten since it was woken.
+            peer = owner.at(address)
+
+    async def check(self, address: Address, timeout: float | None) -> bool:
+        """Return True if a node answers at an address; see `Node.check`."""
+        peer = self._owner.at(address)
+        if peer.links:
+            return True
+        try:
+            async with asyncio.timeout(timeout):
+                await self.attempt(peer, address)
+        except (TLSError, NotAuthorized):
+            # A node is there.
+            raise
+        except (LinkError, TimeoutError):
+            return False
+        return True
+
     async def stop(self) -> None:
         """Cancel all dialling and wait for its end."""
         tasks = [*self._tasks.values(), *self._attempts.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _not_ready(peer: Peer, timeout: float | None) -> Expired:
+    return Expired(Message(b"", peer.address), timeout, "waiting for the peer to be ready", peer.address)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.checks import call_problem, is_async
 from redpoll.errors import Cancelled, HandlerFailed, SendError, UsageError
@@ -23,8 +23,9 @@ from redpoll.wire.slots import Slots
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
-    from redpoll.node.peers import Peers
+    from redpoll.node.completion import Completion
     from redpoll.node.received import Received
+    from redpoll.wire.slot_pool import SlotPool
 
 __all__ = ["MAX_HANDLERS_PER_TURN", "MAX_SECONDS_PER_TURN", "Dispatcher", "check_handler"]
 
@@ -51,6 +52,16 @@ _RUNNING: Any = object()
 _logger = logging.getLogger("redpoll.node")
 
 
+class _Owner(Protocol):
+    """What a dispatcher needs of the peers of a node."""
+
+    raw: bool
+    stopping: bool
+
+    def after_dispatch(self, peer: Peer) -> None:
+        """Write what a turn of the dispatcher, outside of reading, produced."""
+
+
 class Dispatcher:
     """Runs one node's handler.
 
@@ -60,24 +71,38 @@ class Dispatcher:
 
     Args:
         handler: The handler of the node.
-        peers: The peers whose messages it handles.
+        owner: The peers whose messages it handles.
+        completion: Ends the messages.
+        pool: The slots of the node.
         loop: The event loop of the node.
+        hand_out: Wraps a message for a handler that has to end it; None where the end of the handler ends it.
+        releasing: Whether the end of the handler ends its message.
         watched: Whether to warn, once, when the loop blocks while messages are being handled.
     """
 
     def __init__(
-        self, handler: Callable[[Any], Any], peers: Peers, loop: asyncio.AbstractEventLoop, *, watched: bool = True
+        self,
+        handler: Callable[[Any], Any],
+        owner: _Owner,
+        completion: Completion,
+        pool: SlotPool,
+        loop: asyncio.AbstractEventLoop,
+        *,
+        hand_out: Callable[[Any], Any] | None = None,
+        releasing: bool = True,
+        watched: bool = True,
     ) -> None:
         self._handler = handler
-        self._peers = peers
-        self._completion = peers.completion
+        self._owner = owner
+        self._completion = completion
+        self._pool = pool
         self._loop = loop
         self._new_context = copy_context().copy
         self._tasks: dict[asyncio.Task[Any], Received[Any]] = {}
         self._is_async = is_async(handler)
-        self._raw = peers.raw
-        self._releasing = peers.config.auto_release is not False
-        self._hand_out = None if self._releasing else peers.node._handed_out
+        self._raw = owner.raw
+        self._releasing = releasing
+        self._hand_out = None if releasing else hand_out
         #: Peers whose messages wait for their turn, in order.
         self._waiting: dict[Peer, None] = {}
         self._scheduled = False
@@ -123,7 +148,7 @@ class Dispatcher:
         now = self._loop.time()
         waiting = list(self._waiting)
         self._waiting.clear()
-        pool = self._peers.pool
+        pool = self._pool
         share = max(1, min(MAX_HANDLERS_PER_TURN, pool.free) // max(1, len(waiting)))
         for number, peer in enumerate(waiting):
             if pool.free <= 0:
@@ -132,7 +157,7 @@ class Dispatcher:
                 return
             if self._run(peer, now, share):
                 self._waiting[peer] = None
-            self._peers.after_dispatch(peer)
+            self._owner.after_dispatch(peer)
         if self._waiting and pool.free > 0:
             self._schedule()
 
@@ -294,7 +319,7 @@ class Dispatcher:
 
     def failed(self, message: Received[Any], error: BaseException) -> None:
         """Refuse the message of a handler that raised."""
-        if isinstance(error, asyncio.CancelledError) and self._peers.stopping:
+        if isinstance(error, asyncio.CancelledError) and self._owner.stopping:
             self._completion.refuse(message, Cancelled.code, "the node stopped while it was handled")
             return
         if isinstance(error, SendError):

@@ -4,22 +4,27 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Protocol
 from weakref import WeakSet
 
 from redpoll.errors import UsageError
 from redpoll.platforms import after_fork
 
-if TYPE_CHECKING:
-    from redpoll.node.node import Node
-
 __all__ = ["forked_error", "release_inherited", "started"]
 
+
+class _Node(Protocol):
+    """A node as a forked child sees it."""
+
+    def _inherit(self) -> list[int]:
+        """Refuse all use from now on, as the node is the parent's; return the descriptors of its sockets."""
+
+
 #: The started nodes of this process.
-_started: WeakSet[Node[Any]] = WeakSet()
+_started: WeakSet[_Node] = WeakSet()
 
 
-def started(node: Node[Any]) -> None:
+def started(node: _Node) -> None:
     """Register a node, to be released in each child that the process forks from now on."""
     _started.add(node)
 
@@ -38,17 +43,9 @@ def _release_all() -> None:
 after_fork(_release_all)
 
 
-def release_inherited(node: Node[Any]) -> None:
+def release_inherited(node: _Node) -> None:
     """Release the sockets of a parent's node, so that they close when the parent closes them, and refuse its use."""
-    if node._state not in {"running", "stopping"}:
-        return
-    node._state = "inherited"
-    descriptors = [] if node._listener is None else node._listener.descriptors
-    for connection in list(node._peers.connections):
-        transport = connection.transport
-        found = None if transport is None else transport.get_extra_info("socket")
-        if found is not None:
-            descriptors.append(found.fileno())
+    descriptors = node._inherit()
     nowhere = os.open(os.devnull, os.O_RDWR)
     for descriptor in descriptors:
         if descriptor >= 0:

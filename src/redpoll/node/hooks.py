@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from redpoll.node.received import Received
     from redpoll.tls import Certificate
 
-__all__ = ["NodeEvents", "PeerInfo", "UnawaitedFailures"]
-
-#: Interval in seconds between two warnings about failed sends that nothing awaited.
-_WARN_EVERY = 1.0
+__all__ = ["NodeEvents", "PeerInfo"]
 
 _logger = logging.getLogger("redpoll.node")
 
@@ -129,58 +126,3 @@ def _call(name: str, hook: Callable[..., object], args: tuple[Any, ...]) -> None
         if inspect.iscoroutine(result):
             result.close()
             _logger.error("the hook %s is a coroutine function and is not awaited: use a plain function", name)
-
-
-class UnawaitedFailures:
-    """Reports failed sends that nothing awaited: each one to the hook, or once a second to the log.
-
-    Args:
-        events: The hooks, of which `send_failed` is called.
-        loop: The event loop that calls it.
-    """
-
-    def __init__(self, events: NodeEvents, loop: asyncio.AbstractEventLoop) -> None:
-        self._events = events
-        self._loop = loop
-        self._count = 0
-        self._last = ""
-        self._timer: asyncio.TimerHandle | None = None
-
-    def note(self, message: Message[Any], error: BaseException) -> None:
-        """Report a failed send whose future was dropped; may be called in any thread, at any point."""
-        try:
-            self._loop.call_soon_threadsafe(self.tell, message, error)
-        except RuntimeError:  # the loop is closed: no hook can be called
-            pass
-
-    def tell(self, message: Message[Any], error: BaseException) -> None:
-        """Report a failed send, from the loop."""
-        if self._events.tell("send_failed", message, error):
-            return
-        self._count += 1
-        text, cause = str(error), error.__cause__
-        behind = cause._reason(getattr(error, "address", None)) if isinstance(cause, RedpollError) else ""
-        self._last = text if behind in text else f"{text}: {behind}"
-        if self._timer is None:
-            self._warn()
-            self._timer = self._loop.call_later(_WARN_EVERY, self._warn_again)
-
-    def _warn_again(self) -> None:
-        self._timer = None
-        if self._count:
-            self._warn()
-            self._timer = self._loop.call_later(_WARN_EVERY, self._warn_again)
-
-    def close(self) -> None:
-        """Report what is left: the node stopped."""
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._count:
-            self._warn()
-
-    def _warn(self) -> None:
-        count, self._count = self._count, 0
-        what = "an unawaited send failed" if count == 1 else f"{count:,} unawaited sends failed, the last one"
-        _logger.warning(
-            "%s: %s; await the futures of send() and request(), or set events.send_failed", what, self._last
-        )

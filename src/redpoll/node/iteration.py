@@ -6,9 +6,10 @@ import warnings
 from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import Closed
-from redpoll.node.received import Taken
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redpoll.node.completion import Completion
     from redpoll.node.pulling import Consumers
     from redpoll.node.received import Received
@@ -19,9 +20,24 @@ __all__ = ["Batches", "Messages"]
 class _Iteration:
     """One `async for` over a node: while it is alive, a consumer claims what arrives, also between two steps."""
 
-    __slots__ = ("_completion", "_consumers", "_counted", "_releasing")
+    __slots__ = ("_completion", "_consumers", "_counted", "_hand_out", "_releasing")
 
-    def __init__(self, consumers: Consumers, completion: Completion, auto_release: bool | str) -> None:
+    def __init__(
+        self,
+        consumers: Consumers,
+        completion: Completion,
+        auto_release: bool | str,
+        hand_out: Callable[[Any], Received[Any]],
+    ) -> None:
+        """Count the iteration as a consumer.
+
+        Args:
+            consumers: Where it takes messages from.
+            completion: Ends them.
+            auto_release: As in the Config.
+            hand_out: Wraps a message that its consumer has to end.
+        """
+        self._hand_out = hand_out
         self._consumers = consumers
         self._completion = completion
         self._releasing = auto_release
@@ -60,8 +76,14 @@ class Messages(_Iteration):
 
     __slots__ = ("_message",)
 
-    def __init__(self, consumers: Consumers, completion: Completion, auto_release: bool | str) -> None:
-        super().__init__(consumers, completion, auto_release)
+    def __init__(
+        self,
+        consumers: Consumers,
+        completion: Completion,
+        auto_release: bool | str,
+        hand_out: Callable[[Any], Received[Any]],
+    ) -> None:
+        super().__init__(consumers, completion, auto_release, hand_out)
         self._message: Received[Any] | None = None
 
     def __aiter__(self) -> Messages:
@@ -90,7 +112,7 @@ class Messages(_Iteration):
         elif self._releasing == "get":
             self._completion.release(message)
         else:
-            return Taken(message)
+            return self._hand_out(message)
         return message
 
     def _held(self) -> list[Received[Any]]:
@@ -102,8 +124,15 @@ class Batches(_Iteration):
 
     __slots__ = ("_batch", "_limit")
 
-    def __init__(self, consumers: Consumers, completion: Completion, limit: int, auto_release: bool | str) -> None:
-        super().__init__(consumers, completion, auto_release)
+    def __init__(
+        self,
+        consumers: Consumers,
+        completion: Completion,
+        auto_release: bool | str,
+        hand_out: Callable[[Any], Received[Any]],
+        limit: int,
+    ) -> None:
+        super().__init__(consumers, completion, auto_release, hand_out)
         self._limit = limit
         self._batch: list[Received[Any]] = []
 
@@ -129,7 +158,7 @@ class Batches(_Iteration):
         elif self._releasing == "get":
             self._completion.release_many(batch)
         else:
-            return [Taken(message) for message in batch]
+            return [self._hand_out(message) for message in batch]
         return batch
 
     def _held(self) -> list[Received[Any]]:

@@ -9,6 +9,7 @@ import threading
 import warnings
 from asyncio import _get_running_loop
 from collections.abc import AsyncIterable, Callable, Iterable
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
@@ -36,7 +37,6 @@ from redpoll.node.sending import (
     dials_once,
 )
 from redpoll.node.stats import info
-from redpoll.node.waiting import check, wait_ready
 from redpoll.serializers import RawSerializer
 from redpoll.serializers import get as get_serializer
 from redpoll.stats import NodeStats
@@ -159,13 +159,24 @@ class Node(Generic[DataT]):
             ) from error
         self._time = self._loop.time
         self._thread = threading.get_ident()
-        peers = self._peers = Peers(self, config, self._serializer, self._identity)
+        peers = self._peers = Peers(self, self._events, config, self._serializer, self._identity, self._received)
         self._by_address = peers.routes.table
-        peers.dialler = Dialler(peers, self._carrier, config.effective_connect_timeout)
+        peers.dialler = Dialler(peers, self._carrier, config, peers.routes, peers.sessions, peers.requeue, self._loop)
         if self._handler is None:
-            peers.consumers = Consumers(peers, self._loop, config.unclaimed_timeout)
+            peers.consumers = Consumers(
+                peers, peers.completion, peers.pool, peers.routes, self._loop, config.unclaimed_timeout
+            )
         else:
-            peers.dispatcher = Dispatcher(self._handler, peers, self._loop, watched=self._on_loop)
+            peers.dispatcher = Dispatcher(
+                self._handler,
+                peers,
+                peers.completion,
+                peers.pool,
+                self._loop,
+                hand_out=self._handed_out,
+                releasing=config.auto_release is not False,
+                watched=self._on_loop,
+            )
         if config.tls is not None and config.encryption is not False:
             peers.credentials = await Credentials.load(config.tls)
             self._check_starting()
@@ -277,6 +288,19 @@ class Node(Generic[DataT]):
     def __del__(self) -> None:
         if getattr(self, "_state", "new") == "running":
             warnings.warn(f"{self!r} was dropped without being stopped", ResourceWarning, stacklevel=2)
+
+    def _inherit(self) -> list[int]:
+        """Refuse all use in this child of the process; return the descriptors of the parent's sockets. See fork.py."""
+        if self._state not in {"running", "stopping"}:
+            return []
+        self._state = "inherited"
+        descriptors = [] if self._listener is None else self._listener.descriptors
+        for connection in list(self._peers.connections):
+            transport = connection.transport
+            found = None if transport is None else transport.get_extra_info("socket")
+            if found is not None:
+                descriptors.append(found.fileno())
+        return descriptors
 
     def _session_began(self, peer: Peer, renewed: bool) -> None:
         """Called when a redpoll peer has a first link, or one again; nothing was sent over it yet.
@@ -500,12 +524,16 @@ class Node(Generic[DataT]):
         """
         self._check_sending()
         self._check_loop()
-        self._seconds(timeout)
         check_retry(retry)
         check_acknowledge(acknowledge)
         if acknowledge is None:
             acknowledge = self._config.acknowledge
-        return await send_all(self, self._peers, messages, timeout, retry, acknowledge)
+        kind = _REQ_ACK if acknowledge else 0
+
+        def submit(message: Message[Any], body: Payload | None) -> Sending:
+            return self._submit(message, kind, timeout, retry, None, False, body)
+
+        return await send_all(self._peers, submit, messages, self._seconds(timeout), acknowledge)
 
     async def ready(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> None:
         """Wait until a message to an address would be written at once: link up, nothing queued, window not full.
@@ -528,7 +556,7 @@ class Node(Generic[DataT]):
         self._check_sending()
         self._check_loop()
         seconds = self._seconds(timeout)
-        await wait_ready(self._peers, Address.parse(address), seconds)
+        await self._peers.dialler.ready(Address.parse(address), seconds)
 
     async def check(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> bool:
         """Return True if a node answers at an address: a link is up, or dialling once makes one. No handler is called.
@@ -549,7 +577,7 @@ class Node(Generic[DataT]):
         """
         self._check_sending()
         self._check_loop()
-        return await check(self._peers, Address.parse(address), self._seconds(timeout))
+        return await self._peers.dialler.check(Address.parse(address), self._seconds(timeout))
 
     # Receiving
 
@@ -575,7 +603,7 @@ class Node(Generic[DataT]):
             return message
         return Taken(message)
 
-    def take(self, timeout: float | Unset | None = UNSET) -> Take[DataT]:
+    def take(self, timeout: float | Unset | None = UNSET) -> Take[Received[DataT]]:
         """Take the next message for a block: `async with node.take() as message`.
 
         The end of the block releases the message and an exception refuses it, unless `Config.auto_release` is not True.
@@ -592,7 +620,7 @@ class Node(Generic[DataT]):
         """
         self._consumers()
         self._seconds(timeout)
-        return Take(self, timeout)
+        return Take(partial(self.receive, timeout), ends=self._config.auto_release is not False)
 
     def __aiter__(self) -> Messages:
         """Iterate over messages; each is released when the next is requested. The iteration ends when the node stops.
@@ -604,7 +632,7 @@ class Node(Generic[DataT]):
         Cancelling a step loses no message. A message that is still open when the loop is left is refused as
         `Abandoned`, with a warning.
         """
-        return Messages(self._consumers(), self._peers.completion, self._config.auto_release)
+        return Messages(self._consumers(), self._peers.completion, self._config.auto_release, Taken)
 
     def batches(self, max: int = 1024) -> Batches:
         """Iterate over lists of waiting messages, each of one peer; a list is released by the next step.
@@ -623,7 +651,7 @@ class Node(Generic[DataT]):
             raise UsageError(f"max must be a number of messages, not {type(max).__name__}")
         if max < 1:
             raise UsageError(f"max={max} is below the minimum of 1")
-        return Batches(self._consumers(), self._peers.completion, max, self._config.auto_release)
+        return Batches(self._consumers(), self._peers.completion, self._config.auto_release, Taken, max)
 
     def _consumers(self) -> Consumers:
         if self._handler is not None:

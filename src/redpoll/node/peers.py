@@ -11,7 +11,7 @@ import os
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.address import Address
 from redpoll.config import Config, is_encrypted
@@ -27,11 +27,10 @@ from redpoll.errors import (
 from redpoll.node.admission import Admission
 from redpoll.node.completion import Completion
 from redpoll.node.connection_limits import ConnectionLimits
-from redpoll.node.hooks import UnawaitedFailures
-from redpoll.node.log_limit import LogLimit
+from redpoll.node.hooks import NodeEvents
 from redpoll.node.pressure import Pressure
 from redpoll.node.recent_peers import REMEMBERED_FOR, RecentPeers
-from redpoll.node.rejected import Rejected
+from redpoll.node.reports import LogLimit, Rejected, UnawaitedFailures
 from redpoll.node.requeue import Requeue
 from redpoll.node.routes import Claim, Routes
 from redpoll.node.sessions import Sessions
@@ -55,14 +54,29 @@ from redpoll.wire.slot_pool import SlotPool
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
+    from redpoll.message import Message
     from redpoll.node.dialler import Dialler
     from redpoll.node.dispatch import Dispatcher
-    from redpoll.node.node import Node
     from redpoll.node.pulling import Consumers
+    from redpoll.node.received import Received
+    from redpoll.wire.inbound import Inbound
 
 __all__ = ["Peers"]
 
 _logger = logging.getLogger("redpoll.node")
+
+
+class _Node(Protocol):
+    """What the peers need of their node; a layer above overrides the last two."""
+
+    def send(self, message: Message[Any]) -> asyncio.Future[None]:
+        """Send a message."""
+
+    def _session_began(self, peer: Peer, renewed: bool) -> None:
+        """Handle a peer that has a first link, or one again."""
+
+    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
+        """Handle a peer that has no link, and for which nothing waits."""
 
 
 class Peers:
@@ -77,8 +91,18 @@ class Peers:
         stopping: Whether the node is stopping.
     """
 
-    def __init__(self, node: Node[Any], config: Config, serializer: Serializer[Any], identity: bytes) -> None:
+    def __init__(
+        self,
+        node: _Node,
+        events: NodeEvents,
+        config: Config,
+        serializer: Serializer[Any],
+        identity: bytes,
+        received: type[Received[Any]],
+    ) -> None:
         self.node = node
+        self.events = events
+        self._received = received
         self.config = config
         self.serializer = serializer
         self.raw = type(serializer) is RawSerializer
@@ -111,12 +135,15 @@ class Peers:
         )
         self.memory = Memory(config.memory_limit)
         self.pool = SlotPool(config.node_slots, self.memory)
-        self.completion = Completion(self)
+        self.stopping = False
+        #: The error of everything that is begun or dialled once the node closes.
+        self.closing: RedpollError | None = None
+        self.completion = Completion(self, config, serializer, self.pool, events, self.loop)
         self._bodies = BodyPool(map_memory)
         self.routes = Routes(identity)
-        self.requeue = Requeue(self)
-        self.sessions = Sessions(self)
-        self.admission = Admission(self)
+        self.requeue = Requeue(self, self.routes, self.loop)
+        self.sessions = Sessions(self, config, self.routes, self.memory, self.loop)
+        self.admission = Admission(self, config, self.routes, self.sessions, self.requeue, self.loop)
         self.recent = RecentPeers(self.loop, config, REMEMBERED_FOR, self.forget_if_idle)
         self.connections: set[Connection] = set()
         self.statistics = Statistics(self.routes, self.connections, self.memory)
@@ -124,16 +151,13 @@ class Peers:
         self.credentials: Credentials | None = None
         self.rejected = Rejected(self.memory.tally, self.loop)
         self.pressure = Pressure(self.loop, self.memory, self.routes)
-        self.unawaited = UnawaitedFailures(node.events, self.loop)
-        self.stopping = False
+        self.failures = UnawaitedFailures(events, self.loop)
         self.dialler: Dialler
         #: Exactly one of the two is set.
         self.dispatcher: Dispatcher | None = None
         self.consumers: Consumers | None = None
         #: Called while the node stops, whenever something ended.
         self.changed: Callable[[], None] = _nothing
-        #: The error of everything that is begun or dialled once the node closes.
-        self.closing: RedpollError | None = None
         self.timers = Timers(self.loop, self.wake_links, self.forget_if_idle)
 
     def listen_at(self, port: int) -> None:
@@ -178,7 +202,7 @@ class Peers:
             self.settings,
             dialled=dialled,
             now=now,
-            make=self.node._received,
+            make=self._received,
             body_pool=self._bodies,
             memory=self.memory,
         )
@@ -246,7 +270,7 @@ class Peers:
             peer.certificate = connection.certificate
         if claim is Claim.CONFLICT:
             peer.counters.conflicts += 1
-            self.node.events.tell("identity_conflict", info(peer))
+            self.events.tell("identity_conflict", info(peer))
         self.admission.leave_former(connection, peer)
         attach(peer, connection.link, now)
         self.connection_limits.settle(peer)
@@ -261,7 +285,7 @@ class Peers:
             # Queued messages may have been written to another link than this one.
             self.wake_links(peer)
         if first:
-            self.node.events.tell("peer_connected", info(peer))
+            self.events.tell("peer_connected", info(peer))
         if self.closing is not None:
             # The peer takes the link for open: the goodbye tells it that nothing was accepted.
             self._reject(peer, connection.link)
@@ -315,7 +339,7 @@ class Peers:
         """Call the hook for a peer that did not answer a ping in time."""
         peer = connection.link.peer
         if peer is not None:
-            self.node.events.tell("peer_suspect", info(peer))
+            self.events.tell("peer_suspect", info(peer))
 
     def parting(self, connection: Connection) -> bool:
         """Notify a shutdown that waits for a goodbye; return True while a handler may answer a request over the link."""
@@ -362,7 +386,7 @@ class Peers:
             # Redialling would fail in the same way.
             peer.fail_queue(self.closing or error)
         if not peer.links:
-            self.node.events.tell("peer_lost", info(peer), error)
+            self.events.tell("peer_lost", info(peer), error)
             self.admission.decide_for(peer)
         if not peer.links:
             peer.host = None if link.dialled else connection.remote.host
@@ -399,6 +423,39 @@ class Peers:
         """Begin more messages of a peer that read what was written to it."""
         if self.dispatcher is not None:
             self.dispatcher.freed(peer)
+
+    def freed(self, peer: Peer) -> None:
+        """Begin more messages, of this peer and of waiting ones: a slot was freed."""
+        if self.dispatcher is not None:
+            self.dispatcher.freed(peer)
+        elif self.consumers is not None:
+            self.consumers.freed(peer)
+
+    # What becomes of messages and sessions, for the parts that see it first
+
+    def send(self, message: Message[Any]) -> asyncio.Future[None]:
+        """Send a message as the node's `send` does."""
+        return self.node.send(message)
+
+    def decode(self, answer: Inbound[Any]) -> None:
+        """Replace an answer's bytes by the value that the serializer makes of them."""
+        self.completion.decode(answer)
+
+    def unawaited(self, message: Message[Any], error: BaseException) -> None:
+        """Report a failed sending whose future was dropped; called in any thread."""
+        self.failures.note(message, error)
+
+    def session_began(self, peer: Peer, renewed: bool) -> None:
+        """Tell the node that a peer has a first link, or one again."""
+        self.node._session_began(peer, renewed)
+
+    def session_ended(self, peer: Peer, error: RedpollError) -> None:
+        """Tell the node that a peer has no link, and nothing waits for one."""
+        self.node._session_ended(peer, error)
+
+    def end_session(self, peer: Peer, error: RedpollError) -> None:
+        """End the session of a peer without a link; do nothing if it has ended."""
+        self.sessions.end(peer, error)
 
     def new_peer(self, address: Address | None, identity: bytes | None) -> Peer:
         """Make a peer that is not known yet."""
@@ -478,7 +535,7 @@ class Peers:
         self.timers.close()
         self.recent.clear()
         self.pressure.close()
-        self.unawaited.close()
+        self.failures.close()
         if self.dispatcher is not None:
             self.dispatcher.close()
 

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from redpoll.errors import Closed
-from redpoll.node.sending import Unset
 from redpoll.node.unclaimed import Unclaimed
 from redpoll.wire.peer import Peer
 
 if TYPE_CHECKING:
-    from redpoll.node.node import Node
-    from redpoll.node.peers import Peers
+    from redpoll.node.completion import Completion
     from redpoll.node.received import Received
+    from redpoll.node.routes import Routes
+    from redpoll.wire.slot_pool import SlotPool
 
 __all__ = ["Consumers", "Consuming", "Take"]
 
-DataT = TypeVar("DataT")
+MessageT = TypeVar("MessageT", bound="Received[Any]")
 
 
 class Consuming(Protocol):
@@ -37,17 +37,42 @@ class Consuming(Protocol):
         """Return the taken messages that were not begun, and wake all consumers: the node closes."""
 
 
+class _Owner(Protocol):
+    """What the consumers need of the peers of a node."""
+
+    raw: bool
+
+    def begun(self, peer: Peer) -> None:
+        """Resume reading if messages of a peer were begun and reading was paused."""
+
+    def after_dispatch(self, peer: Peer) -> None:
+        """Write what a step of a consumer, outside of reading, produced."""
+
+    def ended_late(self, peer: Peer) -> None:
+        """Remember a peer whose messages ended after its last link was lost, as one that was just lost."""
+
+
 class Consumers:
     """The consumers of a node, and the messages that wait for them.
 
     Peers take turns, one message each; a batch takes all messages of one peer.
     """
 
-    def __init__(self, peers: Peers, loop: asyncio.AbstractEventLoop, unclaimed_timeout: float) -> None:
-        self._peers = peers
-        self._completion = peers.completion
+    def __init__(
+        self,
+        owner: _Owner,
+        completion: Completion,
+        pool: SlotPool,
+        routes: Routes,
+        loop: asyncio.AbstractEventLoop,
+        unclaimed_timeout: float,
+    ) -> None:
+        self._owner = owner
+        self._completion = completion
+        self._pool = pool
+        self._routes = routes
         self._loop = loop
-        self._raw = peers.raw
+        self._raw = owner.raw
         #: Peers with waiting messages, in the order of their turns.
         self._ready: dict[Peer, None] = {}
         self._waiters: deque[asyncio.Future[None] | Consuming] = deque()
@@ -55,7 +80,7 @@ class Consumers:
         #: Number of live iterators: while there is one, arriving messages are claimed, also between two steps.
         self.iterators = 0
         self._unclaimed = Unclaimed(
-            loop, unclaimed_timeout, self._in_use, peers.completion.refuse_waiting, peers.after_dispatch
+            loop, unclaimed_timeout, self._in_use, completion.refuse_waiting, owner.after_dispatch
         )
         self._closed = False
 
@@ -81,7 +106,7 @@ class Consumers:
         self.iterators -= 1
         if not self.iterators and not self._closed:
             now = self._loop.time()
-            for peer in self._peers.routes:
+            for peer in self._routes:
                 self._unclaimed.note(peer, now)
 
     def iterator_dropped(self) -> None:
@@ -95,7 +120,7 @@ class Consumers:
         return bool(self.iterators or self._waiters)
 
     def _in_use(self) -> bool:
-        return self.claiming or self._peers.pool.used > 0
+        return self.claiming or self._pool.used > 0
 
     def close(self) -> None:
         """Wake all consumers: the node stopped."""
@@ -156,11 +181,11 @@ class Consumers:
             peer = next(iter(ready))
             message = peer.slots.begin(now)
             if message is None:
-                if self._peers.pool.free <= 0:
+                if self._pool.free <= 0:
                     # The peer keeps its turn: a slot of the node may be freed by another peer.
                     return None
                 del ready[peer]
-                self._peers.after_dispatch(peer)
+                self._owner.after_dispatch(peer)
                 continue
             if len(ready) > 1:
                 del ready[peer]
@@ -169,7 +194,7 @@ class Consumers:
             elif not peer.slots.inbox:
                 del ready[peer]
             if peer.slots.overrun:
-                self._peers.begun(peer)
+                self._owner.begun(peer)
             if self._raw or self._completion.readable(message):
                 return message  # type: ignore[return-value]
         return None
@@ -199,7 +224,7 @@ class Consumers:
     def take_batch_nowait(self, limit: int) -> list[Received[Any]]:
         """Return the next messages of one peer, each in a slot; an empty list if none waits or no slot is free."""
         ready = self._ready
-        pool = self._peers.pool
+        pool = self._pool
         now = self._unclaimed.last_request = self._loop.time()
         while ready and pool.free > 0:
             peer = next(iter(ready))
@@ -207,12 +232,12 @@ class Consumers:
             del ready[peer]
             if peer.slots.inbox and batch:
                 ready[peer] = None
-            self._peers.begun(peer)
+            self._owner.begun(peer)
             if not self._raw:
                 batch = [message for message in batch if self._completion.readable(message)]
             if batch:
                 return batch
-            self._peers.ended_late(peer)
+            self._owner.ended_late(peer)
         return []
 
     async def wait(self, timeout: float | None) -> bool:
@@ -289,24 +314,27 @@ class Consumers:
             self._wake()
 
 
-class Take(Generic[DataT]):
-    """The context manager of `Node.take`."""
+class Take(Generic[MessageT]):
+    """The context manager of `Node.take`.
 
-    __slots__ = ("_message", "_node", "_timeout")
+    Args:
+        receive: Waits for a message.
+        ends: Whether the block ends it.
+    """
 
-    def __init__(self, node: Node[DataT], timeout: float | Unset | None) -> None:
-        self._node = node
-        self._timeout = timeout
-        self._message: Received[DataT] | None = None
+    __slots__ = ("_ends", "_message", "_receive")
 
-    async def __aenter__(self) -> Received[DataT]:
-        self._message = await self._node.receive(self._timeout)
+    def __init__(self, receive: Callable[[], Awaitable[MessageT]], *, ends: bool) -> None:
+        self._receive = receive
+        self._ends = ends
+        self._message: MessageT | None = None
+
+    async def __aenter__(self) -> MessageT:
+        self._message = await self._receive()
         return self._message
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        message = self._message
-        if message is None or self._node.config.auto_release is False:
-            return
-        await message.__aexit__(kind, error, traceback)
+        if self._message is not None and self._ends:
+            await self._message.__aexit__(kind, error, traceback)

@@ -5,21 +5,86 @@ from __future__ import annotations
 import asyncio
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 
 from redpoll.errors import Abandoned, Cancelled, HandlerFailed, Refused, UsageError
+from redpoll.message import Message
+from redpoll.node.sending import UNSET, Unset
 from redpoll.wire.frames import Kind
 from redpoll.wire.inbound import Inbound, Phase
 
 if TYPE_CHECKING:
-    from redpoll.node.node import Node
+    from collections.abc import AsyncIterable, Iterable
+
+    from redpoll.address import Address
+    from redpoll.config import Config
+    from redpoll.stats import NodeStats
     from redpoll.wire.link import Link
 
-__all__ = ["HandedOut", "Received", "Taken", "raised"]
+__all__ = ["HandedOut", "Received", "ReceivingNode", "Taken", "raised"]
 
 DataT = TypeVar("DataT")
 
 _WANTED = int(Kind.WANTED)
+
+
+class ReceivingNode(Protocol):
+    """The node of a received message, as a handler uses it: a `Node`, whose methods these are."""
+
+    @property
+    def config(self) -> Config:
+        """The options of the node."""
+
+    @property
+    def identity(self) -> bytes:
+        """The node identity, 16 bytes."""
+
+    @property
+    def address(self) -> Address:
+        """The address for other nodes to dial."""
+
+    def send(
+        self,
+        message: Message[Any],
+        *,
+        timeout: float | Unset | None = UNSET,
+        retry: int = 0,
+        acknowledge: bool | None = None,
+        dial: Literal["retry", "once"] | None = None,
+    ) -> asyncio.Future[None]:
+        """See `Node.send`."""
+
+    def request(
+        self,
+        message: Message[Any],
+        *,
+        timeout: float | Unset | None = UNSET,
+        cancel: bool = False,
+        dial: Literal["retry", "once"] | None = None,
+    ) -> asyncio.Future[Received[Any]]:
+        """See `Node.request`."""
+
+    async def send_many(
+        self,
+        messages: Iterable[Message[Any]] | AsyncIterable[Message[Any]],
+        *,
+        timeout: float | Unset | None = UNSET,
+        retry: int = 0,
+        acknowledge: bool | None = None,
+    ) -> int:
+        """See `Node.send_many`."""
+
+    async def ready(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> None:
+        """See `Node.ready`."""
+
+    async def check(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> bool:
+        """See `Node.check`."""
+
+    async def stop(self, drain: float | Unset | None = UNSET) -> None:
+        """See `Node.stop`."""
+
+    def stats(self) -> NodeStats:
+        """See `Node.stats`."""
 
 
 class Received(Inbound[DataT]):
@@ -34,9 +99,9 @@ class Received(Inbound[DataT]):
     _cancelled: asyncio.Event
 
     @property
-    def node(self) -> Node[Any]:
-        """The node that received it."""
-        node: Node[Any] = self.link.connection.keeper.node
+    def node(self) -> ReceivingNode:
+        """The `Node` that received it."""
+        node: ReceivingNode = self.link.connection.keeper.node
         return node
 
     @property
@@ -148,10 +213,11 @@ class Received(Inbound[DataT]):
         Returns:
             False if it cannot be refused: once the loop is closed, or in a forked child.
         """
-        if self.node._state == "inherited":
+        keeper = self.link.connection.keeper
+        if keeper.node._state == "inherited":
             return False
         try:
-            self.link.connection.keeper.loop.call_soon_threadsafe(self._refuse, Abandoned.code, text)
+            keeper.loop.call_soon_threadsafe(self._refuse, Abandoned.code, text)
         except RuntimeError:
             return False
         return True

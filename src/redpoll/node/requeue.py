@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import asyncio
+from typing import TYPE_CHECKING, Protocol
 
-from redpoll.errors import NotSent, PeerLost
+from redpoll.errors import NotSent, PeerLost, RedpollError
 from redpoll.node.sending import Queued
 from redpoll.wire.frames import Kind
 from redpoll.wire.outgoing import Outgoing, Stage
@@ -12,17 +13,39 @@ from redpoll.wire.send_errors import unsent_error
 from redpoll.wire.session import FORGOTTEN, fail_former, forgotten, hand_over
 
 if TYPE_CHECKING:
-    from redpoll.node.peers import Peers
+    from redpoll.address import Address
+    from redpoll.node.routes import Routes
     from redpoll.wire.peer import Peer
 
 __all__ = ["Requeue"]
 
 
+class _Owner(Protocol):
+    """What moving a queue does to the peers of a node."""
+
+    def at(self, address: Address) -> Peer:
+        """Return the peer at an address."""
+
+    def end_session(self, peer: Peer, error: RedpollError) -> None:
+        """End the session of a peer without a link."""
+
+    def room(self, peer: Peer) -> None:
+        """Wake the tasks that wait for room at a peer."""
+
+    def wake_links(self, peer: Peer) -> None:
+        """Schedule the output of all links of a peer."""
+
+    def forget_if_idle(self, peer: Peer) -> None:
+        """Forget a peer that nothing is kept for."""
+
+
 class Requeue:
     """Moves messages between the queues of one node's peers."""
 
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
+    def __init__(self, owner: _Owner, routes: Routes, loop: asyncio.AbstractEventLoop) -> None:
+        self._owner = owner
+        self._routes = routes
+        self._loop = loop
 
     def adopt(self, peer: Peer, known: Peer, *, proven: bool = False) -> None:
         """Move the queue of a dialled peer to the linked peer that it turned out to be.
@@ -30,14 +53,14 @@ class Requeue:
         Messages in flight move too, if the remote node has the record of them; pinned messages move if it is `proven`
         that both are one node.
         """
-        now = self._peers.loop.time()
-        self._peers.routes.replace(peer, known)
+        now = self._loop.time()
+        self._routes.replace(peer, known)
         hand_over(peer, known)
         if proven:
             for out in peer.take_queue(pinned=True):
                 _submit(out, known, now)
         self.replace(peer, known, now)
-        self._peers.wake_links(known)
+        self._owner.wake_links(known)
 
     def replace(self, target: Peer, peer: Peer, now: float) -> None:
         """Move the queue of a dialled peer to the peer that was found there; its pinned messages fail."""
@@ -46,22 +69,22 @@ class Requeue:
         error = PeerLost(target.address, "another node is at its address now")
         fail_former(target, error)
         self._move(target, peer, now)
-        self._peers.sessions.end(target, error)
-        self._peers.room(target)
-        self._peers.forget_if_idle(target)
+        self._owner.end_session(target, error)
+        self._owner.room(target)
+        self._owner.forget_if_idle(target)
 
     def readdress(self, peer: Peer, now: float) -> None:
         """Requeue the messages of a peer without a link by their addresses: a name may resolve to another node now."""
-        others = set(self._peers.routes.unlinked(peer))
+        others = set(self._routes.unlinked(peer))
         if not any(out.message.address in others for out in peer.queue if out.stage != Stage.ENDED and not out.pinned):
             return
         for out in peer.take_queue():
             address = out.message.address
-            there = self._peers.at(address) if address in others else peer
+            there = self._owner.at(address) if address in others else peer
             _submit(out, there, now)
             if there is not peer:
                 # The message may have failed at a bound.
-                self._peers.forget_if_idle(there)
+                self._owner.forget_if_idle(there)
 
     @staticmethod
     def _move(source: Peer, peer: Peer, now: float) -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from redpoll.errors import UsageError
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing
 
 if TYPE_CHECKING:
-    from redpoll.node.peers import Peers
+    from redpoll.message import Message
     from redpoll.wire.peer import Peer
 
 __all__ = [
@@ -89,6 +89,18 @@ def dials_once(value: object) -> bool:
     return value == "once"
 
 
+class _Owner(Protocol):
+    """What the end of a sending needs of the peers of a node."""
+
+    raw: bool
+
+    def decode(self, answer: Inbound[Any]) -> None:
+        """Replace an answer's bytes by the value that the serializer makes of them."""
+
+    def unawaited(self, message: Message[Any], error: BaseException) -> None:
+        """Report a failed sending whose future was dropped; called in any thread."""
+
+
 class Queued(Outgoing):
     """A sending that knows its peer, as held by the queues of a node's peers."""
 
@@ -98,7 +110,7 @@ class Queued(Outgoing):
     peer: Peer
 
     @property
-    def _owner(self) -> Peers:
+    def _owner(self) -> _Owner:
         return self.peer.owner  # type: ignore[return-value]
 
 
@@ -117,7 +129,7 @@ class Sending(asyncio.Future[Any], Queued):
         if error is None:
             if answer is not None and not self._owner.raw:
                 try:
-                    self._owner.completion.decode(answer)
+                    self._owner.decode(answer)
                 except Exception as problem:  # noqa: BLE001  # a serializer may be anybody's
                     self._fail(problem)
                     return
@@ -151,4 +163,4 @@ class FailedSending(Sending):
             self._log_traceback = False
             error = self._exception
             if error is not None:
-                self._owner.unawaited.note(self.message, error)
+                self._owner.unawaited(self.message, error)

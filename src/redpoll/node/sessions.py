@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from hashlib import blake2b
 from math import ceil
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from redpoll.errors import Fenced, PeerLost, RedpollError
 from redpoll.node.recent_peers import EvictionOrder
@@ -24,9 +24,11 @@ if TYPE_CHECKING:
     import asyncio
 
     from redpoll.address import Address
-    from redpoll.node.peers import Peers
+    from redpoll.config import Config
+    from redpoll.node.routes import Routes
     from redpoll.transport.connection import Connection
     from redpoll.wire.link import Link
+    from redpoll.wire.memory import Memory
     from redpoll.wire.peer import Peer
 
 __all__ = ["MAX_FENCED", "Sessions"]
@@ -37,12 +39,41 @@ MAX_FENCED = 1024
 _LIVE = (LinkState.OPEN, LinkState.LEAVING)
 
 
+class _Owner(Protocol):
+    """What the sessions need of the peers of a node."""
+
+    stopping: bool
+    closing: RedpollError | None
+
+    def expel(self, connection: Connection, body: bytes, error: RedpollError) -> None:
+        """Detach a link from its peer at once, and tell the remote node why."""
+
+    def need_link(self, peer: Peer) -> None:
+        """Dial a peer."""
+
+    def room(self, peer: Peer) -> None:
+        """Wake the tasks that wait for room at a peer."""
+
+    def forget_if_idle(self, peer: Peer) -> None:
+        """Forget a peer that nothing is kept for."""
+
+    def session_began(self, peer: Peer, renewed: bool) -> None:
+        """Tell the node that a peer has a first link, or one again."""
+
+    def session_ended(self, peer: Peer, error: RedpollError) -> None:
+        """Tell the node that a peer has no link, and nothing waits for one."""
+
+
 class Sessions:
     """Keeps the sessions of one node, those of peers without a link included."""
 
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-        config = peers.config
+    def __init__(
+        self, owner: _Owner, config: Config, routes: Routes, memory: Memory, loop: asyncio.AbstractEventLoop
+    ) -> None:
+        self._owner = owner
+        self._routes = routes
+        self._memory = memory
+        self._loop = loop
         self._resume = config.resume
         self._secret = config.secret
         if self._secret is None and self._resume is not None:
@@ -103,7 +134,7 @@ class Sessions:
         shown, announced = link.shown, link.announced
         if link.dialled or announced is None or shown is None or not shown.secret:
             return None
-        for peer in self._peers.routes.of_identity(link.remote_identity):
+        for peer in self._routes.of_identity(link.remote_identity):
             session = peer.session
             if session is None or not session.knows(shown.secret) or not may_be(peer, connection.certificate):
                 continue
@@ -117,10 +148,10 @@ class Sessions:
                     return None
             else:
                 self._fence(peer)
-            if peer not in self._peers.routes:
+            if peer not in self._routes:
                 # The peer had nothing but those links, and was forgotten.
-                self._peers.routes.add(peer)
-            self._peers.routes.relocate(peer, link, connection.remote)
+                self._routes.add(peer)
+            self._routes.relocate(peer, link, connection.remote)
             return peer
         return None
 
@@ -134,7 +165,7 @@ class Sessions:
         if peer.epoch is not None:
             core.ensure_session(peer).fence(peer.epoch)
         for link in list(peer.links):
-            self._peers.expel(link.connection, FENCED, PeerLost(peer.address, RESTARTED))
+            self._owner.expel(link.connection, FENCED, PeerLost(peer.address, RESTARTED))
 
     def bound(self, connection: Connection, peer: Peer) -> None:
         """Keep the secret of a link with a matching certificate, which proves more than a secret shown before."""
@@ -147,14 +178,14 @@ class Sessions:
     def met(self, peer: Peer, link: Link, renewed: bool) -> None:
         """Handle a peer's link whose run is known."""
         beside = any(each.dialled and each.sending for each in peer.links if each is not link)
-        self.introduce(link, beside=link.dialled and (beside or self._peers.routes.twin(peer) is not None))
+        self.introduce(link, beside=link.dialled and (beside or self._routes.twin(peer) is not None))
         self._forget(peer)
         if peer.links == [link]:
-            self._peers.node._session_began(peer, renewed)
+            self._owner.session_began(peer, renewed)
 
     def lost(self, peer: Peer, error: RedpollError) -> None:
         """Handle the loss of a peer's last link: wait for the next one, if the session continues."""
-        closing = self._peers.closing
+        closing = self._owner.closing
         if closing is not None:
             core.end(peer, closing)
         if not peer.resuming or self._resume is None:
@@ -162,17 +193,17 @@ class Sessions:
             self._ended(peer, error)
             return
         if peer not in self._lost:
-            self._timers[peer] = self._peers.loop.call_later(self._resume, self._expire, peer)
+            self._timers[peer] = self._loop.call_later(self._resume, self._expire, peer)
             self._lost.add(peer)
             self._make_room(peer.host)
-        if peer.session is not None and peer.session.redials and not self._peers.stopping:
-            self._peers.dialler.need(peer)
+        if peer.session is not None and peer.session.redials and not self._owner.stopping:
+            self._owner.need_link(peer)
 
     def _make_room(self, host: str | None) -> None:
         """End a session if there is one too many."""
         other = self._lost.to_evict(host)
         if other is not None:
-            self._peers.memory.tally.sessions_ended += 1
+            self._memory.tally.sessions_ended += 1
             self.end(other, PeerLost(other.address, "too many sessions wait for a link"))
 
     def _expire(self, peer: Peer) -> None:
@@ -184,13 +215,13 @@ class Sessions:
         core.end(peer, error)
         if waited:
             self._ended(peer, error)
-            self._peers.room(peer)
-            self._peers.routes.unlinked(peer)
-            self._peers.forget_if_idle(peer)
+            self._owner.room(peer)
+            self._routes.unlinked(peer)
+            self._owner.forget_if_idle(peer)
 
     def _ended(self, peer: Peer, error: RedpollError) -> None:
         if peer.epoch is not None:
-            self._peers.node._session_ended(peer, error)
+            self._owner.session_ended(peer, error)
 
     def _forget(self, peer: Peer) -> bool:
         timer = self._timers.pop(peer, None)

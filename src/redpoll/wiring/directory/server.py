@@ -15,7 +15,7 @@ from redpoll.checks import seconds as seconds_problem
 from redpoll.config import Config
 from redpoll.errors import Closed, ConfigError, DecodeError, RedpollError, UsageError
 from redpoll.node import Node, Received
-from redpoll.node.log_limit import LogLimit
+from redpoll.node.reports import LogLimit
 from redpoll.tls import TLS
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.entries import Entry, Key, key_of, place_problem, stays_here, style_of

@@ -1,0 +1,128 @@
+"""What a node reports in its log, at most one line a second of each kind, and counts: a peer can cause it at will."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import TYPE_CHECKING, Any
+
+from redpoll.errors import Closed, NotAuthorized, PeerLost, ProtocolError, RedpollError, TLSError
+from redpoll.wire.tally import Tally
+
+if TYPE_CHECKING:
+    from redpoll.message import Message
+    from redpoll.node.hooks import NodeEvents
+    from redpoll.transport.connection import Connection
+
+__all__ = ["LogLimit", "Rejected", "UnawaitedFailures"]
+
+#: Interval in seconds between two lines of one kind.
+_WARN_EVERY = 1.0
+
+_logger = logging.getLogger("redpoll.node")
+
+
+class LogLimit:
+    """Limits one kind of log line to one a second.
+
+    Args:
+        loop: The event loop whose clock is used.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._silent_until = float("-inf")
+
+    def may_log(self) -> bool:
+        """Return True if a line may be logged now, and count it as logged."""
+        now = self._loop.time()
+        if now < self._silent_until:
+            return False
+        self._silent_until = now + _WARN_EVERY
+        return True
+
+
+class Rejected:
+    """Counts and logs the rejected connections of one node: accepted ones without a peer, or that broke the protocol.
+
+    Args:
+        tally: The counters.
+        loop: The event loop of the node.
+    """
+
+    def __init__(self, tally: Tally, loop: asyncio.AbstractEventLoop) -> None:
+        self._tally = tally
+        self._lines = LogLimit(loop)
+
+    def count(self, connection: Connection, error: RedpollError) -> None:
+        """Count the end of a connection, if it is an error of the remote node."""
+        link = connection.link
+        if isinstance(error, ProtocolError):
+            self._tally.protocol_errors += 1
+        elif link.handshake is None and not link.dialled and not isinstance(error, Closed):
+            if connection.error is error and isinstance(error, PeerLost):
+                self._tally.handshakes_late += 1
+            else:
+                self._tally.handshakes_failed += 1
+
+    def log(self, connection: Connection, error: RedpollError) -> None:
+        """Log why an accepted connection was rejected: it has no peer to tell, and the remote node may not know why."""
+        if connection.link.dialled or not isinstance(error, TLSError | NotAuthorized):
+            return
+        if self._lines.may_log():
+            _logger.warning("rejected a connection: %s", error)
+
+
+class UnawaitedFailures:
+    """Reports failed sends that nothing awaited: each one to the hook, or once a second to the log.
+
+    Args:
+        events: The hooks, of which `send_failed` is called.
+        loop: The event loop that calls it.
+    """
+
+    def __init__(self, events: NodeEvents, loop: asyncio.AbstractEventLoop) -> None:
+        self._events = events
+        self._loop = loop
+        self._count = 0
+        self._last = ""
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, message: Message[Any], error: BaseException) -> None:
+        """Report a failed send whose future was dropped; may be called in any thread, at any point."""
+        try:
+            self._loop.call_soon_threadsafe(self.tell, message, error)
+        except RuntimeError:  # the loop is closed: no hook can be called
+            pass
+
+    def tell(self, message: Message[Any], error: BaseException) -> None:
+        """Report a failed send, from the loop."""
+        if self._events.tell("send_failed", message, error):
+            return
+        self._count += 1
+        text, cause = str(error), error.__cause__
+        behind = cause._reason(getattr(error, "address", None)) if isinstance(cause, RedpollError) else ""
+        self._last = text if behind in text else f"{text}: {behind}"
+        if self._timer is None:
+            self._warn()
+            self._timer = self._loop.call_later(_WARN_EVERY, self._warn_again)
+
+    def _warn_again(self) -> None:
+        self._timer = None
+        if self._count:
+            self._warn()
+            self._timer = self._loop.call_later(_WARN_EVERY, self._warn_again)
+
+    def close(self) -> None:
+        """Report what is left: the node stopped."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._count:
+            self._warn()
+
+    def _warn(self) -> None:
+        count, self._count = self._count, 0
+        what = "an unawaited send failed" if count == 1 else f"{count:,} unawaited sends failed, the last one"
+        _logger.warning(
+            "%s: %s; await the futures of send() and request(), or set events.send_failed", what, self._last
+        )
