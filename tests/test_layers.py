@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 
@@ -37,10 +38,47 @@ IN_CIRCLES = {
     ),
     "redpoll.transport": "connection keeper write_backpressure",
     "redpoll.blocking": "base feed held loop_node received sending",
-    "redpoll.nq.core": "comm making nodes puts session station",
+    "redpoll.nq.core": "comm making",
     "redpoll.wiring": "binding board events exchange joining pipe port ports trunk",
 }
 CIRCLES = {f"{package}.{name}" for package, names in IN_CIRCLES.items() for name in names.split()}
+
+# The names that each layer above the node takes from node/ and wire/; none takes any from wire/.
+TAKES = {
+    "": {"node": "Node NodeEvents PeerInfo Received"},
+    "blocking": {
+        # Nodes for threads are nodes: they put their own futures and their own consumers in.
+        "node": "Node Received",
+        "node.completion": "Completion",
+        "node.dispatch": "check_handler",
+        "node.fork": "forked_error",
+        "node.hooks": "NodeEvents PeerInfo",
+        "node.pulling": "Consumers",
+        "node.received": "HandedOut raised",
+        "node.sending": (
+            "ACKNOWLEDGED REQUEST UNSET Queued Unset check_acknowledge check_retry check_seconds dials_once submit"
+        ),
+    },
+    "nq": {
+        "node": "Received",
+        "node.door": "MESSAGE_UNIT PIECE_FIELDS LayerNode Outgoing Payload Peer Piece is_linked peer_of why_unreachable",
+        "node.fork": "release_inherited",
+        "node.received": "raised",
+        "node.sending": "check_seconds",
+    },
+    "wiring": {
+        "node": "Node Received",
+        "node.door": (
+            "MESSAGE_UNIT PIECE_FIELDS LayerNode Peer Piece ask host_of is_linked local_host peer_of remote_of"
+            " why_unreachable"
+        ),
+        "node.fork": "release_inherited",
+        "node.reports": "LogLimit",
+        "node.sending": "UNSET Unset check_seconds",
+    },
+    "testing": {"node": "Node"},
+    "cli": {"node": "Node"},
+}
 
 # What would make the core's decisions depend on something other than its arguments.
 OUTSIDE = {"asyncio", "mmap", "os", "random", "secrets", "select", "socket", "ssl", "threading", "time", "uuid"}
@@ -84,6 +122,18 @@ def _reached(name: str, needs: dict[str, set[str]]) -> set[str]:
     return reached
 
 
+def taken() -> set[tuple[str, str, str]]:
+    """Return layer, module and name of all that stands above the node and is imported from node/ or wire/."""
+    return {
+        (layer(module.name), node.module.removeprefix("redpoll."), alias.name)
+        for module in modules()
+        if RANK[layer(module.name)] > RANK["node"]
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.ImportFrom) and node.module and node.module.split(".")[1:2] in (["node"], ["wire"])
+        for alias in node.names
+    }
+
+
 def test_layer_is_drawn() -> None:
     """Every module belongs to a layer."""
     assert not [module.name for module in modules() if layer(module.name) not in RANK]
@@ -109,6 +159,30 @@ def test_no_cycle() -> None:
 def test_no_cycle_of_types() -> None:
     """No two modules import each other, imports for types included; what is left of circles is listed, no more."""
     assert circles(types=True) == CIRCLES
+
+
+def test_layers_use_the_door() -> None:
+    """The layers above the node take from it, and from the core, the names that are listed here, and use each."""
+    listed = {
+        (name, module, each)
+        for name, taken in TAKES.items()
+        for module, names in taken.items()
+        for each in names.split()
+    }
+    assert taken() == listed
+
+
+def test_layers_reach_no_deeper() -> None:
+    """Layers on a node touch neither its peers, nor the frames of messages, nor links."""
+    inner = {"_peers", "frame", "window_used", "writable_waiters", "requeue"}
+    touched = [
+        f"{module.name}:{node.lineno} touches {node.attr}"
+        for module in modules()
+        if layer(module.name) in {"nq", "wiring", "bus", "testing", "cli"}
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and node.attr in inner and not module.name.startswith("redpoll.bus")
+    ]
+    assert not touched
 
 
 @pytest.mark.parametrize("name", ["redpoll", "redpoll.cli.app", "redpoll.testing", "redpoll.testing.plugin"])

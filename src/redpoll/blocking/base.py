@@ -19,10 +19,18 @@ from redpoll.config import Config
 from redpoll.errors import Closed, MessageTooLarge, UsageError
 from redpoll.message import Message
 from redpoll.node.hooks import NodeEvents, PeerInfo
-from redpoll.node.sending import UNSET, Unset, check_acknowledge, check_retry, check_seconds, dials_once
+from redpoll.node.sending import (
+    ACKNOWLEDGED,
+    REQUEST,
+    UNSET,
+    Unset,
+    check_acknowledge,
+    check_retry,
+    check_seconds,
+    dials_once,
+)
 from redpoll.stats import NodeStats
 from redpoll.tls import TLS
-from redpoll.wire.frames import Kind
 
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
@@ -41,9 +49,6 @@ else:
     DataT = TypeVar("DataT")
 ResultT = TypeVar("ResultT")
 
-_REQ_ACK = int(Kind.REQ_ACK)
-_REQUEST = int(Kind.REQ_ACK | Kind.WANTED)
-
 
 class BlockingNode(Resident, Generic[DataT]):
     """A node on a loop thread, which all such nodes of the process share; every method may be called from any thread.
@@ -55,7 +60,7 @@ class BlockingNode(Resident, Generic[DataT]):
     def __init__(self, handler: Callable[[Any], Any] | None, config: Config) -> None:
         self._node = LoopNode(self, handler, config)
         self._encode = self._node._encode
-        self._kind = _REQ_ACK if config.acknowledge else 0
+        self._kind = ACKNOWLEDGED if config.acknowledge else 0
         self._timeout = config.timeout
         self._once = config.dial == "once"
         self._max_size = config.max_message_size
@@ -187,7 +192,7 @@ class BlockingNode(Resident, Generic[DataT]):
             kind = self._kind
         else:
             check_acknowledge(acknowledge)
-            kind = _REQ_ACK if acknowledge else 0
+            kind = ACKNOWLEDGED if acknowledge else 0
         if type(retry) is not int or retry < 0:
             check_retry(retry)
         return self._post(message, kind, timeout, retry, dial, False)
@@ -218,7 +223,7 @@ class BlockingNode(Resident, Generic[DataT]):
         The future fails as that of `send`; with `NoAnswer` when the work was done and no answer came in time; with
         `DecodeError` when the serializer cannot read the answer.
         """
-        return self._post(message, _REQUEST, timeout, 0, dial, cancel)
+        return self._post(message, REQUEST, timeout, 0, dial, cancel)
 
     def _post(
         self,

@@ -11,6 +11,7 @@ from redpoll.blocking.sending import Sending
 from redpoll.config import Config
 from redpoll.message import Message
 from redpoll.node import Node
+from redpoll.node.sending import submit
 
 if TYPE_CHECKING:
     from redpoll.blocking.base import BlockingNode
@@ -63,13 +64,9 @@ class LoopNode(Node[Any]):
             peer, out.pinned = self._find(message)
             if out.unset and not out.pinned:
                 out.timeout = self._default_timeout(message, now)
-        out.peer = peer
         if out.timeout is not None:
             out.deadline = now + out.timeout
-        peer.submit(out, now)
-        link = peer.link
-        if link is not None:
-            link.connection.submitted()
+        submit(out, peer, now)
 
     def unheard(self, message: Message[Any], error: BaseException) -> None:
         """A send failed and nobody looked at its future."""

@@ -6,8 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from redpoll.blocking.handover import Handover, LoopFuture
 from redpoll.node.sending import Queued
-from redpoll.wire.inbound import Inbound
-from redpoll.wire.outgoing import Stage
 
 if TYPE_CHECKING:
     from redpoll.blocking.loop_node import LoopNode
@@ -108,10 +106,10 @@ class Sending(LoopFuture, Queued):
 
     def _withdraw(self) -> None:
         peer = getattr(self, "peer", None)
-        if peer is not None and self.stage != Stage.ENDED:
+        if peer is not None:  # else it was not submitted
             peer.withdraw(self, self._node.handover.loop.time(), hard=self.hard)
 
-    def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
+    def settle(self, answer: Any, error: BaseException | None) -> None:
         """End: whoever waits is woken, and callbacks are called."""
         if self._state != "PENDING":
             return

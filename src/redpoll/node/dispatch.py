@@ -6,10 +6,12 @@ import asyncio
 import inspect
 import logging
 import sys
+from asyncio import Task
 from collections.abc import Callable
 from contextvars import Context, copy_context
 from functools import partial
 from time import monotonic
+from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.checks import call_problem, is_async
@@ -27,7 +29,7 @@ if TYPE_CHECKING:
     from redpoll.node.received import Received
     from redpoll.wire.slot_pool import SlotPool
 
-__all__ = ["MAX_HANDLERS_PER_TURN", "MAX_SECONDS_PER_TURN", "Dispatcher", "check_handler"]
+__all__ = ["MAX_HANDLERS_PER_TURN", "MAX_SECONDS_PER_TURN", "Dispatcher", "TurnDispatcher", "check_handler"]
 
 #: Maximum handlers started, and maximum time in seconds, before the event loop gets its turn.
 MAX_HANDLERS_PER_TURN = 256
@@ -202,6 +204,8 @@ class Dispatcher:
             False if the turn ends while slots and messages are left.
         """
         handler = self._handler
+        is_async = self._is_async
+        loop = self._loop
         new_context = self._new_context
         readable = None if self._raw else self._completion.readable
         releasing = self._releasing
@@ -223,7 +227,11 @@ class Dispatcher:
             context = new_context()
             try:
                 result = context.run(handler, message if hand_out is None else (given := hand_out(message)))
-                if self._is_async or (result is not None and type(result) is not bytes and inspect.isawaitable(result)):
+                if _EAGER and type(result) is CoroutineType:
+                    # mypy checks for 3.11.
+                    task = Task(result, loop=loop, eager_start=True, context=context)  # type: ignore[call-arg]
+                    result = task.result() if task.done() else self._running(task, message, given)
+                elif is_async or (result is not None and type(result) is not bytes and inspect.isawaitable(result)):
                     result = self._start(message, result, context, given)
                 in_slot = not message.phase and releasing and result is not _RUNNING
                 if result is not None and in_slot:
@@ -273,16 +281,19 @@ class Dispatcher:
         return number >= most or self._loop.time() - now > MAX_SECONDS_PER_TURN
 
     def _start(self, message: Received[Any], coroutine: Any, context: Context, given: Any) -> Any:
-        """Run a coroutine as a task; return its result if it ended at once, otherwise `_RUNNING`."""
+        """Run an awaitable as a task; return its result if it ended at once, otherwise `_RUNNING`."""
         if not inspect.iscoroutine(coroutine):
             coroutine = _awaiting(coroutine)
         if _EAGER:
-            # mypy checks for 3.11.
-            task = asyncio.Task(coroutine, loop=self._loop, eager_start=True, context=context)  # type: ignore[call-arg]
+            task = Task(coroutine, loop=self._loop, eager_start=True, context=context)  # type: ignore[call-arg]
             if task.done():
                 return task.result()
         else:
             task = self._loop.create_task(coroutine, context=context)
+        return self._running(task, message, given)
+
+    def _running(self, task: Task[Any], message: Received[Any], given: Any) -> Any:
+        """Note the task of a message that did not end at once; return `_RUNNING`."""
         message._run_by(task)
         self._tasks[task] = message
         task.add_done_callback(partial(self._done, message, given))
@@ -329,6 +340,42 @@ class Dispatcher:
             message._refuse_for(error)
         if not isinstance(error, asyncio.CancelledError):
             self._completion.handler_failed(message, error)
+
+
+class TurnDispatcher(Dispatcher):
+    """Gives the handler the messages of a peer that slots allow as a list; it returns those that are done.
+
+    The others are the handler's to end. Nothing is decoded.
+    """
+
+    def _run_handlers(self, slots: Slots, now: float, most: int) -> bool:
+        messages: list[Any] = slots.begin_many(now, most)
+        if not messages:
+            return True
+        peer = messages[0].link.peer
+        try:
+            done = self._handler(messages)
+        except Exception as error:  # noqa: BLE001  # as of any handler: nothing is acknowledged
+            for message in messages:
+                if not message.phase:
+                    self.failed(message, error)
+            return False
+        slots.release_many(done)
+        if len(peer.links) > 1:
+            # They may have arrived over any of these.
+            self._owner.after_dispatch(peer)
+        return len(messages) < most
+
+    def conclude(self, message: Received[Any], result: Any) -> None:
+        """End a message with the answer to it, now or once an awaitable is done; an exception refuses it."""
+        if inspect.isawaitable(result):
+            try:
+                result = self._start(message, result, self._new_context(), None)
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # whatever the work raised
+                self.failed(message, error)
+                return
+        if result is not _RUNNING:
+            self.finish(message, result)
 
 
 def _has_much(link: Link) -> bool:

@@ -11,7 +11,7 @@ from asyncio import _get_running_loop
 from collections.abc import AsyncIterable, Callable, Iterable
 from functools import partial
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Literal
+from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
 from redpoll.address import Address
 from redpoll.config import DEFAULT_PORT, Config, is_encrypted
@@ -28,6 +28,8 @@ from redpoll.node.peers import Peers
 from redpoll.node.pulling import Consumers, Take
 from redpoll.node.received import Received, Taken
 from redpoll.node.sending import (
+    ACKNOWLEDGED,
+    REQUEST,
     UNSET,
     Sending,
     Unset,
@@ -35,6 +37,7 @@ from redpoll.node.sending import (
     check_retry,
     check_seconds,
     dials_once,
+    submit,
 )
 from redpoll.node.stats import info
 from redpoll.serializers import RawSerializer
@@ -42,7 +45,6 @@ from redpoll.serializers import get as get_serializer
 from redpoll.stats import NodeStats
 from redpoll.tls import TLS, Credentials
 from redpoll.transport.carrier import Carrier, Listening, Sockets
-from redpoll.wire.frames import Kind
 from redpoll.wire.peer import WITHDRAW_GRACE, Peer
 
 __all__ = ["Node"]
@@ -59,9 +61,6 @@ else:
     from typing import TypeVar
 
     DataT = TypeVar("DataT")
-
-_REQ_ACK = int(Kind.REQ_ACK)
-_REQUEST = int(Kind.REQ_ACK | Kind.WANTED)
 
 #: A forwarded message inherits its deadline less this share of the time left, or less these seconds if that is shorter:
 #: a frozen next hop is first asked whether it had begun, and the error has to reach the original sender within its
@@ -95,6 +94,8 @@ class Node(Generic[DataT]):
     _received: type[Received[Any]] = Received
     #: The class that wraps a message which the handler has to end; None hands out the message itself.
     _handed_out: type[Taken[Any]] | None = Taken
+    #: The class that runs its handler.
+    _dispatcher_class: type[Dispatcher] = Dispatcher
     #: The carrier of its links.
     _carrier: Carrier = Sockets()
     #: Whether the handler runs on the event loop, and so may block it.
@@ -167,7 +168,7 @@ class Node(Generic[DataT]):
                 peers, peers.completion, peers.pool, peers.routes, self._loop, config.unclaimed_timeout
             )
         else:
-            peers.dispatcher = Dispatcher(
+            peers.dispatcher = self._dispatcher_class(
                 self._handler,
                 peers,
                 peers.completion,
@@ -271,7 +272,7 @@ class Node(Generic[DataT]):
         self._state = "stopped"
         self._stopped.set()
 
-    async def __aenter__(self) -> Node[DataT]:
+    async def __aenter__(self) -> Self:
         await self.start()
         return self
 
@@ -302,11 +303,10 @@ class Node(Generic[DataT]):
                 descriptors.append(found.fileno())
         return descriptors
 
-    def _session_began(self, peer: Peer, renewed: bool) -> None:
-        """Called when a redpoll peer has a first link, or one again; nothing was sent over it yet.
+    # For layers built on a node (see door.py): plain calls that return at once, about peers that are redpoll nodes
 
-        For layers built on a node, as is `_session_ended`: plain calls that return at once. It is called for each first
-        link, so more than once in a session that survives its links.
+    def _session_began(self, peer: Peer, renewed: bool) -> None:
+        """Handle a peer that has a first link; nothing was sent over it yet.
 
         Args:
             peer: The peer, the same object as long as it is known; a stranger that claims its identity is another peer.
@@ -314,8 +314,11 @@ class Node(Generic[DataT]):
                 as not confirmed.
         """
 
+    def _session_resumed(self, peer: Peer) -> None:
+        """Handle a peer that has a link again in a session that survived its links; nothing was sent over it yet."""
+
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:
-        """Called when a redpoll peer has no link, and nothing that was sent to it waits for one.
+        """Handle a peer that has no link, and for which nothing that was sent to it waits.
 
         Args:
             peer: The peer.
@@ -376,7 +379,7 @@ class Node(Generic[DataT]):
             check_acknowledge(acknowledge)  # type: ignore[unreachable]  # callers may be untyped
         if type(retry) is not int or retry < 0:
             check_retry(retry)
-        return self._submit(message, _REQ_ACK if acknowledge else 0, timeout, retry, dial, False)
+        return self._submit(message, ACKNOWLEDGED if acknowledge else 0, timeout, retry, dial, False)
 
     def request(
         self,
@@ -405,7 +408,7 @@ class Node(Generic[DataT]):
         The future fails as that of `send`; with `NoAnswer` if the work was done and no answer arrived in time; with
         `DecodeError` if the serializer cannot read the answer.
         """
-        return self._submit(message, _REQUEST, timeout, 0, dial, cancel)
+        return self._submit(message, REQUEST, timeout, 0, dial, cancel)
 
     def _submit(
         self,
@@ -447,7 +450,6 @@ class Node(Generic[DataT]):
                 self._peers.forget_if_idle(peer)
                 raise
         out = Sending(loop=self._loop)
-        out.peer = peer
         out.prepare(
             message,
             body,
@@ -462,11 +464,8 @@ class Node(Generic[DataT]):
         if out.size > self._max_size:
             self._peers.forget_if_idle(peer)
             raise MessageTooLarge("message", out.size, self._max_size)
-        peer.submit(out, now)
-        link = peer.link
-        if link is not None:
-            link.connection.submitted()
-        elif out.done():
+        submit(out, peer, now)
+        if out.done() and peer.link is None:
             # It failed at a bound; nothing else may be kept for the peer.
             self._peers.forget_if_idle(peer)
         return out
@@ -528,12 +527,12 @@ class Node(Generic[DataT]):
         check_acknowledge(acknowledge)
         if acknowledge is None:
             acknowledge = self._config.acknowledge
-        kind = _REQ_ACK if acknowledge else 0
+        kind = ACKNOWLEDGED if acknowledge else 0
 
-        def submit(message: Message[Any], body: Payload | None) -> Sending:
+        def submit_one(message: Message[Any], body: Payload | None) -> Sending:
             return self._submit(message, kind, timeout, retry, None, False, body)
 
-        return await send_all(self._peers, submit, messages, self._seconds(timeout), acknowledge)
+        return await send_all(self._peers, submit_one, messages, self._seconds(timeout), acknowledge)
 
     async def ready(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> None:
         """Wait until a message to an address would be written at once: link up, nothing queued, window not full.

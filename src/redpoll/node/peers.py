@@ -67,13 +67,16 @@ _logger = logging.getLogger("redpoll.node")
 
 
 class _Node(Protocol):
-    """What the peers need of their node; a layer above overrides the last two."""
+    """What the peers need of their node; a layer above overrides the last three."""
 
     def send(self, message: Message[Any]) -> asyncio.Future[None]:
         """Send a message."""
 
     def _session_began(self, peer: Peer, renewed: bool) -> None:
-        """Handle a peer that has a first link, or one again."""
+        """Handle a peer that has a first link."""
+
+    def _session_resumed(self, peer: Peer) -> None:
+        """Handle a peer that has a link again in a session that survived its links."""
 
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:
         """Handle a peer that has no link, and for which nothing waits."""
@@ -446,8 +449,12 @@ class Peers:
         self.failures.note(message, error)
 
     def session_began(self, peer: Peer, renewed: bool) -> None:
-        """Tell the node that a peer has a first link, or one again."""
+        """Tell the node that a peer has a first link."""
         self.node._session_began(peer, renewed)
+
+    def session_resumed(self, peer: Peer) -> None:
+        """Tell the node that a peer has a link again in a session that survived its links."""
+        self.node._session_resumed(peer)
 
     def session_ended(self, peer: Peer, error: RedpollError) -> None:
         """Tell the node that a peer has no link, and nothing waits for one."""

@@ -7,6 +7,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from redpoll.errors import UsageError
+from redpoll.wire.frames import Kind
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     from redpoll.wire.peer import Peer
 
 __all__ = [
+    "ACKNOWLEDGED",
+    "REQUEST",
     "UNSET",
     "FailedSending",
     "Queued",
@@ -24,6 +27,7 @@ __all__ = [
     "check_retry",
     "check_seconds",
     "dials_once",
+    "submit",
 ]
 
 
@@ -37,6 +41,10 @@ class Unset(Enum):
 
 
 UNSET: Final = Unset.UNSET
+
+#: The kinds of a message that is to be acknowledged, and of one that is to be answered.
+ACKNOWLEDGED = int(Kind.REQ_ACK)
+REQUEST = int(Kind.REQ_ACK | Kind.WANTED)
 
 _YEAR = 31_536_000.0
 
@@ -164,3 +172,23 @@ class FailedSending(Sending):
             error = self._exception
             if error is not None:
                 self._owner.unawaited(self.message, error)
+
+
+def submit(out: Queued, peer: Peer, now: float, *, at_once: bool = False) -> None:
+    """Send a prepared sending to a peer: the one way of sends, requests, batches and the records of layers.
+
+    Args:
+        out: The sending, which is settled at once if it fails at a bound.
+        peer: The peer.
+        now: The time.
+        at_once: Whether it is written without waiting for others of this turn.
+    """
+    out.peer = peer
+    peer.submit(out, now)
+    link = peer.link
+    if link is not None:
+        connection = link.connection
+        if at_once:
+            connection.flush()
+        else:
+            connection.submitted()

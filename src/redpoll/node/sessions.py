@@ -58,7 +58,10 @@ class _Owner(Protocol):
         """Forget a peer that nothing is kept for."""
 
     def session_began(self, peer: Peer, renewed: bool) -> None:
-        """Tell the node that a peer has a first link, or one again."""
+        """Tell the node that a peer has a first link."""
+
+    def session_resumed(self, peer: Peer) -> None:
+        """Tell the node that a peer has a link again in a session that survived its links."""
 
     def session_ended(self, peer: Peer, error: RedpollError) -> None:
         """Tell the node that a peer has no link, and nothing waits for one."""
@@ -179,8 +182,12 @@ class Sessions:
         """Handle a peer's link whose run is known."""
         beside = any(each.dialled and each.sending for each in peer.links if each is not link)
         self.introduce(link, beside=link.dialled and (beside or self._routes.twin(peer) is not None))
-        self._forget(peer)
-        if peer.links == [link]:
+        waited = self._forget(peer)
+        if peer.links != [link]:
+            return
+        if waited and not renewed:
+            self._owner.session_resumed(peer)
+        else:
             self._owner.session_began(peer, renewed)
 
     def lost(self, peer: Peer, error: RedpollError) -> None:

@@ -23,11 +23,9 @@ from redpoll.errors import (
 )
 from redpoll.message import Message
 from redpoll.node import Node
+from redpoll.node.door import MESSAGE_UNIT, PIECE_FIELDS, LayerNode, Peer, Piece, ask, host_of, is_linked, peer_of
 from redpoll.serializers.base import Buffer
 from redpoll.serializers.parts import Encoded
-from redpoll.wire.capabilities import MESSAGE_UNIT
-from redpoll.wire.frames import Kind
-from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing
 from redpoll.wiring.directory.tokens import is_proof, proof_of
 from redpoll.wiring.exchange import IDLE
 from redpoll.wiring.outlet import Chunk
@@ -37,15 +35,12 @@ from redpoll.wiring.words import CREDIT, DATA, VERSION, WORD, check_answer, deco
 
 if TYPE_CHECKING:
     from redpoll.config import Config
-    from redpoll.node.received import Received
-    from redpoll.wire.inbound import Inbound
-    from redpoll.wire.peer import Peer
+    from redpoll.node import Received
     from redpoll.wiring.board import Board
     from redpoll.wiring.pipe import Pipe
 
 __all__ = ["Net", "NetTrunk", "config_of", "greet"]
 
-_REQ_ACK = int(Kind.REQ_ACK)
 _DATA = DATA.size
 _CREDIT = CREDIT.size
 _D = ord("D")
@@ -57,10 +52,6 @@ _WINDOW_BYTES = 64 * 1024 * 1024
 
 #: Up to so many bytes of a message follow its own header in the body.
 _TOGETHER = 16 * 1024
-
-#: What stands for the message of a piece; nobody looks at its identity.
-_NOTHING = Message(None)
-_IDENTITY = _NOTHING.identity
 
 _GIVE_TOKEN = "give both the token of their directory"  # noqa: S105  # no token
 
@@ -98,15 +89,14 @@ def config_of(config: Config, options: dict[str, Any]) -> Config:
     )
 
 
-class _Piece(Outgoing):
+class _Piece(Piece):
     """Something on its way to whom nobody says whether it came: the numbers of a pipe do."""
 
-    __slots__ = (*OUTGOING_FIELDS, "net", "peer")
+    __slots__ = (*PIECE_FIELDS, "net")
 
     net: Net
-    peer: Peer
 
-    def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:  # noqa: ARG002  # Outgoing's
+    def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # Piece's
         """It is with the transport, or lost."""
         self.body = b""
         if error is not None:
@@ -131,15 +121,13 @@ class NetTrunk(Trunk):
     @property
     def writable(self) -> bool:
         """Whether the link takes more at once."""
-        return self.peer.free_window > 0
+        return self._net.node.room(self.peer) > 0
 
     def call_writable(self) -> None:
         """Have `resume` called when it does."""
-        waiter: asyncio.Future[None] = self.board.loop.create_future()
-        waiter.add_done_callback(self._writable)
-        self.peer.writable_waiters.append(waiter)
+        self._net.node.when_room(self.peer, self._writable)
 
-    def _writable(self, _: asyncio.Future[None]) -> None:
+    def _writable(self) -> None:
         if self.up:
             self.resume()
 
@@ -167,29 +155,22 @@ class NetTrunk(Trunk):
         return await self._net.ask(self.peer, word, timeout)
 
 
-class _ToPeer(Message[bytes]):
-    """A message for one peer, whatever its address means."""
-
-    __slots__ = ("_peer",)
-
-    def __init__(self, peer: Peer, data: bytes) -> None:
-        super().__init__(data, peer.address, header=WORD)
-        self._peer = peer
-
-    def _bound_to(self) -> Any:
-        return self._peer
-
-
-class _NetNode(Node[bytes]):
+class _NetNode(LayerNode):
     def __init__(self, net: Net, config: Config) -> None:
-        super().__init__(net.arrived, config)
+        super().__init__(config)
         self._net = net
 
-    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
-        self._net.ended(peer, error)
+    def arrived(self, messages: list[Received[bytes]]) -> list[Received[bytes]]:
+        return self._net.arrived(messages)
 
     def _session_began(self, peer: Peer, renewed: bool) -> None:
         self._net.began(peer, renewed)
+
+    def _session_resumed(self, peer: Peer) -> None:
+        self._net.began(peer, False)
+
+    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
+        self._net.ended(peer, error)
 
 
 class Net:
@@ -207,7 +188,7 @@ class Net:
         self._token = token
         self.node = _NetNode(self, config)
         self.trunks: dict[Peer, NetTrunk] = {}
-        self._kind = _REQ_ACK if config.resume is not None else 0
+        self._acknowledge = config.resume is not None
         #: When something was given to the node last, on the loop's clock.
         self._submitted = 0.0
         self._dialling: dict[Address, asyncio.Task[NetTrunk]] = {}
@@ -237,37 +218,17 @@ class Net:
 
     def submit(self, peer: Peer, header: bytes, body: Encoded, *, first: bool = False) -> None:
         """Send something to a peer, in order behind all that was sent to it before; or before what waits for a link."""
-        out = _Piece()
-        out.net = self
-        out.peer = peer
-        out.message = _NOTHING
-        out.identity = _IDENTITY
+        piece = _Piece()
+        piece.net = self
         size = len(body)
         if size <= _TOGETHER and header != WORD:
             # Without a header a message is read with others at one go.
-            out.header = b""
-            out.body = header + body  # type: ignore[operator]  # what is in pieces is larger
-        else:
-            out.header = header
-            out.body = body
-        out.size = len(header) + size
-        out.kind = self._kind
-        out.timeout = out.deadline = out.link = None
-        out.retry = out.serial = out.stage = 0
-        out.pinned = True
-        out.once = out.hard = False
+            body = header + body  # type: ignore[operator]  # what is in pieces is larger
+            header = b""
+        piece.load(header, body, acknowledge=self._acknowledge)
         now = self._time()
-        if first and peer.queued:
-            peer.requeue(out)
-            return
-        peer.submit(out, now)
-        link = peer.link
-        if link is not None:
-            if now - self._submitted > IDLE or size > _TOGETHER:
-                link.connection.flush()
-            else:
-                link.connection.submitted()
-            self._submitted = now
+        self.node.submit(peer, piece, first=first, at_once=now - self._submitted > IDLE or size > _TOGETHER)
+        self._submitted = now
 
     async def ask(self, peer: Peer, word: dict[str, Any], timeout: float | None) -> Answer:
         """Send a word and wait for the answer.
@@ -277,7 +238,7 @@ class Net:
             WiringError: The other end does not understand it.
         """
         try:
-            answer = await self.node.request(_ToPeer(peer, encode(word)), timeout=timeout)
+            answer = await ask(self.node, peer, encode(word), header=WORD, timeout=timeout)
         except SendError as error:
             raise _lost(peer.address, error) from error
         return decode(answer.data)
@@ -311,7 +272,7 @@ class Net:
             raise PeerLost(address, "it is gone")
         return trunk
 
-    def _greeted(self, peer: Peer | None, word: dict[str, Any]) -> dict[str, Any]:
+    def _greeted(self, peer: Peer, word: dict[str, Any]) -> dict[str, Any]:
         """Another wiring said hello: what to answer."""
         answer = _hello(self.board.run)
         token = self._token
@@ -321,18 +282,18 @@ class Net:
         if "proof" not in word:
             # It learns what its proof has to be made of, and nothing else.
             return answer | {"token": True}
-        own, other = self.node.identity, peer.identity or b"" if peer is not None else b""
+        own, other = self.node.identity, peer.identity or b""
         if not is_proof(word["proof"], token, other, own, self.board.run):
             return refusal(NotAuthorized("it was shown another token than it has"))
         self._met(peer, word)
         return answer | {"proof": proof_of(token, own, other, field(word, "run", bytes))}
 
-    def _met(self, peer: Peer | None, word: dict[str, Any]) -> NetTrunk | None:
+    def _met(self, peer: Peer, word: dict[str, Any]) -> NetTrunk | None:
         """The wiring at a peer said hello."""
         if field(word, "version", int) != VERSION:
             raise ProtocolError(f"it speaks version {word['version']} of wiring, and this end {VERSION}")
         run = field(word, "run", bytes)
-        if peer is None or not peer.links:
+        if not is_linked(peer):
             return None
         trunk = self.trunks.get(peer)
         if trunk is not None and trunk.run != run:
@@ -345,12 +306,21 @@ class Net:
 
     # In
 
-    def arrived(self, message: Received[bytes]) -> Any:
-        """A message came."""
-        frame = message.frame
-        trunk = self.trunks.get(message.link.peer)  # type: ignore[arg-type]  # it has one
-        header = frame[3]
-        body = frame[5]
+    def arrived(self, messages: list[Received[bytes]]) -> list[Received[bytes]]:
+        """Messages of one peer came; return those of pipes, which are done: each word is answered by itself."""
+        peer = peer_of(messages[0])
+        done: list[Received[bytes]] = []
+        for message in messages:
+            try:
+                if self._is_of_a_pipe(self.trunks.get(peer), message):
+                    done.append(message)
+            except Exception as error:  # noqa: BLE001  # one message says nothing of the others
+                self.node.failed(message, error)
+        return done
+
+    def _is_of_a_pipe(self, trunk: NetTrunk | None, message: Received[bytes]) -> bool:
+        header = message.header
+        body = message.data
         if not header:
             size = len(body)
             if trunk is not None and size >= _CREDIT:
@@ -358,35 +328,38 @@ class Net:
                 if kind == _D and size >= _DATA:
                     _, handle, first, said, count, shape = DATA.unpack_from(body)
                     self._data(trunk, handle, first, said, count, shape, memoryview(body)[_DATA:])
-                    return None
+                    return True
                 if kind == _C and size == _CREDIT:
                     _, number, taken = CREDIT.unpack(body)
                     if number not in trunk.pipes:
                         # The other end may know this one as one peer where it is two here.
                         trunk = next((each for each in self._same(trunk) if number in each.pipes), trunk)
                     trunk.credit(number, taken)
-                    return None
+                    return True
         elif header == WORD:
-            return self._word(trunk, message)
+            answer = self._word(trunk, message)
+            if not message.ended:
+                self.node.conclude(message, answer)
+            return False
         elif trunk is not None and len(header) == _DATA and header[0] == _D:
             _, handle, first, said, count, shape = DATA.unpack(header)
             self._data(trunk, handle, first, said, count, shape, body)
-            return None
+            return True
         message.refuse("this is a wiring")
-        return None
+        return False
 
     def _same(self, trunk: NetTrunk) -> list[NetTrunk]:
         """The other trunks to the same run of a wiring: it is two peers here, and may be one there, or the other way round.
 
         Identity and run are but claims where no token was shown: then they are of who comes from the same host.
         """
-        host = _host(trunk.peer)
+        host = host_of(trunk.peer)
         return [
             each
             for each in self.board.trunks.get((trunk.identity, trunk.run), ())
             if isinstance(each, NetTrunk)
             and each is not trunk
-            and (self._token is not None or (host is not None and _host(each.peer) == host))
+            and (self._token is not None or (host is not None and host_of(each.peer) == host))
         ]
 
     def _data(self, trunk: NetTrunk, handle: int, first: int, said: int, count: int, shape: int, body: Buffer) -> None:
@@ -426,7 +399,7 @@ class Net:
         if self.trunks.get(peer) is not trunk:
             return
         self._gone(trunk, PeerLost(peer.address, "what was sent to it is lost"), final=False)
-        if peer.links:
+        if is_linked(peer):
             self.submit(peer, WORD, encode({"word": "lost"}), first=True)
         else:
             self._lost.add(peer)
@@ -435,7 +408,7 @@ class Net:
         word = decode(message.data)
         name = field(word, "word", str)
         if name == "hello":
-            return encode(self._greeted(message.link.peer, word))
+            return encode(self._greeted(peer_of(message), word))
         if name == "describe" and (trunk is not None or self._token is None):
             # Only who has shown the token sees what others do not.
             return encode(self.board.describe(everything=self._token is not None))
@@ -489,7 +462,7 @@ class Net:
 
 async def greet(
     node: Node[Any], address: Address, run: bytes, token: bytes | None, timeout: float | None
-) -> tuple[Peer | None, dict[str, Any]]:
+) -> tuple[Peer, dict[str, Any]]:
     """Say hello to the wiring at an address, and have both ends show the token if there is one.
 
     Args:
@@ -509,25 +482,18 @@ async def greet(
     """
     answer = await node.request(Message(encode(_hello(run)), address, header=WORD), timeout=timeout, dial="once")
     word = check_answer(decode(answer.data))
-    peer = answer.link.peer
+    peer = peer_of(answer)
     if token is None:
         if "token" in word:
             raise NotAuthorized("it wants a token, and was shown none", address, _GIVE_TOKEN)
         return peer, word
-    if peer is None:
-        raise PeerLost(address, "it is gone")
     own, other = node.identity, peer.identity or b""
     proof = proof_of(token, own, other, field(word, "run", bytes))
-    answer = await node.request(_ToPeer(peer, encode(_hello(run) | {"proof": proof})), timeout=timeout)
+    answer = await ask(node, peer, encode(_hello(run) | {"proof": proof}), header=WORD, timeout=timeout)
     word = check_answer(decode(answer.data))
     if not is_proof(word.get("proof"), token, other, own, run):
         raise NotAuthorized("it does not show the token", address, _GIVE_TOKEN)
     return peer, word
-
-
-def _host(peer: Peer) -> str | None:
-    """The host that a peer's links lead to."""
-    return next((link.connection.remote.host for link in peer.links), None)
 
 
 def _hello(run: bytes) -> dict[str, Any]:

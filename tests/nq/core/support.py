@@ -6,6 +6,8 @@ import uuid
 from typing import Any
 
 from redpoll import nq
+from redpoll.node.door import LayerNode, Piece
+from redpoll.node.sending import submit
 from redpoll.nq.core.puts import Broadcast, Copy
 from redpoll.nq.core.session import Session
 from redpoll.wire.link import Link
@@ -22,7 +24,7 @@ class Put(Copy):
 
     def __init__(self, session: Session, body: bytes = b"x", group: Broadcast | None = None) -> None:
         self.ends: list[Any] = []
-        self.load(session, body, group)
+        self.assign(session, body, group)
 
     def finish(self, result: Any, error: BaseException | None) -> None:
         self.ends.append(error)
@@ -57,18 +59,29 @@ class Awake:
         """Something was given to it to be sent."""
 
 
+class Direct:
+    """The door of a node that has no loop."""
+
+    queued = staticmethod(LayerNode.queued)
+    sendings = staticmethod(LayerNode.sendings)
+
+    def submit(self, peer: Peer, piece: Piece) -> None:
+        submit(piece, peer, 0.0)
+
+    def withdraw(self, piece: Piece) -> None:
+        piece.peer.withdraw(piece, 0.0)
+
+
 class Alone:
     """A station, as far as a session can tell."""
 
     id = ME
+    node = Direct()
     has_waiters = False
 
     def __init__(self) -> None:
         self.eased_with: list[int] = []
         self.unlinked_with: list[Session] = []
-
-    def time(self) -> float:
-        return 0.0
 
     def eased(self, session: Session) -> None:
         self.eased_with.append(session.count)
@@ -82,7 +95,7 @@ class Pair:
 
     def __init__(self, **options: Any) -> None:
         self.station = Alone()
-        self.session = Session(self.station, PEER, nq.ConnectionOptions(**options))  # type: ignore[arg-type]
+        self.session = Session(self.station, PEER, nq.ConnectionOptions(**options))
         self.peer: Peer
         self.link: Link
 

@@ -152,7 +152,7 @@ def test_a_broadcast_is_taken_back_whole() -> None:
             copies = []
             for _ in range(2):
                 copy = ThreadCopy(client._house.handover)
-                copy.load(session, b"x", put)
+                copy.assign(session, b"x", put)
                 copies.append(copy)
             put.assemble(tuple(copies), None)
             station.submit(tuple(copies))
@@ -287,7 +287,7 @@ async def test_a_broadcast_is_cancelled(both: tuple[nq.aio.Communicator, nq.aio.
     copies = []
     for _ in range(2):
         copy = LoopCopy(loop=loop)
-        copy.load(session, b"x", group)
+        copy.assign(session, b"x", group)
         copies.append(copy)
     group.assemble(tuple(copies), None)
     session.linked = False

@@ -138,7 +138,7 @@ async def test_a_fin_does_not_pass_puts(ends: Ends) -> None:
     server, client = ends
     session = session_of(server)
     copy = LoopCopy(loop=asyncio.get_running_loop())
-    copy.load(session, b"x", None)
+    copy.assign(session, b"x", None)
     session.linked = False
     session.submit(copy)
     server.disconnect(client.id)

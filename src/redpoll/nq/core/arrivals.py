@@ -17,7 +17,7 @@ from redpoll.node.received import raised
 from redpoll.nq.core.words import again
 
 if TYPE_CHECKING:
-    from redpoll.node.received import Received
+    from redpoll.node import Received
 
 __all__ = ["Arrival", "Arrivals", "LoopArrivals", "Source", "Taken", "ThreadArrivals", "unread"]
 

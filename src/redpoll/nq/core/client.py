@@ -23,6 +23,7 @@ from redpoll.errors import (
     UsageError,
 )
 from redpoll.message import Message
+from redpoll.node.door import Peer, is_linked, peer_of, why_unreachable
 from redpoll.nq.core.hello import read_hello, say_hello
 from redpoll.nq.core.names import Purpose
 from redpoll.nq.core.puts import REDELIVERED
@@ -31,8 +32,7 @@ from redpoll.nq.core.station import FIN, HELLO, Station
 from redpoll.nq.core.words import in_words
 
 if TYPE_CHECKING:
-    from redpoll.node.received import Received
-    from redpoll.wire.peer import Peer
+    from redpoll.node import Received
 
 __all__ = ["ClientStation"]
 
@@ -82,8 +82,7 @@ class ClientStation(Station):
     @property
     def trouble(self) -> BaseException | None:
         """Why the last attempt to meet the server failed."""
-        route = self.node._peers.routes.get(self.address)
-        return (None if route is None else route.last_error) or self._trouble
+        return why_unreachable(self.node, self.address) or self._trouble
 
     def recipients(self) -> tuple[Session, ...]:
         """Whom a put is for."""
@@ -157,16 +156,15 @@ class ClientStation(Station):
 
     def _is_met(self, answer: Received[Any]) -> bool:
         problem = read_hello(answer.data, Purpose.SERVER)
-        peer = answer.link.peer
         if problem is not None:
             refused = ConnectionRefusedError(self.id)
             refused.__cause__ = PeerLost(self.address, problem)
             self._give_up(refused)
             return False
-        return peer is not None and self._meet(peer)
+        return self._meet(peer_of(answer))
 
     def _meet(self, peer: Peer) -> bool:
-        if peer.identity is None or not peer.links:
+        if peer.identity is None or not is_linked(peer):
             return False
         session = self.session
         peer_id = UUID(bytes=peer.identity)
@@ -214,21 +212,16 @@ class ClientStation(Station):
     def _is_known(self, message: Received[Any]) -> bool:
         """Whether the answer to the hello came with a message, and was not looked at yet; or was lost with a former link."""
         greeting = self._greeting
-        peer = message.link.peer
+        peer = peer_of(message)
         if greeting is not None and greeting.done() and not greeting.cancelled() and greeting.exception() is None:
             self._answered(greeting.result())
-        elif (
-            peer is not None
-            and message.header in _FROM_SERVERS
-            and self.refused is None
-            and self.session.peer in {None, peer}
-        ):
+        elif message.header in _FROM_SERVERS and self.refused is None and self.session.peer in {None, peer}:
             # Nobody puts before it has answered: that was to the hello over the link before this one.
             self._meet(peer)
         return peer in self._by_peer
 
-    def _hello(self, message: Received[Any]) -> Any:
-        message._refuse(Refused.code, "it is a client, and takes no clients")
+    def _hello(self, message: Received[Any]) -> None:
+        self.node.refuse(message, Refused, "it is a client, and takes no clients")
 
     def _heard_fin(self, session: Session) -> None:
         """The server is done with this client: it was asked for it, or it does not want it any more."""
@@ -261,7 +254,7 @@ class ClientStation(Station):
         """The server was started again, or its link is there again; or it is another one."""
         session = self.session
         former = session.peer
-        if former is not None and former is not peer and not former.links:
+        if former is not None and former is not peer and not is_linked(former):
             # That one gets what the former had not confirmed, before it fails.
             session.reclaim()
             session.peer = None
@@ -297,7 +290,7 @@ class ClientStation(Station):
 
     def _waits_in_vain(self, session: Session) -> bool:
         """Whether this end closes, its server is gone, and so are those that were there next and did not answer."""
-        return self.closing and session.peer is None and not self.node._peers.connections
+        return self.closing and session.peer is None and not self.node.is_connected
 
     async def _part(self, flush: bool, evict: bool) -> None:  # noqa: ARG002  # it evicts nobody
         session = self.session

@@ -12,7 +12,7 @@ from redpoll.nq.core.words import SIZE_HINT
 from redpoll.nq.utils.stream import PickleSerializer, Stream, parts
 
 if TYPE_CHECKING:
-    from redpoll.wire.outgoing import Payload
+    from redpoll.node.door import Payload
 
 __all__ = ["Codec"]
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.address import Address
 from redpoll.config import Config
 from redpoll.errors import ConfigError, RedpollError
-from redpoll.node import Node
+from redpoll.node.door import MESSAGE_UNIT, LayerNode, Peer
 from redpoll.tls import TLS
 from redpoll.tls.record import SYSTEM
 from redpoll.transport.carrier import Carrier
-from redpoll.wire.capabilities import MESSAGE_UNIT
 
 if TYPE_CHECKING:
+    from redpoll.node import Received
     from redpoll.nq.core.options import CommunicatorOptions
-    from redpoll.nq.core.station import Station
     from redpoll.serializers.base import Buffer
-    from redpoll.wire.peer import Peer
 
 __all__ = ["StationNode", "Verbatim", "config_of"]
 
@@ -52,18 +50,35 @@ class Verbatim:
         return data
 
 
-class StationNode(Node[Any]):
+class _Station(Protocol):
+    """What a node tells its station."""
+
+    def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
+        """Messages of one peer came; return those that are done."""
+
+    def run_began(self, peer: Peer, renewed: bool) -> None:
+        """A link to a peer is there."""
+
+    def run_ended(self, peer: Peer, error: RedpollError) -> None:
+        """The session with a peer is over."""
+
+
+class StationNode(LayerNode):
     """A node whose messages are a station's, which ends each of them."""
 
-    _handed_out = None
-
-    def __init__(self, station: Station, carrier: Carrier, config: Config) -> None:
-        super().__init__(station.arrived, config)
-        self._carrier = carrier
+    def __init__(self, station: _Station, carrier: Carrier, config: Config) -> None:
+        super().__init__(config, carrier)
         self._station = station
+
+    def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
+        """Messages came."""
+        return self._station.arrived(messages)
 
     def _session_began(self, peer: Peer, renewed: bool) -> None:
         self._station.run_began(peer, renewed)
+
+    def _session_resumed(self, peer: Peer) -> None:
+        self._station.run_began(peer, False)
 
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:
         self._station.run_ended(peer, error)

@@ -4,37 +4,53 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from uuid import UUID
 
 from redpoll.blocking.handover import LoopFuture
 from redpoll.errors import Closed
 from redpoll.message import Message
-from redpoll.node.sending import Queued
+from redpoll.node.door import PIECE_FIELDS, Payload, Piece
 from redpoll.nq.core.words import again
-from redpoll.wire.frames import Kind
-from redpoll.wire.inbound import Inbound
-from redpoll.wire.outgoing import OUTGOING_FIELDS, Payload, Stage
 
 if TYPE_CHECKING:
     from redpoll.blocking.handover import Handover
-    from redpoll.nq.core.session import Session
 
 __all__ = ["REDELIVERED", "Broadcast", "Copy", "LoopBroadcast", "LoopCopy", "ThreadBroadcast", "ThreadCopy", "divide"]
 
 #: The header of a message that may have come to an earlier process of the same peer.
 REDELIVERED = b"R"
 
-_REQ_ACK = int(Kind.REQ_ACK)
-_RETRY = int(Kind.RETRY)
-_SENT = int(Stage.SENT)
 
-# What a copy that has ended has for a message.
-_GONE: Any = None
+class _Session(Protocol):
+    """The session of the peer that a put is for."""
+
+    @property
+    def id(self) -> UUID:
+        """The peer's."""
+
+    @property
+    def own_id(self) -> UUID:
+        """The communicator's."""
+
+    def submit(self, copy: Any) -> None:
+        """Take a put."""
+
+    def has_room(self, size: int, count: int = 1) -> bool:
+        """Whether so many puts of so many bytes would be taken."""
+
+    def refuse(self, copy: Any) -> None:
+        """There is no room for a put."""
+
+    def settled(self, copy: Any, error: BaseException | None) -> None:
+        """The node has confirmed a put, or can do nothing more for it."""
+
+    def take_back(self, copy: Any) -> bool:
+        """Withdraw a put of which not all was sent; False if it is too late."""
 
 
-class Copy(Queued):
-    """A put on its way to one peer: a future, and the core's `Outgoing` at the same time.
+class Copy(Piece):
+    """A put on its way to one peer: a future, and the node's sending at the same time.
 
     Attributes:
         session: Whose peer it is for.
@@ -45,39 +61,37 @@ class Copy(Queued):
         dropped: What it ends with unless the peer confirms it: the session does not count it any more.
     """
 
-    if not TYPE_CHECKING:  # as Outgoing
+    if not TYPE_CHECKING:  # as Piece
         __slots__ = ()
 
-    session: Session
+    session: _Session
     number: int
     group: Broadcast | None
     on_node: bool
     charged: int
     dropped: BaseException | None
 
-    def load(self, session: Session, body: Payload, group: Broadcast | None) -> None:
+    def assign(self, session: Any, body: Payload, group: Broadcast | None) -> None:
         """Be one that has not begun."""
         self.session = session
         self.number = 0
         self.group = group
         self.on_node = False
         self.dropped = None
-        self.prepare(Message(None), body, _REQ_ACK, None, None, pinned=True)
+        self.load(b"", body, message=Message(None))
 
     def reload(self, *, redelivered: bool) -> None:
         """Be sent again from the beginning, to another process of the peer."""
         header = REDELIVERED if redelivered else self.message.header
-        self.prepare(Message(None, header=header), self.body, _REQ_ACK, None, None, pinned=True)
+        self.load(header, self.body, message=Message(None, header=header))
 
-    def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:  # noqa: ARG002  # Outgoing's
+    def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # Piece's
         """The node has done what it can."""
         self.session.settled(self, error)
 
     def end(self, error: BaseException | None) -> None:
         """End for good, and let go of the body."""
-        self.stage = int(Stage.ENDED)
-        self.body = self.header = b""
-        self.message = _GONE
+        self.discard()
         self.finish(None, error)
         self.leave(error)
 
@@ -89,16 +103,13 @@ class Copy(Queued):
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing of it was ever sent."""
-        return not (self.stage or self.kind & _RETRY or self.header)
+        """Whether nothing of it was ever sent, to no process of the peer."""
+        return not self.header and super().untouched
 
     @property
-    def unfinished(self) -> bool:
-        """Whether it is sent for the first time, and was not written to its end: the peer cannot have it."""
-        link = self.link
-        if self.stage != _SENT or link is None or self.kind & _RETRY or self.header:
-            return False
-        return any(transfer.out is self for transfer in link.transfers)
+    def withdrawable(self) -> bool:
+        """Whether not all of it was ever sent."""
+        return not self.header and (self.untouched or self.unfinished)
 
     def finish(self, result: Any, error: BaseException | None) -> None:
         """End the future, unless it has ended."""
@@ -252,7 +263,7 @@ class _LoopFuture(asyncio.Future[Any]):
 class LoopCopy(_LoopFuture, Copy):
     """How a put to one peer ends, for asyncio. Cancelling it takes it back if not all of it was sent."""
 
-    __slots__ = (*OUTGOING_FIELDS, "charged", "dropped", "group", "number", "on_node", "peer", "session")
+    __slots__ = (*PIECE_FIELDS, "charged", "dropped", "group", "number", "on_node", "session")
 
     def cancel(self, msg: Any | None = None) -> bool:
         """Cancel the future, and take the put back if not all of it was sent; else it arrives all the same."""
@@ -291,7 +302,7 @@ BroadcastT = TypeVar("BroadcastT", bound=Broadcast)
 
 
 def divide(
-    sessions: tuple[Session, ...],
+    sessions: tuple[_Session, ...],
     body: Payload,
     copy: Callable[[], CopyT],
     broadcast: Callable[[], BroadcastT],
@@ -308,11 +319,11 @@ def divide(
     """
     if len(sessions) == 1:
         only = copy()
-        only.load(sessions[0], body, None)
+        only.assign(sessions[0], body, None)
         return only, (only,)
     group = broadcast()
     copies = tuple(copy() for _ in sessions)
     for each, session in zip(copies, sessions, strict=True):
-        each.load(session, body, group)
+        each.assign(session, body, group)
     group.assemble(copies, closed)
     return group, copies

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from redpoll.errors import Busy, RedpollError, Refused, ShuttingDown
+from redpoll.node.door import Peer, is_linked, peer_of
 from redpoll.nq.core.hello import read_hello, say_hello
 from redpoll.nq.core.names import Purpose
 from redpoll.nq.core.session import Session
 from redpoll.nq.core.station import Station
 
 if TYPE_CHECKING:
-    from redpoll.node.received import Received
-    from redpoll.wire.peer import Peer
+    from redpoll.node import Received
 
 __all__ = ["MAX_LEFT", "ServerStation"]
 
@@ -81,16 +81,16 @@ class ServerStation(Station):
 
     # Messages
 
-    def _hello(self, message: Received[Any]) -> Any:
+    def _hello(self, message: Received[Any]) -> bytes | None:
         problem = read_hello(message.data, Purpose.CLIENT)
-        peer = message.link.peer
-        if peer is not None and peer.identity == self.id.bytes:
+        peer = peer_of(message)
+        if peer.identity == self.id.bytes:
             problem = "it has the id of the server"
-        if problem is not None or peer is None or peer.identity is None:
-            message._refuse(Refused.code, problem or "it is gone")
+        if problem is not None or peer.identity is None:
+            self.node.refuse(message, Refused, problem or "it is gone")
             return None
         if self.closing:
-            message._refuse(ShuttingDown.code, "the server is closing")
+            self.node.refuse(message, ShuttingDown, "the server is closing")
             return None
         peer_id = UUID(bytes=peer.identity)
         session = self.sessions.get(peer_id)
@@ -98,7 +98,7 @@ class ServerStation(Station):
             self._refuse_second(message, session.peer)
             return None
         if session is None and not self._has_room(peer_id):
-            message._refuse(Busy.code, f"nobody gets what {MAX_LEFT} clients put that are gone")
+            self.node.refuse(message, Busy, f"nobody gets what {MAX_LEFT} clients put that are gone")
             return None
         if session is None:
             session = self.sessions[peer_id] = Session(self, peer_id, self.options.connection)
@@ -110,7 +110,8 @@ class ServerStation(Station):
         self._loop.call_soon(message.release)
         # What is put for it follows the answer.
         self._loop.call_soon(self._answered, session, peer)
-        return say_hello(Purpose.SERVER)
+        answer: bytes = say_hello(Purpose.SERVER)
+        return answer
 
     def _has_room(self, peer: UUID) -> bool:
         """Whether a client may come: what those put that are gone is kept, and has its bound in how many they are.
@@ -128,17 +129,16 @@ class ServerStation(Station):
             self._full_until = now + _COUNT_AGAIN if is_full else 0.0
         return not self._full_until or self.arrivals.has(peer)
 
-    @staticmethod
-    def _refuse_second(message: Received[Any], holder: Peer) -> None:
-        if holder.links:
-            message._refuse(
-                Refused.code, "another client has this id, and is linked: make CommunicatorOptions for each"
+    def _refuse_second(self, message: Received[Any], holder: Peer) -> None:
+        if is_linked(holder):
+            self.node.refuse(
+                message, Refused, "another client has this id, and is linked: make CommunicatorOptions for each"
             )
         else:
-            message._refuse(Busy.code, "another client had this id until just now, and may come back")
+            self.node.refuse(message, Busy, "another client had this id until just now, and may come back")
 
     def _answered(self, session: Session, peer: Peer) -> None:
-        if session.error is None and peer.links:
+        if session.error is None and is_linked(peer):
             self.opened(session, peer)
             if session.finishing and not session.count and not session.said_fin:
                 self.say_fin(session)
@@ -164,7 +164,7 @@ class ServerStation(Station):
         session = self.sessions.get(client)
         if session is None or not (session.said_fin and session.heard_fin):
             return
-        if session.peer is None or not session.peer.links:
+        if session.peer is None or not is_linked(session.peer):
             self.forget(session, ConnectionResetError(session.id))
         else:
             self._loop.call_later(_LAST_WORD, self._look_for_end, session.id)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
 from redpoll.errors import (
@@ -21,17 +21,52 @@ from redpoll.errors import (
 )
 from redpoll.nq.core.puts import Copy
 from redpoll.nq.core.words import SIZE_HINT, full_here, full_there
-from redpoll.wire.outgoing import Stage
 
 if TYPE_CHECKING:
+    from redpoll.node.door import Outgoing, Peer, Piece
     from redpoll.nq.core.arrivals import Source
     from redpoll.nq.core.options import ConnectionOptions
-    from redpoll.nq.core.station import Station
-    from redpoll.wire.peer import Peer
 
 __all__ = ["Session"]
 
-_ENDED = int(Stage.ENDED)
+
+class _Node(Protocol):
+    """The node of a communicator, as far as a session sends over it."""
+
+    def submit(self, peer: Peer, piece: Piece) -> None:
+        """Send a piece."""
+
+    def withdraw(self, piece: Piece) -> None:
+        """Take a piece back, as far as it can be."""
+
+    def queued(self, peer: Peer) -> Iterator[Outgoing]:
+        """Return what waits to be sent to a peer, in order."""
+
+    def sendings(self, peer: Peer) -> list[Outgoing]:
+        """Return what was submitted for a peer and has not ended."""
+
+
+class _Station(Protocol):
+    """What a session tells its communicator."""
+
+    @property
+    def id(self) -> UUID:
+        """The communicator's."""
+
+    @property
+    def node(self) -> _Node:
+        """Where puts are sent."""
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether anybody waits for a session."""
+
+    def eased(self, session: Session) -> None:
+        """Puts of a session ended."""
+
+    def unlinked(self, session: Session) -> None:
+        """Another process runs at a peer, or none: puts wait for its hello."""
+
 
 #: What is taken back stays in the queue until it is at the front, or so many more than what waits.
 _TOMBSTONES = 1024
@@ -70,7 +105,7 @@ class Session:
         "source",
     )
 
-    def __init__(self, station: Station, peer_id: UUID, options: ConnectionOptions) -> None:
+    def __init__(self, station: _Station, peer_id: UUID, options: ConnectionOptions) -> None:
         self._station = station
         self._options = options
         self.id = peer_id
@@ -104,7 +139,7 @@ class Session:
 
     def submit(self, copy: Copy) -> None:
         """Take a put; it ends at once if the session is over, or at a bound."""
-        if copy.stage == _ENDED:
+        if copy.over:
             return
         if self.error is not None or self.finishing:
             copy.end(self.error or ConnectionResetError(self.id))
@@ -178,11 +213,11 @@ class Session:
     def _unsent(self) -> Iterator[Copy]:
         """Yield the puts of which nothing was sent, in order."""
         if self.peer is not None:
-            for out in self.peer.queue:
-                if isinstance(out, Copy) and out.session is self and out.untouched:
-                    yield out
+            for piece in self._station.node.queued(self.peer):
+                if isinstance(piece, Copy) and piece.session is self and piece.untouched:
+                    yield piece
         waiting = self._waiting
-        while waiting and waiting[0].stage == _ENDED:
+        while waiting and waiting[0].over:
             waiting.popleft()
             self._tombstones -= 1
         for copy in waiting:
@@ -194,35 +229,30 @@ class Session:
         if peer is None:
             self._waiting.append(copy)
             return
-        copy.peer = peer
         copy.on_node = True
-        peer.submit(copy, self._station.time())
-        link = peer.link
-        if link is not None:
-            link.connection.submitted()
+        self._station.node.submit(peer, copy)
 
     def take_back(self, copy: Copy) -> bool:
         """Withdraw a put of which not all was sent; False if it is too late."""
-        if not (copy.untouched or copy.unfinished):
+        if not copy.withdrawable:
             return False
         if copy.number:
             self._take_out(copy)
         # Else it has not come here yet, and nobody counts it.
-        copy.stage = _ENDED
-        copy.release_body()
+        copy.discard()
         copy.withdrawn()  # type: ignore[attr-defined]  # each kind of future has it
         copy.leave(None, withdrawn=True)
         return True
 
     def _take_out(self, copy: Copy) -> None:
         if copy.on_node and copy.peer is not None:
-            copy.peer.withdraw(copy, self._station.time())
+            self._station.node.withdraw(copy)
             copy.on_node = False
         else:
-            copy.stage = _ENDED
+            copy.discard()
             self._tombstones += 1
             if self._tombstones > max(_TOMBSTONES, len(self._waiting) // 2):
-                self._waiting = deque(each for each in self._waiting if each.stage != _ENDED)
+                self._waiting = deque(each for each in self._waiting if not each.over)
                 self._tombstones = 0
         self._less(copy)
 
@@ -277,7 +307,7 @@ class Session:
         waiting, self._waiting = self._waiting, deque()
         self._tombstones = 0
         for copy in waiting:
-            if copy.stage == _ENDED:
+            if copy.over:
                 continue
             if self.linked:
                 self._send(copy)
@@ -294,7 +324,7 @@ class Session:
         self._given_back = []
         self._waiting.clear()
         for copy in ending:
-            if copy.stage != _ENDED:
+            if not copy.over:
                 self._less(copy)
                 copy.end(error)
 
@@ -308,14 +338,14 @@ class Session:
         self._waiting.clear()
         self._tombstones = 0
         for copy in ending:
-            if copy.stage == _ENDED or copy.dropped is not None:
+            if copy.over or copy.dropped is not None:
                 continue
             self._less(copy)
             if copy.on_node:
-                if not (copy.untouched or copy.unfinished):
+                if not copy.withdrawable:
                     copy.dropped = error
                     continue
-                copy.peer.withdraw(copy, self._station.time())
+                self._station.node.withdraw(copy)
                 copy.on_node = False
             copy.end(error)
 
@@ -323,7 +353,7 @@ class Session:
         """The peer has all that was written, so the memory of what was dropped is not read any more."""
         for copy in self.node_copies():
             if copy.dropped is not None:
-                copy.peer.withdraw(copy, self._station.time())
+                self._station.node.withdraw(copy)
                 copy.on_node = False
                 copy.end(copy.dropped)
 
@@ -331,7 +361,7 @@ class Session:
         """Another node is there: take back what the former one has not confirmed."""
         for copy in self.node_copies():
             sent, body, message = not copy.untouched, copy.body, copy.message
-            copy.peer.withdraw(copy, self._station.time())
+            self._station.node.withdraw(copy)
             copy.on_node = False
             if copy.dropped is not None:
                 copy.end(copy.dropped)
@@ -346,12 +376,8 @@ class Session:
         peer = self.peer
         if peer is None:
             return []
-        found: dict[Any, None] = {}
-        for link in peer.links:
-            found.update(dict.fromkeys(link.in_flight.values()))
-            found.update(dict.fromkeys(each.out for each in link.transfers))
-        found.update(dict.fromkeys(peer.queue))
-        mine = [each for each in found if isinstance(each, Copy) and each.session is self and each.stage != _ENDED]
+        found = self._station.node.sendings(peer)
+        mine = [each for each in found if isinstance(each, Copy) and each.session is self]
         return sorted(mine, key=_number)
 
 

@@ -10,21 +10,18 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from redpoll.errors import Busy, ConfigError, NoHandler, RedpollError
-from redpoll.message import Message
+from redpoll.node.door import PIECE_FIELDS, Peer, Piece, peer_of
 from redpoll.nq.core.arrivals import Arrival, Arrivals
 from redpoll.nq.core.nodes import StationNode
 from redpoll.nq.core.options import CommunicatorOptions, NetworkLocation
 from redpoll.nq.core.puts import REDELIVERED, Copy
 from redpoll.nq.core.session import Session
 from redpoll.nq.core.words import again
-from redpoll.wire.frames import Kind
-from redpoll.wire.outgoing import Unawaited
 
 if TYPE_CHECKING:
     from redpoll.config import Config
-    from redpoll.node.received import Received
+    from redpoll.node import Received
     from redpoll.transport.carrier import Carrier
-    from redpoll.wire.peer import Peer
 
 __all__ = ["FIN", "HELLO", "Station"]
 
@@ -33,8 +30,6 @@ _logger = logging.getLogger("redpoll.nq")
 #: Headers of messages that are not puts. A put has none, or `REDELIVERED`.
 HELLO = b"nq hello"
 FIN = b"nq fin"
-
-_REQ_ACK = int(Kind.REQ_ACK)
 
 
 class Station:
@@ -256,31 +251,30 @@ class Station:
 
     # Messages
 
-    def arrived(self, message: Received[Any]) -> Any:
-        """A message came: a put, unless its header says otherwise."""
-        session = self._by_peer.get(message.link.peer)  # type: ignore[arg-type]  # it has one
-        header = message.frame[3]
+    def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
+        """Messages of one peer came; return those that are done, as all are that are not held until they are got."""
+        return [message for message in messages if self._arrived(message)]
+
+    def _arrived(self, message: Received[Any]) -> bool:
+        """A message came: a put, unless its header says otherwise; return whether it is done."""
+        session = self._by_peer.get(peer_of(message))
+        header = message.header
         if session is None or (header and header != REDELIVERED):
             return self._control(message, session, header)
         if session.heard_fin:
-            message._refuse(NoHandler.code, "it has said that it is done")
-            return None
+            self.node.refuse(message, NoHandler, "it has said that it is done")
+            return False
         if self._bounded and not self._makes_room(session, message):
-            return None
-        held = None
-        if self._holds:
-            if self.closing:
-                message.release()
-            else:
-                held = message
-        self.arrivals.add(Arrival(session.source, message.frame[5], bool(header), held))
-        return None
+            return False
+        held = message if self._holds and not self.closing else None
+        self.arrivals.add(Arrival(session.source, message.data, bool(header), held))
+        return held is None
 
     def _makes_room(self, session: Session, message: Received[Any]) -> bool:
         """Refuse what the receiving queue has no room for, or make room."""
         connection = self.options.connection
         source = session.source
-        size = len(message.frame[5])
+        size = len(message.data)
         while True:
             over = source.count >= connection.queue_size or (
                 connection.queue_bytes is not None and source.count and source.size + size > connection.queue_bytes
@@ -289,35 +283,38 @@ class Station:
                 return True
             if connection.full != "drop" or not connection.drop_oldest or self.closing:
                 # What waits while it is closing was confirmed.
-                message._refuse(Busy.code, f"{source.count} messages wait to be got there")
+                self.node.refuse(message, Busy, f"{source.count} messages wait to be got there")
                 return False
             oldest = self.arrivals.drop_oldest(source)
             if oldest is not None and oldest.received is not None:
-                oldest.received._refuse(Busy.code, "it was dropped for newer ones")
+                self.node.refuse(oldest.received, Busy, "it was dropped for newer ones")
 
-    def _control(self, message: Received[Any], session: Session | None, header: bytes) -> Any:
+    def _control(self, message: Received[Any], session: Session | None, header: bytes) -> bool:
         if header == HELLO:
-            return self._hello(message)
+            answer = self._hello(message)
+            if answer is not None:
+                self.node.conclude(message, answer)
+            return False
         if session is None and self._is_known(message):
-            return self.arrived(message)
+            return self._arrived(message)
         if session is not None and header == FIN:
-            if not message.ended:
-                message.release()
             # It may be said again, where it could not be confirmed.
             if not session.heard_fin:
                 session.heard_fin = True
                 self._loop.call_soon(self._heard_fin, session)
-        elif session is None or session.heard_fin:
-            message._refuse(NoHandler.code, "say hello first")
+            return True
+        if session is None or session.heard_fin:
+            self.node.refuse(message, NoHandler, "say hello first")
         else:
-            message._refuse(NoHandler.code, "this is a communicator of nq, which takes puts")
-        return None
+            self.node.refuse(message, NoHandler, "this is a communicator of nq, which takes puts")
+        return False
 
     def _is_known(self, message: Received[Any]) -> bool:  # noqa: ARG002  # a client's
         """Whether whom a message comes of is known by now."""
         return False
 
-    def _hello(self, message: Received[Any]) -> Any:
+    def _hello(self, message: Received[Any]) -> bytes | None:
+        """Return the answer to a hello, or refuse it and return None."""
         raise NotImplementedError
 
     def _heard_fin(self, session: Session) -> None:
@@ -356,11 +353,7 @@ class Station:
         peer = session.peer
         if peer is not None:  # else it is said when there is one
             session.said_fin = True
-            fin = _Fin(self, session, peer)
-            fin.prepare(Message(None, header=FIN), b"", _REQ_ACK, None, None, pinned=True)
-            peer.submit(fin, self.time())
-            if peer.link is not None:
-                peer.link.connection.submitted()
+            self.node.submit(peer, _Fin(self, session, peer))
 
     def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:
         """A FIN to a node was confirmed, or cannot be."""
@@ -379,16 +372,17 @@ class Station:
         raise NotImplementedError
 
 
-class _Fin(Unawaited):
+class _Fin(Piece):
     """A FIN on its way."""
 
-    __slots__ = ("node", "said_to", "station")
+    __slots__ = (*PIECE_FIELDS, "said_to", "station", "to")
 
-    def __init__(self, station: Station, session: Session, node: Peer) -> None:
+    def __init__(self, station: Station, session: Session, to: Peer) -> None:
         self.station = station
         self.said_to = session
-        self.node = node
+        self.to = to
+        self.load(FIN, b"")
 
-    def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # Outgoing's
+    def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # Piece's
         """It was confirmed, or cannot be."""
-        self.station._loop.call_soon(self.station.fin_settled, self.said_to, self.node, error)
+        self.station._loop.call_soon(self.station.fin_settled, self.said_to, self.to, error)

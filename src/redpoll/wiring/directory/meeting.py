@@ -7,7 +7,7 @@ import logging
 import random
 from collections.abc import Callable, Iterator, Sequence
 from copy import copy
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 from redpoll.address import Address
 from redpoll.config import Config
@@ -32,14 +32,12 @@ from redpoll.errors import (
 )
 from redpoll.message import Message
 from redpoll.node import Node, Received
+from redpoll.node.door import Peer, local_host, why_unreachable
 from redpoll.node.fork import release_inherited
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.entries import Key
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 from redpoll.wiring.directory.wishes import Registration, Wishes
-
-if TYPE_CHECKING:
-    from redpoll.wire.peer import Peer
 
 __all__ = ["Meeting", "State", "refusal"]
 
@@ -288,7 +286,7 @@ class Meeting:
         self._is_known = True
         self.welcome = welcome
         self._settles_at = asyncio.get_running_loop().time() + welcome.settles_in
-        self.local_host = _local_host(answer)
+        self.local_host = local_host(answer)
         wishes = self._wishes
         wishes.begin()
         for batch in _batches(list(wishes.registrations.values())):
@@ -410,7 +408,7 @@ class _Dialling(Node[Any]):
 
     def why(self, address: Address) -> RedpollError | None:
         """Why an address that is being dialled was not reached so far."""
-        return self._peers.at(address).last_error
+        return why_unreachable(self, address)
 
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:  # noqa: ARG002
         self._meeting.ended(error)
@@ -461,12 +459,6 @@ def _value(answer: Received[Any], address: Address) -> Any:
     if said.problem == "hello":
         raise PeerLost(address, "it was started again")
     raise ProtocolError(said.text, address)
-
-
-def _local_host(answer: Received[Any]) -> str | None:
-    transport = answer.link.connection.transport
-    name = None if transport is None else transport.get_extra_info("sockname")
-    return Address.of_socket(name).host if isinstance(name, tuple) else None
 
 
 def _batches(things: Sequence[T]) -> Iterator[Sequence[T]]:

@@ -8,22 +8,20 @@ import ssl
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import Any, Literal, Self
 
 from redpoll.address import Address
 from redpoll.checks import seconds as seconds_problem
 from redpoll.config import Config
 from redpoll.errors import Closed, ConfigError, DecodeError, RedpollError, UsageError
 from redpoll.node import Node, Received
+from redpoll.node.door import Peer, peer_of, remote_of
 from redpoll.node.reports import LogLimit
 from redpoll.tls import TLS
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.entries import Entry, Key, key_of, place_problem, stays_here, style_of
 from redpoll.wiring.directory.table import Bounds, Holder, Outcome, Seen, Table, Verdict
 from redpoll.wiring.directory.tokens import is_token, token_bytes
-
-if TYPE_CHECKING:
-    from redpoll.wire.peer import Peer
 
 __all__ = ["DEFAULT_LEASE", "DEFAULT_PORT", "Directory"]
 
@@ -192,8 +190,8 @@ class Directory:
     def _arrived(self, message: Received[Any]) -> bytes | None:
         """Answer a word."""
         act = _ACTS.get(message.header)
-        peer = message.link.peer
-        if act is None or not message.wanted or peer is None:
+        peer = peer_of(message)
+        if act is None or not message.wanted:
             message.refuse("this is a directory, and that no word for one")
             return None
         try:
@@ -376,7 +374,7 @@ class _Client:
         self.holder = holder
         self.peer = peer
         self.message = message
-        self.remote: Address = message.link.connection.remote
+        self.remote = remote_of(message)
         self.near = stays_here(self.remote)
         self.telling: asyncio.Future[None] | None = None
 

@@ -1,0 +1,372 @@
+"""The door of a node for the layers above it: all that wiring, nq and a hub use of it beside its public methods.
+
+A layer subclasses `LayerNode`. It is given, in one call, the messages of a peer that may be handled in this turn of the
+loop, and learns when the session of a peer began, was resumed and ended. It sends records without a future each: a
+`Batch` has one callback for the ends of all of them; a `Piece` is a sending of its own, for a layer that keeps books of
+single ones. All of it is plain calls on the loop of the node, which return at once.
+
+The flow is the layer's own. In: a message that it has not released keeps its place in the window of its sender, so a
+layer that releases what it has room for says by that when it takes more. Out: `room` is how much would be written at
+once, `when_room` tells when there is some again, and `take_back` returns what was not sent.
+
+A `Peer` is what the layer knows the remote node by. It is the same object as long as that node is known; a layer reads
+its `identity`, `address` and `last_error`, and hands it back. Everything else of it belongs to the core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from redpoll.address import Address
+from redpoll.errors import RedpollError, Refused
+from redpoll.message import Message
+from redpoll.node.dispatch import TurnDispatcher
+from redpoll.node.node import Node
+from redpoll.node.received import Received
+from redpoll.node.sending import Queued, submit
+from redpoll.wire.capabilities import MESSAGE_UNIT
+from redpoll.wire.frames import Kind
+from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing, Payload, Stage
+from redpoll.wire.peer import Peer
+
+if TYPE_CHECKING:
+    from redpoll.config import Config
+    from redpoll.transport.carrier import Carrier
+    from redpoll.wire.inbound import Inbound
+
+__all__ = [
+    "MESSAGE_UNIT",
+    "PIECE_FIELDS",
+    "Batch",
+    "LayerNode",
+    "Outgoing",
+    "Payload",
+    "Peer",
+    "Piece",
+    "ask",
+    "host_of",
+    "is_linked",
+    "local_host",
+    "peer_of",
+    "remote_of",
+    "why_unreachable",
+]
+
+_REQ_ACK = int(Kind.REQ_ACK)
+_RETRY = int(Kind.RETRY)
+_SENT = int(Stage.SENT)
+_ENDED = int(Stage.ENDED)
+
+#: The message of a piece.
+_NOTHING = Message(None)
+
+# The message of a piece that has ended.
+_GONE: Any = None
+
+#: Slots of a class that is a `Piece` and has another base with slots.
+PIECE_FIELDS = (*OUTGOING_FIELDS, "peer")
+
+
+class Piece(Queued):
+    """One record on its way to a peer. A layer subclasses it and implements `settle`.
+
+    A mixin without slots: a subclass sets `__slots__` to `PIECE_FIELDS` and its own.
+    """
+
+    if not TYPE_CHECKING:  # as Outgoing
+        __slots__ = ()
+
+    def load(self, header: bytes, body: Payload, *, acknowledge: bool = True, message: Message[Any] = _NOTHING) -> None:
+        """Be a record that was not sent, with no timeout: its session is its limit.
+
+        Args:
+            header: The header.
+            body: The body.
+            acknowledge: Whether it ends when the peer releases it, or when it is written.
+            message: The message that errors refer to.
+        """
+        self.message = message
+        self.identity = message.identity
+        self.header = header
+        self.body = body
+        self.size = len(header) + len(body)
+        self.kind = _REQ_ACK if acknowledge else 0
+        self.timeout = self.deadline = self.link = None
+        self.retry = self.serial = self.stage = 0
+        self.pinned = True
+        self.once = self.hard = False
+
+    @property
+    def over(self) -> bool:
+        """True if it has ended: confirmed, failed, or withdrawn."""
+        return self.stage == _ENDED
+
+    @property
+    def untouched(self) -> bool:
+        """True if nothing of it was ever sent."""
+        return not (self.stage or self.kind & _RETRY)
+
+    @property
+    def unfinished(self) -> bool:
+        """True if it is being sent for the first time, and not written to its end: the peer cannot have it."""
+        link = self.link
+        if self.stage != _SENT or link is None or self.kind & _RETRY:
+            return False
+        return any(transfer.out is self for transfer in link.transfers)
+
+    def discard(self) -> None:
+        """End it where the node does not have it, and release its body."""
+        self.stage = _ENDED
+        self.body = self.header = b""
+        self.message = _GONE
+
+    def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
+        """Handle its end: an error, or None. Called once, from inside the core, which it must not call back."""
+        raise NotImplementedError
+
+
+class Batch:
+    """Records that were sent in one turn.
+
+    Attributes:
+        count: Number of records.
+        open: Number of those that have not ended.
+        failed: The number of each record that failed, from 0, with its error.
+        taken_back: The numbers of those that were taken back.
+    """
+
+    __slots__ = ("_ended", "_loop", "_records", "count", "failed", "open", "taken_back")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[Batch], object]) -> None:
+        self._loop = loop
+        self._ended = ended
+        self._records: list[_Record] = []
+        self.count = self.open = 0
+        self.failed: list[tuple[int, BaseException]] = []
+        self.taken_back: list[int] = []
+
+    def _settled(self, number: int, error: BaseException | None) -> None:
+        if error is not None:
+            self.failed.append((number, error))
+        self.open -= 1
+        if not self.open:
+            self._records.clear()
+            self._loop.call_soon(self._ended, self)
+
+
+class _Record(Piece):
+    """A record of a batch."""
+
+    __slots__ = (*PIECE_FIELDS, "batch", "number")
+
+    batch: Batch
+    number: int
+
+    def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:  # noqa: ARG002  # Outgoing's
+        """Count it as ended."""
+        self.body = self.header = b""
+        self.batch._settled(self.number, error)
+
+
+class LayerNode(Node[Any]):
+    """The node of a layer, which implements `arrived` and, as it needs them, the three methods about sessions.
+
+    Args:
+        config: The options.
+        carrier: The carrier of its links; None is sockets.
+    """
+
+    _dispatcher_class = TurnDispatcher
+
+    def __init__(self, config: Config, carrier: Carrier | None = None) -> None:
+        super().__init__(self.arrived, config)  # type: ignore[arg-type]  # its dispatcher calls it with a list
+        if carrier is not None:
+            self._carrier = carrier
+
+    # Called by the node
+
+    def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
+        """Handle messages of one peer, in order, as many as slots allow; their data is not decoded.
+
+        Returns:
+            Those that are done, to be released together. The layer ends the others, now or later: with their own
+            `release`, with `refuse`, or with `conclude`. If it raises, all that have not ended are refused.
+        """
+        raise NotImplementedError
+
+    # Sending
+
+    def submit(self, peer: Peer, piece: Piece, *, first: bool = False, at_once: bool = False) -> None:
+        """Send a piece behind all that was sent to the peer before.
+
+        Args:
+            peer: The peer.
+            piece: A loaded piece, which the node has until it is settled.
+            first: Whether it goes before what waits for a link.
+            at_once: Whether it is written without waiting for more in this turn.
+        """
+        if first and peer.queued:
+            piece.peer = peer
+            peer.requeue(piece)
+            return
+        submit(piece, peer, self._time(), at_once=at_once)
+
+    def send_batch(
+        self,
+        peer: Peer,
+        records: Iterable[tuple[bytes, Payload]],
+        ended: Callable[[Batch], object],
+        *,
+        acknowledge: bool = True,
+    ) -> Batch:
+        """Send records in order, in this turn, without a future each.
+
+        Args:
+            peer: The peer.
+            records: Header and body of each.
+            ended: Called once, in a later turn, when all of them have ended.
+            acknowledge: Whether they end when the peer releases them, or when they are written.
+        """
+        batch = Batch(self._loop, ended)
+        sent = batch._records
+        for header, body in records:
+            record = _Record()
+            record.load(header, body, acknowledge=acknowledge)
+            record.batch = batch
+            record.number = len(sent)
+            sent.append(record)
+        batch.count = batch.open = len(sent)
+        now = self._time()
+        for record in list(sent):
+            submit(record, peer, now)
+        if not batch.count:
+            self._loop.call_soon(ended, batch)
+        return batch
+
+    def take_back(self, batch: Batch) -> list[int]:
+        """Take back the records of a batch that were not sent; return their numbers, in order. They have ended."""
+        now = self._time()
+        numbers: list[int] = []
+        for record in list(batch._records):
+            if record.untouched:
+                record.peer.withdraw(record, now)
+                numbers.append(record.number)
+        batch.taken_back.extend(numbers)
+        for number in numbers:
+            batch._settled(number, None)
+        return numbers
+
+    def withdraw(self, piece: Piece) -> None:
+        """Take a piece back, as far as it can be; it is not settled. Do nothing if it has ended."""
+        piece.peer.withdraw(piece, self._time())
+
+    @staticmethod
+    def queued(peer: Peer) -> Iterator[Outgoing]:
+        """Return what waits to be sent to a peer, in order; some of it may have ended."""
+        return iter(peer.queue)
+
+    @staticmethod
+    def sendings(peer: Peer) -> list[Outgoing]:
+        """Return what was submitted for a peer and has not ended: written, being written, and waiting."""
+        found: dict[Outgoing, None] = {}
+        for link in peer.links:
+            found.update(dict.fromkeys(link.in_flight.values()))
+            found.update(dict.fromkeys(transfer.out for transfer in link.transfers))
+        found.update(dict.fromkeys(peer.queue))
+        return [each for each in found if each.stage != _ENDED]
+
+    # The flow
+
+    @staticmethod
+    def room(peer: Peer) -> int:
+        """Return how many small records would be written to a peer at once; 0 while others wait."""
+        return peer.free_window
+
+    def when_room(self, peer: Peer, call: Callable[[], object]) -> None:
+        """Call a function once there is room at a peer, or its link is lost."""
+        waiter: asyncio.Future[None] = self._loop.create_future()
+        waiter.add_done_callback(lambda _: call())
+        peer.writable_waiters.append(waiter)
+
+    # Ends of messages
+
+    def conclude(self, message: Received[Any], result: Any) -> None:
+        """End a message with the answer to it: bytes, None, or an awaitable of these. An exception refuses it."""
+        dispatcher = self._peers.dispatcher
+        if isinstance(dispatcher, TurnDispatcher):
+            dispatcher.conclude(message, result)
+
+    def failed(self, message: Received[Any], error: BaseException) -> None:
+        """Refuse a message whose handling raised, and tell the log and the hook, as of any handler."""
+        dispatcher = self._peers.dispatcher
+        if dispatcher is not None:
+            dispatcher.failed(message, error)
+
+    @staticmethod
+    def refuse(message: Received[Any], reason: type[Refused], text: str) -> None:
+        """Refuse a message for a reason of the library, the error that its sender gets."""
+        message._refuse(reason.code, text)
+
+    # State
+
+    @property
+    def is_connected(self) -> bool:
+        """True if there is any connection, also one whose peer is not known yet."""
+        return bool(self._peers.connections)
+
+
+class _Bound(Message[Payload]):
+    """A message for one peer, whatever its address means."""
+
+    __slots__ = ("_peer",)
+
+    def __init__(self, peer: Peer, data: Payload, header: bytes) -> None:
+        super().__init__(data, peer.address, header=header)
+        self._peer = peer
+
+    def _bound_to(self) -> Peer:
+        return self._peer
+
+
+def ask(
+    node: Node[Any], peer: Peer, data: Payload, *, header: bytes = b"", timeout: float | None
+) -> asyncio.Future[Received[Any]]:
+    """Send a request to a peer, whatever its address means by now, as `Node.request` does."""
+    return node.request(_Bound(peer, data, header), timeout=timeout)
+
+
+def why_unreachable(node: Node[Any], address: Address) -> RedpollError | None:
+    """Return why the peer at an address has no link, as far as is known."""
+    peer = node._peers.routes.get(address)
+    return None if peer is None else peer.last_error
+
+
+def peer_of(message: Received[Any]) -> Peer:
+    """Return the peer that a message arrived from, or an answer."""
+    peer: Peer = message.link.peer  # type: ignore[assignment]  # its link has one
+    return peer
+
+
+def is_linked(peer: Peer) -> bool:
+    """Return True if a peer has a link."""
+    return bool(peer.links)
+
+
+def remote_of(message: Received[Any]) -> Address:
+    """Return the remote address of the socket that a message arrived over."""
+    remote: Address = message.link.connection.remote
+    return remote
+
+
+def host_of(peer: Peer) -> str | None:
+    """Return the host that a peer's links lead to; None without a link."""
+    return next((link.connection.remote.host for link in peer.links), None)
+
+
+def local_host(message: Received[Any]) -> str | None:
+    """Return the address of this machine that a message arrived at; None where links have none."""
+    transport = message.link.connection.transport
+    name = None if transport is None else transport.get_extra_info("sockname")
+    return Address.of_socket(name).host if isinstance(name, tuple) else None
