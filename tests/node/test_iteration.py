@@ -16,6 +16,7 @@ from redpoll import (
     Refused,
     UsageError,
 )
+from redpoll.wire.reader import Reader
 from tests.node.support import make, settle, to, turns, until, within
 
 # async for
@@ -338,3 +339,34 @@ async def test_a_batch_of_no_size_is_refused(most: Any, text: str) -> None:
         with pytest.raises(UsageError) as caught:
             server.batches(most)
         assert str(caught.value) == text
+
+
+@pytest.mark.asyncio
+async def test_a_stream_is_read_no_faster_than_it_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer has its turn after each full read of a stream: no loop reads again and again before that."""
+    unseen = most = full = 0
+    received = Reader.received
+
+    def counted(reader: Reader, shared: memoryview, count: int, now: float) -> None:
+        nonlocal unseen, most, full
+        received(reader, shared, count, now)
+        if reader.more_of_stream:
+            full += 1
+            unseen += 1
+            most = max(most, unseen)
+
+    monkeypatch.setattr(Reader, "received", counted)
+    options: dict[str, Any] = {"acknowledge": False, "slots": 16_384, "node_slots": 16_384, "window": 16_384}
+    count, seen = 50_000, 0
+    async with make(**options) as server, make(acknowledge=False) as client:
+        sending = asyncio.ensure_future(client.send_many(to(server, b"x") for _ in range(count)))
+        async for batch in server.batches(max=count):
+            unseen = 0
+            seen += len(batch)
+            if seen == count:
+                for message in batch:
+                    message.release()
+                break
+        assert await within(sending) == count
+    assert full > 1
+    assert most == 1

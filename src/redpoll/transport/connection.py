@@ -42,9 +42,13 @@ _VECTORED = sys.version_info >= (3, 12)
 WRITE_HIGH_WATER = 256 * 1024
 
 
+def _is_uvloop(part: object) -> bool:
+    return type(part).__module__.startswith("uvloop")
+
+
 def _high_water(loop: asyncio.AbstractEventLoop) -> int:
     # Below the mark, uvloop delays a write by a turn of the loop instead of passing it to the kernel at once.
-    return 0 if type(loop).__module__.startswith("uvloop") else WRITE_HIGH_WATER
+    return 0 if _is_uvloop(loop) else WRITE_HIGH_WATER
 
 
 #: Number of pieces of output that are written without waiting for the turn's end, so that the peer can process them.
@@ -82,8 +86,9 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_awaiting", "_closing", "_kernel", "_loop", "_reader", "_reading", "_shared", "_since_read", "_single", "_time",
-        "_timer", "backpressure", "error", "keeper", "link", "ready", "remote", "scheduled", "secured", "target", "transport",
+        "_awaiting", "_closing", "_kernel", "_loop", "_reader", "_reading", "_reads_on", "_shared", "_since_read",
+        "_single", "_time", "_timer", "backpressure", "error", "keeper", "link", "ready", "remote", "scheduled",
+        "secured", "target", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -106,6 +111,8 @@ class Connection(asyncio.BufferedProtocol):
         self._time = loop.time
         self.scheduled = False
         self._reading = False
+        #: Whether the transport reads up to 32 times in a row as long as reads fill their buffers, as uvloop's do.
+        self._reads_on = False
         #: Whether messages are sent singly, each awaited before the next; and how many were sent since the last read.
         self._single = True
         self._since_read = 0
@@ -120,6 +127,7 @@ class Connection(asyncio.BufferedProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send handshake and announcement in one write: the socket is connected."""
         self.transport = transport  # type: ignore[assignment]
+        self._reads_on = _is_uvloop(transport)
         if self.error is not None:
             # It was abandoned before it was connected.
             transport.abort()  # type: ignore[attr-defined]
@@ -164,6 +172,8 @@ class Connection(asyncio.BufferedProtocol):
             self._kernel_buffers().receiving(link.long_body)
         if link.attention:
             self._attend(now)
+        if self._reads_on and self._reader.more_of_stream:
+            self._read_later()
         if link.output or link.transfers:
             self.flush()
         peer = link.peer
@@ -171,6 +181,16 @@ class Connection(asyncio.BufferedProtocol):
             self.keeper.room(peer)
         if link.state is not LinkState.OPEN:
             self.part()
+
+    def _read_later(self) -> None:
+        """Read again after the consumers' turn: the messages of 32 reads fit no cache, and garbage collections visit them."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.pause_reading()
+            self._loop.call_soon(self._read_again)
+
+    def _read_again(self) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.resume_reading()
 
     def _broken(self, error: ProtocolError | TLSError) -> None:
         if self.link.peer is not None:

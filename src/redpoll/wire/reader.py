@@ -64,7 +64,7 @@ _ENDED = int(Stage.ENDED)
 class Reader:
     """Reads for one link, and calls the link and its peer with the results."""
 
-    __slots__ = ("_bodies", "_link", "_max_size", "_offer", "_tail", "awaiting_peer")
+    __slots__ = ("_bodies", "_link", "_max_size", "_offer", "_tail", "awaiting_peer", "more_of_stream")
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -74,6 +74,8 @@ class Reader:
         self._offer = 0
         #: Whether frames in the tail wait for the link to get its peer: set it, then call `resume`.
         self.awaiting_peer = False
+        #: Whether the last read filled the buffer of a stream of small messages: there is probably more to read.
+        self.more_of_stream = False
 
     @property
     def unfinished(self) -> bool:
@@ -128,10 +130,13 @@ class Reader:
         if liveness.suspect:
             liveness.suspect = False
         bodies = self._bodies
+        self.more_of_stream = False
         if bodies.current is not None:
             if bodies.received(count):
                 self._offer = _SHORT_READ
             return
+        offer = self._offer
+        read_size = count
         end = len(self._tail) + count
         link.arrived_bytes += end
         self._offer = 0
@@ -154,6 +159,7 @@ class Reader:
         if count >= _STREAM:
             least, most = _STREAM_READ
             self._offer = min(most, max(least, consumed * _STREAM_MESSAGES // count))
+            self.more_of_stream = offer >= least and read_size == offer
 
     def read_on(self, shared: memoryview, now: float) -> None:
         """Continue with what waited for memory, because there is some now or because it is rejected.
