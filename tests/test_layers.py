@@ -32,11 +32,6 @@ HANDS_ON = {"redpoll.blocking.connecting"}
 
 # What still stands in a circle of imports, those for types included: it only shrinks.
 IN_CIRCLES = {
-    "redpoll.wire": (
-        "bodies controls inbound libchirp link link_lifecycle link_selection memory outgoing output owner peer "
-        "reader requests send_errors session slot_pool slots transfer"
-    ),
-    "redpoll.transport": "connection keeper write_backpressure",
     "redpoll.blocking": "base feed held loop_node received sending",
     "redpoll.nq.core": "comm making",
     "redpoll.wiring": "binding board events exchange joining pipe port ports trunk",

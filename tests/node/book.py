@@ -13,7 +13,7 @@ from redpoll.wire.capabilities import NOT_LISTENING
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.peer import Peer
-from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import SlotPool
 from tests.wire.support import NOOP, Owned, bare_link, feed, frame, handshake, settings
 
 OWN = b"O" * 16

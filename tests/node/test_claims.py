@@ -19,8 +19,7 @@ from redpoll.node.hooks import PeerInfo
 from redpoll.node.peers import Peers
 from redpoll.tls.certificate import Certificate
 from redpoll.tls.credentials import TLSSession
-from redpoll.transport.connection import Connection
-from redpoll.transport.keeper import Keeper
+from redpoll.transport.connection import Connection, Keeper
 from redpoll.wire.link import Link
 from redpoll.wire.peer import Peer
 from tests.interop.raw import Frame, RawLink, raw_listener

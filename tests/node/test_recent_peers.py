@@ -12,8 +12,8 @@ from redpoll import Config
 from redpoll.config import MAX_RESUME
 from redpoll.node.recent_peers import PEER_SIZE, EvictionOrder, RecentPeers
 from redpoll.wire.duplicates import OUTCOME_SIZE
+from redpoll.wire.link_lifecycle import ensure_session
 from redpoll.wire.peer import Peer
-from redpoll.wire.session import ensure_session
 from tests.node.support import until
 from tests.wire.support import REQ_ACK, Sent, add_link, feed, frame, make_peer
 

@@ -16,8 +16,7 @@ import pytest
 
 from redpoll import Message, Node, NotConfirmed, PeerLost, ProtocolError, Received
 from redpoll.transport import connection as connection_module
-from redpoll.transport.connection import ANNOUNCEMENT_GRACE, Connection
-from redpoll.transport.keeper import Keeper
+from redpoll.transport.connection import ANNOUNCEMENT_GRACE, Connection, Keeper
 from tests.interop.raw import ACK, NOOP, REQ_ACK, Frame, RawLink, handshake, raw_listener
 from tests.node.support import (
     Inbox,

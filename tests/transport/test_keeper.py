@@ -3,7 +3,7 @@ from __future__ import annotations
 import inspect
 
 from redpoll.node.peers import Peers
-from redpoll.transport.keeper import Keeper
+from redpoll.transport.connection import Keeper
 
 
 def test_the_node_has_what_is_asked_of_it() -> None:

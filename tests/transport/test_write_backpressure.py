@@ -52,14 +52,15 @@ def test_what_was_read_is_no_heap(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(write_backpressure, "UNREAD_LIMIT", 1_000)
     transport = Mock()
     transport.get_write_buffer_size.return_value = 5_000
-    flow = write_backpressure.WriteBackpressure(Mock(link=bare_link(), error=None))
+    flow = write_backpressure.WriteBackpressure(bare_link())
+    flow.transport = transport
     flow.buffered = 5_000
     for _ in range(3):
-        assert flow.admits(transport, 600)
+        assert flow.add(600) is None
         # The transport has them, and the other end has taken as much by the next time.
         flow.buffered = 5_600
-    assert flow.admits(transport, 400)
-    assert not flow.admits(transport, 601)
+    assert flow.add(400) is None
+    assert flow.add(601) is not None
 
 
 @pytest.mark.asyncio

@@ -17,8 +17,9 @@ from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Body, Outgoing, Payload
 from redpoll.wire.peer import Peer
+from redpoll.wire.reader import Reader
 from redpoll.wire.settings import Settings
-from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import SlotPool
 
 # The wire's numbers, said again here: what src has wrong must not be wrong in its tests too.
 REQ_ACK, ACK, NOOP, RETRY, WANTED, ANSWER, METADATA, CONTINUED = (1 << bit for bit in range(8))
@@ -128,14 +129,22 @@ def feed(link: Link, data: Body, cuts: Iterable[int] = (), *, now: float = 0.0) 
     for start, stop in _between(cuts, len(view)):
         position = start
         while position < stop:
-            room = link.reader.get_buffer(SHARED)
+            room = reader_of(link).get_buffer(SHARED)
             count = min(len(room), stop - position)
             assert count > 0, "get_buffer() gave no room"
             room[:count] = view[position : position + count]
-            link.reader.received(SHARED, count, now)
+            reader_of(link).received(SHARED, count, now)
             # Only now, as both event loops do: a body that moved meanwhile would raise BufferError.
             del room
             position += count
+
+
+def reader_of(link: Link) -> Reader:
+    """The reader of a link, which its owner keeps; without an owner it is in the place of the connection."""
+    if link.connection is None:
+        link.connection = Reader(link)
+    found = getattr(link.connection, "reader", link.connection)
+    return found if isinstance(found, Reader) else Reader(link)
 
 
 def _between(cuts: Iterable[int], size: int) -> Iterator[tuple[int, int]]:
@@ -333,7 +342,7 @@ def plain_link(**options: Any) -> Link:
 
 def peer_of(link: Link) -> Peer:
     """The peer of a link that has one."""
-    assert link.peer is not None
+    assert isinstance(link.peer, Peer)
     return link.peer
 
 
@@ -373,12 +382,12 @@ def asked(link: Link, kind: int = REQ_ACK) -> Sent:
 
 def held_bytes(link: Link) -> int:
     """Bytes that a link holds of what arrived in part."""
-    reader = link.reader
-    body, partial = reader._bodies.current, reader._bodies._partial
+    incoming = link.incoming
+    body, partial = incoming.current, incoming.partial
     bodies = set() if partial is None else set(partial._bodies.values())
     if body is not None:
         bodies.add(body)
-    return len(reader._tail) + sum(len(each.buffer) + len(each.header) for each in bodies)
+    return len(incoming.tail) + sum(len(each.buffer) + len(each.header) for each in bodies)
 
 
 def begin_all(link: Link, *, now: float = 0.0) -> list[Work]:

@@ -17,6 +17,7 @@ from tests.wire.support import (
     feed,
     frame,
     linked,
+    reader_of,
 )
 
 MIB = 1024 * 1024
@@ -133,14 +134,14 @@ def test_large_body_is_not_copied() -> None:
     link = linked()
     body = bytes(300_000)
     feed(link, frame(REQ_ACK, 1, body)[: 27 + 1000])
-    room = link.reader.get_buffer(memoryview(bytearray(1)))
+    room = reader_of(link).get_buffer(memoryview(bytearray(1)))
     owner = room.obj
     while not link.arrived:
         count = len(room)
         room[:] = bytes(count)
         del room
-        link.reader.received(memoryview(bytearray(1)), count, 0.0)
-        room = link.reader.get_buffer(memoryview(bytearray(1)))
+        reader_of(link).received(memoryview(bytearray(1)), count, 0.0)
+        room = reader_of(link).get_buffer(memoryview(bytearray(1)))
     assert isinstance(link.arrived[0].data, memoryview)
     assert link.arrived[0].data.obj is owner
     assert not link.arrived[0].data.readonly

@@ -55,7 +55,7 @@ def test_continued(feeding: Feeding) -> None:
     assert link.arrived == []
     feed_as(link, frame(FRAGMENT, 3, b"hij"), feeding)
     assert arrived(link) == [(REQ_ACK | CONTINUED, 3, NAME, b"head", b"abcdefghij")]
-    assert not link.reader.unfinished
+    assert not link.incoming.unfinished
 
 
 def test_continued_in_one_frame(feeding: Feeding) -> None:
@@ -203,12 +203,12 @@ def test_a_long_body_is_told_of_while_it_comes(make: Callable[..., Link]) -> Non
     link = make()
     body = bytes(LONG + 1)
     feed(link, frame(REQ_ACK, 1, body[:-1]), (1000,))
-    assert [link.long_body] == [False]
+    assert [link.incoming.long] == [False]
     whole = frame(REQ_ACK, 2, body)
     feed(link, whole[:-1], (1000,))
-    assert [link.long_body] == [True]
+    assert [link.incoming.long] == [True]
     feed(link, whole[-1:])
-    assert [link.long_body] == [False]
+    assert [link.incoming.long] == [False]
     assert [len(message.data) for message in link.arrived] == [LONG, LONG + 1]
 
 
@@ -216,6 +216,6 @@ def test_a_long_body_that_is_given_up_is_none_any_more() -> None:
     """Of a body in fragments that is withdrawn half way, nothing is on its way."""
     link = linked()
     feed(link, frame(REQ_ACK | CONTINUED, 3, (LONG + 1).to_bytes(8, "big") + b"abc", size=100))
-    assert link.long_body
-    link.reader.drop_partial(3)
-    assert [link.long_body] == [False]
+    assert link.incoming.long
+    link.incoming.drop(3)
+    assert [link.incoming.long] == [False]

@@ -58,7 +58,7 @@ def test_goodbye_that_takes_all() -> None:
     other = linked(fragment_size=4)
     transmit(other)
     waits = transmit(other, b"not begun")
-    assert other.goodbye_received(Goodbye.ALL, 0) == [waits]
+    assert other.goodbye_received(Goodbye.ALL, 0, peer_of(other).serial) == [waits]
 
 
 def test_a_resend_is_not_the_last_message() -> None:
@@ -92,7 +92,7 @@ def test_late_messages(serial: int) -> None:
     """Messages after the last serial of a goodbye are returned in order, also across the wrap of serials."""
     link = add_link(make_peer(serial=serial))
     sendings = [transmit(link) for _ in range(6)]
-    assert link.goodbye_received(Goodbye.UP_TO, sendings[1].serial) == sendings[2:]
+    assert link.goodbye_received(Goodbye.UP_TO, sendings[1].serial, peer_of(link).serial) == sendings[2:]
     assert list(link.in_flight.values()) == sendings[:2]
     assert (link.window_used, link.window_bytes_used) == (2, 8)
 
@@ -105,7 +105,7 @@ def test_what_is_handled_for_long_is_not_late(ago: int) -> None:
     handled = transmit(link)
     peer.serial = (handled.serial + ago) & 0xFFFFFFFF
     taken_last, late = transmit(link), transmit(link)
-    assert link.goodbye_received(Goodbye.UP_TO, taken_last.serial) == [late]
+    assert link.goodbye_received(Goodbye.UP_TO, taken_last.serial, peer_of(link).serial) == [late]
     assert link.in_flight == {handled.serial: handled, taken_last.serial: taken_last}
 
 
@@ -113,7 +113,7 @@ def test_goodbye_that_took_nothing() -> None:
     """A goodbye without a serial gives everything back."""
     link = linked()
     sendings = [transmit(link) for _ in range(3)]
-    assert link.goodbye_received(Goodbye.NONE, 0) == sendings
+    assert link.goodbye_received(Goodbye.NONE, 0, peer_of(link).serial) == sendings
     assert (link.in_flight, link.window_used, link.window_bytes_used) == ({}, 0, 0)
 
 
@@ -122,7 +122,7 @@ def test_a_large_message_that_waits_is_late() -> None:
     link = linked(fragment_size=4)
     begun, waits = transmit(link, b"begun in time"), transmit(link, b"not begun", 0)
     link.take_fragment(0.0)
-    assert link.goodbye_received(Goodbye.UP_TO, begun.serial) == [waits]
+    assert link.goodbye_received(Goodbye.UP_TO, begun.serial, peer_of(link).serial) == [waits]
     assert [transfer.out for transfer in link.transfers] == [begun]
     assert (link.window_used, link.window_bytes_used) == (1, 13)
 

@@ -37,7 +37,7 @@ def test_nothing_is_heard_before_its_last_byte() -> None:
     """17 bytes are no handshake."""
     link = bare_link()
     feed(link, handshake()[:17])
-    assert (link.handshake, link.state, link.reader.unfinished) == (None, LinkState.HANDSHAKE, True)
+    assert (link.handshake, link.state, link.incoming.unfinished) == (None, LinkState.HANDSHAKE, True)
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from redpoll.wire.assembly import EAGER_ALLOCATION, BodyPool
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.peer import Peer
-from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import SlotPool
 from tests.wire.support import (
     ACK,
     ANSWER,

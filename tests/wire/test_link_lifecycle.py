@@ -16,7 +16,7 @@ from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.outgoing import Stage
 from redpoll.wire.peer import Peer
-from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import SlotPool
 from redpoll.wire.states import LinkState
 from tests.wire.linked import LOST, acknowledge, kinds, lose, sent_again, submit
 from tests.wire.support import (

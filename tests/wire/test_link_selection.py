@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from redpoll.wire.link import Link
-from redpoll.wire.link_selection import redundant_links, select_link
+from redpoll.wire.link_lifecycle import redundant_links
+from redpoll.wire.peer import select_link
 from tests.wire.support import OURS, THEIRS, linked, plain_link
 
 

@@ -14,7 +14,7 @@ from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.memory import PAUSE_TIMEOUT, STALL_TIMEOUT, Memory
 from redpoll.wire.peer import Peer
-from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import SlotPool
 from redpoll.wire.stall_detector import MIN_PROGRESS
 from tests.wire.support import (
     ACK,
@@ -40,6 +40,7 @@ from tests.wire.support import (
     message,
     metadata,
     peer_of,
+    reader_of,
     settings,
     taken,
 )
@@ -62,7 +63,7 @@ def link_of(memory: Memory, *, plain: bool = False, peer: Peer | None = None, **
 
 
 def peer_at(link: Link) -> Peer:
-    assert link.peer is not None
+    assert isinstance(link.peer, Peer)
     return link.peer
 
 
@@ -95,12 +96,12 @@ def test_at_the_limit_no_large_body_begins() -> None:
     memory, first = filled()
     second = link_of(memory)
     feed(second, frame(REQ_ACK, 1, bytes(BIG)))
-    assert (second.reader.paused, second.reader.can_resume, second.attention) == (True, False, True)
+    assert (second.incoming.paused, second.incoming.can_resume, second.attention) == (True, False, True)
     first.connection_lost()
-    assert (second.reader.paused, second.reader.can_resume) == (True, True)
-    second.reader.read_on(SHARED, 1.0)
+    assert (second.incoming.paused, second.incoming.can_resume) == (True, True)
+    reader_of(second).read_on(SHARED, 1.0)
     assert [each.body_size for each in second.arrived] == [BIG]
-    assert second.reader.paused is False
+    assert second.incoming.paused is False
 
 
 def test_at_the_limit_small_messages_pass() -> None:
@@ -108,7 +109,7 @@ def test_at_the_limit_small_messages_pass() -> None:
     memory, _ = filled()
     link = link_of(memory)
     feed(link, frame(REQ_ACK, 1, bytes(LARGE)))
-    assert not link.reader.paused
+    assert not link.incoming.paused
     assert len(link.arrived) == 1
 
 
@@ -121,9 +122,9 @@ def test_the_one_with_the_most_goes_on() -> None:
     assert memory.full
     for link in links:
         feed(link, frame(FRAGMENT, 1, bytes(20 * KIB)))
-    assert [link.reader.paused for link in links] == [True, False, True]
+    assert [link.incoming.paused for link in links] == [True, False, True]
     links[1].connection_lost()
-    assert all(link.reader.can_resume for link in (links[0], links[2]))
+    assert all(link.incoming.can_resume for link in (links[0], links[2]))
 
 
 @pytest.mark.parametrize("block", [metadata(), metadata((9, b"")), metadata((9, b"1234"))])
@@ -134,10 +135,10 @@ def test_a_body_behind_metadata_waits_for_memory(block: bytes, behind: bytes) ->
     link = link_of(memory)
     data = bytes(LARGE + 1)
     feed(link, message(REQ_ACK, 1, data, block=block) + behind)
-    assert (link.reader.paused, link.arrived) == (True, [])
+    assert (link.incoming.paused, link.arrived) == (True, [])
     detach(peer_of(first), first, PeerLost(THERE, "gone"), 0.0)
-    assert link.reader.can_resume
-    link.reader.read_on(SHARED, 0.0)
+    assert link.incoming.can_resume
+    reader_of(link).read_on(SHARED, 0.0)
     assert [len(each.data) for each in link.arrived] == [len(data), *[6] * bool(behind)]
 
 
@@ -151,9 +152,9 @@ def test_what_is_over_keeps_no_memory() -> None:
         feed(link, frame(REQ_ACK | CONTINUED, 1, (400 * KIB).to_bytes(8, "big") + bytes(100 * KIB)))
         memory.limit += 50 * KIB
         feed(link, frame(FRAGMENT, 1, bytes(50 * KIB), size=300 * KIB))
-    assert [link.reader.paused for link in (first, second)] == [False, True]
+    assert [link.incoming.paused for link in (first, second)] == [False, True]
     feed(first, bytes(250 * KIB))
-    second.reader.read_on(SHARED, 0.0)
+    reader_of(second).read_on(SHARED, 0.0)
     feed(second, bytes(250 * KIB))
     assert [len(link.arrived) for link in (first, second)] == [1, 1]
     for link in (first, second):
@@ -171,7 +172,7 @@ def test_one_message_of_any_size_passes() -> None:
     memory.link_bytes = 10**6
     link = link_of(memory)
     feed(link, frame(REQ_ACK, 1, bytes(10**6)))
-    assert not link.reader.paused
+    assert not link.incoming.paused
     assert len(link.arrived) == 1
 
 
@@ -184,9 +185,9 @@ def test_one_answer_at_a_time_passes() -> None:
         taken(link)
         (serial,) = link.in_flight
         feed(link, frame(ACK | ANSWER, serial, bytes(LARGE), size=BIG, identity=link.in_flight[serial].identity))
-    assert [link.reader.paused for link in answering] == [False, True]
+    assert [link.incoming.paused for link in answering] == [False, True]
     feed(answering[0], bytes(BIG - LARGE))
-    assert answering[1].reader.can_resume
+    assert answering[1].incoming.can_resume
 
 
 @pytest.mark.parametrize("pieces", [None, [LARGE, LARGE + 1]])
@@ -196,13 +197,13 @@ def test_what_waits_too_long_is_refused(pieces: list[int] | None, kind: int) -> 
     memory, _ = filled()
     link = link_of(memory)
     feed(link, message(kind, 7, bytes(BIG), pieces=pieces)[: LARGE + 100])
-    assert link.reader.paused
+    assert link.incoming.paused
     memory.pause(link, 1.0)
     assert memory.overdue(1.0 + PAUSE_TIMEOUT - 0.1) == []
     assert memory.overdue(1.0 + PAUSE_TIMEOUT) == [link]
     held = memory.total
-    assert link.reader.reject_waiting()
-    link.reader.read_on(SHARED, 9.0)
+    assert reader_of(link).reject_waiting()
+    reader_of(link).read_on(SHARED, 9.0)
     feed(link, message(kind, 7, bytes(BIG), pieces=pieces)[LARGE + 100 :] + frame(REQ_ACK, 8, b"behind"))
     assert memory.total == held
     ((kind, serial, _, _, body),) = frames(taken(link))
@@ -219,9 +220,9 @@ def test_what_was_begun_is_refused_in_the_middle() -> None:
     for link in links:
         feed(link, frame(REQ_ACK | CONTINUED, 1, (10**6).to_bytes(8, "big") + bytes(160 * KIB)))
     feed(links[1], frame(FRAGMENT, 1, bytes(10 * KIB), size=10**6 - 160 * KIB))
-    assert links[1].reader.paused
-    assert links[1].reader.reject_waiting()
-    links[1].reader.read_on(SHARED, 0.0)
+    assert links[1].incoming.paused
+    assert reader_of(links[1]).reject_waiting()
+    reader_of(links[1]).read_on(SHARED, 0.0)
     assert not memory.full
     feed(links[1], bytes(10**6 - 170 * KIB))
     assert not links[1].arrived
@@ -233,8 +234,8 @@ def test_unacknowledged_ones_give_their_place_back() -> None:
     memory, _ = filled()
     link = link_of(memory, window=1)
     feed(link, frame(0, 1, bytes(BIG))[: LARGE + 100])
-    link.reader.reject_waiting()
-    link.reader.read_on(SHARED, 0.0)
+    reader_of(link).reject_waiting()
+    reader_of(link).read_on(SHARED, 0.0)
     ((kind, *_, body),) = frames(taken(link))
     assert kind == 0x04 | 4 << 3
     assert body[:12] == (1).to_bytes(4, "big") + BIG.to_bytes(8, "big")
@@ -245,8 +246,8 @@ def test_who_cannot_be_told_is_closed() -> None:
     memory, _ = filled()
     plain = link_of(memory, plain=True)
     feed(plain, frame(REQ_ACK, 1, bytes(BIG)))
-    assert plain.reader.paused
-    assert not plain.reader.reject_waiting()
+    assert plain.incoming.paused
+    assert not reader_of(plain).reject_waiting()
 
 
 def test_what_was_here_before_is_not_refused() -> None:
@@ -263,8 +264,8 @@ def test_what_was_here_before_is_not_refused() -> None:
     peer.slots.recount()
     feed(link_of(memory), frame(REQ_ACK | CONTINUED, 1, (10**6).to_bytes(8, "big") + bytes(100 * KIB)))
     feed(link, frame(REQ_ACK | RETRY, 3, bytes(BIG))[: LARGE + 100])
-    assert link.reader.reject_waiting()
-    link.reader.read_on(SHARED, 0.0)
+    assert reader_of(link).reject_waiting()
+    reader_of(link).read_on(SHARED, 0.0)
     assert [kind for kind, *_ in frames(taken(link))] == [ACK]
     assert memory.tally.memory_refused == 0
 
@@ -438,19 +439,19 @@ class Sharing(RuleBasedStateMachine):
 
     def bring(self, link: Link, count: int) -> None:
         data = self.data[link]
-        if not data or link.reader.paused:
+        if not data or link.incoming.paused:
             return
-        room = link.reader.get_buffer(SHARED)
+        room = reader_of(link).get_buffer(SHARED)
         count = min(count, len(room), len(data))
         room[:count] = data[:count]
         del room, data[:count]
-        link.reader.received(SHARED, count, self.now)
+        reader_of(link).received(SHARED, count, self.now)
         self.after(link)
 
     def after(self, link: Link) -> None:
         if link.arrived:
             peer_at(link).slots.enqueue(link)
-        if link.reader.paused:
+        if link.incoming.paused:
             self.memory.pause(link, self.now)
 
     @rule(number=st.integers(0, 2))
@@ -463,19 +464,20 @@ class Sharing(RuleBasedStateMachine):
     @rule(seconds=st.floats(0, 10))
     def look(self, seconds: float) -> None:
         self.now += seconds
-        for link in list(self.memory.paused):
-            if link.reader.can_resume:
+        for link in [each for each in self.links if each in self.memory.paused]:
+            if link.incoming.can_resume:
                 self.read_on(link)
-        for link in self.memory.overdue(self.now):
-            assert link.reader.reject_waiting()
+        overdue = self.memory.overdue(self.now)
+        for link in [each for each in self.links if each in overdue]:
+            assert reader_of(link).reject_waiting()
             self.read_on(link)
         stalled = self.memory.find_stalled(self.now) if self.memory.full else None
         if stalled is not None:
-            self.lose(self.links.index(stalled))
+            self.lose([*map(id, self.links)].index(id(stalled)))
 
     def read_on(self, link: Link) -> None:
         self.memory.paused.pop(link, None)
-        link.reader.read_on(SHARED, self.now)
+        reader_of(link).read_on(SHARED, self.now)
         self.after(link)
 
     @precondition(lambda self: self.serial)
@@ -495,7 +497,7 @@ class Sharing(RuleBasedStateMachine):
         memory = self.memory
         assert memory.body_bytes == sum(len(body.buffer) for body in memory.unfinished)
         assert set(memory.unfinished.values()) <= set(self.links)
-        assert set(memory.paused) == {link for link in self.links if link.reader.paused}
+        assert set(memory.paused) == {link for link in self.links if link.incoming.paused}
         slots = [peer_at(link).slots for link in self.links]
         assert memory.inbox_bytes == sum(each.charged for each in slots)
         for each in slots:

@@ -97,7 +97,7 @@ def test_interleaved() -> None:
         (2, b"ABCDEF"),
         (1, b"abcdef"),
     ]
-    assert not link.reader.unfinished
+    assert not link.incoming.unfinished
 
 
 def test_headers_count() -> None:
@@ -132,7 +132,7 @@ def test_unwanted_answers_cost_nothing() -> None:
     for serial in range(MAX_DISCARDED):
         feed(link, frame(ANSWER | CONTINUED, serial, total + b"x", header=bytes(60_000)))
     assert held_bytes(link) == 0
-    assert not link.reader.unfinished
+    assert not link.incoming.unfinished
     feed(link, frame(FRAGMENT, 0, bytes((1 << 20) - 1)) + frame(ANSWER | CONTINUED, MAX_DISCARDED, total))
     assert peer_of(link).counters.late == 1
     with pytest.raises(ProtocolError, match="4097 discarded partial messages exceed the limit of 4096"):
@@ -170,7 +170,7 @@ def test_an_answer_under_another_identity_is_unwanted() -> None:
         feed(link, frame(FRAGMENT, out.serial, b"n!", identity=identity))
     assert out.answer is not None
     assert bytes(out.answer.data) == b"own!"
-    assert (peer_of(link).counters.late, link.reader.unfinished) == (3, False)
+    assert (peer_of(link).counters.late, link.incoming.unfinished) == (3, False)
 
 
 def test_an_unwanted_answer_acknowledges() -> None:
@@ -241,10 +241,10 @@ def test_what_is_turned_back_is_not_kept() -> None:
     feed(link, frame(REQ_ACK | CONTINUED, 1, total) + frame(REQ_ACK | CONTINUED, 2, total))
     link.reject_from(2)
     link.leave()
-    assert link.reader.unfinished
+    assert link.incoming.unfinished
     feed(link, frame(FRAGMENT, 2, b"two") + frame(FRAGMENT, 1, b"two"))
     assert [message.serial for message in link.arrived] == [1]
-    assert not link.reader.unfinished
+    assert not link.incoming.unfinished
 
 
 def test_a_message_and_an_answer_with_one_serial() -> None:
@@ -295,10 +295,10 @@ def test_what_is_given_up_has_no_place() -> None:
     begin = frame(REQ_ACK | CONTINUED, 1, total) + frame(0 | CONTINUED, 2, total + b"x")
     feed(link, begin + frame(ANSWER | CONTINUED, out.serial, total, identity=out.identity))
     feed(link, frame(FRAGMENT, 2, bytes(99_999))[:90_000])
-    link.reader.discard_all()
+    link.incoming.discard_all()
     assert (held_bytes(link), link.memory.total) == (0, 0)
     feed(link, frame(FRAGMENT, 2, bytes(99_999))[90_000:] + frame(FRAGMENT, 1, bytes(100_000)))
     feed(link, frame(FRAGMENT, out.serial, bytes(100_000), identity=out.identity))
     assert not arrived(link)
-    assert not link.reader.unfinished
+    assert not link.incoming.unfinished
     feed(link, frame(REQ_ACK | CONTINUED, 3, total) + frame(REQ_ACK | CONTINUED, 4, total))

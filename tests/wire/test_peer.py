@@ -426,7 +426,7 @@ def test_the_receiver_of_a_part_says_that_it_dropped_it() -> None:
     ((refusal, serial, _, _, why), (credit, _, _, _, places)) = sent(link)
     assert (refusal, serial, why[:1]) == (ACK | RETRY, 3, bytes((Withdrawn.code,)))
     assert (credit, places.hex()) == (CREDIT, "00000001000000000000000c00000000")
-    assert not link.reader.unfinished
+    assert not link.incoming.unfinished
 
 
 def test_expires_unacknowledged() -> None:
@@ -505,7 +505,7 @@ def test_window_less_what_is_carried() -> None:
     """The window of a new link is the node's, less what lost links left open, and never below nothing."""
     peer = make_peer(window=9, window_bytes=1000)
     slots = peer.slots
-    windows = [peer.window]
+    windows = [peer.slots.window]
     for slots.carried, slots.carried_bytes in ((4, 10), (10, 10), (4, 999), (4, 1000)):
-        windows.append(peer.window)
+        windows.append(peer.slots.window)
     assert windows == [(9, 1000), (5, 990), (0, 990), (5, 1), (0, 0)]

@@ -48,6 +48,7 @@ from tests.wire.support import (
     metadata,
     peer_of,
     plain_link,
+    reader_of,
     sent,
     taken,
 )
@@ -233,10 +234,10 @@ def test_plain_frames_wait_for_the_peer() -> None:
     out = asked(first)
     link = bare_link()
     feed(link, handshake() + frame(ACK, 5, identity=out.identity) + frame(0, 6, b"message") + frame(0, 7, b"part")[:29])
-    assert link.reader.awaiting_peer
+    assert link.incoming.awaiting_peer
     assert link.arrived == []
     attach(peer, link, 0.0)
-    link.reader.resume(SHARED, 0.0)
+    reader_of(link).resume(SHARED, 0.0)
     assert out.error is None
     assert arrived(link) == [(0, 6, NAME, b"", b"message")]
     feed(link, b"rt")
@@ -288,7 +289,7 @@ def test_after_goodbye_messages_are_dropped(feeding: Feeding) -> None:
     )
     assert [serial for _, serial, *_ in arrived(link) if serial < 10] == [4]
     assert out.answer is not None
-    assert not link.reader.unfinished
+    assert not link.incoming.unfinished
     assert sent(link) == [(GOODBYE, 4, bytes(16), b"", b"\0")]
 
 
@@ -364,7 +365,7 @@ def test_any_stream_in_any_pieces(stream: tuple[bytes, list[Seen]], cuts: list[i
     link = linked()
     feed(link, data, [cut % len(data) for cut in cuts])
     assert arrived(link) == seen
-    assert not link.reader.unfinished
+    assert not link.incoming.unfinished
     assert link.last_serial == seen[-1][1]
 
 
@@ -393,7 +394,7 @@ def test_what_waits_of_a_frame_is_bounded() -> None:
             REQ_ACK, serial, bytes(size), header=bytes(0xFFFF), block=metadata((9, bytes(MAX_METADATA - 3)))
         )
         feed(link, whole[:-1])
-        assert len(link.reader._tail) == (135_195 if size == LARGE else 0)
+        assert len(link.incoming.tail) == (135_195 if size == LARGE else 0)
         feed(link, whole[-1:])
         assert [each.body_size for each in link.arrived] == [size + 0xFFFF]
         link.arrived.clear()

@@ -13,9 +13,9 @@ from redpoll.wire.capabilities import TELLS_RECORD
 from redpoll.wire.frames import ANSWERED
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
-from redpoll.wire.link_lifecycle import detach
+from redpoll.wire.link_lifecycle import detach, end, ensure_session, fail_former, shows_secret_of
 from redpoll.wire.peer import Peer
-from redpoll.wire.session import MAX_FORMER, Session, Shown, end, ensure_session, fail_former, shows_secret_of
+from redpoll.wire.session import MAX_FORMER, Session, Shown
 from redpoll.wire.states import LinkState
 from tests.wire.linked import LOST, acknowledge, kinds, lose, submit
 from tests.wire.support import (

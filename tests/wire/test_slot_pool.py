@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from redpoll.wire.memory import Memory
-from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import SlotPool
 
 
 def test_slots_are_counted_down() -> None:

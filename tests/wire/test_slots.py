@@ -10,8 +10,7 @@ from redpoll.wire.inbound import Phase
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import detach
 from redpoll.wire.peer import Peer
-from redpoll.wire.slot_pool import SlotPool
-from redpoll.wire.slots import OVERHEAD
+from redpoll.wire.slots import OVERHEAD, SlotPool
 from redpoll.wire.states import LinkState
 from tests.wire.support import (
     ACK,
@@ -743,7 +742,7 @@ def test_sent_again_in_fragments_is_known_by_the_first() -> None:
     feed(link, frame(FRAGMENT, 7, b"def") + frame(FRAGMENT, 7, b"ghi"))
     peer_of(link).slots.enqueue(link)
     assert not peer_of(link).slots.inbox
-    assert not link.reader.unfinished
+    assert not link.incoming.unfinished
 
 
 def test_sent_again_before_it_was_taken() -> None:

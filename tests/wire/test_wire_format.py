@@ -233,7 +233,7 @@ def test_example_is_read(name: str, feeding: Feeding) -> None:
         peer.submit(Sent(bytes(10), 0), 0.0)
         peer.slots.running = 0
     feed_as(link, data, feeding)
-    assert not link.reader.unfinished
+    assert not link.incoming.unfinished
 
 
 def test_handshake_is_read() -> None:

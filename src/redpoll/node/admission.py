@@ -102,7 +102,7 @@ class Admission:
         if number is not None:
             if self._is_overrun(link):
                 self._unproven(number)
-            elif link.reader.awaiting_peer:
+            elif link.incoming.awaiting_peer:
                 # Read on once the peer is known; until then there is room for one read.
                 self._owner.pause(connection)
             return
@@ -127,7 +127,7 @@ class Admission:
         if claim is Claim.TO_PROVE:
             number = self.claims.ask(connection, peer, now)
             self._owner.wake_links(peer)
-            if link.reader.awaiting_peer:
+            if link.incoming.awaiting_peer:
                 self._owner.pause(connection)
             if self._owner.stopping:
                 self._unproven(number)
@@ -403,7 +403,7 @@ class Admission:
 def _drop(link: Link) -> None:
     """Drop the messages of a link, so that its goodbye reports none as accepted."""
     link.arrived.clear()
-    link.reader.discard_all()
+    link.incoming.discard_all()
     link.release_early()
     link.early_cancels.clear()
     link.last_serial = None

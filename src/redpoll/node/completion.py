@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from redpoll.node.hooks import NodeEvents
     from redpoll.serializers.base import Serializer
     from redpoll.wire.peer import Peer
-    from redpoll.wire.slot_pool import SlotPool
+    from redpoll.wire.slots import SlotPool
 
 __all__ = ["Completion"]
 

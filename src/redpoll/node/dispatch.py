@@ -27,7 +27,7 @@ from redpoll.wire.states import LinkState
 if TYPE_CHECKING:
     from redpoll.node.completion import Completion
     from redpoll.node.received import Received
-    from redpoll.wire.slot_pool import SlotPool
+    from redpoll.wire.slots import SlotPool
 
 __all__ = ["MAX_HANDLERS_PER_TURN", "MAX_SECONDS_PER_TURN", "Dispatcher", "TurnDispatcher", "check_handler"]
 

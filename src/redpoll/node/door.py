@@ -345,7 +345,7 @@ def why_unreachable(node: Node[Any], address: Address) -> RedpollError | None:
 
 def peer_of(message: Received[Any]) -> Peer:
     """Return the peer that a message arrived from, or an answer."""
-    peer: Peer = message.link.peer  # type: ignore[assignment]  # its link has one
+    peer: Peer = message.link.peer  # its link has one
     return peer
 
 

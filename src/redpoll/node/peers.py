@@ -50,7 +50,7 @@ from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.memory import TLS_LINK_SIZE, Memory
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
-from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import SlotPool
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:

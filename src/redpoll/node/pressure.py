@@ -10,8 +10,7 @@ from redpoll.errors import PeerLost
 if TYPE_CHECKING:
     from redpoll.node.routes import Routes
     from redpoll.transport.connection import Connection
-    from redpoll.wire.link import Link
-    from redpoll.wire.memory import Memory
+    from redpoll.wire.memory import Holder, Memory
 
 __all__ = ["CHECK_EVERY", "Pressure"]
 
@@ -89,15 +88,15 @@ class Pressure:
             memory.restart_timers(now)
         self._recount()
         for link in list(memory.paused):
-            if link.reader.can_resume:
+            if link.connection.reader.can_resume:
                 self._read_on(link)
         for link in list(memory.unread):
-            link.connection.backpressure.check()
+            link.connection.admits_unread()
         stalled = memory.find_stalled(now) if memory.full else None
         if stalled is not None:
             self._close(stalled, "this node is at its memory_limit, and the transfers of the link made no progress")
         for link in memory.overdue(now):
-            if link.reader.reject_waiting():
+            if link.connection.reader.reject_waiting():
                 self._read_on(link)
             else:
                 self._close(link, "this node is at its memory_limit, and the peer cannot be told otherwise")
@@ -106,11 +105,11 @@ class Pressure:
         if memory.paused or (memory.full and (memory.unfinished or memory.unread)):
             self._check_in(CHECK_EVERY)
 
-    def _read_on(self, link: Link) -> None:
+    def _read_on(self, link: Holder) -> None:
         self._memory.paused.pop(link, None)
         link.connection.read_on()
 
-    def _close(self, link: Link, reason: str) -> None:
+    def _close(self, link: Holder, reason: str) -> None:
         self._memory.tally.memory_closed += 1
         connection = link.connection
         connection.fail(PeerLost(connection.name, reason))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from redpoll.node.completion import Completion
     from redpoll.node.received import Received
     from redpoll.node.routes import Routes
-    from redpoll.wire.slot_pool import SlotPool
+    from redpoll.wire.slots import SlotPool
 
 __all__ = ["Consumers", "Consuming", "Take"]
 
@@ -202,7 +202,7 @@ class Consumers:
     def step(self, last: Received[Any]) -> Received[Any] | None:
         """Release a message and take the next, in the same slot if both are unacknowledged and no other peer waits."""
         link = last.link
-        slots = link.peer.slots  # type: ignore[union-attr]
+        slots = link.peer.slots
         inbox = slots.inbox
         unusual = slots.irregular or slots.overrun or slots.carried
         frame = last.frame
@@ -211,7 +211,7 @@ class Consumers:
             return self.take_nowait()
         message: Any = inbox.popleft()
         if not inbox:
-            self._ready.pop(link.peer, None)  # type: ignore[arg-type]
+            self._ready.pop(link.peer, None)
         last.phase = 1
         link.unreleased -= 1
         link.credit_messages += 1

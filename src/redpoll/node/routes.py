@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeGuard
 
 from redpoll.address import Address
 from redpoll.wire.capabilities import NOT_LISTENING
+from redpoll.wire.link_lifecycle import shows_secret_of
 from redpoll.wire.peer import Peer
-from redpoll.wire.session import shows_secret_of
 
 if TYPE_CHECKING:
     from redpoll.tls.certificate import Certificate

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 from redpoll.errors import Fenced, PeerLost, RedpollError
 from redpoll.node.recent_peers import EvictionOrder
 from redpoll.node.routes import may_be, proves
-from redpoll.wire import session as core
+from redpoll.wire import link_lifecycle as core
 from redpoll.wire.capabilities import SHOWS_SESSION
 from redpoll.wire.frames import Control
 from redpoll.wire.session import FENCED, RESTARTED, SECRET_SIZE, Shown

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.address import Address
 from redpoll.errors import LinkError, OtherProtocol, PeerLost, ProtocolError, RedpollError, TLSError
@@ -15,12 +15,13 @@ from redpoll.transport.kernel_buffers import KernelBuffers
 from redpoll.transport.write_backpressure import WriteBackpressure
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
+from redpoll.wire.peer import Peer
+from redpoll.wire.reader import Reader
 from redpoll.wire.stall_detector import MIN_PROGRESS
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
     from redpoll.tls.certificate import Certificate
-    from redpoll.transport.keeper import Keeper
 
 __all__ = [
     "ANNOUNCEMENT_GRACE",
@@ -30,6 +31,7 @@ __all__ = [
     "SHARED_BUFFER_SIZE",
     "WRITE_HIGH_WATER",
     "Connection",
+    "Keeper",
 ]
 
 #: Maximum bytes of one read. The incomplete tail of a frame, at most 197 KiB, is kept at its beginning.
@@ -74,11 +76,49 @@ def _shared_buffer() -> memoryview:
     return buffer
 
 
+class Keeper(Protocol):
+    """Owns connections: the node. All methods are plain calls that return at once."""
+
+    def opened(self, connection: Connection) -> None:
+        """Handle a new socket, before its handshake."""
+
+    def identified(self, connection: Connection, now: float) -> None:
+        """Find the peer of a link whose handshake arrived."""
+
+    def session(self, connection: Connection, now: float) -> None:
+        """Handle the session frames in `link.session_frames`, which just arrived or were left there."""
+
+    def arrived(self, connection: Connection, now: float) -> None:
+        """Handle the messages that arrived; all were copied out of the shared buffer."""
+
+    def drained(self, peer: Peer) -> None:
+        """Begin messages of a peer that read what was written to it."""
+
+    def room(self, peer: Peer) -> None:
+        """Wake what waits for room in a peer's window."""
+
+    def suspect(self, connection: Connection) -> None:
+        """Handle a ping that was not answered in time."""
+
+    def memory_blocked(self, connection: Connection, now: float) -> None:
+        """Handle a link that waits for memory: it does not read until `Connection.read_on`."""
+
+    def backed_up(self) -> None:
+        """Handle a connection whose peer does not read what is written to it."""
+
+    def parting(self, connection: Connection) -> bool:
+        """Handle a goodbye; return True while a handler may still answer a released request over the connection."""
+
+    def lost(self, connection: Connection, error: RedpollError) -> None:
+        """Handle the loss of a connection."""
+
+
 class Connection(asyncio.BufferedProtocol):
     """One link on one asyncio transport.
 
     Attributes:
         link: The state machine.
+        reader: Reads for the link.
         remote: The remote address of the socket.
         target: The peer that this node dialled for; for the keeper only.
         secured: The TLS session; None if it is not encrypted.
@@ -86,8 +126,8 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_awaiting", "_closing", "_kernel", "_loop", "_reader", "_reading", "_reads_on", "_shared", "_since_read",
-        "_single", "_time", "_timer", "backpressure", "error", "keeper", "link", "ready", "remote", "scheduled",
+        "_awaiting", "_closing", "_kernel", "_loop", "_reading", "_reads_on", "_shared", "_since_read", "_single",
+        "_time", "_timer", "backpressure", "error", "keeper", "link", "reader", "ready", "remote", "scheduled",
         "secured", "target", "transport",
     )  # fmt: skip
 
@@ -103,10 +143,10 @@ class Connection(asyncio.BufferedProtocol):
         #: For the dialler: done when the link has its peer, or with the error that ended it before.
         self.ready: asyncio.Future[None] | None = None
         self.transport: asyncio.Transport | None = None
-        self._reader = link.reader
+        self.reader = Reader(link)
         self._shared = _shared_buffer()
         self.keeper = keeper
-        self.backpressure = WriteBackpressure(self)
+        self.backpressure = WriteBackpressure(link)
         self._loop = loop
         self._time = loop.time
         self.scheduled = False
@@ -126,7 +166,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Send handshake and announcement in one write: the socket is connected."""
-        self.transport = transport  # type: ignore[assignment]
+        self.transport = self.backpressure.transport = transport  # type: ignore[assignment]
         self._reads_on = _is_uvloop(transport)
         if self.error is not None:
             # It was abandoned before it was connected.
@@ -142,7 +182,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def get_buffer(self, sizehint: int) -> memoryview:  # noqa: ARG002  # asyncio's signature
         """Return the buffer for the next read."""
-        return self._reader.get_buffer(self._shared)
+        return self.reader.get_buffer(self._shared)
 
     def buffer_updated(self, nbytes: int) -> None:
         """Parse the bytes read, let the keeper act on the result, and write what follows from it."""
@@ -153,8 +193,8 @@ class Connection(asyncio.BufferedProtocol):
             self._since_read = 0
         link = self.link
         try:
-            self._reader.received(self._shared, nbytes, now)
-            peer = link.peer
+            self.reader.received(self._shared, nbytes, now)
+            peer: Peer | None = link.peer
             if peer is None or link.session_frames:
                 self._act(now)
             else:
@@ -168,11 +208,11 @@ class Connection(asyncio.BufferedProtocol):
             return
         finally:
             self._reading = False
-        if link.long_body or self._kernel is not None:
-            self._kernel_buffers().receiving(link.long_body)
+        if link.incoming.long or self._kernel is not None:
+            self._kernel_buffers().receiving(link.incoming.long)
         if link.attention:
             self._attend(now)
-        if self._reads_on and self._reader.more_of_stream:
+        if self._reads_on and self.reader.more_of_stream:
             self._read_later()
         if link.output or link.transfers:
             self.flush()
@@ -202,7 +242,7 @@ class Connection(asyncio.BufferedProtocol):
     def _attend(self, now: float) -> None:
         """Handle a link that has to pause, or that needs its timer set earlier."""
         self.link.attention = False
-        if self._reader.paused and self.transport is not None:
+        if self.link.incoming.paused and self.transport is not None:
             self.transport.pause_reading()
             self.keeper.memory_blocked(self, now)
         self.arm()
@@ -214,19 +254,19 @@ class Connection(asyncio.BufferedProtocol):
         if link.peer is None:
             if link.handshake is None:
                 return
-            if link.announced is None and not self._reader.awaiting_peer:
+            if link.announced is None and not link.incoming.awaiting_peer:
                 # An announcement is in the same write as the handshake; without one the peer is libchirp.
                 if self._awaiting is None:
                     self._awaiting = self._loop.call_later(ANNOUNCEMENT_GRACE, self._identify)
                 return
             self.keeper.identified(self, now)
-            if self._reader.awaiting_peer and link.peer is not None:
-                self._reader.resume(self._shared, now)  # type: ignore[unreachable]  # the keeper gave it its peer
+            if link.incoming.awaiting_peer and link.peer is not None:
+                self.reader.resume(self._shared, now)  # type: ignore[unreachable]  # the keeper gave it its peer
         self.after_binding(now)
 
     def _identify(self, patient: bool = True) -> None:
         if self.link.peer is None and self.transport is not None:
-            if patient and self._reader.unfinished:
+            if patient and self.link.incoming.unfinished:
                 # Wait: a request sent before the announcement is read would get no answer, as libchirp is not told that
                 # one is wanted.
                 self._awaiting = self._loop.call_later(ANNOUNCEMENT_PATIENCE, self._identify, False)
@@ -236,7 +276,7 @@ class Connection(asyncio.BufferedProtocol):
     def after_binding(self, now: float) -> None:
         """Pass on arrived messages if the link has its peer, and write queued ones."""
         link = self.link
-        peer = link.peer
+        peer: Peer | None = link.peer
         if peer is None:
             return
         if link.arrived:
@@ -255,7 +295,7 @@ class Connection(asyncio.BufferedProtocol):
             self._timer = None
         if self._awaiting is not None:
             self._awaiting.cancel()
-        self.transport = None
+        self.transport = self.backpressure.transport = None
         self.scheduled = True
         error = self.error
         if error is None and isinstance(exc, RedpollError):
@@ -296,7 +336,7 @@ class Connection(asyncio.BufferedProtocol):
         now = self._time()
         self._reading = True
         try:
-            self._reader.read_on(self._shared, now)
+            self.reader.read_on(self._shared, now)
             self._act(now)
         except (ProtocolError, TLSError) as error:
             self._broken(error)
@@ -331,8 +371,8 @@ class Connection(asyncio.BufferedProtocol):
                 self.keeper.session(self, now)
             if link.peer is None:
                 self.keeper.identified(self, now)
-            if self._reader.awaiting_peer and link.peer is not None:
-                self._reader.resume(self._shared, now)
+            if link.incoming.awaiting_peer and link.peer is not None:
+                self.reader.resume(self._shared, now)
         except (ProtocolError, TLSError) as error:
             self._broken(error)
             return
@@ -344,7 +384,7 @@ class Connection(asyncio.BufferedProtocol):
     @property
     def name(self) -> Address:
         """The peer's address, or the socket's if there is no peer."""
-        peer = self.link.peer
+        peer: Peer | None = self.link.peer
         return self.remote if peer is None or peer.address is None else peer.address
 
     @property
@@ -389,7 +429,7 @@ class Connection(asyncio.BufferedProtocol):
         if link.output:
             blocked = not link.writable
             parts = link.take_output()
-            if blocked and not self.backpressure.admits(transport, sum(map(len, parts))):
+            if blocked and not self.admits_unread(sum(map(len, parts))):
                 return
             self._write(transport, parts, _VECTORED)
         if link.transfers:
@@ -403,13 +443,13 @@ class Connection(asyncio.BufferedProtocol):
             self.backpressure.buffered = transport.get_write_buffer_size()
             if link.transfers.unwritten_answers:
                 self.backpressure.charge()
+                self.keeper.backed_up()
             return
+        peer: Peer | None = link.peer
         if link.written:
-            peer = link.peer
             for out in link.flushed():
                 if peer is not None:
                     peer.written(out)
-        peer = link.peer
         if peer is not None and peer.queued:
             peer.pump(self._time())
             if link.output or link.transfers:
@@ -417,10 +457,21 @@ class Connection(asyncio.BufferedProtocol):
         if peer is not None and peer.writable_waiters and peer.ready:
             self.keeper.room(peer)
 
+    def admits_unread(self, size: int = 0) -> bool:
+        """Count bytes added to a full transport; return False if the peer reads too little, and close the link."""
+        reason = self.backpressure.add(size)
+        self.keeper.backed_up()
+        if reason is None:
+            return True
+        if self.error is None:
+            self.link.memory.tally.slow_readers += 1
+        self.fail(PeerLost(self.name, reason))
+        return False
+
     def _write_fragments(self, transport: asyncio.Transport) -> None:
         """Write fragments of large bodies while the transport accepts them, and output that may pass in between."""
         link = self.link
-        peer = link.peer
+        peer: Peer | None = link.peer
         if self._kernel is not None or link.transfers[0].long:
             self._kernel_buffers().sending(link.transfers[0].long)
         while link.writable and link.transfers:
@@ -523,7 +574,7 @@ class Connection(asyncio.BufferedProtocol):
         if link.state is LinkState.LEFT and not link.in_flight and not link.transfers:
             link.leave()
             self.flush()
-        peer = link.peer
+        peer: Peer | None = link.peer
         if link.state in (LinkState.LEFT, LinkState.PARTING) and peer is not None and peer.link is link:
             peer.pump(self._time())
         if (link.state is LinkState.PARTING or (link.state is LinkState.LEAVING and link.announced is None)) and not (

@@ -7,19 +7,18 @@ is read straight into it while one of its frames arrives.
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import Assembly
 from redpoll.wire.frames import CONTROL_MASK, LIBCHIRP_BITS, PREAMBLE, PREAMBLE_SIZE, TOTAL, Kind
 from redpoll.wire.libchirp import answered
+from redpoll.wire.link import Link
 from redpoll.wire.metadata import MAX_METADATA, Field, decode_metadata
 from redpoll.wire.outgoing import Body
 from redpoll.wire.partial import Partial
+from redpoll.wire.peer import Peer
 from redpoll.wire.transfer import LONG
-
-if TYPE_CHECKING:
-    from redpoll.wire.link import Link
 
 __all__ = ["LARGE", "Bodies"]
 
@@ -39,67 +38,34 @@ class Bodies:
 
     Attributes:
         data_type: Type of the data of a small body: bytes, or bytearray if the serializer wants a writable buffer.
-        current: The body that the socket is read into, or None.
-        paused: Whether reading is paused until the node has memory for the next bytes.
-        missing: Missing bytes of the current frame.
     """
 
-    __slots__ = (
-        "_link",
-        "_max_size",
-        "_partial",
-        "_progress_at",
-        "_rejecting",
-        "_waiting",
-        "_waiting_kind",
-        "current",
-        "data_type",
-        "missing",
-        "paused"
-    )  # fmt: skip
+    __slots__ = ("_incoming", "_link", "_max_size", "_progress_at", "_rejecting", "data_type")
 
     def __init__(self, link: Link) -> None:
         self._link = link
+        self._incoming = link.incoming
         self._max_size = link.settings.max_message_size
         self.data_type: type[bytes | bytearray] = bytes if link.settings.flat else bytearray
-        self.current: Assembly | None = None
-        self.missing = 0
-        self.paused = False
-        #: The body that waits for memory; None if a message that has not begun waits, with its type, and whether to
-        #: reject it.
-        self._waiting: Assembly | None = None
-        self._waiting_kind = 0
+        #: Whether to reject the message that waits for memory and has not begun.
         self._rejecting = False
         #: When the requests whose answers arrive in fragments last had their deadlines extended.
         self._progress_at = float("-inf")
-        #: Messages in fragments; created with the first one.
-        self._partial: Partial | None = None
-
-    @property
-    def unfinished(self) -> bool:
-        """True if an accepted message has arrived in part."""
-        body, partial = self.current, self._partial
-        return (body is not None and not body.discarded) or (partial is not None and partial.wanted)
-
-    @property
-    def oldest(self) -> Assembly | None:
-        """The accepted message that has been arriving for longest, or None."""
-        body = None if self._partial is None else self._partial.oldest
-        return body or (None if self.current is None or self.current.discarded else self.current)
 
     def received(self, count: int) -> bool:
         """Note `count` bytes that were read into the current body; return True if its current frame is complete."""
-        body = self.current
+        incoming = self._incoming
+        body = incoming.current
         if body is None:
             return True
         body.filled += count
-        self.missing -= count
+        incoming.missing -= count
         self._note_progress(body)
-        if self.missing:
+        if incoming.missing:
             if body.needs_memory and not self._link.memory.may_grow(body):
                 self._pause(body)
             return False
-        self.current = None
+        incoming.current = None
         if body.complete:
             self._complete(body)
         return True
@@ -139,7 +105,7 @@ class Bodies:
         memory = link.memory
         refused = not memory.may_begin(kind)
         if refused and not self._rejecting:
-            self._waiting_kind = kind
+            self._incoming.waiting_kind = kind
             self._pause(None)
             return -1
         self._rejecting = False
@@ -152,9 +118,10 @@ class Bodies:
         if size < total:
             if kind & _RETRY and kind & _REQ_ACK and self._known(body):
                 body.discard()
-            if self._partial is None:
-                self._partial = Partial(link.settings)
-            self._partial.begin(body, self._awaits)
+            partial = self._incoming.partial
+            if partial is None:
+                partial = self._incoming.partial = Partial(link.settings)
+            partial.begin(body, self._awaits)
         if not body.discarded:
             # Only now, when the frame is known to be legal: from here on the body ends, at the latest with the link.
             memory.take(body, link)
@@ -163,13 +130,14 @@ class Bodies:
     def _known(self, body: Assembly) -> bool:
         """Return True if a resent message in fragments was received before; checked early, while that is remembered."""
         link = self._link
-        if link.peer is None or body.discarded:
+        peer: Peer | None = link.peer
+        if peer is None or body.discarded:
             return False
         frame = (body.identity, body.serial, body.size, body.header, body.kind, b"")
-        return link.peer.resent(link.make(frame, link))
+        return peer.slots.resent(link.make(frame, link))
 
     def _awaits(self, identity: bytes, serial: int) -> bool:
-        peer = self._link.peer
+        peer: Peer | None = self._link.peer
         # While the peer is unknown, any answer may be one that a request waits for.
         return peer is None or peer.awaits(self._link, identity, serial)
 
@@ -191,7 +159,8 @@ class Bodies:
     def fragment(self, shared: memoryview, source: Any, pos: int, end: int) -> int:
         """Read a fragment of a message that has begun."""
         identity, serial, size, _, _ = PREAMBLE.unpack_from(source, pos)
-        body = None if self._partial is None else self._partial.get(identity, serial)
+        partial = self._incoming.partial
+        body = None if partial is None else partial.get(identity, serial)
         if body is None:
             raise ProtocolError(f"fragment of message {serial}, which has not begun")
         if body.filled + size > body.total or not size:
@@ -209,10 +178,11 @@ class Bodies:
             body.append(shared[start:have])
             self._note_progress(body)
         if have < stop:
+            incoming = self._incoming
             if body.total > LONG:
-                self._link.long_body = True
-            self.current = body
-            self.missing = stop - have
+                incoming.long = True
+            incoming.current = body
+            incoming.missing = stop - have
             self._link.watch_transfer()
             if body.needs_memory and not self._link.memory.may_grow(body):
                 self._pause(body)
@@ -223,26 +193,24 @@ class Bodies:
     def _note_progress(self, body: Assembly) -> None:
         """Extend the deadlines of requests whose answers are arriving: bodies take turns, so progress counts for all."""
         link = self._link
-        peer = link.peer
+        peer: Peer | None = link.peer
         if peer is None:
             return
         now = link.liveness.last_received
         if body.kind & _ANSWER:
             peer.answer_progressed(link, body.identity, body.serial, now)
-        if self._partial is None or self._progress_at == now:
+        partial = self._incoming.partial
+        if partial is None or self._progress_at == now:
             # Once per read, however many pieces it has.
             return
         self._progress_at = now
-        for identity, serial in self._partial.answers:
+        for identity, serial in partial.answers:
             peer.answer_progressed(link, identity, serial, now)
 
     def _complete(self, body: Assembly) -> None:
-        self._link.long_body = False
-        if self._partial is not None:
-            self._partial.end(body)
-        self._link.memory.drop(body)
+        self._incoming.end(body)
         if body.discarded:
-            peer = self._link.peer
+            peer: Peer | None = self._link.peer
             if body.kind & _ANSWER and peer is not None:
                 peer.answer_discarded(self._link, body.identity, body.serial, body.kind)
         else:
@@ -267,7 +235,7 @@ class Bodies:
         deadline: float | None,
     ) -> None:
         link = self._link
-        peer = link.peer
+        peer: Peer | None = link.peer
         message = link.make((identity, serial, total + len(header), header, kind, data, deadline), link)
         if kind & _ANSWER:
             if peer is not None:
@@ -281,67 +249,25 @@ class Bodies:
             return
         if kind & _REQ_ACK and peer is not None:
             if kind & _RETRY:
-                if peer.resent(message):
+                if peer.slots.resent(message):
                     return
             elif link.resent_elsewhere is not None and serial in link.resent_elsewhere:
                 return
             peer.unacked[serial] = message
         link.arrived.append(message)
 
-    def discard_later(self, serial: int) -> None:
-        """Discard partial messages with serials after the given one."""
-        if self._partial is not None:
-            self._partial.discard_later(serial)
-
-    def drop_partial(self, serial: int) -> Assembly | None:
-        """Drop a message that has arrived in part; return its body, or None."""
-        body = None if self._partial is None else self._partial.message(serial)
-        if self._partial is not None and body is not None:
-            self._link.long_body = False
-            self._partial.end(body)
-            self._link.memory.drop(body)
-        return body
-
-    def discard_all(self) -> None:
-        """Discard everything that has arrived in part; the bytes that still arrive are dropped."""
-        if self._partial is not None:
-            self._partial.discard_all()
-        if self.current is not None:
-            self.current.discard()
-
-    def release_memory(self) -> None:
-        """Release the memory of partial messages: the link is lost."""
-        bodies = [] if self._partial is None else self._partial.all()
-        if self.current is not None:
-            bodies.append(self.current)
-        for body in bodies:
-            self._link.memory.drop(body)
-        self.resume()
-
     # At the node's memory limit
 
     def _pause(self, body: Assembly | None) -> None:
         """Pause reading: there is no memory for more of `body`, or for a message that is to begin (None)."""
-        self._waiting = body
-        self.paused = self._link.attention = True
-
-    @property
-    def can_resume(self) -> bool:
-        """True if there is memory now for what waits."""
-        body = self._waiting
-        memory = self._link.memory
-        return memory.may_begin(self._waiting_kind) if body is None else body.discarded or memory.may_grow(body)
-
-    def resume(self) -> None:
-        """Continue reading."""
-        self.paused = False
-        self._waiting = None
+        self._incoming.pause(body)
+        self._link.attention = True
 
     def reject_waiting(self) -> bool:
         """Reject what waits for memory; return False if the sender cannot be told, so that the link has to be closed."""
-        body = self._waiting
+        body = self._incoming.waiting
         link = self._link
-        kind = self._waiting_kind if body is None else body.kind
+        kind = self._incoming.waiting_kind if body is None else body.kind
         if link.announced is None or link.peer is None or kind & _ANSWER:
             return False
         if body is None:
@@ -354,13 +280,11 @@ class Bodies:
         """Discard a message and refuse it, unless it was received before: then its outcome is sent again."""
         again = _RETRY | _REQ_ACK
         known = body.kind & again == again and self._known(body)
-        if self._partial is None:
-            body.discard()
-        else:
-            self._partial.discard(body)
+        self._incoming.discard(body)
         link = self._link
-        if not known and link.peer is not None:
-            link.peer.reject_partial(link, body)
+        peer: Peer | None = link.peer
+        if not known and peer is not None:
+            peer.reject_partial(link, body)
 
 
 def _read_lengths(source: Any, pos: int, end: int, kind: int) -> tuple[int, int, int] | None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redpoll.errors import REFUSALS, ProtocolError, Refused, SendError
-from redpoll.wire import libchirp, link_lifecycle, session
+from redpoll.wire import libchirp, session
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import (
@@ -19,10 +19,10 @@ from redpoll.wire.frames import (
     Kind,
     decode_refusal,
 )
-
-if TYPE_CHECKING:
-    from redpoll.wire.link import Link
-    from redpoll.wire.outgoing import Outgoing
+from redpoll.wire.link import Link
+from redpoll.wire.link_lifecycle import note_shown, on_announcement, on_goodbye
+from redpoll.wire.outgoing import Outgoing
+from redpoll.wire.peer import Peer
 
 __all__ = ["MAX_UNANSWERED_PINGS", "read_other", "stray"]
 
@@ -86,14 +86,14 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
         link.window_used -= 1
         link.window_bytes_used -= out.size
         if kind & out.kind & _WANTED:
-            link.peer.released_without_answer(out)  # type: ignore[union-attr]
+            link.peer.released_without_answer(out)
         else:
-            link.peer.confirmed(out)  # type: ignore[union-attr]
+            link.peer.confirmed(out)
     return stop
 
 
 def _refused(link: Link, out: Outgoing, body: bytes) -> None:
-    peer = link.peer
+    peer: Peer | None = link.peer
     code, text = decode_refusal(body)
     if peer is not None and code == ANSWERED and out.kind & _WANTED:
         peer.answer_lost(out)
@@ -110,9 +110,7 @@ def _plain(link: Link, identity: bytes, serial: int, size: int, kind: int) -> No
     if kind & _NOOP:
         link.liveness.last_used = link.liveness.last_received
         if kind == Control.ANNOUNCE and identity != BLANK_IDENTITY:
-            announcement = Announcement.decode(identity, serial)
-            if announcement is not None:
-                link.announcement_received(announcement)
+            _announce(link, identity, serial, b"")
     elif link.peer is not None:
         libchirp.confirmed(link.peer, identity)
 
@@ -142,7 +140,7 @@ def stray(link: Link, serial: int, out: Outgoing | None) -> None:
         ProtocolError: Its serial matches a message in flight and its identity does not. A correct peer never sends
             that, and tolerating it would cost time in proportion to the messages in flight.
     """
-    peer = link.peer
+    peer: Peer | None = link.peer
     if peer is None:
         return
     if out is None:
@@ -159,8 +157,8 @@ def stray(link: Link, serial: int, out: Outgoing | None) -> None:
 
 def _announce(link: Link, identity: bytes, serial: int, body: bytes) -> None:
     announcement = Announcement.decode(identity, serial)
-    if announcement is not None:
-        link.announcement_received(announcement)
+    if announcement is not None and link.announcement_received(announcement) and link.peer is not None:
+        on_announcement(link.peer, link)
 
 
 def _ping(link: Link, identity: bytes, serial: int, body: bytes) -> None:
@@ -181,9 +179,9 @@ def _goodbye(link: Link, identity: bytes, serial: int, body: bytes) -> None:
     if said is None:
         raise ProtocolError(f"invalid goodbye: {body[:16].hex() or 'empty'}")
     if link.peer is not None:
-        link_lifecycle.on_goodbye(link.peer, link, said, serial)
+        on_goodbye(link.peer, link, said, serial)
     else:
-        link.goodbye_received(said, serial)
+        link.goodbye_received(said, serial, 0)
 
 
 def _credit(link: Link, identity: bytes, serial: int, body: bytes) -> None:
@@ -209,7 +207,7 @@ def _session(link: Link, identity: bytes, serial: int, body: bytes) -> None:
             return
         link.shown = shown
         if link.peer is not None:
-            session.note_shown(link.peer, link)
+            note_shown(link.peer, link)
     elif body[:1] == session.RECORD:
         if len(body) != 1 + session.RECORD_SIZE or link.record is not None:
             link.memory.tally.sessions_refused += 1

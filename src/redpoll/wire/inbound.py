@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from redpoll.address import Address
 from redpoll.message import Message
-
-if TYPE_CHECKING:
-    from redpoll.wire.link import Link
 
 __all__ = ["Frame", "Inbound", "Phase"]
 
@@ -37,7 +34,7 @@ class Inbound(Message[DataT]):
 
     Args:
         frame: The message as read.
-        link: The link that received it.
+        link: The `Link` that received it; a message does not know what a link is.
     """
 
     __slots__ = ("begun", "frame", "link", "phase")
@@ -46,9 +43,9 @@ class Inbound(Message[DataT]):
     #: libchirp's.
     begun: bool
 
-    def __init__(self, frame: Frame, link: Link) -> None:
+    def __init__(self, frame: Frame, link: Any) -> None:
         self.frame = frame
-        self.link = link
+        self.link: Any = link
         self.phase: int = 0
 
     @property
@@ -103,7 +100,7 @@ class Inbound(Message[DataT]):
     @property
     def remote_identity(self) -> bytes | None:
         """Node identity that the sender claims, 16 bytes."""
-        return self.link.remote_identity
+        return self.link.remote_identity  # type: ignore[no-any-return]
 
     def _bound_to(self) -> Any:
         return self.link.peer

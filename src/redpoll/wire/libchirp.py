@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redpoll.wire.frames import Kind
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.outgoing import Outgoing, Stage
-
-if TYPE_CHECKING:
-    from redpoll.wire.peer import Peer
+from redpoll.wire.peer import Peer
 
 __all__ = ["answered", "confirmed"]
 

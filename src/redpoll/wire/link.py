@@ -1,17 +1,18 @@
 """The state machine of one connection: bytes in, messages out; messages in, bytes out; one next deadline.
 
-It does no I/O. The owner reads from the socket into `get_buffer()`, calls `received()`, takes `arrived` and
-`take_output()`, and calls `tick()` at `next_deadline()`. The state of a peer over all its links (queue, slots,
-requests) is in peer.py. Frames are read in reader.py; runs of small messages are written in runs.py.
+It does no I/O. The owner has a `Reader` read from the socket for it, takes `arrived` and `take_output()`, and calls
+`tick()` at `next_deadline()`. The state of a peer over all its links (queue, slots, requests) is in peer.py, above this
+module. Frames are read in reader.py; runs of small messages are written in runs.py.
 """
 
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from redpoll.address import Address
 from redpoll.errors import PeerLost, ProtocolError
-from redpoll.wire.assembly import BodyPool
+from redpoll.wire.assembly import Assembly, BodyPool
 from redpoll.wire.capabilities import MESSAGE_UNIT, TELLS_RECORD, WINDOW_UNIT, Announcement
 from redpoll.wire.frames import (
     ACK_ANSWER,
@@ -26,24 +27,19 @@ from redpoll.wire.frames import (
 )
 from redpoll.wire.handshake import Handshake
 from redpoll.wire.inbound import Inbound
-from redpoll.wire.link_lifecycle import on_announcement
 from redpoll.wire.liveness import Liveness
 from redpoll.wire.memory import Memory
 from redpoll.wire.metadata import DEADLINE_BLOCK, Field, millis
 from redpoll.wire.outgoing import DONE_OR_ENDED, Body, Outgoing, Payload, Stage, Unawaited
 from redpoll.wire.output import ALMOST_SENT, APART, DONE_BELOW, OUTPUT_LIMIT, join_small
-from redpoll.wire.reader import Reader
+from redpoll.wire.partial import Incoming
 from redpoll.wire.session import RECORD, RECORD_SIZE, Shown
 from redpoll.wire.settings import Settings
 from redpoll.wire.stall_detector import MIN_PROGRESS, StallDetector
 from redpoll.wire.states import ACCEPTING, LEAVING, SENDING, TRANSITIONS, Event, LinkState
 from redpoll.wire.transfer import Transfer, Transfers
 
-if TYPE_CHECKING:
-    from redpoll.wire.assembly import Assembly
-    from redpoll.wire.peer import Peer
-
-__all__ = ["Link"]
+__all__ = ["Link", "LinkPeer"]
 
 _CREDIT = Struct("!IQ4x")
 _TIMED = Struct("!16sIIHBHBHI")
@@ -56,18 +52,41 @@ _TIMED_BIT = int(Kind.METADATA)
 _ACK = int(Kind.ACK)
 
 
+class LinkPeer(Protocol):
+    """What a link needs of its peer: serials, which all links of a peer share, and whether it may send and be idle."""
+
+    address: Address | None
+
+    def assign_serial(self, out: Outgoing, link: Link) -> int:
+        """Assign a serial to a message that is written now, and note it as in flight."""
+
+    def next_serial(self) -> int:
+        """Return the serial after the last one."""
+
+    def admits_plain(self, out: Outgoing) -> bool:
+        """Return True if a message may be written to a link that is not announced."""
+
+    @property
+    def awaits_link(self) -> bool:
+        """True if anything waits to be sent or answered: no link is idle."""
+
+    @property
+    def overrun(self) -> bool:
+        """True if reading is paused, since more arrived than may wait."""
+
+
 class Link:
     """One connection to a peer. The module's docstring describes the contract with its owner.
 
     Attributes:
         dialled: Whether this end dialled.
-        peer: The peer that the link belongs to; None until the owner knows.
+        peer: The `Peer` that the link belongs to; None until the owner knows. The link uses `LinkPeer` of it.
         announcement_sent: The last announcement of this end, or None.
         announced: The last announcement of the other end; None for libchirp, or while it is not known.
         writable: Set by the owner: False while the transport is above its high-water mark.
         in_flight: Written and unconfirmed messages by serial, oldest first.
         arrived: Messages for the owner to take.
-        long_body: Whether a long body is being received.
+        incoming: What has arrived in part.
         unreleased: Number of messages received over this link that have not ended.
     """
 
@@ -94,11 +113,11 @@ class Link:
         "handshake",
         "idle_at",
         "in_flight",
+        "incoming",
         "keeps_sending",
         "last_large",
         "last_serial",
         "liveness",
-        "long_body",
         "make",
         "memory",
         "output",
@@ -107,7 +126,6 @@ class Link:
         "oversized",
         "peer",
         "pings",
-        "reader",
         "record",
         "rejected_from",
         "remote_identity",
@@ -146,9 +164,9 @@ class Link:
         self.make = make
         #: Memory for large bodies, shared by all links of one event loop.
         self.body_pool = body_pool
-        self.long_body = False
         #: Memory account of the node.
         self.memory = Memory() if memory is None else memory
+        self.incoming = Incoming(self.memory)
         #: Whether the owner has to look, and to reset this: something waits for memory, or `next_deadline()` is
         #: earlier.
         self.attention = False
@@ -164,13 +182,12 @@ class Link:
         self.accepting = False
         self.accepts_all = False
         self.keeps_sending = False
-        self.peer: Peer | None = None
+        self.peer: Any = None
         self.handshake: Handshake | None = None
         self.remote_identity: bytes | None = None
         self.announcement_sent: Announcement | None = None
         self.announced: Announcement | None = None
         self.liveness = Liveness(settings, now)
-        self.reader = Reader(self)
         self.writable = True
         self.in_flight: dict[int, Outgoing] = {}
         self.arrived: list[Inbound[Any]] = []
@@ -253,7 +270,7 @@ class Link:
     @property
     def unfinished(self) -> bool:
         """True if anything is unconfirmed, not written yet, or has arrived in part."""
-        return bool(self.in_flight or self.transfers or self.written or self.output or self.reader.unfinished)
+        return bool(self.in_flight or self.transfers or self.written or self.output or self.incoming.unfinished)
 
     @property
     def drained(self) -> bool:
@@ -268,8 +285,8 @@ class Link:
         self.remote_identity = handshake.identity
         self.liveness.handshake_received()
 
-    def announcement_received(self, announcement: Announcement) -> None:
-        """Apply an announcement of the other end; a later one replaces window and flags."""
+    def announcement_received(self, announcement: Announcement) -> bool:
+        """Apply an announcement of the other end, and return True for the first; a later one replaces window and flags."""
         first = self.announced is None
         if announcement.max_message_size == 0:
             # Less than the announced unit is not 0; the other end rejects larger messages by closing.
@@ -278,8 +295,7 @@ class Link:
         self._update_window()
         if first and self.state is LinkState.LEAVING:
             self._send_goodbye()
-        if first and self.peer is not None:
-            on_announcement(self.peer, self)
+        return first
 
     def record_received(self, record: bytes) -> None:
         """Note the number of the record under which the other end knows this node."""
@@ -347,11 +363,11 @@ class Link:
         last = self.last_serial
         if self.rejected_from is not None:
             last = (self.rejected_from - 1) & 0xFFFFFFFF
-            self.reader.discard_later(last)
+            self.incoming.discard_later(last)
         said = Goodbye.ALL if self.accepts_all else Goodbye.NONE if last is None else Goodbye.UP_TO
         self._put(control_frame(Control.GOODBYE, last or 0, body=bytes((said,))))
 
-    def goodbye_received(self, said: Goodbye, last: int) -> list[Outgoing]:
+    def goodbye_received(self, said: Goodbye, last: int, newest: int) -> list[Outgoing]:
         """Apply the other end's goodbye; return the messages that it will not handle and that are safe to resend, in order.
 
         Messages that were already resent over this link are not among them: the other end may have been handling them
@@ -360,6 +376,7 @@ class Link:
         Args:
             said: What happens to messages that cross the goodbye.
             last: Serial of the last message that the other end accepted.
+            newest: The last serial used.
         """
         self.step(Event.GOODBYE_RECEIVED)
         if self.state is LinkState.LEFT:
@@ -367,7 +384,6 @@ class Link:
         self._flush_credit()
         late: list[Outgoing] = []
         if said is not Goodbye.ALL:
-            newest = 0 if self.peer is None else self.peer.serial
             # By age: a message in handling may be almost all serials old.
             age = (newest - last) & 0xFFFFFFFF
             crossing = [out for out in self.in_flight.values() if not out.kind & _RETRY]
@@ -384,7 +400,7 @@ class Link:
         self.output.clear()
         self.output_size = 0
         self.last_large = None
-        self.reader.release_memory()
+        self.incoming.release_memory()
         self.release_early()
         self.memory.forget(self)
 
@@ -393,8 +409,8 @@ class Link:
     @property
     def reading_paused(self) -> bool:
         """True if this end has paused reading."""
-        peer = self.peer
-        return self.reader.paused or (peer is not None and peer.slots.overrun)
+        peer: LinkPeer | None = self.peer
+        return self.incoming.paused or (peer is not None and peer.overrun)
 
     def watch_transfer(self) -> None:
         """Watch for a stalled transfer, now that a large body has begun."""
@@ -405,7 +421,7 @@ class Link:
                 return
             if detector is None:
                 detector = self.stall_detector = StallDetector(timeout)
-            detector.watch(self.reader.oldest, self.bytes_received, self.liveness.last_received)
+            detector.watch(self.incoming.oldest(self.bytes_received), self.bytes_received, self.liveness.last_received)
             self.attention = True
 
     def charge_early(self, size: int) -> None:
@@ -426,13 +442,9 @@ class Link:
         if not self.writable or self.output_size > OUTPUT_LIMIT or not self.sending:
             return False
         if self.announced is None:
-            # One unconfirmed message toward libchirp, which has one buffer for acknowledgements (chirp.md 1.6), and
-            # none that would overtake a large one. A message to resend to a node that announced itself before waits
-            # until it does so here: without the retry bit it would be handled again.
-            peer = self.peer
-            if self.transfers or (peer is not None and out.kind & _RETRY and peer.epoch is not None):
-                return False
-            return not (out.kind & _REQ_ACK and peer is not None and peer.unconfirmed)
+            # No message may overtake a large one.
+            peer: LinkPeer | None = self.peer
+            return not self.transfers and (peer is None or peer.admits_plain(out))
         if self.window_used >= self.window or (self.transfers and self.settings.in_order):
             return False
         size, limit = out.size, self.window_bytes
@@ -458,6 +470,7 @@ class Link:
 
     def transmit(self, out: Outgoing, now: float) -> None:
         """Write a message that `admits()` allowed: to the output, or a large one to the transfers."""
+        peer: LinkPeer = self.peer
         kind = out.kind
         body = out.body
         size = len(body)
@@ -475,7 +488,7 @@ class Link:
             kind = kind & _REQ_ACK if plain else kind
             self.transfers.append(Transfer(out, kind, self.settings.fragment_size, whole=plain))
             return
-        serial = self._assign_serial(out)
+        serial = peer.assign_serial(out, self)
         if self.announced is None:
             self._transmit_plain(out)
             return
@@ -521,26 +534,6 @@ class Link:
                 self.last_large = out.serial, self.bytes_sent + self.output_size
         if not kind:
             self.written.append(out)
-
-    def _assign_serial(self, out: Outgoing) -> int:
-        """Assign a serial at the time of writing: serials have the order of the wire, which goodbyes rely on."""
-        peer: Peer = self.peer  # type: ignore[assignment]
-        if out.kind & _RETRY and self.announced is not None:
-            serial = out.serial
-            peer.counters.resent += 1
-            if out.kind & Kind.WANTED:
-                peer.requests.forget(out)
-            if peer.session is not None:
-                peer.session.again.discard(serial)
-        else:
-            serial = (peer.serial + 1) & 0xFFFFFFFF
-            while serial in self.in_flight or serial in peer.requests:
-                # The serials wrapped around, and the message that had this one is still being handled.
-                serial = (serial + 1) & 0xFFFFFFFF
-            peer.serial = out.serial = serial
-        if out.kind & _REQ_ACK:
-            self.in_flight[serial] = out
-        return serial
 
     def is_writing(self, out: Outgoing) -> bool:
         """Return True if the transport has not written a whole message."""
@@ -718,7 +711,8 @@ class Link:
             return self.take_output()
         if not transfer.begun:
             if not transfer.answer:
-                self._assign_serial(out)
+                peer: LinkPeer = self.peer
+                peer.assign_serial(out, self)
             block = b""
             if out.deadline is not None and out.kind & _REQ_ACK and not transfer.whole:
                 block = DEADLINE_BLOCK.pack(7, Field.DEADLINE, 4, millis(out.deadline - now))
@@ -771,11 +765,8 @@ class Link:
             self.output_large = True
 
     def _next_serial(self) -> int:
-        peer = self.peer
-        if peer is None:
-            return 0
-        peer.serial = (peer.serial + 1) & 0xFFFFFFFF
-        return peer.serial
+        peer: LinkPeer | None = self.peer
+        return 0 if peer is None else peer.next_serial()
 
     # Time
 
@@ -794,7 +785,7 @@ class Link:
         """
         if now >= self.idle_at:
             silent = now - self.liveness.last_received >= self.settings.reuse_time
-            if silent and self.reader.unfinished and not self.reading_paused:
+            if silent and self.incoming.unfinished and not self.reading_paused:
                 return self._too_slow(
                     f"transfer of a message stalled: nothing received in {self.settings.reuse_time:g} s"
                 )
@@ -804,32 +795,39 @@ class Link:
             return self._too_slow(f"transfer of a message stalled: less than {MIN_PROGRESS} bytes in {timeout:g} s")
         verdict = self.liveness.tick(now, self.announced is not None)
         if isinstance(verdict, str):
-            return PeerLost(self.peer.address if self.peer is not None else None, verdict)
+            return PeerLost(self._address, verdict)
         if verdict is not None:
             self.control(Control.PING)
         return verdict is Liveness.SUSPECT
 
+    @property
+    def _address(self) -> Address | None:
+        peer: LinkPeer | None = self.peer
+        return None if peer is None else peer.address
+
     def _transfer_stalled(self, now: float) -> bool:
         timeout = self.settings.transfer_timeout
-        if timeout is None or (self.stall_detector is None and not self.reader.unfinished):
+        if timeout is None or (self.stall_detector is None and not self.incoming.unfinished):
             return False
         if self.stall_detector is None:
             self.stall_detector = StallDetector(timeout)
-        excused = self.reading_paused or self.reader.awaiting_peer
-        return self.stall_detector.stalled(self.reader.oldest, self.bytes_received, now, excused=excused)
+        excused = self.reading_paused or self.incoming.awaiting_peer
+        return self.stall_detector.stalled(
+            self.incoming.oldest(self.bytes_received), self.bytes_received, now, excused=excused
+        )
 
     def _too_slow(self, reason: str) -> PeerLost:
         self.memory.tally.slow_senders += 1
-        return PeerLost(self.peer.address if self.peer is not None else None, reason)
+        return PeerLost(self._address, reason)
 
     def _close_if_idle(self, now: float) -> None:
         """Say goodbye on a link without traffic for `reuse_time` and without unfinished messages."""
-        peer = self.peer
+        peer: LinkPeer | None = self.peer
         reuse = self.settings.reuse_time
         unused_at = self.liveness.last_used + reuse
         if unused_at > now:
             self.idle_at = unused_at
             return
         self.idle_at = now + reuse / 4
-        if not self.busy and (peer is None or not (peer.queued or peer.requests)):
+        if not self.busy and (peer is None or not peer.awaits_link):
             self.leave(accept_all=True)

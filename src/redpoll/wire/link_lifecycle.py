@@ -1,27 +1,43 @@
-"""Effects of gaining and losing links on a peer's messages: which fail, and which are resent."""
+"""Effects of gaining and losing links on a peer: which messages fail, which are resent, and whether its session goes on."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import Any
 
-from redpoll.errors import NoAnswer, NotConfirmed, PeerLost, RedpollError
-from redpoll.wire import session
+from redpoll.errors import Closed, Fenced, NoAnswer, NotAuthorized, NotConfirmed, PeerLost, RedpollError
 from redpoll.wire.frames import Goodbye, Kind
 from redpoll.wire.inbound import Inbound
-from redpoll.wire.link_selection import redundant_links, select_link
+from redpoll.wire.link import Link
 from redpoll.wire.outgoing import DONE_OR_ENDED, Outgoing, Stage
-from redpoll.wire.send_errors import with_cause
+from redpoll.wire.peer import Peer, select_link
+from redpoll.wire.send_errors import not_sent_errors, with_cause
+from redpoll.wire.session import RESTARTED, Session
+from redpoll.wire.states import LinkState
 
-if TYPE_CHECKING:
-    from redpoll.wire.link import Link
-    from redpoll.wire.peer import Peer
-
-__all__ = ["attach", "detach", "on_announcement", "on_goodbye"]
+__all__ = [
+    "attach",
+    "detach",
+    "end",
+    "ensure_session",
+    "fail_former",
+    "hand_over",
+    "note_shown",
+    "on_announcement",
+    "on_goodbye",
+    "redundant_links",
+    "reset",
+    "shows_secret_of",
+]
 
 _REQ_ACK = int(Kind.REQ_ACK)
 _RETRY = int(Kind.RETRY)
 _ANSWER = int(Kind.ANSWER)
 _ENDED = int(Stage.ENDED)
+_FOR_GOOD = frozenset((Goodbye.UP_TO, Goodbye.NONE))
+
+#: Errors after which one end wants no further link.
+_FINAL = (Closed, NotAuthorized, Fenced)
 
 
 def attach(peer: Peer, link: Link, now: float) -> None:
@@ -29,7 +45,7 @@ def attach(peer: Peer, link: Link, now: float) -> None:
     link.peer = peer
     link.release_early()
     peer.links.append(link)
-    session.note_shown(peer, link)
+    note_shown(peer, link)
     peer.last_error = None
     if link.announced is not None:
         on_announcement(peer, link)
@@ -46,7 +62,7 @@ def on_announcement(peer: Peer, link: Link) -> None:
     # What the other end needs to know of this one comes first.
     peer.owner.on_announcement(peer, link, renewed)
     peer.record_sent = link.send_record(peer.record) or peer.record_sent
-    session.on_announcement(peer, renewed)
+    _resume(peer, renewed)
     for out in link.in_flight.values():
         # The request was keyed by identity, as to libchirp; from now on its serial is used.
         peer.requests.forget(out)
@@ -57,8 +73,8 @@ def on_announcement(peer: Peer, link: Link) -> None:
     for serial, hard in link.early_cancels:
         peer.cancelled(link, serial, hard=hard)
     link.early_cancels.clear()
-    link.reannounce(*peer.window)
-    former = [each for each in peer.links if session.is_former(peer, each)]
+    link.reannounce(*peer.slots.window)
+    former = [each for each in peer.links if _is_former(peer, each)]
     if peer.link in former:
         # Messages to another run need no order relative to those sent to this one.
         peer.link = link
@@ -82,11 +98,11 @@ def _is_known(peer: Peer, message: Inbound[Any]) -> bool:
 
 def on_goodbye(peer: Peer, link: Link, said: Goodbye, last: int) -> None:
     """Apply the peer's goodbye on a link: messages that it will not handle are resent first, over another link."""
-    late = [out for out in link.goodbye_received(said, last) if out.stage != _ENDED]
+    late = [out for out in link.goodbye_received(said, last, peer.serial) if out.stage != _ENDED]
     for out in reversed(late):
         peer.requeue(out)
-    if session.is_former(peer, link):
-        session.fail_former(peer, PeerLost(peer.address, session.RESTARTED), late)
+    if _is_former(peer, link):
+        fail_former(peer, PeerLost(peer.address, RESTARTED), late)
 
 
 def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
@@ -95,8 +111,8 @@ def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
     They are resent if the session continues, or if their sender allowed a retry. If the link was to a former run of the
     peer's node, the messages for that run fail.
     """
-    former = session.is_former(peer, link)
-    survives = session.survives(peer, link, error)
+    former = _is_former(peer, link)
+    resumes = _survives(peer, link, error)
     link.connection_lost()
     if link not in peer.links:
         return
@@ -112,26 +128,26 @@ def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
             del peer.unacked[message.serial]
     link.arrived.clear()
     peer.slots.carry(link)
-    again = _open_on(peer, link, error, survives and not former)
+    again = _open_on(peer, link, error, resumes and not former)
     for out in reversed(again):
         peer.requests.drop(out)
         peer.requeue(out)
     if former:
-        session.fail_former(peer, error, again)
+        fail_former(peer, error, again)
     for out in peer.requests.over(link):
         if out.stage != _ENDED:
             peer.requests.drop(out)
             gone = NoAnswer(out.message, out.timeout, peer.address, "its answer cannot come any more")
             peer.fail(out, with_cause(gone, error))
-    if not peer.links and survives:
-        session.on_links_lost(peer, link)
+    if not peer.links and resumes:
+        _on_links_lost(peer, link)
     elif not peer.links:
-        session.fail_former(peer, error)
-        session.reset(peer)
+        fail_former(peer, error)
+        reset(peer)
     peer.pump(now)
 
 
-def _open_on(peer: Peer, link: Link, error: RedpollError, survives: bool) -> list[Outgoing]:
+def _open_on(peer: Peer, link: Link, error: RedpollError, resumes: bool) -> list[Outgoing]:
     """Take all messages off a lost link and fail them, except those to resend and those not begun: return these, in order."""
     transfers = link.transfers
     unbegun = transfers.unbegun()
@@ -148,12 +164,12 @@ def _open_on(peer: Peer, link: Link, error: RedpollError, survives: bool) -> lis
     link.written.clear()
     transfers.clear()
     again = []
-    kept = peer.session if survives and link.announced is not None else None
+    kept = peer.session if resumes and link.announced is not None else None
     why = error._reason(peer.address) if in_flight else ""
     for out in in_flight:
         if out.stage == Stage.SENT and out.kind & _REQ_ACK and (kept is not None or out.retry > 0):
             if kept is not None:
-                session.put_back(kept, out)
+                kept.put_back(out)
             else:
                 out.retry -= 1
             out.kind |= _RETRY
@@ -163,3 +179,152 @@ def _open_on(peer: Peer, link: Link, error: RedpollError, survives: bool) -> lis
             peer.requests.drop(out)
             peer.fail(out, with_cause(NotConfirmed(out.message, why, peer.address), error))
     return again + [out for out in unbegun if out.stage != _ENDED]
+
+
+def redundant_links(links: Sequence[Link], ours: bytes, theirs: bytes | None) -> list[Link]:
+    """Return the links to leave. `links` are oldest first.
+
+    Of two links between redpoll nodes, the one dialled by the smaller identity is kept; of two with the same dialler,
+    the newer: a node dials only while it has no link, so for the end that dialled again the older one is lost. All
+    links to libchirp are kept.
+
+    Args:
+        links: Links of one peer.
+        ours: Identity of this node.
+        theirs: Identity of the peer; None if unknown.
+    """
+    redpoll = [each for each in links if each.announced is not None and each.sending]
+    if len(redpoll) < 2 or theirs is None:
+        return []
+    keep = next((each for each in reversed(redpoll) if each.dialled == (ours < theirs)), redpoll[-1])
+    return [each for each in redpoll if each is not keep]
+
+
+# The session
+
+
+def ensure_session(peer: Peer) -> Session:
+    """Return the session of a peer, created if there is none."""
+    if peer.session is None:
+        peer.session = Session()
+    return peer.session
+
+
+def note_shown(peer: Peer, link: Link) -> None:
+    """Apply what the other end of a peer's link announced of its session."""
+    shown = link.shown
+    if shown is None:
+        return
+    session = ensure_session(peer)
+    if shown.seconds or len(peer.links) == 1:
+        # None is announced on a link beside another one.
+        session.seconds = shown.seconds
+    if not shown.secret or link.dialled:
+        # The end that was dialled has nothing to prove: it is where it was looked up.
+        return
+    if session.secret is None:
+        session.secret = shown.secret
+    elif not session.knows(shown.secret):
+        link.memory.tally.sessions_refused += 1
+
+
+def shows_secret_of(peer: Peer, link: Link) -> bool:
+    """Return True if a link showed the secret of a peer, or the peer has none."""
+    session = peer.session
+    if session is None or session.secret is None:
+        return True
+    return link.shown is not None and session.knows(link.shown.secret)
+
+
+def _survives(peer: Peer, link: Link, error: RedpollError) -> bool:
+    """Return True if this node's session with a peer survives the loss of a link because of `error`."""
+    session = peer.session
+    if peer.settings.resume is None or session is None or isinstance(error, _FINAL):
+        return False
+    if session.away or _is_former(peer, link):
+        # The link never said which run it is to; or it is to a former run, and says nothing about the present one.
+        return True
+    if link.announced is None or link.goodbye in _FOR_GOOD:
+        return False
+    return link.state is not LinkState.PARTING or bool(link.in_flight or link.transfers or session.again)
+
+
+def _is_former(peer: Peer, link: Link) -> bool:
+    """Return True if a link is to a run of the peer's node that was followed by another one on another link."""
+    announced = link.announced
+    return announced is not None and peer.epoch is not None and announced.epoch != peer.epoch
+
+
+def _on_links_lost(peer: Peer, link: Link) -> None:
+    """Note that the last link of a peer is lost and its session continues."""
+    session = ensure_session(peer)
+    if not session.away:
+        session.away = True
+        session.redials = link.dialled
+
+
+def _resume(peer: Peer, renewed: bool) -> None:
+    """Resume the session over a new link, to the same run of the peer's node or, if `renewed`, to another one.
+
+    Messages in flight to a former run may have been handled there, and those for that run alone will not be.
+    """
+    session = peer.session
+    if session is None or peer.settings.resume is None:
+        return
+    # It may have to wait behind a large message, and that link may be lost as well.
+    open_ones = [out for each in peer.links for out in each.transfers.unbegun()]
+    if renewed:
+        fail_former(peer, PeerLost(peer.address, RESTARTED))
+    else:
+        peer.counters.resumed += session.away
+        # Or for a place in the window.
+        open_ones += peer.queue
+    still = session.again.intersection(out.serial for out in open_ones if out.stage != Stage.ENDED)
+    reset(peer)
+    session.again = still
+
+
+def fail_former(peer: Peer, error: RedpollError, waiting: list[Outgoing] | None = None) -> None:
+    """Fail those queued messages that were in flight to a former run of the peer's node, or are for that run alone.
+
+    Args:
+        peer: The peer.
+        error: Why the run is over.
+        waiting: The messages to consider; None for all that are queued.
+    """
+    session = peer.session
+    failing = []
+    for out in peer.queue if waiting is None else waiting:
+        if out.stage != Stage.QUEUED:
+            continue
+        again = session is not None and out.kind & _RETRY and out.serial in session.again
+        if again and out.retry > 0 and not out.pinned:
+            # The caller allowed it to be handled twice.
+            out.retry -= 1
+        elif again or out.pinned:
+            failing.append(out)
+    peer.deadlines.remove(failing)
+    for out, failure in zip(failing, not_sent_errors(failing, error, peer.address), strict=True):
+        out.deadline = None
+        peer.fail_queued(out, failure, error)
+
+
+def end(peer: Peer, error: RedpollError) -> None:
+    """End the session, and fail everything queued."""
+    reset(peer)
+    peer.fail_queue(error)
+
+
+def hand_over(peer: Peer, known: Peer) -> None:
+    """Move a session's messages in flight to another peer, which is the same run of the same node."""
+    if peer.session is not None and peer.session.again:
+        ensure_session(known).again |= peer.session.again
+        peer.session.again.clear()
+
+
+def reset(peer: Peer) -> None:
+    """Reset the session: there is a link, or no message waits for the same run any more."""
+    session = peer.session
+    if session is not None:
+        session.away = session.redials = False
+        session.again.clear()

@@ -6,7 +6,7 @@ a charge would make wrong.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.wire.frames import Kind
 from redpoll.wire.stall_detector import MIN_PROGRESS
@@ -16,9 +16,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from redpoll.wire.assembly import Assembly
-    from redpoll.wire.link import Link
 
-__all__ = ["PAUSE_TIMEOUT", "STALL_TIMEOUT", "TLS_LINK_SIZE", "Memory"]
+__all__ = ["PAUSE_TIMEOUT", "STALL_TIMEOUT", "TLS_LINK_SIZE", "Holder", "Memory"]
 
 #: Memory charged for a TLS link, in bytes: OpenSSL's state and its two buffers.
 TLS_LINK_SIZE = 64 * 1024
@@ -33,6 +32,17 @@ PAUSE_TIMEOUT = 8.0
 _NO_LIMIT = 2**63
 
 _ANSWER = int(Kind.ANSWER)
+
+
+class Holder(Protocol):
+    """What holds memory, a `Link`: whether it makes progress decides which is closed."""
+
+    bytes_received: int
+    connection: Any
+
+    @property
+    def reading_paused(self) -> bool:
+        """True if this end has paused reading."""
 
 
 class Memory:
@@ -74,16 +84,16 @@ class Memory:
     def __init__(self, limit: int | None = None) -> None:
         self.limit = _NO_LIMIT if limit is None else limit
         self.body_bytes = self.inbox_bytes = self.queue_bytes = self.unread_bytes = self.link_bytes = 0
-        self.unfinished: dict[Assembly, Link] = {}
-        self.paused: dict[Link, float] = {}
+        self.unfinished: dict[Assembly, Holder] = {}
+        self.paused: dict[Holder, float] = {}
         #: The part of each link in `unread_bytes`.
-        self.unread: dict[Link, int] = {}
+        self.unread: dict[Holder, int] = {}
         self.tally = Tally()
         self.recount: Callable[[], None] = _nothing
         #: The body that continues at the limit.
         self._favourite: Assembly | None = None
         #: By link: received bytes, unread bytes and time at its last progress.
-        self._progress: dict[Link, tuple[int, int, float]] = {}
+        self._progress: dict[Holder, tuple[int, int, float]] = {}
 
     @property
     def total(self) -> int:
@@ -97,7 +107,7 @@ class Memory:
 
     # Bodies
 
-    def take(self, body: Assembly, link: Link) -> None:
+    def take(self, body: Assembly, link: Holder) -> None:
         """Count a large body that begins to arrive; it reports its growth itself."""
         body.memory = self
         self.unfinished[body] = link
@@ -128,7 +138,7 @@ class Memory:
 
     # Output
 
-    def set_unread(self, link: Link, size: int) -> None:
+    def set_unread(self, link: Holder, size: int) -> None:
         """Set how many bytes were added to the full transport of a link, and wait."""
         self.unread_bytes += size - self.unread.pop(link, 0)
         if size:
@@ -149,29 +159,29 @@ class Memory:
             return not self.full
         return True
 
-    def pause(self, link: Link, now: float) -> None:
+    def pause(self, link: Holder, now: float) -> None:
         """Note that a link is paused."""
         if link not in self.paused:
             self.paused[link] = now
             self.tally.memory_waits += 1
 
-    def forget(self, link: Link) -> None:
+    def forget(self, link: Holder) -> None:
         """Drop all state of a link that is lost."""
         self.set_unread(link, 0)
         self.paused.pop(link, None)
         self._progress.pop(link, None)
 
-    def overdue(self, now: float) -> list[Link]:
+    def overdue(self, now: float) -> list[Holder]:
         """Return the links paused for `PAUSE_TIMEOUT`, whose waiting message is to be refused."""
         return [link for link, since in self.paused.items() if now - since >= PAUSE_TIMEOUT]
 
-    def find_stalled(self, now: float) -> Link | None:
+    def find_stalled(self, now: float) -> Holder | None:
         """Return the link to close: of those without progress for `STALL_TIMEOUT`, the one that holds the most memory."""
         holding = dict(self.unread)
         for body, link in self.unfinished.items():
             holding[link] = holding.get(link, 0) + len(body.buffer)
-        progress: dict[Link, tuple[int, int, float]] = {}
-        worst: Link | None = None
+        progress: dict[Holder, tuple[int, int, float]] = {}
+        worst: Holder | None = None
         for link, size in holding.items():
             unread = self.unread.get(link, 0)
             received, waiting, since = self._progress.get(link, (0, 0, now))

@@ -12,7 +12,6 @@ from redpoll.wire.frames import Kind
 if TYPE_CHECKING:
     from redpoll.address import Address
     from redpoll.wire.inbound import Inbound
-    from redpoll.wire.link import Link
 
 __all__ = ["DONE_OR_ENDED", "OUTGOING_FIELDS", "Body", "Outgoing", "Payload", "Stage", "Unawaited", "queued_size"]
 
@@ -95,7 +94,8 @@ class Outgoing:
     serial: int
     #: The `Link.remote_run` it was sent to; set once it is to be resent.
     remote_run: tuple[int | None, bytes | None]
-    link: Link | None
+    #: The `Link` it was last written to, or None; a sending does not know what a link is.
+    link: Any
     stage: int
 
     def prepare(

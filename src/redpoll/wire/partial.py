@@ -1,4 +1,4 @@
-"""Messages and answers that arrive in fragments, several at once, and the limits for them.
+"""Messages and answers that have arrived in part: what is kept of them, and the limits for those in fragments.
 
 A message takes its place in the window with its first frame. An answer takes none, since it was requested; answers that
 nothing waits for are counted and not kept.
@@ -12,9 +12,10 @@ from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import Assembly
 from redpoll.wire.capabilities import WINDOW_UNIT
 from redpoll.wire.frames import Kind, is_later
+from redpoll.wire.memory import Memory
 from redpoll.wire.settings import Settings
 
-__all__ = ["MAX_DISCARDED", "Partial"]
+__all__ = ["MAX_DISCARDED", "Incoming", "Partial"]
 
 #: Maximum partial messages and answers per link that are discarded, such as answers to abandoned requests; of each only
 #: the number of bytes is kept.
@@ -47,11 +48,6 @@ class Partial:
         self._bytes = 0
         self.answers: dict[tuple[bytes, int], Assembly] = {}
         self._discarded = 0
-
-    @property
-    def wanted(self) -> bool:
-        """True if any of these will be delivered."""
-        return any(not body.discarded for body in self._bodies.values())
 
     @property
     def oldest(self) -> Assembly | None:
@@ -153,3 +149,130 @@ class Partial:
         else:
             self._messages -= 1
             self._bytes -= body.size
+
+
+class Incoming:
+    """What one link has received of messages that are not complete; reader.py and bodies.py fill it.
+
+    Attributes:
+        tail: The beginning of a frame, or frames that wait for the link to get its peer, or for memory.
+        awaiting_peer: Whether frames in the tail wait for the link to get its peer: set it, then call `Reader.resume`.
+        current: The body that the socket is read into, or None.
+        missing: Missing bytes of its current frame.
+        long: Whether a long body is being received.
+        partial: Messages in fragments; created with the first one.
+        paused: Whether the node has no memory for what follows: do not read until `can_resume`, then call
+            `Reader.read_on`.
+        waiting: The body that waits for memory; None if a message that has not begun does.
+        waiting_kind: Type of that message.
+    """
+
+    __slots__ = (
+        "_memory",
+        "awaiting_peer",
+        "current",
+        "long",
+        "missing",
+        "partial",
+        "paused",
+        "tail",
+        "waiting",
+        "waiting_kind",
+    )
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+        self.tail = b""
+        self.awaiting_peer = False
+        self.current: Assembly | None = None
+        self.missing = 0
+        self.long = False
+        self.partial: Partial | None = None
+        self.paused = False
+        self.waiting: Assembly | None = None
+        self.waiting_kind = 0
+
+    @property
+    def unfinished(self) -> bool:
+        """True if an accepted message has arrived in part."""
+        return bool(self.tail) or self._oldest is not None
+
+    @property
+    def _oldest(self) -> Assembly | None:
+        body = None if self.partial is None else self.partial.oldest
+        return body or (None if self.current is None or self.current.discarded else self.current)
+
+    def oldest(self, received: int) -> object:
+        """Return a key of the oldest partial message: identity and serial, or the stream position of a frame, or None.
+
+        It does not refer to the message, so that keeping it does not keep the message's memory.
+
+        Args:
+            received: Total bytes received over the link.
+        """
+        body = self._oldest
+        if body is not None:
+            return body.identity, body.serial
+        return received - len(self.tail) if self.tail else None
+
+    def discard_later(self, serial: int) -> None:
+        """Discard partial messages with serials after the given one, which are resent over another link."""
+        if self.partial is not None:
+            self.partial.discard_later(serial)
+
+    def drop(self, serial: int) -> Assembly | None:
+        """Drop a message in fragments; return its body, or None."""
+        body = None if self.partial is None else self.partial.message(serial)
+        if body is not None:
+            self.end(body)
+        return body
+
+    def end(self, body: Assembly) -> None:
+        """Remove a body that is complete or dropped."""
+        self.long = False
+        if self.partial is not None:
+            self.partial.end(body)
+        self._memory.drop(body)
+
+    def discard(self, body: Assembly) -> None:
+        """Discard a body, and free its place; the bytes that still arrive are dropped."""
+        if self.partial is None:
+            body.discard()
+        else:
+            self.partial.discard(body)
+
+    def discard_all(self) -> None:
+        """Discard everything; the bytes that still arrive are dropped."""
+        if self.partial is not None:
+            self.partial.discard_all()
+        if self.current is not None:
+            self.current.discard()
+
+    def release_memory(self) -> None:
+        """Release the memory of partial messages: the link is lost."""
+        bodies = [] if self.partial is None else self.partial.all()
+        if self.current is not None:
+            bodies.append(self.current)
+        for body in bodies:
+            self._memory.drop(body)
+        self.unpause()
+
+    # At the node's memory limit
+
+    def pause(self, body: Assembly | None) -> None:
+        """Pause reading: there is no memory for more of `body`, or for a message that is to begin (None)."""
+        self.waiting = body
+        self.paused = True
+
+    def unpause(self) -> None:
+        """Continue reading."""
+        self.paused = False
+        self.waiting = None
+
+    @property
+    def can_resume(self) -> bool:
+        """True if there is memory now for what waits."""
+        body = self.waiting
+        return (
+            self._memory.may_begin(self.waiting_kind) if body is None else body.discarded or self._memory.may_grow(body)
+        )

@@ -7,7 +7,8 @@ them waits for the next link in session.py, and libchirp's confirmations in libc
 from __future__ import annotations
 
 from collections import deque
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, Protocol
 
 from redpoll.address import Address
 from redpoll.errors import (
@@ -29,18 +30,15 @@ from redpoll.wire.deadlines import Deadlines
 from redpoll.wire.frames import Kind
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
-from redpoll.wire.link_selection import select_link
 from redpoll.wire.outgoing import Outgoing, Stage, queued_size
-from redpoll.wire.owner import Owner
 from redpoll.wire.requests import Requests
 from redpoll.wire.send_errors import not_sent_errors, refusal_error, too_large_error, unsent_error, with_cause
 from redpoll.wire.session import FORGOTTEN, Session, forgotten
 from redpoll.wire.settings import Settings
-from redpoll.wire.slot_pool import SlotPool
-from redpoll.wire.slots import Slots
+from redpoll.wire.slots import LinkOwner, SlotPool, Slots
 from redpoll.wire.tally import Counters
 
-__all__ = ["ABANDONED_TIMEOUT", "WITHDRAW_GRACE", "Peer"]
+__all__ = ["ABANDONED_TIMEOUT", "WITHDRAW_GRACE", "Owner", "Peer", "select_link"]
 
 _REQ_ACK = int(Kind.REQ_ACK)
 _WANTED = int(Kind.WANTED)
@@ -60,6 +58,25 @@ _HEAVY = 64 * 1024
 
 #: Seconds that libchirp has to acknowledge an abandoned message without a timeout, if the node has none either.
 ABANDONED_TIMEOUT = 10.0
+
+
+class Owner(LinkOwner, Protocol):
+    """What a peer calls on its node. All calls return at once."""
+
+    def need_link(self, peer: Peer) -> None:
+        """Dial: a message is queued and the peer has no link."""
+
+    def arm(self, peer: Peer, deadline: float) -> None:
+        """Call `peer.expire()` at `deadline`, the next one."""
+
+    def on_announcement(self, peer: Peer, link: Link, renewed: bool) -> None:
+        """Handle the first announcement on a link of a peer, before any message is sent to it as to a redpoll node.
+
+        Args:
+            peer: The peer.
+            link: Its link.
+            renewed: Whether the peer's node was restarted since the last announcement.
+        """
 
 
 class Peer:
@@ -128,10 +145,10 @@ class Peer:
         self.serial = serial
         self.record = record
         self.counters = Counters()
-        self.slots = Slots(settings, pool, self.counters)
+        self.links: list[Link] = []
+        self.slots = Slots(settings, pool, self.counters, self.links, owner)
         self.memory = pool.memory
         self.unacked = self.slots.unacked
-        self.links: list[Link] = []
         self.link: Link | None = None
         self.queue: deque[Outgoing] = deque()
         self.queued = 0
@@ -224,7 +241,7 @@ class Peer:
                 return
             if not link.admits(out):
                 return
-            if out.kind & _RETRY and forgotten(out, link):
+            if out.kind & _RETRY and forgotten(out, link.remote_run):
                 if self.session is not None:
                     self.session.again.discard(out.serial)
                 self.fail_queued(out, NotSent(out.message, FORGOTTEN, self.address), None)
@@ -262,6 +279,48 @@ class Peer:
         self.counters.sent += 1
         link.liveness.last_used = now
         link.transmit(out, now)
+
+    def assign_serial(self, out: Outgoing, link: Link) -> int:
+        """Assign a serial at the time of writing: serials have the order of the wire, which goodbyes rely on."""
+        in_flight = link.in_flight
+        if out.kind & _RETRY and link.announced is not None:
+            serial = out.serial
+            self.counters.resent += 1
+            if out.kind & _WANTED:
+                self.requests.forget(out)
+            if self.session is not None:
+                self.session.again.discard(serial)
+        else:
+            serial = (self.serial + 1) & 0xFFFFFFFF
+            while serial in in_flight or serial in self.requests:
+                # The serials wrapped around, and the message that had this one is still being handled.
+                serial = (serial + 1) & 0xFFFFFFFF
+            self.serial = out.serial = serial
+        if out.kind & _REQ_ACK:
+            in_flight[serial] = out
+        return serial
+
+    def next_serial(self) -> int:
+        """Return the serial after the last one."""
+        self.serial = serial = (self.serial + 1) & 0xFFFFFFFF
+        return serial
+
+    def admits_plain(self, out: Outgoing) -> bool:
+        """Return True if a message may be written to a link that is not announced."""
+        # One unconfirmed message toward libchirp, which has one buffer for acknowledgements (chirp.md 1.6). A message to
+        # resend to a node that announced itself before waits until it does so here: without the retry bit it would be
+        # handled again.
+        return not (out.kind & _RETRY and self.epoch is not None) and not (out.kind & _REQ_ACK and self.unconfirmed)
+
+    @property
+    def awaits_link(self) -> bool:
+        """True if anything waits to be sent or answered: no link is idle."""
+        return bool(self.queued or self.requests)
+
+    @property
+    def overrun(self) -> bool:
+        """True if reading is paused, since more arrived than may wait."""
+        return self.slots.overrun
 
     @property
     def free_window(self) -> int:
@@ -357,7 +416,7 @@ class Peer:
     def answered(self, message: Inbound[Any]) -> None:
         """Apply an answer of an announced peer; with the ACK bit it is the acknowledgement too."""
         serial = message.serial
-        link = message.link
+        link: Link = message.link
         message.phase = 1
         waiting, out = self._find_request(link, message.identity, serial)
         if out is None:
@@ -402,8 +461,10 @@ class Peer:
         if out.stage == Stage.QUEUED:
             out.stage = _ENDED
             self._unqueue(out)
-        elif out.link is not None and out in out.link.transfers.unbegun():
-            out.link.forget(out)
+        else:
+            link: Link | None = out.link
+            if link is not None and out in link.transfers.unbegun():
+                link.forget(out)
 
     def _find_request(self, link: Link, identity: bytes, serial: int) -> tuple[list[Outgoing] | None, Outgoing | None]:
         """Return the request that an answer from an announced peer is for, and its list if it is not in flight."""
@@ -442,7 +503,7 @@ class Peer:
         if stage == _ENDED:
             return
         out.stage = _ENDED
-        link = out.link
+        link: Link | None = out.link
         if stage == Stage.SENT and link is not None and link.announced is None:
             # libchirp has no cancel frame: until its deadline the message blocks the next one.
             self.requests.drop(out)
@@ -475,7 +536,7 @@ class Peer:
 
     def _send_cancel(self, out: Outgoing, hard: bool) -> bool:
         """Cancel a message at an announced peer; return True if it was not fully written, so cannot have begun."""
-        link = out.link
+        link: Link | None = out.link
         if link is None or link not in self.links or link.announced is None:
             return False
         cut = link.send_cancel(out, hard)
@@ -484,10 +545,6 @@ class Peer:
 
     # Receiving
 
-    def resent(self, message: Inbound[Any]) -> bool:
-        """See `Slots.resent()`."""
-        return self.slots.resent(message)
-
     def forget_all(self) -> None:
         """Drop all outcomes: the peer was restarted, and its serials mean other messages now."""
         self.slots.forget_all()
@@ -495,7 +552,7 @@ class Peer:
 
     def cancelled(self, link: Link, serial: int, *, hard: bool) -> None:
         """Apply a cancel frame of the peer for one of its messages."""
-        part = link.reader.drop_partial(serial)
+        part = link.incoming.drop(serial)
         if part is None or part.discarded:
             self.slots.withdraw(serial, hard)
         elif part.kind & _REQ_ACK:
@@ -512,20 +569,6 @@ class Peer:
             link.refuse(part, Busy.code, "the node is at its memory_limit")
         else:
             link.credit(1, part.size)
-
-    def announce_window(self) -> None:
-        """Announce the peer's window here, on the links where it has changed."""
-        for link in self.links:
-            if link.reannounce(*self.window):
-                self.owner.wake(link)
-
-    @property
-    def window(self) -> tuple[int, int]:
-        """The peer's window over a new link, in messages and bytes: unreleased messages of lost links are subtracted."""
-        messages = max(0, self.settings.window - self.slots.carried)
-        size = self.settings.window_bytes - self.slots.carried_bytes
-        # A window in bytes admits one message of any size.
-        return (messages, size) if size > 0 or not self.slots.carried else (0, 0)
 
     # Queue
 
@@ -586,7 +629,7 @@ class Peer:
         """End what is past its deadline. `deadlines.next()` then says when to call again."""
         for out in self.deadlines.expire(now):
             stage = out.stage
-            link = out.link
+            link: Link | None = out.link
             out.deadline = None
             if stage == Stage.QUEUED:
                 expired = Expired(out.message, out.timeout, "waiting to be sent", self.address)
@@ -636,3 +679,14 @@ def _crossed_goodbye(out: Outgoing) -> bool:
     if not out.kind & _RETRY or out.stage != Stage.SENT or link is None or link.sending:
         return False
     return all(transfer.out is not out for transfer in link.transfers)
+
+
+def select_link(links: Sequence[Link], present: Link | None) -> Link | None:
+    """Return the link to send over from now on, or None. `links` are oldest first.
+
+    libchirp uses the newest of two. Any open link will do for us, and the present one keeps the order.
+    """
+    usable = [link for link in links if link.sending]
+    if not usable:
+        return None
+    return present if present in usable else usable[-1]

@@ -6,7 +6,7 @@ other shapes go to bodies.py, all other frames to controls.py.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redpoll.errors import OtherProtocol, TLSError
 from redpoll.wire.bodies import LARGE, Bodies
@@ -22,12 +22,10 @@ from redpoll.wire.frames import (
 )
 from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake, is_alert, is_hello, spoken
 from redpoll.wire.libchirp import answered
+from redpoll.wire.link import Link
 from redpoll.wire.metadata import DEADLINE_BLOCK, DEADLINE_PREFIX
 from redpoll.wire.outgoing import Stage
-
-if TYPE_CHECKING:
-    from redpoll.wire.assembly import Assembly
-    from redpoll.wire.link import Link
+from redpoll.wire.peer import Peer
 
 __all__ = ["Reader"]
 
@@ -62,53 +60,26 @@ _ENDED = int(Stage.ENDED)
 
 
 class Reader:
-    """Reads for one link, and calls the link and its peer with the results."""
+    """Reads for one link, and calls the link and its peer with the results. It is made by the owner of the link."""
 
-    __slots__ = ("_bodies", "_link", "_max_size", "_offer", "_tail", "awaiting_peer", "more_of_stream")
+    __slots__ = ("_bodies", "_incoming", "_link", "_max_size", "_offer", "more_of_stream")
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self._max_size = link.settings.max_message_size
-        self._tail = b""
+        self._incoming = link.incoming
         self._bodies = Bodies(link)
         self._offer = 0
-        #: Whether frames in the tail wait for the link to get its peer: set it, then call `resume`.
-        self.awaiting_peer = False
         #: Whether the last read filled the buffer of a stream of small messages: there is probably more to read.
         self.more_of_stream = False
 
-    @property
-    def unfinished(self) -> bool:
-        """True if an accepted message has arrived in part."""
-        return bool(self._tail) or self._bodies.unfinished
-
-    @property
-    def oldest(self) -> object:
-        """Key of the oldest partial message: identity and serial, or the stream position of a frame; None if there is none.
-
-        It does not refer to the message, so that keeping it does not keep the message's memory.
-        """
-        body = self._bodies.oldest
-        if body is not None:
-            return body.identity, body.serial
-        return self._link.bytes_received - len(self._tail) if self._tail else None
-
-    @property
-    def paused(self) -> bool:
-        """True if the node has no memory for what follows: do not read until `can_resume`, then call `read_on`."""
-        return self._bodies.paused
-
-    @property
-    def can_resume(self) -> bool:
-        """True if there is memory now for what waits."""
-        return self._bodies.can_resume
-
     def get_buffer(self, shared: memoryview) -> memoryview:
         """Return the buffer for the next read: a large body's own memory, or `shared` behind the unfinished tail."""
-        body = self._bodies.current
+        incoming = self._incoming
+        body = incoming.current
         if body is not None:
-            return body.room(self._bodies.missing)
-        tail = self._tail
+            return body.room(incoming.missing)
+        tail = incoming.tail
         if tail:
             size = len(tail)
             shared[:size] = tail
@@ -129,15 +100,15 @@ class Reader:
         liveness.last_received = now
         if liveness.suspect:
             liveness.suspect = False
-        bodies = self._bodies
+        incoming = self._incoming
         self.more_of_stream = False
-        if bodies.current is not None:
-            if bodies.received(count):
+        if incoming.current is not None:
+            if self._bodies.received(count):
                 self._offer = _SHORT_READ
             return
         offer = self._offer
         read_size = count
-        end = len(self._tail) + count
+        end = len(incoming.tail) + count
         link.arrived_bytes += end
         self._offer = 0
         start = 0
@@ -149,12 +120,12 @@ class Reader:
             if other is not None:
                 raise OtherProtocol(f"the peer speaks {other}")
             if end < HANDSHAKE_SIZE:
-                self._tail = bytes(shared[:end])
+                incoming.tail = bytes(shared[:end])
                 return
             link.handshake_received(Handshake.decode(shared))
             start = HANDSHAKE_SIZE
         consumed = self._parse(shared, start, end, now)
-        self._tail = bytes(shared[consumed:end]) if consumed < end else b""
+        incoming.tail = bytes(shared[consumed:end]) if consumed < end else b""
         count = len(link.arrived)
         if count >= _STREAM:
             least, most = _STREAM_READ
@@ -167,21 +138,19 @@ class Reader:
         Raises:
             ProtocolError: As for `received`.
         """
-        self._bodies.resume()
-        if self._bodies.current is None and self._tail:
+        incoming = self._incoming
+        incoming.unpause()
+        if incoming.current is None and incoming.tail:
             self.resume(shared, now)
+
+    @property
+    def can_resume(self) -> bool:
+        """True if there is memory now for what waits."""
+        return self._incoming.can_resume
 
     def reject_waiting(self) -> bool:
         """Reject what waits for memory, at the next `read_on`; return False if the link has to be closed instead."""
         return self._bodies.reject_waiting()
-
-    def discard_all(self) -> None:
-        """Discard everything that has arrived in part."""
-        self._bodies.discard_all()
-
-    def release_memory(self) -> None:
-        """Release the memory of partial messages: the link is lost."""
-        self._bodies.release_memory()
 
     def resume(self, shared: memoryview, now: float) -> None:
         """Continue with frames that waited for the link to get its peer.
@@ -189,12 +158,13 @@ class Reader:
         Raises:
             ProtocolError: As for `received`.
         """
-        self.awaiting_peer = False
-        end = len(self._tail)
+        incoming = self._incoming
+        incoming.awaiting_peer = False
+        end = len(incoming.tail)
         self._link.arrived_bytes += end
-        shared[:end] = self._tail
+        shared[:end] = incoming.tail
         consumed = self._parse(shared, 0, end, now)
-        self._tail = bytes(shared[consumed:end])
+        incoming.tail = bytes(shared[consumed:end])
 
     def _parse(self, shared: memoryview, pos: int, end: int, now: float) -> int:
         """Parse the frames in `shared[pos:end]`; return where the unfinished rest begins."""
@@ -207,8 +177,9 @@ class Reader:
         append = link.arrived.append
         in_flight = link.in_flight
         accepting = link.accepting and link.resent_elsewhere is None
-        peer = link.peer
+        peer: Peer | None = link.peer
         bodies = self._bodies
+        incoming = self._incoming
         data_type = bodies.data_type
         source: Any = shared
         if end - pos >= PREAMBLE_SIZE:
@@ -224,7 +195,7 @@ class Reader:
                 kind &= LIBCHIRP_BITS
                 if peer is None and not kind & _NOOP:
                     # libchirp may already acknowledge and answer over this link what was sent over another.
-                    self.awaiting_peer = True
+                    incoming.awaiting_peer = True
                     return pos
             stop = start + header_size + size
             if not kind & CONTROL_MASK:
@@ -237,7 +208,7 @@ class Reader:
                     if consumed < 0:
                         return pos
                     pos = consumed
-                    if bodies.current is not None:
+                    if incoming.current is not None:
                         return pos
                     continue
                 deadline = None
@@ -311,7 +282,7 @@ class Reader:
                 if consumed < 0:
                     return pos
                 pos = consumed
-                if bodies.current is not None:
+                if incoming.current is not None:
                     return pos
                 announced = link.announced is not None
                 accepting = link.accepting and link.resent_elsewhere is None
@@ -332,11 +303,3 @@ class Reader:
         link.arrived += messages
         link.last_serial = messages[-1].serial
         return stop
-
-    def discard_later(self, serial: int) -> None:
-        """Discard partial messages with serials after the given one, which are resent over another link."""
-        self._bodies.discard_later(serial)
-
-    def drop_partial(self, serial: int) -> Assembly | None:
-        """Drop a message that has arrived in part; return its body, or None."""
-        return self._bodies.drop_partial(serial)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from redpoll.address import Address
 from redpoll.message import Message, identity_prefix
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.frames import PREAMBLE_SIZE, own_struct
+from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Payload
-
-if TYPE_CHECKING:
-    from redpoll.wire.link import Link
+from redpoll.wire.peer import Peer
 
 __all__ = ["NO_MESSAGE", "transmit_run"]
 
@@ -53,7 +52,7 @@ def transmit_run(
     pack = _OWN.pack
     packed_size, pack_whole = -1, pack
     prefix = identity_prefix()
-    peer = link.peer
+    peer: Peer | None = link.peer
     if peer is None:
         return 0, None, None, False
     output = link.output

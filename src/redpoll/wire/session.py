@@ -1,4 +1,4 @@
-"""The session of a peer: the state that outlives its links, and which messages fail when its node or its time ends.
+"""The session of a peer: the state that outlives its links. What gaining and losing links does to it is in link_lifecycle.py.
 
 With `resume`, a lost link fails nothing: acknowledged messages in flight go back to the front of the queue, and the
 rest waits behind them. The session lasts until there is a link again, the peer's node announces that it stops, another
@@ -12,16 +12,8 @@ from hmac import compare_digest
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
-from redpoll.errors import Closed, Fenced, NotAuthorized, PeerLost, RedpollError
-from redpoll.wire.frames import Goodbye, Kind
-from redpoll.wire.outgoing import Stage
-from redpoll.wire.send_errors import not_sent_errors
-from redpoll.wire.states import LinkState
-
 if TYPE_CHECKING:
-    from redpoll.wire.link import Link
     from redpoll.wire.outgoing import Outgoing
-    from redpoll.wire.peer import Peer
 
 __all__ = [
     "FENCED",
@@ -34,19 +26,7 @@ __all__ = [
     "SHOWN",
     "Session",
     "Shown",
-    "end",
-    "ensure_session",
-    "fail_former",
     "forgotten",
-    "hand_over",
-    "is_former",
-    "note_shown",
-    "on_announcement",
-    "on_links_lost",
-    "put_back",
-    "reset",
-    "shows_secret_of",
-    "survives",
 ]
 
 #: First byte of a session frame with the duration of the sender's session and its secret.
@@ -72,11 +52,6 @@ RESTARTED = "its node was restarted"
 
 _LAYOUT = Struct("!cBI")
 _VERSION = 1
-_RETRY = int(Kind.RETRY)
-_FOR_GOOD = frozenset((Goodbye.UP_TO, Goodbye.NONE))
-
-#: Errors after which one end wants no further link.
-_FINAL = (Closed, NotAuthorized, Fenced)
 
 
 class Shown(NamedTuple):
@@ -137,145 +112,17 @@ class Session:
         """Note that a run of the peer's node was replaced by a later one."""
         self.former = [*self.former, epoch][-MAX_FORMER:]
 
-
-def ensure_session(peer: Peer) -> Session:
-    """Return the session of a peer, created if there is none."""
-    if peer.session is None:
-        peer.session = Session()
-    return peer.session
-
-
-def note_shown(peer: Peer, link: Link) -> None:
-    """Apply what the other end of a peer's link announced of its session."""
-    shown = link.shown
-    if shown is None:
-        return
-    session = ensure_session(peer)
-    if shown.seconds or len(peer.links) == 1:
-        # None is announced on a link beside another one.
-        session.seconds = shown.seconds
-    if not shown.secret or link.dialled:
-        # The end that was dialled has nothing to prove: it is where it was looked up.
-        return
-    if session.secret is None:
-        session.secret = shown.secret
-    elif not session.knows(shown.secret):
-        link.memory.tally.sessions_refused += 1
+    def put_back(self, out: Outgoing) -> None:
+        """Note that a message in flight over a lost link is to be resent."""
+        self.again.add(out.serial)
+        # It had its one attempt to dial.
+        out.once = False
 
 
-def shows_secret_of(peer: Peer, link: Link) -> bool:
-    """Return True if a link showed the secret of a peer, or the peer has none."""
-    session = peer.session
-    if session is None or session.secret is None:
-        return True
-    return link.shown is not None and session.knows(link.shown.secret)
-
-
-def survives(peer: Peer, link: Link, error: RedpollError) -> bool:
-    """Return True if this node's session with a peer survives the loss of a link because of `error`."""
-    session = peer.session
-    if peer.settings.resume is None or session is None or isinstance(error, _FINAL):
-        return False
-    if session.away or is_former(peer, link):
-        # The link never said which run it is to; or it is to a former run, and says nothing about the present one.
-        return True
-    if link.announced is None or link.goodbye in _FOR_GOOD:
-        return False
-    return link.state is not LinkState.PARTING or bool(link.in_flight or link.transfers or session.again)
-
-
-def is_former(peer: Peer, link: Link) -> bool:
-    """Return True if a link is to a run of the peer's node that was followed by another one on another link."""
-    announced = link.announced
-    return announced is not None and peer.epoch is not None and announced.epoch != peer.epoch
-
-
-def forgotten(out: Outgoing, link: Link) -> bool:
-    """Return True if the other end may have forgotten the outcome of a message to be resent.
+def forgotten(out: Outgoing, run: tuple[int | None, bytes | None]) -> bool:
+    """Return True if the other end, as the `Link.remote_run` says, may have forgotten the outcome of a message to be resent.
 
     For another run of its node the message is new: `fail_former` decides whether it may be sent there.
     """
-    (epoch, record), (epoch_there, record_there) = out.remote_run, link.remote_run
+    (epoch, record), (epoch_there, record_there) = out.remote_run, run
     return epoch == epoch_there and None not in (record, record_there) and record != record_there
-
-
-def put_back(session: Session, out: Outgoing) -> None:
-    """Note that a message in flight over a lost link is to be resent."""
-    session.again.add(out.serial)
-    # It had its one attempt to dial.
-    out.once = False
-
-
-def on_links_lost(peer: Peer, link: Link) -> None:
-    """Note that the last link of a peer is lost and its session continues."""
-    session = ensure_session(peer)
-    if not session.away:
-        session.away = True
-        session.redials = link.dialled
-
-
-def on_announcement(peer: Peer, renewed: bool) -> None:
-    """Resume the session over a new link, to the same run of the peer's node or, if `renewed`, to another one.
-
-    Messages in flight to a former run may have been handled there, and those for that run alone will not be.
-    """
-    session = peer.session
-    if session is None or peer.settings.resume is None:
-        return
-    # It may have to wait behind a large message, and that link may be lost as well.
-    open_ones = [out for each in peer.links for out in each.transfers.unbegun()]
-    if renewed:
-        fail_former(peer, PeerLost(peer.address, RESTARTED))
-    else:
-        peer.counters.resumed += session.away
-        # Or for a place in the window.
-        open_ones += peer.queue
-    still = session.again.intersection(out.serial for out in open_ones if out.stage != Stage.ENDED)
-    reset(peer)
-    session.again = still
-
-
-def fail_former(peer: Peer, error: RedpollError, waiting: list[Outgoing] | None = None) -> None:
-    """Fail those queued messages that were in flight to a former run of the peer's node, or are for that run alone.
-
-    Args:
-        peer: The peer.
-        error: Why the run is over.
-        waiting: The messages to consider; None for all that are queued.
-    """
-    session = peer.session
-    failing = []
-    for out in peer.queue if waiting is None else waiting:
-        if out.stage != Stage.QUEUED:
-            continue
-        again = session is not None and out.kind & _RETRY and out.serial in session.again
-        if again and out.retry > 0 and not out.pinned:
-            # The caller allowed it to be handled twice.
-            out.retry -= 1
-        elif again or out.pinned:
-            failing.append(out)
-    peer.deadlines.remove(failing)
-    for out, failure in zip(failing, not_sent_errors(failing, error, peer.address), strict=True):
-        out.deadline = None
-        peer.fail_queued(out, failure, error)
-
-
-def end(peer: Peer, error: RedpollError) -> None:
-    """End the session, and fail everything queued."""
-    reset(peer)
-    peer.fail_queue(error)
-
-
-def hand_over(peer: Peer, known: Peer) -> None:
-    """Move a session's messages in flight to another peer, which is the same run of the same node."""
-    if peer.session is not None and peer.session.again:
-        ensure_session(known).again |= peer.session.again
-        peer.session.again.clear()
-
-
-def reset(peer: Peer) -> None:
-    """Reset the session: there is a link, or no message waits for the same run any more."""
-    session = peer.session
-    if session is not None:
-        session.away = session.redials = False
-        session.again.clear()

@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Protocol
 
-from redpoll.errors import PeerLost, Withdrawn
+from redpoll.errors import PeerLost, RedpollError, Withdrawn
 from redpoll.wire.capabilities import WINDOW_UNIT
 from redpoll.wire.duplicates import RecentOutcomes
 from redpoll.wire.frames import ANSWERED, Kind, refusal_text
 from redpoll.wire.inbound import Inbound, Phase
 from redpoll.wire.link import Link
+from redpoll.wire.memory import Memory
 from redpoll.wire.outgoing import Payload
 from redpoll.wire.settings import Settings
-from redpoll.wire.slot_pool import SlotPool
 from redpoll.wire.states import LinkState
 from redpoll.wire.tally import Counters
 
-__all__ = ["OVERHEAD", "Slots"]
+__all__ = ["OVERHEAD", "LinkOwner", "SlotPool", "Slots"]
 
 _ACK = int(Kind.ACK)
 _REQ_ACK = int(Kind.REQ_ACK)
@@ -34,8 +34,46 @@ _CLOSED = LinkState.CLOSED
 OVERHEAD = 256
 
 
+class LinkOwner(Protocol):
+    """The owner of the links, as slots need it. Both calls return at once."""
+
+    def wake(self, link: Link) -> None:
+        """Write the output of a link, which was produced outside of `received()` and `tick()`."""
+
+    def close(self, link: Link, error: RedpollError) -> None:
+        """Close a link because of an error."""
+
+
+class SlotPool:
+    """The slots of a node, over all its peers.
+
+    Attributes:
+        limit: Number of slots.
+        used: Number of slots that hold a message.
+        carried: Number of unreleased messages that were received over lost links.
+        memory: Memory account of the node.
+    """
+
+    __slots__ = ("carried", "limit", "memory", "used")
+
+    def __init__(self, limit: int, memory: Memory | None = None) -> None:
+        self.limit = limit
+        self.memory = Memory() if memory is None else memory
+        self.used = 0
+        self.carried = 0
+
+    @property
+    def free(self) -> int:
+        """Number of free slots."""
+        return self.limit - self.used
+
+
 class Slots:
     """The unreleased messages of one peer, over all its links.
+
+    Args:
+        links: The peer's open links, oldest first; the peer changes the list.
+        owner: Owns the links.
 
     Attributes:
         inbox: Waiting messages in order of arrival, and empty ones that were withdrawn.
@@ -50,8 +88,10 @@ class Slots:
     """
 
     __slots__ = (
+        "_links",
         "_max_waiting",
         "_outcomes",
+        "_owner",
         "_resume_at",
         "carried",
         "carried_bytes",
@@ -68,7 +108,11 @@ class Slots:
         "withdrawn",
     )
 
-    def __init__(self, settings: Settings, pool: SlotPool, counters: Counters) -> None:
+    def __init__(
+        self, settings: Settings, pool: SlotPool, counters: Counters, links: list[Link], owner: LinkOwner
+    ) -> None:
+        self._links = links
+        self._owner = owner
         self.settings = settings
         self.pool = pool
         self.counters = counters
@@ -261,7 +305,7 @@ class Slots:
     def finish(self, message: Inbound[Any], kind: int = _ACK) -> None:
         """Release a message whose slot the caller keeps, to begin the next one in it."""
         message.phase = _ENDED
-        link = message.link
+        link: Link = message.link
         link.unreleased -= 1
         if link.state is _CLOSED:
             self._free_carried(message)
@@ -269,7 +313,8 @@ class Slots:
         if not frame[4] & _REQ_ACK:
             link.credit(1, frame[2])
         elif link.announced is None:
-            self._route(link).acknowledge(message)
+            # libchirp takes an acknowledgement over any of its links.
+            (self._links[-1] if link.state is _CLOSED and self._links else link).acknowledge(message)
         else:
             self._note_outcome(message, frame[1], None)
             link.acknowledge(message, kind)
@@ -306,7 +351,7 @@ class Slots:
     def _refuse(self, message: Inbound[Any], code: int, text: str) -> None:
         message.phase = _ENDED
         self.counters.refused += 1
-        link = message.link
+        link: Link = message.link
         link.unreleased -= 1
         if link.state is _CLOSED:
             self._free_carried(message)
@@ -372,7 +417,7 @@ class Slots:
     def finish_with_answer(self, message: Inbound[Any], answer: Payload) -> None:
         """Release a message with its answer, when the caller keeps the slot."""
         message.phase = _ENDED
-        link = message.link
+        link: Link = message.link
         link.unreleased -= 1
         self._note_outcome(message, message.frame[1], None)
         link.answer(message, answer, ends=True)
@@ -421,9 +466,17 @@ class Slots:
         self.carried -= 1
         self.pool.carried -= 1
         self.carried_bytes = max(0, self.carried_bytes - message.body_size) if self.carried else 0
-        peer = message.link.peer
-        if peer is not None:
-            peer.announce_window()
+        for link in self._links:
+            if link.reannounce(*self.window):
+                self._owner.wake(link)
+
+    @property
+    def window(self) -> tuple[int, int]:
+        """The peer's window over a new link, in messages and bytes: unreleased messages of lost links are subtracted."""
+        messages = max(0, self.settings.window - self.carried)
+        size = self.settings.window_bytes - self.carried_bytes
+        # A window in bytes admits one message of any size.
+        return (messages, size) if size > 0 or not self.carried else (0, 0)
 
     def _note_outcome(self, message: Inbound[Any], serial: int, outcome: tuple[int, str] | None) -> None:
         unacked = self.unacked
@@ -438,14 +491,6 @@ class Slots:
         elif known is not None:
             # The peer was restarted, and means another message by that serial.
             unacked[serial] = known
-
-    @staticmethod
-    def _route(link: Link) -> Link:
-        """Return the link for an acknowledgement to libchirp: the message's own, or the peer's present one."""
-        peer = link.peer
-        if peer is not None and link.state is _CLOSED and peer.link is not None:
-            return peer.link
-        return link
 
     # Messages that are resent, withdrawn, or outlive their link
 
@@ -473,7 +518,7 @@ class Slots:
         """Return True if a resent message was received before; its outcome is sent again, now or when it ends."""
         first = self.unacked.get(message.serial)
         if first is not None:
-            former = first.link
+            former: Link = first.link
             if former is message.link:
                 return True
             if first not in former.arrived:
@@ -488,11 +533,11 @@ class Slots:
             outcome = self._outcomes[serial]
             # The sender may have to ask again, after others have ended.
             self._outcomes.renew(serial)
-        elif _is_being_answered(message):
+        elif any(link.transfers.answering(serial) for link in self._links):
             # Its answer is still being written, and so many others ended since that the outcome is forgotten.
             outcome = None
         else:
-            _mark_resent(message)
+            self._mark_resent(message)
             return False
         if outcome is None and message.kind & _WANTED and not message.link.transfers.answering(serial):
             message.link.refuse(message, ANSWERED, "it was answered, and the answer is not kept")
@@ -502,9 +547,16 @@ class Slots:
             message.link.refuse(message, *outcome)
         return True
 
+    def _mark_resent(self, message: Inbound[Any]) -> None:
+        """Mark a resent message as new here: the first one may still be in transit over a link that its sender lost."""
+        for link in list(self._links):
+            if link is not message.link and not link.mark_resent(message.serial):
+                error = PeerLost(message.address, "its messages were resent over another link")
+                self._owner.close(link, error)
+
     def move(self, message: Inbound[Any], link: Link) -> None:
         """End a message over another link than it was received over, and count it there from now on."""
-        former = message.link
+        former: Link = message.link
         former.unreleased -= 1
         link.unreleased += 1
         if former.state is _CLOSED:
@@ -533,19 +585,3 @@ class Slots:
         """Drop all outcomes: the peer was restarted, and reuses serials. Messages in progress end unanswered."""
         self.unacked.clear()
         self._outcomes = None
-
-
-def _is_being_answered(message: Inbound[Any]) -> bool:
-    """Return True if the answer to a resent message is still being written over any link of its peer."""
-    peer = message.link.peer
-    return peer is not None and any(link.transfers.answering(message.serial) for link in peer.links)
-
-
-def _mark_resent(message: Inbound[Any]) -> None:
-    """Mark a resent message as new here: the first one may still be in transit over a link that its sender lost."""
-    peer = message.link.peer
-    if peer is None:
-        return
-    for link in list(peer.links):
-        if link is not message.link and not link.mark_resent(message.serial):
-            peer.owner.close(link, PeerLost(peer.address, "its messages were resent over another link"))

@@ -9,10 +9,10 @@ from typing import Any, cast
 from redpoll.errors import PeerLost, ProtocolError, TLSError
 from redpoll.testing import FaultyPipe, PipeStream, VirtualClock
 from redpoll.wire.link import Link
+from redpoll.wire.link_lifecycle import end as end_session
 from redpoll.wire.session import MAX_FORMER
-from redpoll.wire.session import end as end_session
 from redpoll.wire.settings import Settings
-from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import SlotPool
 from tests.fuzz.words import FRAMES
 from tests.wire.model.ends import End, Job, Port, Tracked
 from tests.wire.support import (

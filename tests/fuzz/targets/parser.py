@@ -27,6 +27,7 @@ from tests.wire.support import (
     held_bytes,
     introduction,
     make_peer,
+    reader_of,
     taken,
 )
 
@@ -145,7 +146,7 @@ class _Reading:
         return late or (self.state == BARE and self.peer.counters.refused > 0)
 
     def _read(self, piece: bytes) -> None:
-        reader = self.link.reader
+        reader = reader_of(self.link)
         position, end = 0, len(piece)
         while position < end:
             room = reader.get_buffer(SHARED)
@@ -161,11 +162,11 @@ class _Reading:
     def _act(self) -> None:
         """What a connection does after each read."""
         link = self.link
-        if link.peer is None and (link.announced is not None or link.reader.awaiting_peer):
+        if link.peer is None and (link.announced is not None or link.incoming.awaiting_peer):
             attach(self.peer, link, _NOW)
             self.late = link.announced is None
-            if link.reader.awaiting_peer:
-                link.reader.resume(SHARED, _NOW)
+            if link.incoming.awaiting_peer:
+                reader_of(link).resume(SHARED, _NOW)
         self._take()
 
     def _take(self) -> None:

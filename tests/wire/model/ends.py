@@ -11,11 +11,11 @@ from redpoll.wire.frames import PREAMBLE_SIZE
 from redpoll.wire.handshake import HANDSHAKE_SIZE
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
-from redpoll.wire.link_lifecycle import attach, detach
+from redpoll.wire.link_lifecycle import attach, detach, reset
 from redpoll.wire.peer import Peer
-from redpoll.wire.session import reset
+from redpoll.wire.reader import Reader
 from redpoll.wire.settings import Settings
-from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import SlotPool
 from redpoll.wire.states import LinkState
 from tests.wire.support import REQ_ACK, SHARED, THERE, WANTED, Sent, introduction
 
@@ -61,6 +61,7 @@ class Port:
         link.connection = self
         self.end = end
         self.link = link
+        self.reader = Reader(link)
         self.other: Port
         #: Written here and not yet read there.
         self.wire = wire
@@ -106,11 +107,10 @@ class Port:
     def read(self, count: int) -> None:
         """Read up to `count` bytes that the other end wrote, and act on them."""
         other = self.other
-        link = self.link
         while count > 0 and not self.finished and not self.paused and other.wire:
-            room = link.reader.get_buffer(SHARED)
+            room = self.reader.get_buffer(SHARED)
             size = other.wire.read_into(room[:count])
-            link.reader.received(SHARED, size, self.end.clock.now)
+            self.reader.received(SHARED, size, self.end.clock.now)
             del room
             count -= size
             self._act()
@@ -128,8 +128,8 @@ class Port:
             if link.handshake is None or (expected and link.announced is None):
                 return
             attach(self.end.peer, link, now)
-            if link.reader.awaiting_peer:
-                link.reader.resume(SHARED, now)
+            if link.incoming.awaiting_peer:
+                self.reader.resume(SHARED, now)
         if link.arrived and self.end.peer.slots.enqueue(link):
             self.paused = True
         self.end.work_on()

@@ -10,7 +10,7 @@ from hypothesis.stateful import initialize, invariant, rule
 
 from redpoll.errors import PeerLost
 from redpoll.testing import VirtualClock
-from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import SlotPool
 from tests.wire.model.ends import End, Port, exchange, two_ends
 from tests.wire.model.test_peers import SCALES, SIDES, SLOTS, WINDOW, TwoPeers
 

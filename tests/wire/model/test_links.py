@@ -12,7 +12,7 @@ from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
-from redpoll.wire.slot_pool import SlotPool
+from redpoll.wire.slots import SlotPool
 from redpoll.wire.states import LinkState
 from tests.wire.support import (
     ANSWER,
@@ -27,6 +27,7 @@ from tests.wire.support import (
     Work,
     frames,
     introduction,
+    reader_of,
 )
 
 FRAGMENT_SIZE = 50
@@ -72,10 +73,10 @@ class Side:
         shared = memoryview(bytearray(512 * 1024))
         queued = self.peer.queued
         while data:
-            room = self.link.reader.get_buffer(shared)
+            room = reader_of(self.link).get_buffer(shared)
             size = min(len(room), len(data))
             room[:size] = data[:size]
-            self.link.reader.received(shared, size, 0.0)
+            reader_of(self.link).received(shared, size, 0.0)
             del room
             data = data[size:]
         if self.link.peer is None and self.link.announced is not None:

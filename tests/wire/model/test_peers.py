@@ -277,7 +277,7 @@ class TwoPeers(TwoEnds):
             link = port.link
             assert (link.in_flight, link.unreleased, link.output, link.written) == ({}, 0, [], [])
             assert not link.transfers
-            assert not link.reader.unfinished
+            assert not link.incoming.unfinished
 
 
 TwoPeersTest = TwoPeers.TestCase
