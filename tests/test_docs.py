@@ -175,6 +175,20 @@ def test_links_lead_somewhere(page: Path) -> None:
     assert [link for link in links if not (page.parent / link).exists()] == []
 
 
+def test_architecture_names_what_there_is() -> None:
+    """Each module and package that the page about the architecture names, or its pictures, is in the source."""
+    page = ROOT / "docs" / "explanation" / "architecture.md"
+    source = ROOT / "src" / "redpoll"
+    named = set(re.findall(r"`((?:wire|node|transport|wiring|bus|blocking|core)/[a-z_/]+(?:\.py)?)`", page.read_text()))
+    for picture in (ROOT / "docs" / "pictures").glob("*.svg"):
+        named |= set(re.findall(r"\b((?:wire|node|transport)/[a-z_]+)\b", picture.read_text()))
+    assert len(named) > 30
+    places = (source, source / "nq")
+    assert not [
+        each for each in named if not any((at / each).exists() or (at / f"{each}.py").exists() for at in places)
+    ]
+
+
 def test_reference_shows_all_of_a_received_message() -> None:
     """What a user can ask of a received message stands in the reference, also what a class below it defines."""
     page = (ROOT / "docs" / "reference" / "api.md").read_text()
