@@ -204,7 +204,9 @@ class Tasks:
         with suppress(SpecConflict):  # it is there, and different
             await self._engine.declare(QueueSpec(queue))
 
-    async def run(self, data: Any, queue: str = QUEUE, *, timeout: float | None = None, **options: Any) -> Any:
+    def run(
+        self, data: Any, queue: str = QUEUE, *, timeout: float | None = None, **options: Any
+    ) -> Coroutine[Any, Any, Any]:
         """Submit a task and wait for its result.
 
         Args:
@@ -219,10 +221,16 @@ class Tasks:
 
         Cancelling it ends the waiting, not the task.
         """
+        # Most have no options; theirs is the shorter way, without a coroutine around it.
+        return (
+            self._run_in_time(data, queue, timeout, options)
+            if options or timeout is not None
+            else self._run(data, queue)
+        )
+
+    async def _run_in_time(self, data: Any, queue: str, timeout: float | None, options: dict[str, Any]) -> Any:
         if timeout is None:
-            if options:
-                return await (await self.submit(data, queue, **options)).result()
-            return await self._run(data, queue)
+            return await (await self.submit(data, queue, **options)).result()
         clock = self._engine.clock
         end = clock.time() + timeout
         handle = await self.submit(data, queue, timeout=timeout, **options)
