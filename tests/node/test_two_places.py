@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from redpoll import TLS, Message
+from redpoll import TLS, Message, NotConfirmed
 from redpoll.testing import FaultProxy
 from redpoll.testing.certificates import Certificates
 from tests.interop.raw import Frame, raw_listener
@@ -156,3 +156,30 @@ async def test_who_says_to_be_another_is_given_nothing() -> None:
                     assert (await within(true.read_frame())).data == address.encode()
                 false.send(Frame(bytes(16), 5, PING))
                 assert (await within(false.read_frame())).kind == PONG
+
+
+async def test_mapped_ports_while_links_are_cut() -> None:
+    """Where nodes know each other by mapped ports alone, cuts leave some sends unconfirmed, and double none."""
+    begun: list[bytes] = []
+
+    async def slow(message: Message[Any]) -> None:
+        begun.append(bytes(message.data))
+        await asyncio.sleep(0.005)
+
+    async with make(slow, resume=30.0, slots=8) as one, make(slow, resume=30.0, slots=8) as two:
+        async with FaultProxy(str(one.address)) as to_one, FaultProxy(str(two.address)) as to_two:
+            sends: dict[bytes, asyncio.Future[Any]] = {}
+            for turn in range(60):
+                for sender, proxy in ((one, to_two), (two, to_one)):
+                    data = b"%d to %s" % (turn, str(proxy.address).encode())
+                    sends[data] = asyncio.ensure_future(sender.send(Message(data, proxy.address), timeout=20.0))
+                if turn % 6 == 5:
+                    (to_one if turn % 12 == 5 else to_two).cut("rst")
+                await asyncio.sleep(0)
+            ends = await asyncio.wait_for(asyncio.gather(*sends.values(), return_exceptions=True), 30.0)
+            assert len(begun) == len(set(begun))
+            for data, error in zip(sends, ends, strict=True):
+                if error is None:
+                    assert data in begun
+                else:
+                    assert isinstance(error, NotConfirmed)

@@ -309,6 +309,45 @@ async def test_two_trunks_to_one(style: Style) -> None:
         assert len(exchange.pipes) == 2
 
 
+@pytest.mark.parametrize("style", Style)
+async def test_a_lost_pipe_is_opened_by_another_trunk(style: Style) -> None:
+    """A queue joins a lost pipe that led to the same wiring: what waits in that would arrive twice beside a new one."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E", style=style)
+        first, second, stranger = far(wiring), far(wiring), far(wiring, run=b"2")
+        await attach(wiring._board, Join(exchange, "Q"), first, None)
+        (pipe,) = exchange.pipes
+        first.lose(PeerLost(None, ""), final=False)
+        await attach(wiring._board, Join(exchange, "Q"), stranger, None)
+        second.answer |= {"expected": 0, "taken": 0}
+        assert await attach(wiring._board, Join(exchange, "Q"), second, None) is second
+        assert second.words[0]["pipe"] == pipe.number
+        assert pipe.trunk is second
+        assert len(exchange.pipes) == 2
+
+
+@pytest.mark.parametrize("style", Style)
+async def test_lost_at_the_other_end_of_another_trunk(style: Style) -> None:
+    """A pipe that the other end has lost with its trunk is opened again by the trunk over which that was said."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E", style=style)
+        first, second = far(wiring), slow(wiring)
+        await attach(wiring._board, Join(exchange, "Q"), first, None)
+        (pipe,) = exchange.pipes
+        second.hold()
+        second.answer |= {"elsewhere": pipe.number, "lost": True}
+        joining = asyncio.ensure_future(attach(wiring._board, Join(exchange, "Q"), second, None))
+        await until(lambda: second.answers)
+        second.answer = {"handle": 6, "messages": 3, "bytes": None, "expected": 0, "taken": 0}
+        second.answers[0].set_result(None)
+        await until(lambda: len(second.answers) == 2)
+        second.answers[1].set_result(None)
+        assert await joining is second
+        assert not first.up
+        assert exchange.pipes == [pipe]
+        assert pipe.trunk is second
+
+
 @pytest.mark.parametrize(("identity", "run", "style"), [(b"j", b"1", Style.DISTRIBUTE), (b"i", b"2", Style.DISTRIBUTE)])
 async def test_another_wiring_is_not_asked(identity: bytes, run: bytes, style: Style) -> None:
     """Only a wiring that says to be the same run of the same one is asked for pipes by another trunk."""

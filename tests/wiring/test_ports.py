@@ -177,6 +177,8 @@ async def test_pipe_by_another_trunk(wiring: Wiring) -> None:
     assert not second.ports
     for number, other in ((3, second), (4, trunk_of(wiring, identity=b"j")), (5, trunk_of(wiring, run=b"run 2"))):
         assert "handle" in opener.open(other, word(pipe=number, elsewhere=[9] if other is second else [1]))
+    first.lose(PeerLost(None, ""), final=False)
+    assert opener.open(second, word(pipe=6, elsewhere=[1])) == {"elsewhere": 1, "lost": True}
 
 
 async def test_opened_again_by_another_trunk(wiring: Wiring) -> None:

@@ -127,3 +127,31 @@ async def test_links_are_lost_while_both_send(sends: bytes, receives: bytes) -> 
             got = await get(queue, stats.waiting)
             assert got == sorted(set(got), key=int)
         assert -1 not in told
+
+
+@IDENTITIES
+@pytest.mark.parametrize("style", Style)
+async def test_links_are_cut_while_both_bind(sends: bytes, receives: bytes, style: Style) -> None:
+    """Where both bind a pair over two links that are cut in turn, no message arrives twice, and the count is exact."""
+    many = 600
+    async with both(sends, receives, style=style) as each:
+        bindings = [await wiring.bind("E", "Q") for wiring in (each.one, each.two)]
+        got: list[bytes] = []
+
+        async def take() -> None:
+            async for message in each.queue:
+                got.append(message)  # noqa: PERF401
+
+        taking = asyncio.ensure_future(take())
+        for number in range(0, many, 20):
+            await each.exchange.send_many([b"%03d" % each for each in range(number, number + 20)])
+            if number % 60 == 0:
+                (each.to_one if number % 120 else each.to_two).cut("rst")
+            await asyncio.sleep(0)
+        await until(lambda: all(binding.state == "up" for binding in bindings))
+        await until(lambda: each.queue.stats.received + each.queue.stats.missing >= many)
+        taking.cancel()
+        assert len(got) == len(set(got))
+        assert got == sorted(got)
+        assert len(got) + each.queue.stats.missing == many
+        assert each.exchange.stats.pipes == each.queue.stats.pipes == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Any
 
-from redpoll.errors import ProtocolError, UnknownName, WiringError
+from redpoll.errors import PeerLost, ProtocolError, UnknownName, WiringError
 from redpoll.wiring.limits import Limits
 from redpoll.wiring.names import Scope, Style
 from redpoll.wiring.outlet import Outlet
@@ -65,6 +65,7 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
     try:
         answer = await trunk.request(word, timeout)
         carrier = carriers.get(field(answer, "elsewhere", int)) if "elsewhere" in answer else None
+        lost = carrier is not None and answer.get("lost") is True
         handle = field(answer, "handle", int) if carrier is None else 0
         window = window_of(answer)
         if exchange.closed or not trunk.up:
@@ -78,7 +79,9 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
     _opened(join, pipe)
     if carrier is not None:
         _undo(join, pipe, trunk)
-        return await attach(board, join, carrier, timeout)
+        if lost:
+            carrier.give_up(PeerLost(carrier.place, "it has a pipe no more"))
+        return await attach(board, join, trunk if lost else carrier, timeout)
     _joined(join, pipe, trunk)
     if not pipe.run:
         exchange.pipes.append(pipe)
@@ -90,7 +93,8 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
     else:
         expected, taken = answer.get("expected"), answer.get("taken")
         known = type(expected) is int and type(taken) is int
-        pipe.trunk, pipe.run, pipe.handle = trunk, trunk.run, handle
+        pipe.trunk = pipe.carrier = trunk
+        pipe.run, pipe.handle = trunk.run, handle
         exchange.count_unconfirmed(outlet.open(window, expected if known else None, taken if known else None))
         if outlet.sent > word["first"] or known:
             trunk.send_mark(pipe, outlet.sent)
@@ -136,7 +140,11 @@ def _pipe_to(board: Board, join: Join, trunk: Trunk) -> Pipe:
     former = join.pipe
     if former is not None and not former.ending and former in exchange.pipes and former.trunk in (None, trunk):
         return former
-    return Pipe(exchange, board.next_number(), Outlet(exchange.limits, exchange.at_limit))
+    # Beside another pipe, what waits in a lost one would arrive twice once that is opened again.
+    lost = (each for each in exchange.pipes if each.trunk is None and each.led_where(trunk) and not each.ending)
+    if exchange.style is Style.BALANCE:
+        lost = (each for each in lost if each.leads_to(join.queue))
+    return next(lost, None) or Pipe(exchange, board.next_number(), Outlet(exchange.limits, exchange.at_limit))
 
 
 def _known(join: Join, trunk: Trunk) -> Pipe | None:

@@ -110,6 +110,8 @@ class NetTrunk(Trunk):
         super().__init__(net.board, peer.identity or b"", run)
         self._net = net
         self.peer = peer
+        #: The host that its links lead to; kept when they are lost.
+        self.host = host_of(peer)
         #: Handles that came and are known here no more, as the other end was told.
         self.strays: set[int] = set()
 
@@ -117,6 +119,16 @@ class NetTrunk(Trunk):
     def place(self) -> str:
         """The address of its node."""
         return str(self.peer.address)
+
+    def leads_where(self, other: Trunk) -> bool:
+        """Identity and run are but claims where no token was shown: then they are of who comes from the same host."""
+        if not isinstance(other, NetTrunk) or not super().leads_where(other):
+            return False
+        return self._net.has_token or (self.host is not None and self.host == other.host)
+
+    def give_up(self, error: RedpollError) -> None:
+        """Treat it as lost, for the node as well."""
+        self._net.gone(self, error, final=False)
 
     @property
     def writable(self) -> bool:
@@ -196,6 +208,11 @@ class Net:
         self._lost: WeakSet[Peer] = WeakSet()
         #: Those whose trunk is about to be given up.
         self._failed: set[Peer] = set()
+
+    @property
+    def has_token(self) -> bool:
+        """Whether other wirings have to show a token."""
+        return self._token is not None
 
     async def start(self) -> None:
         """Listen.
@@ -349,17 +366,11 @@ class Net:
         return False
 
     def _same(self, trunk: NetTrunk) -> list[NetTrunk]:
-        """The other trunks to the same run of a wiring: it is two peers here, and may be one there, or the other way round.
-
-        Identity and run are but claims where no token was shown: then they are of who comes from the same host.
-        """
-        host = host_of(trunk.peer)
+        """The other trunks to the same run of a wiring, which is two peers here, and maybe one there, or the reverse."""
         return [
             each
             for each in self.board.trunks.get((trunk.identity, trunk.run), ())
-            if isinstance(each, NetTrunk)
-            and each is not trunk
-            and (self._token is not None or (host is not None and host_of(each.peer) == host))
+            if isinstance(each, NetTrunk) and each is not trunk and trunk.leads_where(each)
         ]
 
     def _data(self, trunk: NetTrunk, handle: int, first: int, said: int, count: int, shape: int, body: Buffer) -> None:
@@ -398,7 +409,7 @@ class Net:
         self._failed.discard(peer)
         if self.trunks.get(peer) is not trunk:
             return
-        self._gone(trunk, PeerLost(peer.address, "what was sent to it is lost"), final=False)
+        self.gone(trunk, PeerLost(peer.address, "what was sent to it is lost"), final=False)
         if is_linked(peer):
             self.submit(peer, WORD, encode({"word": "lost"}), first=True)
         else:
@@ -414,19 +425,19 @@ class Net:
             return encode(self.board.describe(everything=self._token is not None))
         if name == "lost":
             if trunk is not None:
-                self._gone(trunk, PeerLost(trunk.peer.address, "its session was over there"), final=False)
+                self.gone(trunk, PeerLost(trunk.peer.address, "its session was over there"), final=False)
             return None
         if name == "stray":
             handle = field(word, "handle", int)
             for each in () if trunk is None else (trunk, *self._same(trunk)):
                 if any(pipe.handle == handle and pipe.trunk is each for pipe in each.pipes.values()):
-                    self._gone(each, PeerLost(each.peer.address, "it has a pipe no more"), final=False)
+                    self.gone(each, PeerLost(each.peer.address, "it has a pipe no more"), final=False)
             return None
         if name == "bye":
             if trunk is not None:
                 taken = word.get("taken")
                 trunk.took(taken if isinstance(taken, list | tuple) else ())
-                self._gone(trunk, PeerLost(trunk.peer.address, "it was closed"), final=True)
+                self.gone(trunk, PeerLost(trunk.peer.address, "it was closed"), final=True)
             return None
         if trunk is None:
             message.refuse("say hello first")
@@ -447,9 +458,10 @@ class Net:
         trunk = self.trunks.get(peer)
         if trunk is not None:
             self._lost.add(peer)
-            self._gone(trunk, error, final=False)
+            self.gone(trunk, error, final=False)
 
-    def _gone(self, trunk: NetTrunk, error: RedpollError, *, final: bool) -> None:
+    def gone(self, trunk: NetTrunk, error: RedpollError, *, final: bool) -> None:
+        """A trunk is lost."""
         if self.trunks.get(trunk.peer) is trunk:
             del self.trunks[trunk.peer]
         trunk.lose(error, final=final)

@@ -47,6 +47,7 @@ class Pipe:
         number: What both ends call it, in one run of its owner.
         outlet: Its state.
         trunk: Where it leads now; None where that is lost.
+        carrier: The trunk that it leads by, or led by last; None before the first one.
         run: The run of the wiring where it leads, or led.
         handle: What the other end calls it.
         joins: The queues that it brings messages to, by name.
@@ -57,6 +58,7 @@ class Pipe:
     __slots__ = (
         "_left",
         "also",
+        "carrier",
         "ending",
         "exchange",
         "handle",
@@ -75,6 +77,7 @@ class Pipe:
         self.number = number
         self.outlet = outlet
         self.trunk: Trunk | None = None
+        self.carrier: Trunk | None = None
         self.run = b""
         self.handle = 0
         self.joins: dict[str, Join] = {}
@@ -114,6 +117,10 @@ class Pipe:
     def queues(self) -> tuple[str, ...]:
         """The names of the queues that have what was sent: those that it leads to, or the one that left last."""
         return tuple(self.joins) or self._left or tuple(each.queue for each in self.opening)
+
+    def led_where(self, trunk: Trunk) -> bool:
+        """Return True if it led to the wiring to which a trunk leads."""
+        return self.carrier is not None and self.carrier.leads_where(trunk)
 
     def leads_to(self, queue: str) -> bool:
         """Return whether it brings messages to a queue, or is being opened for it."""

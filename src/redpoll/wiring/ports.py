@@ -74,7 +74,9 @@ class Ports:
         key = _key(trunk, exchange, everywhere)
         elsewhere = self._elsewhere(trunk, word, exchange)
         if elsewhere is not None:
-            return {"elsewhere": elsewhere}
+            # What brought it may be lost here alone: the other end is to open it again, by this trunk.
+            lost = self._ports[trunk.run, elsewhere].trunk is None
+            return {"elsewhere": elsewhere, "lost": True} if lost else {"elsewhere": elsewhere}
         known = self._ports.get((trunk.run, number))
         port = known
         if port is None:
@@ -111,7 +113,7 @@ class Ports:
         numbers = word.get("elsewhere")
         for number in numbers if isinstance(numbers, list | tuple) else ():
             port = self._ports.get((trunk.run, number)) if type(number) is int else None
-            if port is None or port.trunk is None or port.identity != trunk.identity:
+            if port is None or port.identity != trunk.identity:
                 continue
             if port.inlet.exchange == exchange:
                 return port.number

@@ -78,6 +78,15 @@ class Trunk(ABC):
     def writable(self) -> bool:
         """Whether it takes more data now."""
 
+    def leads_where(self, other: Trunk) -> bool:
+        """Return True if another trunk leads to the same run of the same wiring, as far as that can be known."""
+        same = self.identity == other.identity and self.run == other.run
+        return same and self.sees_process == other.sees_process
+
+    def give_up(self, error: RedpollError) -> None:
+        """Treat it as lost."""
+        self.lose(error, final=False)
+
     @abstractmethod
     def call_writable(self) -> None:
         """Have `resume` called once it takes more."""
