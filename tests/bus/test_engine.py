@@ -7,9 +7,9 @@ import inspect
 import pytest
 
 from redpoll.bus import engine
-from redpoll.bus.engine import Clock, Consumer, Delivery, Engine, Listener, Subscription, Timer, Watcher
+from redpoll.bus.engine import Clock, Consumer, Delivery, Engine, Hold, Listener, Subscription, Timer, Watcher
 
-PROTOCOLS = (Clock, Consumer, Delivery, Engine, Listener, Subscription, Timer, Watcher)
+PROTOCOLS = (Clock, Consumer, Delivery, Engine, Hold, Listener, Subscription, Timer, Watcher)
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS, ids=lambda each: each.__name__)

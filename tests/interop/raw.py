@@ -57,7 +57,7 @@ class DisconnectedError(Exception):
     """The other end closed, or reset, the connection; `.read` is what came before."""
 
     def __init__(self, read: bytes) -> None:
-        super().__init__(f"closed after {read!r}")
+        super().__init__(f"closed after {len(read)} bytes, at the end {read[-64:]!r}")
         self.read = read
 
 

@@ -101,7 +101,7 @@ async def test_strangers_that_leave_messages_do_not_add_up(limit: str) -> None:
 @pytest.mark.asyncio
 async def test_strangers_whose_messages_are_pulled() -> None:
     """So it is where messages are taken, and where nobody takes them in time."""
-    async with make(max_connections=3, unclaimed_timeout=0.2) as node, left_behind(node, 4):
+    async with make(max_connections=3, unclaimed_timeout=1.0) as node, left_behind(node, 4):
         assert await is_turned_away(node)
         async with node.take():
             pass
