@@ -57,6 +57,7 @@ DEFAULTS = {
     "memory_limit": 1024 * MIB,
     "send_queue_limit": 100_000,
     "send_queue_bytes": 64 * MIB,
+    "spin": 0,
     "serializer": "raw",
     "encryption": "auto",
     "tls": None,
@@ -481,3 +482,10 @@ def test_authorize_is_a_function() -> None:
     assert _taken("authorize", bool) is bool
     assert "must be a function, not str" in _refused(authorize="everybody")
     assert "must accept one argument, the peer: too many positional arguments" in _refused(authorize=lambda: True)
+
+
+@pytest.mark.parametrize("spin", [-1, 10_001, 0.5, True, None])
+def test_a_spin_is_microseconds(spin: Any) -> None:
+    """An impossible spin is rejected, and the text says its unit and which value is none."""
+    assert _refused(spin=spin).endswith(", in microseconds; 0 is none")
+    assert (_taken("spin", 0), _taken("spin", 10_000)) == (0, 10_000)

@@ -193,6 +193,14 @@ class Config:
     """Maximum bytes that wait to be sent to one peer, 1 to 2**63-1 (default 64 MiB); one message of any legal size always
     fits, and a buffer of the caller that is only referenced does not count."""
 
+    spin: int = 0
+    """Time in microseconds for which the event loop polls after each read and write instead of letting the process sleep,
+    0 to 10,000. 0 (default): none. It is for requests that are awaited one after another, on machines that wake a
+    sleeping process late; set it at both ends. It takes a whole processor while messages arrive closer together than
+    this, and this time for each lone one. It hurts where processors are busy or fewer than the processes that spin:
+    round trips then take several times as long; and where other threads of the process need the interpreter, as with
+    `redpoll.blocking`."""
+
     serializer: str | Serializer[Any] = "raw"
     """Serializer of `Message.data`: "raw" (default), "buffer", "msgpack", "json", "pickle" (with its default list of allowed
     names), or a `Serializer`. Both nodes need the same one: a node with "msgpack", "json" or "pickle" refuses messages
@@ -316,6 +324,11 @@ def _resume(value: Any) -> str | None:
     return f"must be above 0 and at most {MAX_RESUME:.0f} seconds" if too_long else problem
 
 
+def _spin(value: Any) -> str | None:
+    problem = _integer(0, 10_000)(value)
+    return None if problem is None else f"{problem}, in microseconds; 0 is none"
+
+
 def _hosts(value: Any) -> str | None:
     hosts = (value,) if isinstance(value, str) else value
     if not isinstance(hosts, tuple) or not all(isinstance(host, str) for host in hosts):
@@ -407,6 +420,7 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "memory_limit": _optional(_integer(1, _U63)),
         "send_queue_limit": _integer(1, _U32),
         "send_queue_bytes": _integer(1, _U63),
+        "spin": _spin,
         "serializer": _serializer,
         "encryption": _one_of("auto", True, False),
         "tls": _tls,

@@ -54,7 +54,7 @@ BLANK = bytes(16)
 
 def connection(link: Link, remote: Address = THERE) -> Connection:
     """A connection that nobody keeps."""
-    return Connection(cast("Keeper", None), link, remote, asyncio.get_running_loop())
+    return Connection(cast("Keeper", SimpleNamespace(spin=None)), link, remote, asyncio.get_running_loop())
 
 
 def stranger(identity: bytes = THEIRS, *, dialled: bool = False, remote: Address = THERE) -> Connection:

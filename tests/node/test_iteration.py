@@ -359,7 +359,7 @@ async def test_a_stream_is_read_no_faster_than_it_is_taken(monkeypatch: pytest.M
     options: dict[str, Any] = {"acknowledge": False, "slots": 16_384, "node_slots": 16_384, "window": 16_384}
     count, seen = 50_000, 0
     async with make(**options) as server, make(acknowledge=False) as client:
-        sending = asyncio.ensure_future(client.send_many(to(server, b"x") for _ in range(count)))
+        sends = [asyncio.create_task(client.send_many(to(server, b"x") for _ in range(count)))]
         async for batch in server.batches(max=count):
             unseen = 0
             seen += len(batch)
@@ -367,6 +367,6 @@ async def test_a_stream_is_read_no_faster_than_it_is_taken(monkeypatch: pytest.M
                 for message in batch:
                     message.release()
                 break
-        assert await within(sending) == count
+        assert await within(sends[0]) == count
     assert full > 1
     assert most == 1

@@ -10,6 +10,7 @@ import socket
 import struct
 import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -314,7 +315,7 @@ async def test_what_is_sent_in_one_turn_is_written_together() -> None:
 
 def connection(loop: asyncio.AbstractEventLoop) -> Connection:
     """A connection that nobody keeps."""
-    return Connection(cast("Keeper", None), bare_link(), THERE, loop)
+    return Connection(cast("Keeper", SimpleNamespace(spin=None)), bare_link(), THERE, loop)
 
 
 @pytest.mark.asyncio

@@ -42,6 +42,7 @@ from redpoll.tls.credentials import Credentials
 from redpoll.transport.connection import Connection
 from redpoll.transport.mapped_memory import map_memory
 from redpoll.transport.secure import Secured
+from redpoll.transport.spin import Spin
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, SERIALIZERS, TELLS_RECORD, Announcement, serializer_flags
 from redpoll.wire.frames import Control, Goodbye
@@ -161,6 +162,7 @@ class Peers:
         self.consumers: Consumers | None = None
         #: Called while the node stops, whenever something ended.
         self.changed: Callable[[], None] = _nothing
+        self.spin = Spin(self.loop, config.spin) if config.spin else None
         self.timers = Timers(self.loop, self.wake_links, self.forget_if_idle)
 
     def listen_at(self, port: int) -> None:
@@ -538,8 +540,10 @@ class Peers:
         self.timers.arm(peer, deadline)
 
     def cancel_timers(self) -> None:
-        """Cancel all timers."""
+        """Cancel all timers, and let the loop sleep."""
         self.timers.close()
+        if self.spin is not None:
+            self.spin.stop()
         self.recent.clear()
         self.pressure.close()
         self.failures.close()

@@ -12,6 +12,7 @@ from redpoll.errors import LinkError, OtherProtocol, PeerLost, ProtocolError, Re
 from redpoll.tls.credentials import TLSSession
 from redpoll.transport.dial import in_words, tune
 from redpoll.transport.kernel_buffers import KernelBuffers
+from redpoll.transport.spin import Spin
 from redpoll.transport.write_backpressure import WriteBackpressure
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
@@ -77,7 +78,13 @@ def _shared_buffer() -> memoryview:
 
 
 class Keeper(Protocol):
-    """Owns connections: the node. All methods are plain calls that return at once."""
+    """Owns connections: the node. All methods are plain calls that return at once.
+
+    Attributes:
+        spin: Keeps the event loop awake after reads and writes; None if the process may sleep at once.
+    """
+
+    spin: Spin | None
 
     def opened(self, connection: Connection) -> None:
         """Handle a new socket, before its handshake."""
@@ -127,7 +134,7 @@ class Connection(asyncio.BufferedProtocol):
 
     __slots__ = (
         "_awaiting", "_closing", "_kernel", "_loop", "_reading", "_reads_on", "_shared", "_since_read", "_single",
-        "_time", "_timer", "backpressure", "error", "keeper", "link", "reader", "ready", "remote", "scheduled",
+        "_spin", "_time", "_timer", "backpressure", "error", "keeper", "link", "reader", "ready", "remote", "scheduled",
         "secured", "target", "transport",
     )  # fmt: skip
 
@@ -146,6 +153,7 @@ class Connection(asyncio.BufferedProtocol):
         self.reader = Reader(link)
         self._shared = _shared_buffer()
         self.keeper = keeper
+        self._spin = keeper.spin
         self.backpressure = WriteBackpressure(link)
         self._loop = loop
         self._time = loop.time
@@ -186,6 +194,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Parse the bytes read, let the keeper act on the result, and write what follows from it."""
+        if self._spin is not None:
+            self._spin.extend()
         now = self._time()
         self._reading = True
         if self._since_read:
@@ -498,6 +508,8 @@ class Connection(asyncio.BufferedProtocol):
             # number.
             self.link.writable = False
             return
+        if self._spin is not None:
+            self._spin.extend()
         try:
             if len(parts) < 2 or not (vectored or self.secured is not None):
                 for part in parts:
