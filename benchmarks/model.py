@@ -60,6 +60,9 @@ SOCKETS = Peer("sockets", "socket", "part of Python")
 ASYNCIO = Peer("asyncio", "asyncio", "part of Python")
 UVLOOP = Peer("uvloop", "uvloop", "pip install uvloop")
 
+#: The loop that `redpoll.run` picks where it is installed.
+DEFAULT_LOOP = UVLOOP.name
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -68,7 +71,8 @@ class Contender:
     Attributes:
         peer: The library.
         setting: What is particular: interface, loop, options. Shown after the name.
-        group: What a `Comparison` names. Of the contenders of one group the best counts.
+        group: What a `Comparison` names. Of the contenders of one group the best counts; of redpoll's, the best on the loop
+            that `redpoll.run` picks.
         module: The module below ``benchmarks.ends`` that runs either end.
         options: Passed to both ends; `server` and `client` to one of them, over `options`.
         loop: The event loop, when it makes a difference.

@@ -12,7 +12,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from benchmarks.model import UVLOOP, Comparison, Contender, Figures, Job, Peer, Row
+from benchmarks.model import DEFAULT_LOOP, REDPOLL, UVLOOP, Comparison, Contender, Figures, Job, Peer, Row
 from benchmarks.network import HERE, Network
 from benchmarks.processes import BenchmarkError, End
 from benchmarks.scripts import ScriptError
@@ -229,5 +229,11 @@ def _best(results: Sequence[Result], group: str, comparison: Comparison) -> Resu
     candidates = [each for each in results if each.contender.group == group and each.job.name == comparison.job]
     if not candidates:
         return None
+    # Of redpoll the loop that `redpoll.run` picks counts; of a peer the better one.
+    candidates = [each for each in candidates if _is_default(each.contender)] or candidates
     pick = max if comparison.higher else min
     return pick(candidates, key=lambda result: result.median(comparison.by or comparison.figure))
+
+
+def _is_default(contender: Contender) -> bool:
+    return contender.peer is REDPOLL and contender.loop == DEFAULT_LOOP

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import ssl
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -247,6 +248,22 @@ def test_best_contender_of_a_group_counts() -> None:
     assert (ratio.ours.contender.setting, ratio.theirs.contender.setting) == ("fast", "fast")
     assert ratio.value == 1.5
     assert ratio.met is False
+
+
+def test_the_default_loop_counts() -> None:
+    """Of redpoll the loop counts that `redpoll.run` picks, also where it is slower; of a peer the better one."""
+    row = make_row([], [Comparison("ours", "theirs", "job")])
+    results = []
+    for group, rates in {"ours": {"asyncio": 40, "uvloop": 20}, "theirs": {"asyncio": 20, "uvloop": 5}}.items():
+        for loop, rate in rates.items():
+            result = make_result(group, [rate])
+            result.contender = replace(result.contender, loop=loop)
+            results.append(result)
+    (ratio,) = compare(row, results)
+    assert ratio.theirs is not None
+    assert (ratio.ours.contender.loop, ratio.theirs.contender.loop) == ("uvloop", "asyncio")
+    assert ratio.value == 1
+    assert compare(row, [results[0], results[2]])[0].value == 2
 
 
 def test_less_is_better_where_the_comparison_says_so() -> None:
