@@ -78,17 +78,15 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
     out = link.in_flight.pop(serial, None)
     if out is None or out.identity != identity:
         stray(link, serial, out)
-    elif kind & _RETRY:  # the same bit: a refusal
-        link.window_used -= 1
-        link.window_bytes_used -= out.size
+        return stop
+    link.free_place(out)
+    peer: Peer = link.peer
+    if kind & _RETRY:  # the same bit: a refusal
         _refused(link, out, bytes(source[stop - size : stop]))
+    elif kind & out.kind & _WANTED:
+        peer.released_without_answer(out)
     else:
-        link.window_used -= 1
-        link.window_bytes_used -= out.size
-        if kind & out.kind & _WANTED:
-            link.peer.released_without_answer(out)
-        else:
-            link.peer.confirmed(out)
+        peer.confirmed(out)
     return stop
 
 

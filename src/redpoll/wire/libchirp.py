@@ -22,8 +22,7 @@ def confirmed(peer: Peer, identity: bytes) -> None:
         for serial, out in link.in_flight.items():
             if out.identity == identity:
                 del link.in_flight[serial]
-                link.window_used -= 1
-                link.window_bytes_used -= out.size
+                link.free_place(out)
                 peer.unconfirmed -= link.announced is None
                 if link.announced is None and out.kind & _WANTED and out.stage != _ENDED:
                     peer.mark_done(out)

@@ -468,6 +468,11 @@ class Link:
         if self.window_bytes_used < self.oversized:
             self.oversized = 0
 
+    def free_place(self, out: Outgoing) -> None:
+        """Free the place of a message in the window, as `Reader` and `Peer.answered` do without a call."""
+        self.window_used -= 1
+        self.window_bytes_used -= out.size
+
     def transmit(self, out: Outgoing, now: float) -> None:
         """Write a message that `admits()` allowed: to the output, or a large one to the transfers."""
         peer: LinkPeer = self.peer
@@ -543,8 +548,7 @@ class Link:
         """Take a message off the link: free its place in the window, and stop writing its fragments."""
         if self.in_flight.get(out.serial) is out:
             del self.in_flight[out.serial]
-        self.window_used -= 1
-        self.window_bytes_used -= out.size
+        self.free_place(out)
         self.transfers.stop(out)
 
     def send_cancel(self, out: Outgoing, hard: bool) -> bool:

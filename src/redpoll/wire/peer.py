@@ -423,6 +423,7 @@ class Peer:
             self.counters.late += 1
             return
         if message.kind & _ACK and link.in_flight.pop(serial, None) is not None:
+            # `Link.free_place`, without a call.
             link.window_used -= 1
             link.window_bytes_used -= out.size
         if out.stage == _ENDED or not out.kind & _WANTED:
@@ -444,8 +445,7 @@ class Peer:
             return
         if kind & _ACK and link.in_flight.get(serial) is out:
             del link.in_flight[serial]
-            link.window_used -= 1
-            link.window_bytes_used -= out.size
+            link.free_place(out)
         if out.stage != _ENDED and out.kind & _WANTED:
             self.requests.forget(out)
             if out.stage in (Stage.QUEUED, Stage.SENT):
