@@ -227,12 +227,13 @@ class Dispatcher:
             context = new_context()
             try:
                 result = context.run(handler, message if hand_out is None else (given := hand_out(message)))
-                if _EAGER and type(result) is CoroutineType:
-                    # mypy checks for 3.11.
-                    task = Task(result, loop=loop, eager_start=True, context=context)  # type: ignore[call-arg]
-                    result = task.result() if task.done() else self._running(task, message, given)
-                elif is_async or (result is not None and type(result) is not bytes and inspect.isawaitable(result)):
-                    result = self._start(message, result, context, given)
+                if is_async or (result is not None and type(result) is not bytes and inspect.isawaitable(result)):
+                    if _EAGER and type(result) is CoroutineType:
+                        # As `_start` does. mypy checks for 3.11.
+                        task = Task(result, loop=loop, eager_start=True, context=context)  # type: ignore[call-arg]
+                        result = task.result() if task.done() else self._running(task, message, given)
+                    else:
+                        result = self._start(message, result, context, given)
                 in_slot = not message.phase and releasing and result is not _RUNNING
                 if result is not None and in_slot:
                     in_slot = self._completion.answer_at_once(slots, message, result)

@@ -174,7 +174,7 @@ class FailedSending(Sending):
                 self._owner.unawaited(self.message, error)
 
 
-def submit(out: Queued, peer: Peer, now: float, *, at_once: bool = False) -> None:
+def submit(out: Queued, peer: Peer, now: float, at_once: bool = False) -> bool:
     """Send a prepared sending to a peer: the one way of sends, requests, batches and the records of layers.
 
     Args:
@@ -182,13 +182,17 @@ def submit(out: Queued, peer: Peer, now: float, *, at_once: bool = False) -> Non
         peer: The peer.
         now: The time.
         at_once: Whether it is written without waiting for others of this turn.
+
+    Returns:
+        Whether the peer has a link.
     """
     out.peer = peer
     peer.submit(out, now)
     link = peer.link
-    if link is not None:
-        connection = link.connection
-        if at_once:
-            connection.flush()
-        else:
-            connection.submitted()
+    if link is None:
+        return False
+    if at_once:
+        link.connection.flush()
+    else:
+        link.connection.submitted()
+    return True
