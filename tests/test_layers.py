@@ -46,7 +46,7 @@ TAKES = {
         "node": "Node Received",
         "node.completion": "Completion",
         "node.dispatch": "check_handler",
-        "node.fork": "forked_error",
+        "node.lifecycle": "forked_error",
         "node.hooks": "NodeEvents PeerInfo",
         "node.pulling": "Consumers",
         "node.received": "HandedOut raised",
@@ -57,7 +57,7 @@ TAKES = {
     "nq": {
         "node": "Received",
         "node.door": "MESSAGE_UNIT PIECE_FIELDS LayerNode Outgoing Payload Peer Piece is_linked peer_of why_unreachable",
-        "node.fork": "release_inherited",
+        "node.lifecycle": "release_inherited",
         "node.received": "raised",
         "node.sending": "check_seconds",
     },
@@ -67,7 +67,7 @@ TAKES = {
             "MESSAGE_UNIT PIECE_FIELDS LayerNode Peer Piece ask host_of is_linked local_host peer_of remote_of"
             " why_unreachable"
         ),
-        "node.fork": "release_inherited",
+        "node.lifecycle": "release_inherited",
         "node.reports": "LogLimit",
         "node.sending": "UNSET Unset check_seconds",
     },

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redpoll import Node
-from redpoll.node.fork import release_inherited
+from redpoll.node.lifecycle import release_inherited
 from tests.blocking.support import run_program
 
 FORKED = """

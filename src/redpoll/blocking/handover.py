@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeVar
 
 from redpoll.blocking.futures import ThreadFuture
 from redpoll.errors import Closed, UsageError
-from redpoll.node.fork import forked_error
+from redpoll.node.lifecycle import forked_error
 
 __all__ = ["BACKLOG", "Call", "Handover", "LoopFuture", "Promise"]
 

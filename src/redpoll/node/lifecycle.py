@@ -1,11 +1,18 @@
-"""The shutdown of a node: first the messages that were begun end, then everything closes."""
+"""The ends of a node: its shutdown, in which what was begun ends before everything closes, and a fork of its process.
+
+A forked child releases the sockets of its parent's nodes, and refuses to use them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+import os
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any, Protocol
+from weakref import WeakSet
 
-from redpoll.errors import Closed, RedpollError, ShuttingDown
+from redpoll.errors import Closed, RedpollError, ShuttingDown, UsageError
+from redpoll.platforms import after_fork
 from redpoll.wire.frames import Kind
 from redpoll.wire.link import Link
 from redpoll.wire.states import LinkState
@@ -17,7 +24,7 @@ if TYPE_CHECKING:
     from redpoll.transport.carrier import Carrier, Listening
     from redpoll.wire.peer import Peer
 
-__all__ = ["CLOSING_GRACE", "Shutdown"]
+__all__ = ["CLOSING_GRACE", "Shutdown", "forked_error", "release_inherited", "started"]
 
 #: Time in seconds, granted twice at most, for the peers to answer a goodbye, and to receive the last bytes.
 CLOSING_GRACE = 0.25
@@ -239,3 +246,48 @@ def _awaits_goodbye(link: Link) -> bool:
     Closing a socket with unread data would reset the connection, and lose acknowledgements under way.
     """
     return link.state is LinkState.LEAVING and link.announced is not None and not link.unreleased
+
+
+# Forks
+
+
+class _Forked(Protocol):
+    """A node as a forked child sees it."""
+
+    def _inherit(self) -> list[int]:
+        """Refuse all use from now on, as the node is the parent's; return the descriptors of its sockets."""
+
+
+#: The started nodes of this process.
+_started: WeakSet[_Forked] = WeakSet()
+
+
+def started(node: _Forked) -> None:
+    """Register a node, to be released in each child that the process forks from now on."""
+    _started.add(node)
+
+
+def forked_error() -> UsageError:
+    """Return the error for the use of a parent's node in a child."""
+    return UsageError("this node belongs to the parent process", "start a separate node in the child")
+
+
+def _release_all() -> None:
+    for node in list(_started):
+        release_inherited(node)
+    _started.clear()
+
+
+after_fork(_release_all)
+
+
+def release_inherited(node: _Forked) -> None:
+    """Release the sockets of a parent's node, so that they close when the parent closes them, and refuse its use."""
+    descriptors = node._inherit()
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for descriptor in descriptors:
+        if descriptor >= 0:
+            # Not closed: an object here still has the number, which must not become another file's.
+            with suppress(OSError):
+                os.dup2(nowhere, descriptor, inheritable=False)
+    os.close(nowhere)

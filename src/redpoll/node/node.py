@@ -20,10 +20,9 @@ from redpoll.message import Message
 from redpoll.node.batch import send_all
 from redpoll.node.dialler import Dialler
 from redpoll.node.dispatch import Dispatcher, check_handler
-from redpoll.node.fork import forked_error, started
 from redpoll.node.hooks import NodeEvents, PeerInfo
 from redpoll.node.iteration import Batches, Messages
-from redpoll.node.lifecycle import Shutdown
+from redpoll.node.lifecycle import Shutdown, forked_error, started
 from redpoll.node.peers import Peers
 from redpoll.node.pulling import Consumers, Take
 from redpoll.node.received import Received, Taken

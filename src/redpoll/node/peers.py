@@ -33,9 +33,9 @@ from redpoll.node.recent_peers import REMEMBERED_FOR, RecentPeers
 from redpoll.node.reports import LogLimit, Rejected, UnawaitedFailures
 from redpoll.node.requeue import Requeue
 from redpoll.node.routes import Claim, Routes
+from redpoll.node.sending import Timers
 from redpoll.node.sessions import Sessions
 from redpoll.node.stats import Statistics, info
-from redpoll.node.timers import Timers
 from redpoll.serializers import RawSerializer
 from redpoll.serializers.base import Serializer
 from redpoll.tls.credentials import Credentials

@@ -12,7 +12,7 @@ from typing import Any, Literal, Self
 from redpoll.address import Address
 from redpoll.config import Config
 from redpoll.errors import Closed, RedpollError, UnknownName, UsageError
-from redpoll.node.fork import release_inherited
+from redpoll.node.lifecycle import release_inherited
 from redpoll.node.sending import UNSET, Unset, check_seconds
 from redpoll.wiring.binder import Binder
 from redpoll.wiring.binding import Binding

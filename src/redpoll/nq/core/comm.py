@@ -15,7 +15,7 @@ from redpoll.blocking.futures import time_left
 from redpoll.blocking.loop_thread import AT_EXIT
 from redpoll.blocking.resident import Resident
 from redpoll.errors import Closed, ConfigError, UsageError
-from redpoll.node.fork import release_inherited
+from redpoll.node.lifecycle import release_inherited
 from redpoll.nq.core.arrivals import Taken, ThreadArrivals, unread
 from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.events import EventThreads

@@ -33,7 +33,7 @@ from redpoll.errors import (
 from redpoll.message import Message
 from redpoll.node import Node, Received
 from redpoll.node.door import Peer, local_host, why_unreachable
-from redpoll.node.fork import release_inherited
+from redpoll.node.lifecycle import release_inherited
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.entries import Key
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
