@@ -348,6 +348,28 @@ async def test_lost_at_the_other_end_of_another_trunk(style: Style) -> None:
         assert pipe.trunk is second
 
 
+async def test_two_at_once_by_a_second_trunk() -> None:
+    """A queue does not join a new pipe before it is known whether another trunk's is to be joined, or is lost meanwhile."""
+    async with Wiring() as wiring:
+        exchange = await wiring.create_exchange("E")
+        first, second = far(wiring), slow(wiring)
+        await attach(wiring._board, Join(exchange, "Q"), first, None)
+        (pipe,) = exchange.pipes
+        second.hold()
+        second.answer |= {"elsewhere": pipe.number}
+        one, two = (asyncio.ensure_future(attach(wiring._board, Join(exchange, "Q"), second, None)) for _ in range(2))
+        await until(lambda: second.answers)
+        first.lose(PeerLost(None, ""), final=False)
+        second.answer = {"handle": 6, "messages": 3, "bytes": None, "expected": 0, "taken": 0}
+        second.answers[0].set_result(None)
+        with pytest.raises(PeerLost):
+            await one
+        await until(lambda: len(second.answers) == 2)
+        second.answers[1].set_result(None)
+        assert await two is second
+        assert exchange.pipes == [pipe]
+
+
 @pytest.mark.parametrize(("identity", "run", "style"), [(b"j", b"1", Style.DISTRIBUTE), (b"i", b"2", Style.DISTRIBUTE)])
 async def test_another_wiring_is_not_asked(identity: bytes, run: bytes, style: Style) -> None:
     """Only a wiring that says to be the same run of the same one is asked for pipes by another trunk."""

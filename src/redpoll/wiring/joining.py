@@ -31,11 +31,8 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
         LinkError: It is gone; also `SendError`.
     """
     exchange = join.exchange
-    while elsewhere := [
-        each for each in _elsewhere(board, join, trunk) if each.trunk is None and each in exchange.opening
-    ]:
-        # The other end may not know them yet.
-        await exchange.opening[elsewhere[0]].wait()
+    while undecided := _undecided(board, join, trunk):
+        await exchange.opening[undecided[0]].wait()
     exchange.stage_out()
     pipe = _pipe_to(board, join, trunk)
     outlet = pipe.outlet
@@ -55,6 +52,7 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
     carriers = {each.number: carrier for each, carrier in others.items()}
     if carriers:
         word["elsewhere"] = list(carriers)
+        pipe.disputed = True
     # What the other end sends as soon as it has the pipe is to find it.
     trunk.pipes[pipe.number] = pipe
     if exchange.style is Style.BALANCE:
@@ -101,6 +99,15 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
     pipe.pump()
     exchange.pipe_changed()
     return trunk
+
+
+def _undecided(board: Board, join: Join, trunk: Trunk) -> list[Pipe]:
+    """The pipes that the other end may not know yet: it may say that another one leads there."""
+    exchange = join.exchange
+    known = _known(join, trunk)
+    new = [known] if known is not None and known.disputed and known not in exchange.pipes else []
+    lost = [each for each in _elsewhere(board, join, trunk) if each.trunk is None]
+    return [each for each in (*new, *lost) if each in exchange.opening]
 
 
 def _opened(join: Join, pipe: Pipe) -> None:

@@ -52,6 +52,7 @@ class Pipe:
         handle: What the other end calls it.
         joins: The queues that it brings messages to, by name.
         also: Further joins of these, where more than one bound the same queue.
+        disputed: Whether the other end was asked, as it was opened, if another one leads there.
         ending: Whether it only sends what waits.
     """
 
@@ -59,6 +60,7 @@ class Pipe:
         "_left",
         "also",
         "carrier",
+        "disputed",
         "ending",
         "exchange",
         "handle",
@@ -78,6 +80,7 @@ class Pipe:
         self.outlet = outlet
         self.trunk: Trunk | None = None
         self.carrier: Trunk | None = None
+        self.disputed = False
         self.run = b""
         self.handle = 0
         self.joins: dict[str, Join] = {}
