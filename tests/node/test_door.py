@@ -81,7 +81,7 @@ class Layer(LayerNode):
 @asynccontextmanager
 async def pair(**options: Any) -> AsyncIterator[tuple[Layer, Layer, Peer]]:
     """Two layers, and the peer that the first one knows the second by."""
-    async with Layer(listen=False, **options) as one, Layer(**options) as other:
+    async with Layer(listen=False, **options) as one, Layer(port=0, **options) as other:
         await within(one.ready(other.address))
         await until(lambda: one.sessions, "the session")
         yield one, other, one.sessions[0][1]
@@ -147,7 +147,7 @@ async def test_what_was_not_sent_is_taken_back() -> None:
 
 async def test_all_is_taken_back() -> None:
     """A batch of which nothing was sent ends when all of it is taken back."""
-    async with Layer(listen=False) as one, Layer() as other:
+    async with Layer(listen=False) as one, Layer(port=0) as other:
         await within(one.ready(other.address))
         peer = one.sessions[0][1]
         await other.stop(0)

@@ -12,7 +12,7 @@ from redpoll.testing import FaultProxy
 from redpoll.testing.certificates import Certificates
 from tests.interop.raw import Frame, raw_listener
 from tests.node.resuming import peers_of
-from tests.node.support import Inbox, make, raw_accepting, raw_dialling, until, within
+from tests.node.support import Inbox, elapse, make, raw_accepting, raw_dialling, until, within
 
 pytestmark = pytest.mark.asyncio
 
@@ -164,7 +164,7 @@ async def test_mapped_ports_while_links_are_cut() -> None:
 
     async def slow(message: Message[Any]) -> None:
         begun.append(bytes(message.data))
-        await asyncio.sleep(0.005)
+        await elapse(0.005)
 
     async with make(slow, resume=30.0, slots=8) as one, make(slow, resume=30.0, slots=8) as two:
         async with FaultProxy(str(one.address)) as to_one, FaultProxy(str(two.address)) as to_two:

@@ -54,13 +54,29 @@ def test_what_was_read_is_no_heap(monkeypatch: pytest.MonkeyPatch) -> None:
     transport.get_write_buffer_size.return_value = 5_000
     flow = write_backpressure.WriteBackpressure(bare_link())
     flow.transport = transport
-    flow.buffered = 5_000
     for _ in range(3):
-        assert flow.add(600) is None
         # The transport has them, and the other end has taken as much by the next time.
-        flow.buffered = 5_600
+        assert flow.add(600) is None
+    transport.get_write_buffer_size.return_value = 5_400
     assert flow.add(400) is None
-    assert flow.add(601) is not None
+    transport.get_write_buffer_size.return_value = 5_800
+    assert flow.add(201) is not None
+
+
+def test_what_was_read_counts_whenever_it_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flush with nothing to write, as each send to a full link causes, does not forget what the other end has taken."""
+    monkeypatch.setattr(write_backpressure, "UNREAD_LIMIT", 1_000)
+    transport = Mock()
+    size = transport.get_write_buffer_size
+    size.return_value = 5_000
+    flow = write_backpressure.WriteBackpressure(bare_link())
+    flow.transport = transport
+    for _ in range(10):
+        assert flow.add(600) is None
+        size.return_value += 600
+        flow.note_read()
+        size.return_value -= 600
+        flow.note_read()
 
 
 @pytest.mark.asyncio

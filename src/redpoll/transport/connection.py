@@ -450,7 +450,7 @@ class Connection(asyncio.BufferedProtocol):
             # The transport may refer to callers' buffers, which are theirs again once notified: wait until it is empty.
             transport.set_write_buffer_limits(high=0)
         if not link.writable:
-            self.backpressure.buffered = transport.get_write_buffer_size()
+            self.backpressure.note_read()
             if link.transfers.unwritten_answers:
                 self.backpressure.charge()
                 self.keeper.backed_up()

@@ -23,18 +23,18 @@ class WriteBackpressure:
     Attributes:
         transport: The transport that the output is written to, while there is one; set by the connection.
         flushed: Bytes that the kernel had at the last check; updated by the connection too.
-        buffered: Bytes in the transport when it was last full; updated by the connection too.
     """
 
-    __slots__ = ("_link", "_unread", "buffered", "flushed", "transport")
+    __slots__ = ("_buffered", "_link", "_unread", "flushed", "transport")
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self.transport: asyncio.Transport | None = None
         #: Bytes written to a full transport, less those that left it.
         self._unread = 0
+        #: Bytes in the transport, those that are being added included, when `_unread` was last counted.
+        self._buffered = 0
         self.flushed = 0
-        self.buffered = 0
 
     @property
     def backed_up(self) -> bool:
@@ -70,13 +70,26 @@ class WriteBackpressure:
         link = self._link
         link.memory.set_unread(link, self._unread + link.output_size + link.transfers.unwritten_answers)
 
+    def note_read(self) -> None:
+        """Count what left a full transport since the last call as read by the peer."""
+        if self.transport is None:
+            return
+        size = self.transport.get_write_buffer_size()
+        self._unread = max(0, self._unread - max(0, self._buffered - size))
+        self._buffered = size
+
     def add(self, size: int) -> str | None:
-        """Count `size` bytes added to a full transport; return why to close the link if the peer reads too little."""
-        transport, link = self.transport, self._link
-        if transport is None:
+        """Count `size` bytes that will be added to a full transport now.
+
+        Returns:
+            Why to close the link, if the peer reads too little.
+        """
+        link = self._link
+        if self.transport is None:
             return None
-        self.buffered, taken = transport.get_write_buffer_size(), self.buffered - transport.get_write_buffer_size()
-        self._unread = max(0, self._unread - taken) + size
+        self.note_read()
+        self._unread += size
+        self._buffered += size
         # Behind a half-written message of libchirp's, nothing was given to the transport.
         waiting = self._unread + link.output_size
         self.charge()

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from redpoll import nq
-from tests.blocking.support import PATIENCE, in_thread
+from tests.blocking.support import PATIENCE, in_thread, until
 from tests.nq.support import World, certificate
 from tests.nq.survival.conftest import LITTLE, Yard
 from tests.nq.survival.programs import Running
@@ -22,7 +22,7 @@ from tests.nq.survival.programs import Running
 CROWD = 50
 
 #: Fifty processes that start at once leave an end without a processor for a second or more: that is no silence.
-PATIENT = {"resume": 5.0, "keepalive": 2.0}
+PATIENT = {"resume": 2.0, "keepalive": 1.0}
 
 #: Bytes that memory may differ by, between two moments at which the same is there: what was free once is kept.
 SLACK = 32 * 1024 * 1024
@@ -111,9 +111,10 @@ def _of_a_crowd(yard: Yard, seconds: float) -> None:
             if time.monotonic() > end:
                 break
     assert steady.ended() == []
-    after = _at_rest(yard, server)
-    assert after[0] <= before[0] + SLACK
-    assert after[1] <= before[1]
+    _, files = _at_rest(yard, server)
+    assert files <= before[1]
+    # Sessions of those that were killed hold what was put to them until they end.
+    until(lambda: server.spent().memory <= before[0] + SLACK, "the memory of those that were killed")
     assert server.computed(0.5) < LITTLE
     assert yard.start("finish", connection=PATIENT).ended() == []
     assert server.ended() == []
