@@ -22,6 +22,7 @@ from tests.wire.support import (
     CONTINUED,
     FRAGMENT,
     OURS,
+    PING,
     REQ_ACK,
     RETRY,
     SHARED,
@@ -371,6 +372,17 @@ def test_an_inbox_is_charged_by_the_read() -> None:
     slots.inbox.clear()
     slots.charge(0)
     assert memory.total == 0
+
+
+def test_reads_that_bring_no_message_are_not_charged() -> None:
+    """A node that only sends reads many acknowledgements: the first message that comes to it is charged with its own read."""
+    memory = Memory()
+    link = link_of(memory)
+    for _ in range(100):
+        feed(link, frame(PING, 9) * 100)
+    feed(link, frame(REQ_ACK, 5, bytes(1000)))
+    peer_at(link).slots.enqueue(link)
+    assert 1000 <= memory.inbox_bytes < 2000
 
 
 def test_at_the_limit_a_peer_has_the_lookahead_alone() -> None:

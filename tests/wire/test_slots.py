@@ -837,6 +837,21 @@ def test_acknowledgement_for_libchirp_finds_its_way() -> None:
     assert sent(second) == [(ACK, 1, NAME, b"", b"")]
 
 
+def test_acknowledgement_for_libchirp_avoids_a_link_that_ends() -> None:
+    """Of the links that are left it takes the newest that is still used: what a closing one is given may not be written."""
+    peer = make_peer()
+    first = add_link(peer, plain=True)
+    receive(first, 5)
+    job = begin(first)
+    second = add_link(peer, plain=True)
+    third = add_link(peer, plain=True)
+    lose(first)
+    third.leave()
+    peer.slots.release(job)
+    assert sent(second) == [(ACK, 1, NAME, b"", b"")]
+    assert ACK not in [each[0] for each in sent(third)]
+
+
 def test_what_nobody_took_is_as_if_it_had_not_come() -> None:
     """Messages of the read whose later bytes broke the link are not known when they are resent."""
     peer = make_peer()

@@ -432,7 +432,7 @@ class Dialler:
         try:
             async with asyncio.timeout(timeout):
                 await self.attempt(peer, address)
-        except (TLSError, NotAuthorized):
+        except (TLSError, NotAuthorized, Fenced):
             # A node is there.
             raise
         except (LinkError, TimeoutError):

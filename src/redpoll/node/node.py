@@ -545,6 +545,8 @@ class Node(Generic[DataT]):
             TLSError: The ends do not agree on encryption, or on their identities.
             NotAuthorized: `Config.authorize` of this node refused the peer, or the peer rejected this node, if it has
                 said so.
+            OtherProtocol: The server there is not a node.
+            Fenced: Another run of this node took over its session there.
             UsageError: The address or the timeout is invalid.
             Closed: The node is not running, or stopped meanwhile.
 
@@ -567,10 +569,11 @@ class Node(Generic[DataT]):
             TLSError: The ends do not agree on encryption, or on their identities.
             NotAuthorized: `Config.authorize` of this node refused the peer, or the peer rejected this node, if it has
                 said so.
+            Fenced: Another run of this node took over its session there.
             UsageError: The address or the timeout is invalid.
             Closed: The node is not running.
 
-        Cancelling it ends the dialling, unless something else waits for the same peer.
+        Cancelling it leaves the dialling, which ends by itself within `Config.connect_timeout`.
         """
         self._check_sending()
         self._check_loop()

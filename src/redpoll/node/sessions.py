@@ -1,6 +1,6 @@
 """The sessions of one node: what it announces of its own, the peers that secrets identify, and the wait for lost peers.
 
-What a session keeps, and what fails with it, is decided in `redpoll.wire.session`; this module adds the clock, the
+What a session keeps, and what fails with it, is decided in `redpoll.wire.link_lifecycle`; this module adds the clock, the
 bound, and the notifications of the rest of the node.
 """
 

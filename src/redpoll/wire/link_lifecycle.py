@@ -59,10 +59,11 @@ def on_announcement(peer: Peer, link: Link) -> None:
     if renewed:
         peer.forget_all()
     peer.epoch = epoch
+    # What was for a former run fails before the owner sends anything to this one.
+    _resume(peer, renewed)
     # What the other end needs to know of this one comes first.
     peer.owner.on_announcement(peer, link, renewed)
     peer.record_sent = link.send_record(peer.record) or peer.record_sent
-    _resume(peer, renewed)
     for out in link.in_flight.values():
         # The request was keyed by identity, as to libchirp; from now on its serial is used.
         peer.requests.forget(out)

@@ -1,7 +1,7 @@
 """The sending half of a peer, over all its links: queue, requests, deadlines, and the ends of sendings.
 
-A peer outlives its links. What gaining and losing a link does to messages in flight is in link_lifecycle.py, what of
-them waits for the next link in session.py, and libchirp's confirmations in libchirp.py.
+A peer outlives its links. What gaining and losing a link does to messages in flight, and to the session that waits for
+the next link, is in link_lifecycle.py, and libchirp's confirmations are in libchirp.py.
 """
 
 from __future__ import annotations

@@ -109,7 +109,8 @@ class Reader:
         offer = self._offer
         read_size = count
         end = len(incoming.tail) + count
-        link.arrived_bytes += end
+        # What was counted while nothing arrived was acknowledgements and other control frames.
+        link.arrived_bytes = link.arrived_bytes + end if link.arrived else end
         self._offer = 0
         start = 0
         if link.handshake is None:

@@ -313,11 +313,16 @@ class Slots:
         if not frame[4] & _REQ_ACK:
             link.credit(1, frame[2])
         elif link.announced is None:
-            # libchirp takes an acknowledgement over any of its links.
-            (self._links[-1] if link.state is _CLOSED and self._links else link).acknowledge(message)
+            self._usable(link).acknowledge(message)
         else:
             self._note_outcome(message, frame[1], None)
             link.acknowledge(message, kind)
+
+    def _usable(self, link: Link) -> Link:
+        """Return the link for an acknowledgement to libchirp, which takes it over any: the newest, if its own is lost."""
+        if link.state is not _CLOSED:
+            return link
+        return next((each for each in reversed(self._links) if each.sending), link)
 
     def refuse(self, message: Inbound[Any], code: int, text: str) -> bool:
         """Refuse a message: free its slot, and send the reason to an announced sender. Return False if it had ended."""
