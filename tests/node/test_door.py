@@ -9,7 +9,18 @@ from typing import Any
 
 import pytest
 
-from redpoll import Address, Config, HandlerFailed, Message, NotSent, PeerLost, Received, RedpollError
+from redpoll import (
+    Address,
+    Closed,
+    Config,
+    HandlerFailed,
+    Message,
+    NotSent,
+    PeerLost,
+    Received,
+    RedpollError,
+    UsageError,
+)
 from redpoll.errors import NoHandler
 from redpoll.node.door import (
     PIECE_FIELDS,
@@ -195,6 +206,39 @@ async def test_a_layer_that_raises() -> None:
         assert [str(error) for error in told] == ["of the layer"]
 
 
+class Wrong(Layer):
+    """A layer that returns or raises what it must not."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way: str | None = way
+
+    def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
+        """Do so once, then handle messages."""
+        way, self.way = self.way, None
+        if way == "cancelled":
+            raise asyncio.CancelledError
+        if way == "coroutine":
+            return self._list(messages)  # type: ignore[return-value]
+        return messages if way is None else None  # type: ignore[return-value]
+
+    async def _list(self, messages: list[Received[Any]]) -> list[Received[Any]]:
+        return messages
+
+
+@pytest.mark.parametrize("way", ["none", "coroutine", "cancelled"])
+async def test_a_layer_that_returns_no_list(way: str) -> None:
+    """What a layer neither returned nor ended is refused; its slots are free and its link is up."""
+    async with Layer(listen=False) as one, Wrong(way) as other:
+        await within(one.ready(other.address))
+        with pytest.raises(RedpollError) as caught:
+            await within(one.send(Message(b"", other.address)))
+        assert not isinstance(caught.value, PeerLost)
+        assert other._peers.pool.used == 0
+        await within(one.send(Message(b"", other.address)))
+        assert len(one.sessions) == 1
+
+
 class One(Piece):
     """A piece that remembers its end."""
 
@@ -224,6 +268,143 @@ async def test_a_piece_by_itself() -> None:
         await until(lambda: first.ends, "the end")
         assert (first.over, first.ends) == (True, [None])
         other.kept[1].release()
+
+
+async def test_a_piece_that_the_node_has_is_not_discarded() -> None:
+    """A piece is discarded before the node has it or once it is over; otherwise it has to be withdrawn."""
+    async with Layer(listen=False) as one, Layer() as other:
+        await within(one.ready(other.address))
+        peer = one.sessions[0][1]
+        await other.stop(0)
+        await until(lambda: not is_linked(peer), "the loss of the link")
+        unsent, waiting = One(), One()
+        unsent.discard()
+        assert unsent.over
+        one.submit(peer, waiting)
+        with pytest.raises(UsageError, match="the node has this piece"):
+            waiting.discard()
+        assert (list(one.queued(peer)), waiting.over) == ([waiting], False)
+        one.withdraw(waiting)
+        waiting.discard()
+        assert (waiting.over, peer.queued) == (True, 0)
+
+
+async def test_a_forgotten_peer_is_known_again() -> None:
+    """A peer that the node forgot is dialled again for a batch or a piece, and found under the same object."""
+    async with Layer(listen=False) as one, Layer(identity=b"B" * 16) as other:
+        await within(one.ready(other.address))
+        peer, port = one.sessions[0][1], other.address.port
+        await other.stop(0)
+        await until(lambda: not is_linked(peer), "the loss of the link")
+        one._peers.recent._drop(peer)  # as when it was remembered long enough
+        assert one.peers == ()
+        async with Layer(port=port, identity=b"B" * 16) as again:
+            ends: list[Batch] = []
+            one.send_batch(peer, [(b"", b"0"), (b"", b"1")], ends.append)
+            assert (await ended(ends)).failed == []
+            assert again.handled == [b"0", b"1"]
+            assert is_linked(peer)
+            await again.stop(0)
+        await until(lambda: not is_linked(peer), "the loss of the link")
+        one._peers.recent._drop(peer)
+        async with Layer(port=port, identity=b"B" * 16) as last:
+            piece = One()
+            one.submit(peer, piece, first=True)
+            await until(lambda: last.kept, "the piece")
+            last.kept[0].release()
+            await until(lambda: piece.ends, "the end")
+            assert piece.ends == [None]
+
+
+async def test_nothing_is_sent_by_a_node_that_was_stopped() -> None:
+    """Pieces and batches of a closed node end with NotSent, caused by Closed, and its peers are not kept."""
+    async with pair() as (one, _, peer):
+        await one.stop()
+        ends: list[Batch] = []
+        batch = one.send_batch(peer, [(b"", b"0"), (b"", b"1")], ends.append)
+        assert (batch.open, ends) == (0, [])
+        failures = (await ended(ends)).failed
+        assert [number for number, _ in failures] == [0, 1]
+        piece, first = One(), One()
+        one.submit(peer, piece)
+        one.submit(peer, first, first=True)
+        for error in (*(error for _, error in failures), *piece.ends, *first.ends):
+            assert isinstance(error, NotSent)
+            assert isinstance(error.__cause__, Closed)
+        assert (piece.over, len(piece.ends), len(first.ends), peer.queued, one.take_back(batch)) == (True, 1, 1, 0, [])
+        roomy: list[None] = []
+        one.when_room(peer, lambda: roomy.append(None))
+        await until(lambda: roomy, "the call")
+        assert peer.idle
+
+
+async def test_only_a_started_node_sends_on_its_loop() -> None:
+    """A layer sends in the loop of its node; a node that was not started is closed."""
+    async with pair() as (one, _, peer):
+
+        async def elsewhere() -> None:
+            with pytest.raises(UsageError, match="started on another"):
+                one.submit(peer, One())
+            with pytest.raises(UsageError, match="started on another"):
+                one.send_batch(peer, [(b"", b"")], lambda _: None)
+
+        await asyncio.to_thread(asyncio.run, elsewhere())
+        with pytest.raises(Closed):
+            Layer(listen=False).submit(peer, One())
+
+
+async def test_room_that_is_there_is_told() -> None:
+    """The function for room is called soon where there is some, and where the session is over; not from inside."""
+    async with pair() as (one, other, peer):
+        calls: list[str] = []
+        one.when_room(peer, lambda: calls.append("room"))
+        assert calls == []
+        await until(lambda: calls, "the call")
+        await other.stop(0)
+        await until(lambda: not is_linked(peer), "the loss of the link")
+        one.when_room(peer, lambda: calls.append("over"))
+        await until(lambda: len(calls) == 2, "the call")
+        assert (calls, one.room(peer), peer.writable_waiters) == (["room", "over"], 0, [])
+
+
+async def test_room_is_waited_for_while_a_session_lasts() -> None:
+    """A peer that may return is waited for, and the end of its session ends that."""
+    async with pair(resume=30) as (one, other, peer):
+        other._listener.close()  # type: ignore[union-attr]
+        for connection in list(one._peers.connections):
+            connection.give_up(PeerLost(None, "cut"))
+        await until(lambda: not is_linked(peer), "the loss of the link")
+        calls: list[None] = []
+        one.when_room(peer, lambda: calls.append(None))
+        await asyncio.sleep(0.05)
+        assert (calls, len(peer.writable_waiters)) == ([], 1)
+        one._peers.end_session(peer, PeerLost(None, "over"))
+        await until(lambda: calls, "the call")
+        assert peer.writable_waiters == []
+
+
+async def test_all_that_has_not_ended_is_listed() -> None:
+    """Sendings include what waits for the transport and requests that wait for their answer, and no answers."""
+    async with pair(fragment_size=65_536) as (one, other, peer):
+        batch = one.send_batch(peer, [(b"keep", b"x" * 60_000)] * 3, lambda _: None, acknowledge=False)
+        assert batch.open
+        assert len(one.sendings(peer)) == batch.open
+        await until(lambda: not batch.open, "the end of the batch")
+        answer = ask(one, peer, b"x" * 1_000_000, header=b"keep", timeout=5)
+        await until(lambda: len(other.kept) == 4, "the request")
+        other.kept[3].release()
+        message = other.kept[3]
+        await until(lambda: peer.requests, "the acknowledgement")
+        assert [id(each) for each in one.sendings(peer)] == [id(answer)]
+        responding = asyncio.ensure_future(message.respond(b"y" * 1_000_000))
+        await asyncio.sleep(0)
+        there = peer_of(message)
+        assert any(transfer.answer for link in there.links for transfer in link.transfers)
+        assert other.sendings(there) == []
+        await within(responding)
+        assert len((await within(answer)).data) == 1_000_000
+        for each in other.kept[:3]:
+            each.release()
 
 
 async def test_sessions_begin_resume_and_end() -> None:

@@ -354,18 +354,22 @@ class TurnDispatcher(Dispatcher):
         if not messages:
             return True
         peer = messages[0].link.peer
+        done = None
+        failed = False
         try:
             done = self._handler(messages)
-        except Exception as error:  # noqa: BLE001  # as of any handler: nothing is acknowledged
+            slots.release_many(done)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # as of any handler: what has not ended is refused
+            failed = True
+            if inspect.iscoroutine(done):
+                done.close()
             for message in messages:
                 if not message.phase:
                     self.failed(message, error)
-            return False
-        slots.release_many(done)
         if len(peer.links) > 1:
             # They may have arrived over any of these.
             self._owner.after_dispatch(peer)
-        return len(messages) < most
+        return not failed and len(messages) < most
 
     def conclude(self, message: Received[Any], result: Any) -> None:
         """End a message with the answer to it, now or once an awaitable is done; an exception refuses it."""

@@ -16,11 +16,12 @@ its `identity`, `address` and `last_error`, and hands it back. Everything else o
 from __future__ import annotations
 
 import asyncio
+from asyncio import _get_running_loop
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
-from redpoll.errors import RedpollError, Refused
+from redpoll.errors import Closed, RedpollError, Refused, UsageError
 from redpoll.message import Message
 from redpoll.node.dispatch import TurnDispatcher
 from redpoll.node.node import Node
@@ -30,6 +31,7 @@ from redpoll.wire.capabilities import MESSAGE_UNIT
 from redpoll.wire.frames import Kind
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing, Payload, Stage
 from redpoll.wire.peer import Peer
+from redpoll.wire.send_errors import not_sent_errors, unsent_error
 
 if TYPE_CHECKING:
     from redpoll.config import Config
@@ -62,8 +64,8 @@ _ENDED = int(Stage.ENDED)
 #: The message of a piece.
 _NOTHING = Message(None)
 
-# The message of a piece that has ended.
-_GONE: Any = None
+# The peer of a piece that the node was not given.
+_NO_PEER: Any = None
 
 #: Slots of a class that is a `Piece` and has another base with slots.
 PIECE_FIELDS = (*OUTGOING_FIELDS, "peer")
@@ -87,16 +89,10 @@ class Piece(Queued):
             acknowledge: Whether it ends when the peer releases it, or when it is written.
             message: The message that errors refer to.
         """
-        self.message = message
-        self.identity = message.identity
+        self.prepare(message, body, _REQ_ACK if acknowledge else 0, None, None, pinned=True)
         self.header = header
-        self.body = body
         self.size = len(header) + len(body)
-        self.kind = _REQ_ACK if acknowledge else 0
-        self.timeout = self.deadline = self.link = None
-        self.retry = self.serial = self.stage = 0
-        self.pinned = True
-        self.once = self.hard = False
+        self.peer = _NO_PEER
 
     @property
     def over(self) -> bool:
@@ -117,10 +113,16 @@ class Piece(Queued):
         return any(transfer.out is self for transfer in link.transfers)
 
     def discard(self) -> None:
-        """End it where the node does not have it, and release its body."""
-        self.stage = _ENDED
-        self.body = self.header = b""
-        self.message = _GONE
+        """End it where the node does not have it, and release its body.
+
+        Raises:
+            UsageError: The node has it: its peer counts it, and `LayerNode.withdraw` takes it back.
+        """
+        if self.stage != _ENDED:
+            if self.peer is not _NO_PEER:
+                raise UsageError("the node has this piece", "take it back with withdraw()")
+            self.stage = _ENDED
+        self.release_body()
 
     def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
         """Handle its end: an error, or None. Called once, from inside the core, which it must not call back."""
@@ -201,17 +203,34 @@ class LayerNode(Node[Any]):
     def submit(self, peer: Peer, piece: Piece, *, first: bool = False, at_once: bool = False) -> None:
         """Send a piece behind all that was sent to the peer before.
 
+        Once the node has closed, which is after the drain of `stop`, the piece is settled before this returns: with
+        `NotSent`, caused by `Closed`, as what waits in a queue then is.
+
         Args:
-            peer: The peer.
+            peer: The peer. One that the node has forgotten is known again, and dialled.
             piece: A loaded piece, which the node has until it is settled.
-            first: Whether it goes before what waits for a link.
+            first: Whether it goes before what waits for a link; it then counts at no bound of the queue.
             at_once: Whether it is written without waiting for more in this turn.
+
+        Raises:
+            Closed: The node was never started.
+            UsageError: The node runs on another event loop, or is a parent process's.
         """
+        if self._state != "running" and self._has_closed():
+            _fail_closed(piece, peer)
+            return
+        if _get_running_loop() is not self._loop:
+            self._check_loop()
+        if peer.link is None:
+            peer = self._peers.bound_to(peer)
         if first and peer.queued:
             piece.peer = peer
             peer.requeue(piece)
             return
         submit(piece, peer, self._time(), at_once=at_once)
+        if peer.link is None:
+            # It may have failed at a bound.
+            self._peers.forget_if_idle(peer)
 
     def send_batch(
         self,
@@ -223,12 +242,17 @@ class LayerNode(Node[Any]):
     ) -> Batch:
         """Send records in order, in this turn, without a future each.
 
+        Once the node has closed, each record fails as a piece does; see `submit`, also for what is raised.
+
         Args:
-            peer: The peer.
+            peer: The peer. One that the node has forgotten is known again, and dialled.
             records: Header and body of each.
             ended: Called once, in a later turn, when all of them have ended.
             acknowledge: Whether they end when the peer releases them, or when they are written.
         """
+        closed = self._state != "running" and self._has_closed()
+        if _get_running_loop() is not self._loop:
+            self._check_loop()
         batch = Batch(self._loop, ended)
         sent = batch._records
         for header, body in records:
@@ -240,7 +264,14 @@ class LayerNode(Node[Any]):
         batch.count = batch.open = len(sent)
         now = self._time()
         for record in list(sent):
+            if closed:
+                _fail_closed(record, peer)
+                continue
+            if peer.link is None:
+                peer = self._peers.bound_to(peer)  # it may be forgotten with each that fails
             submit(record, peer, now)
+        if peer.link is None:
+            self._peers.forget_if_idle(peer)
         if not batch.count:
             self._loop.call_soon(ended, batch)
         return batch
@@ -269,13 +300,20 @@ class LayerNode(Node[Any]):
 
     @staticmethod
     def sendings(peer: Peer) -> list[Outgoing]:
-        """Return what was submitted for a peer and has not ended: written, being written, and waiting."""
+        """Return what was submitted for a peer and has not ended: written, being written, and waiting.
+
+        Requests that are handled and wait for their answer come first. Answers to messages of the peer are not included.
+        """
         found: dict[Outgoing, None] = {}
+        for requests in peer.requests.values():
+            # Those that are to be resent are in the queue.
+            found.update(dict.fromkeys(out for out in requests if out.stage))
         for link in peer.links:
             found.update(dict.fromkeys(link.in_flight.values()))
-            found.update(dict.fromkeys(transfer.out for transfer in link.transfers))
+            found.update(dict.fromkeys(out for out in link.written if out.link is not None))
+            found.update(dict.fromkeys(transfer.out for transfer in link.transfers if not transfer.answer))
         found.update(dict.fromkeys(peer.queue))
-        return [each for each in found if each.stage != _ENDED]
+        return [each for each in found if each.stage != _ENDED and isinstance(each, Queued)]
 
     # The flow
 
@@ -285,10 +323,25 @@ class LayerNode(Node[Any]):
         return peer.free_window
 
     def when_room(self, peer: Peer, call: Callable[[], object]) -> None:
-        """Call a function once there is room at a peer, or its link is lost."""
+        """Call a function in a later turn, once: when there is room at a peer, or its link is lost, or its session ends.
+
+        The function has to ask `room` again: another may have taken it, and there is none without a link. It is called
+        soon where there is nothing to wait for: there is room already, or the peer has no link and its session is over,
+        as it is for all peers once the node has closed.
+        """
+        if peer.free_window > 0 or not (peer.links or peer.resuming):
+            self._loop.call_soon(call)
+            return
         waiter: asyncio.Future[None] = self._loop.create_future()
         waiter.add_done_callback(lambda _: call())
         peer.writable_waiters.append(waiter)
+
+    def _has_closed(self) -> bool:
+        """Return True if a node that is not running sends nothing more; raise an error if it never could, or not here."""
+        if not self._was_started:
+            raise self._closed()
+        self._check_loop()
+        return self._peers.closing is not None
 
     # Ends of messages
 
@@ -315,6 +368,14 @@ class LayerNode(Node[Any]):
     def is_connected(self) -> bool:
         """True if there is any connection, also one whose peer is not known yet."""
         return bool(self._peers.connections)
+
+
+def _fail_closed(piece: Piece, peer: Peer) -> None:
+    """Fail a piece that a closed node was given."""
+    piece.peer = peer
+    error = Closed("node")
+    (failure,) = not_sent_errors([piece], error, peer.address)
+    peer.fail(piece, unsent_error(piece, failure, peer.address, error))
 
 
 class _Bound(Message[Payload]):

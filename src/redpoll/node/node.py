@@ -463,7 +463,8 @@ class Node(Generic[DataT]):
         if out.size > self._max_size:
             self._peers.forget_if_idle(peer)
             raise MessageTooLarge("message", out.size, self._max_size)
-        if not submit(out, peer, now) and out.done():
+        submit(out, peer, now)
+        if peer.link is None and out.done():
             # It failed at a bound; nothing else may be kept for the peer.
             self._peers.forget_if_idle(peer)
         return out

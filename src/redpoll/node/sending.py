@@ -1,4 +1,4 @@
-"""Sending: the future of `send` and `request`, the one way to a peer, and the timers of what is late.
+"""Sending: the future of `send` and `request`, the way to a peer, and the timers of what is late.
 
 The future is also the core's `Outgoing`: one object per message.
 """
@@ -182,28 +182,27 @@ class FailedSending(Sending):
                 self._owner.unawaited(self.message, error)
 
 
-def submit(out: Queued, peer: Peer, now: float, at_once: bool = False) -> bool:
-    """Send a prepared sending to a peer: the one way of sends, requests, batches and the records of layers.
+def submit(out: Queued, peer: Peer, now: float, at_once: bool = False) -> None:
+    """Send a prepared sending to a peer: the way of sends, requests, and the records of layers.
+
+    Three others are shorter: runs of small messages (`wire.runs`) have no sending; `Requeue` moves sendings between the
+    queues of peers; a layer's piece that goes `first` is put before a queue.
 
     Args:
         out: The sending, which is settled at once if it fails at a bound.
         peer: The peer.
         now: The time.
         at_once: Whether it is written without waiting for others of this turn.
-
-    Returns:
-        Whether the peer has a link.
     """
     out.peer = peer
     peer.submit(out, now)
     link = peer.link
     if link is None:
-        return False
+        return
     if at_once:
         link.connection.flush()
     else:
         link.connection.submitted()
-    return True
 
 
 class Timers:
