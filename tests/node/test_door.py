@@ -429,3 +429,30 @@ async def test_why_a_peer_is_not_reached() -> None:
         future.cancel()
         with pytest.raises(NotSent):
             await within(one.send(Message(b"", nowhere), dial="once"))
+
+
+async def test_a_session_that_begins_anew_takes_what_is_sent_at_once() -> None:
+    """What a layer sends when the other node was started again reaches that run, and does not fail with the former one's."""
+    identity = b"B" * 16
+    ends: list[Batch] = []
+
+    class Greeter(Layer):
+        def _session_began(self, peer: Peer, renewed: bool) -> None:
+            super()._session_began(peer, renewed)
+            self.send_batch(peer, [(b"", b"renewed" if renewed else b"new")], ends.append)
+
+    async with Greeter(listen=False, resume=20.0) as one:
+        async with Layer(port=0, identity=identity, resume=20.0) as other:
+            address = other.address
+            await within(one.ready(address))
+            await until(lambda: other.handled == [b"new"], "the first greeting")
+            # It ends without a goodbye, as a process that was killed.
+            for connection in list(other._peers.connections):
+                assert connection.transport is not None
+                connection.transport.abort()
+            assert other._listener is not None
+            other._listener.close()
+            async with Layer(port=address.port, identity=identity, resume=20.0) as later:
+                await until(lambda: b"renewed" in later.handled, "the second greeting")
+                assert one.sessions[-1][0] == "renewed"
+                assert not any(batch.failed for batch in ends)
