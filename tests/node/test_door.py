@@ -36,7 +36,7 @@ from redpoll.node.door import (
     remote_of,
     why_unreachable,
 )
-from tests.node.support import until, within
+from tests.node.support import turns, until, within
 
 pytestmark = pytest.mark.asyncio
 
@@ -376,7 +376,7 @@ async def test_room_is_waited_for_while_a_session_lasts() -> None:
         await until(lambda: not is_linked(peer), "the loss of the link")
         calls: list[None] = []
         one.when_room(peer, lambda: calls.append(None))
-        await asyncio.sleep(0.05)
+        await turns(20)
         assert (calls, len(peer.writable_waiters)) == ([], 1)
         one._peers.end_session(peer, PeerLost(None, "over"))
         await until(lambda: calls, "the call")

@@ -308,6 +308,8 @@ class BlockingNode(Resident, Generic[DataT]):
             ConfigError: The address needs TLS, and there are no certificates.
             TLSError: The ends do not agree on encryption, or on who is who.
             NotAuthorized: `Config.authorize` here does not let it in, or the other end does not, as far as it has said so.
+            OtherProtocol: The server there is not a node.
+            Fenced: Another run of this node took over its session there.
             UsageError: The address or the timeout is none.
             Closed: The node is not running, or stopped before it was so.
         """
@@ -324,6 +326,7 @@ class BlockingNode(Resident, Generic[DataT]):
             ConfigError: The address needs TLS, and there are no certificates.
             TLSError: The ends do not agree on encryption, or on who is who.
             NotAuthorized: `Config.authorize` here does not let it in, or the other end does not, as far as it has said so.
+            Fenced: Another run of this node took over its session there.
             UsageError: The address or the timeout is none.
             Closed: The node is not running.
         """
