@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import TYPE_CHECKING, Any, Final
 
 import msgpack  # type: ignore[import-untyped]
@@ -19,15 +18,11 @@ __all__ = ["MsgpackSerializer"]
 _DECODING = (msgpack.UnpackException, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 _ENCODING = (msgpack.PackException, ValueError, TypeError, OverflowError, RecursionError, BufferError)
 
-#: Size of the buffer that each thread keeps, in bytes; allocating one per value takes longer than filling it.
+#: Size of a packer's buffer, in bytes; allocating one per value takes longer than filling it.
 _BUFFER: Final = 65_536
 
-
-class _Mine(threading.local):
-    packer: Any = None
-
-
-_mine = _Mine()
+#: The packers that are not in use: as many as encode at a time, in threads or inside of one another.
+_packers: Final[list[Any]] = []
 
 
 class MsgpackSerializer:
@@ -62,8 +57,9 @@ class MsgpackSerializer:
             EncodeError: `obj` contains a value that MessagePack does not have, or is nested too deeply.
         """
         # Taken while in use: a value's own methods may encode something themselves.
-        packer, _mine.packer = _mine.packer, None
-        if packer is None:
+        try:
+            packer = _packers.pop()
+        except IndexError:
             packer = msgpack.Packer(datetime=True, buf_size=_BUFFER)
         try:
             data: bytes = packer.pack(obj)
@@ -71,7 +67,7 @@ class MsgpackSerializer:
             raise EncodeError(self.name, str(error)) from error
         # Its buffer has grown to the largest value.
         if len(data) <= _BUFFER:
-            _mine.packer = packer
+            _packers.append(packer)
         return data
 
     def decode(self, data: Buffer, /) -> Any:
