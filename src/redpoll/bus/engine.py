@@ -12,7 +12,8 @@ live subscriptions, and to the queues whose topics match.
 
 **Loop and threads.** An engine lives on the event loop on which it was started. All its methods, and those of what it hands
 out, are called on this loop, and callbacks (sinks, watchers, listeners) come there, never inside of the call that caused
-them, `Watcher` aside. Callbacks are plain functions that do not block; one that raises is logged.
+them, with two exceptions: a `Watcher`, and the sink of deliveries, which `publish` may call. Callbacks are plain functions
+that do not block; one that raises is logged.
 
 **Nothing per message.** No task, future or timer is made for a message by an engine: `publish` returns something that can
 be awaited and that may be done already; a pattern makes a future where a user awaits.

@@ -12,15 +12,28 @@ from typing import Any
 
 import pytest
 
-from redpoll.bus import Delivery, Envelope, QueueSpec
+from redpoll.bus import Delivery, Envelope, Outcome, QueueSpec
 from redpoll.bus.broker import Limits
 from redpoll.bus.engines.memory import MemoryEngine
 from redpoll.bus.engines.memory.room import _rooms
-from redpoll.errors import Closed, UsageError
+from redpoll.errors import Closed, RedpollError, UsageError
 from redpoll.testing import VirtualTime
 from redpoll.testing.conformance import Recorder
 
 BODY = Envelope("raw", b"x")
+
+
+class Watching:
+    """A watcher that takes nothing."""
+
+    def progress(self, envelope: Envelope) -> None:
+        """Take progress."""
+
+    def outcome(self, outcome: Outcome) -> None:
+        """Take the outcome."""
+
+    def gone(self, error: RedpollError) -> None:
+        """Take the error."""
 
 
 def run_in_thread(main: Coroutine[Any, Any, object]) -> threading.Thread:
@@ -422,6 +435,59 @@ async def test_timers_outlive_a_loop_that_is_gone() -> None:
         await asyncio.to_thread(run_in_thread(forget()).join)
         await engine.publish(BODY, queue="q")
         assert (await engine.take("late", 5.0)).attempt == 1
+
+
+@pytest.mark.asyncio
+async def test_a_lone_publisher_saves_turns_and_leaves_the_loop_to_others() -> None:
+    """After a turn with one task, 16 publishes hand over their own task at once; the next waits for a turn."""
+    async with MemoryEngine() as engine:
+        await engine.declare(QueueSpec("q"))
+        recorder = Recorder()
+        seen = recorder.deliveries
+        await engine.consume("q", credit=1_000, sink=recorder.deliver)
+        for _ in range(3):
+            before = len(seen)
+            engine.publish(BODY, queue="q")
+            assert len(seen) == before
+            await turns(1)
+            for count in range(before + 2, before + 18):
+                engine.publish(BODY, queue="q")
+                assert len(seen) == count
+        for _ in range(2):
+            engine.publish(BODY, queue="q")
+        await turns(1)
+        before = len(seen)
+        engine.publish(BODY, queue="q")
+        assert len(seen) == before
+
+
+@pytest.mark.asyncio
+async def test_a_publish_in_a_callback_is_behind_what_was_handed_out_before() -> None:
+    """Order stays where a lone publisher's watcher, or its sink, publishes again."""
+    async with MemoryEngine() as engine:
+        await engine.declare(QueueSpec("q"))
+        seen: list[bytes] = []
+        held: list[Any] = []
+
+        class Again(Watching):
+            def outcome(self, outcome: Outcome) -> None:
+                engine.publish(Envelope("raw", b"3"), queue="q")
+
+        def sink(delivery: Any) -> None:
+            if delivery.envelope.body == b"2":
+                engine.publish(Envelope("raw", b"4"), queue="q")
+            seen.append(delivery.envelope.body)
+            held.append(delivery)
+
+        await engine.consume("q", credit=1, sink=sink)
+        engine.publish(Envelope("raw", b"1"), queue="q", watcher=Again())
+        engine.publish(Envelope("raw", b"2"), queue="q")
+        await turns(1)
+        assert seen == [b"1"]
+        while len(seen) < 4:
+            held.pop().ack()
+            await turns(1)
+        assert seen == [b"1", b"2", b"3", b"4"]
 
 
 @pytest.mark.asyncio

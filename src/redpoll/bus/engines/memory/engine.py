@@ -275,7 +275,7 @@ class MemoryEngine(Member):
             if lock is not None:
                 lock.release()
             if effects or room.timers.earlier:
-                self.route(effects)
+                self.route(effects, publishing=True)
         if type(got) is Task:
             return Receipt(room.store, got.id)
         if got is None:
