@@ -1,4 +1,4 @@
-"""What can be awaited: a result that is there already, at the cost of an object; and a time of an engine's clock."""
+"""Awaitables: results that are known already, at the cost of an object; and times of an engine's clock."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class OutcomeWatcher:
     """A watcher that settles a future with the outcome, and takes nothing else.
 
     Args:
-        future: What is awaited.
+        future: The future.
     """
 
     __slots__ = ("_future",)
@@ -65,7 +65,7 @@ class OutcomeWatcher:
         self._future = future
 
     def progress(self, envelope: Envelope) -> None:
-        """Take nothing: the outcome comes at once."""
+        """Ignore it: the outcome settles the future."""
 
     def outcome(self, outcome: Outcome) -> None:
         """Take the outcome."""
@@ -73,18 +73,18 @@ class OutcomeWatcher:
             self._future.set_result(outcome)
 
     def gone(self, error: RedpollError) -> None:
-        """Learn that none will come."""
+        """Take the error for which there is none."""
         fail(self._future, error)
 
 
 def resolve(future: asyncio.Future[None] | None) -> None:
-    """Let a future be done, unless it is."""
+    """Settle a future, unless it is done."""
     if future is not None and not future.done():
         future.set_result(None)
 
 
 def fail(future: asyncio.Future[Any], error: Exception) -> None:
-    """Let a future raise, unless it is done."""
+    """Settle a future with an error, unless it is done."""
     if not future.done():
         future.set_exception(error)
 
@@ -94,7 +94,7 @@ FALSE = Done(False)
 
 
 async def of_thread(future: concurrent.futures.Future[Any]) -> Any:
-    """Wait for what a thread does.
+    """Wait for a future of a thread.
 
     Raises:
         RuntimeError: The thread raised what would end the loop if it were raised here: SystemExit and the like.

@@ -1,4 +1,4 @@
-"""What a handler works on, and the headers that travel along with all that it sends."""
+"""The context of a handler: its message, and the headers that travel along with the messages that it sends."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NONE: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class Context:
-    """What is being worked on.
+    """The context of a handler.
 
     Args:
         headers: The headers that came with it; what is sent meanwhile carries them too. None is none.
@@ -41,19 +41,19 @@ class Context:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work is not wanted any more; for handlers in threads, which cannot be stopped."""
+        """True if the work is not wanted any more; for handlers in threads, which cannot be stopped."""
         return self.delivery is not None and (self.delivery.cancelled or self.delivery.lost)
 
 
 OUTSIDE: Final = Context()
-"""That of what runs in no handler."""
+"""The context outside of handlers."""
 
 CURRENT: Final[ContextVar[Context]] = ContextVar("redpoll.bus", default=OUTSIDE)
-"""The context of the handler that runs; for patterns, which set it."""
+"""The context of the running handler; set by the patterns."""
 
 
 def current_context() -> Context:
-    """The headers, deadline and state of what the running handler works on; empty outside of one.
+    """Return the headers, deadline and state of the running handler's message; empty outside of one.
 
     Handlers in threads have it as well.
     """
@@ -77,7 +77,7 @@ def use_headers(**headers: Any) -> Iterator[None]:
 
 
 def inherit(headers: Mapping[str, Any] | None, timeout: float | None) -> tuple[Mapping[str, Any] | None, float | None]:
-    """The headers of what is sent, with those of the running handler; and its time, within that handler's deadline."""
+    """Return headers and timeout of a message, with those of the running handler, and within its deadline."""
     context = CURRENT.get()
     if context.headers:
         headers = {**context.headers, **headers} if headers else context.headers

@@ -1,4 +1,4 @@
-"""The door between patterns and engines: what an engine has to do, and what it promises.
+"""The door between patterns and engines: the duties of an engine, and its promises.
 
 Patterns (tasks, rpc, broadcast, notifications) know this module and nothing below it; an engine knows no pattern.
 `redpoll.testing.conformance` tests an engine against what stands here.
@@ -49,7 +49,7 @@ __all__ = [
 
 
 class Timer(Protocol):
-    """What was to be called later."""
+    """A scheduled call."""
 
     def cancel(self) -> None:
         """Do not call it."""
@@ -71,41 +71,41 @@ class Clock(Protocol):
 
 
 class Watcher(Protocol):
-    """What the publisher of a task gives along with it, or later by `Engine.watch`: it is told how the task goes on.
+    """A publisher's watcher of a task, given along with it, or later by `Engine.watch`: it receives progress and outcome.
 
     The calls come on the loop of the engine, in order, possibly inside of a call to the engine; nothing may raise. After
     `outcome` or `gone` no other comes.
     """
 
     def progress(self, envelope: Envelope, /) -> None:
-        """Take what the worker says before the end: progress of a task, a part of a streamed answer.
+        """Take a message of the worker before the end: progress of a task, a part of a streamed answer.
 
         Parts come in order. Where an engine loses one (the bound for a publisher that is absent, or whose loop does not keep
         up, was reached), the numbers that a pattern puts into `Envelope.meta` show it.
         """
 
     def outcome(self, outcome: Outcome, /) -> None:
-        """Take what the task ended with."""
+        """Take the outcome of the task."""
 
     def gone(self, error: RedpollError, /) -> None:
-        """Learn that nothing else will come, because the engine was closed or cannot know: the outcome is unknown."""
+        """Take the error for which the outcome stays unknown: the engine was closed, or cannot know."""
 
 
 class Listener(Protocol):
-    """What a worker gives to a `Delivery` to be told what happens to its task meanwhile; nothing may raise."""
+    """A worker's listener to the changes of its task, given to a `Delivery`; its methods must not raise."""
 
     def lost(self) -> None:
-        """Learn that the task is not this worker's any more: what it sends is refused, and somebody else may begin it."""
+        """Note that the task is not this worker's any more: its outcome is refused, and another worker may begin it."""
 
     def cancelled(self, reason: str, /) -> None:
-        """Learn that the work is not wanted any more: the publisher cancelled it, or its deadline passed."""
+        """Note that the work is not wanted any more: the publisher cancelled it, or its deadline passed."""
 
     def told(self, envelope: Envelope, /) -> None:
-        """Take what the publisher said by `Engine.tell`."""
+        """Take a message that the publisher sent by `Engine.tell`."""
 
 
 class Hold(Protocol):
-    """The part of a `Delivery` that whoever works on a task needs, wherever that is: in a thread or a process, too."""
+    """The part of a `Delivery` for the handler of a task, also in a thread or a process."""
 
     @property
     def id(self) -> str:
@@ -134,12 +134,12 @@ class Hold(Protocol):
 
     @property
     def lost(self) -> bool:
-        """Whether it was taken away: see `Listener.lost`."""
+        """True if it was taken away: see `Listener.lost`."""
         ...
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work is not wanted any more: see `Listener.cancelled`."""
+        """True if the work is not wanted any more: see `Listener.cancelled`."""
         ...
 
     def progress(self, envelope: Envelope, /) -> bool:
@@ -155,12 +155,12 @@ class Delivery(Hold, Protocol):
     """A task in the hands of a worker, from when it is handed out until it ends or goes back.
 
     Life is the worker's connection, not a time: a task of three days needs no setting, where `Capabilities.hold` is None.
-    It ends once; whatever comes later, or after the task was lost, is a no-op that returns False (as an awaitable), never
+    It ends once; later calls, and calls after the task was lost, are no-ops that return False (as an awaitable), never
     an error that ends the worker. Dropping the object changes nothing.
     """
 
     def listen(self, listener: Listener, /) -> None:
-        """Be told of what happens to the task; what happened before is told at once.
+        """Set the listener of the task; earlier changes are reported at once.
 
         What the publisher says meanwhile is kept 1,000 times for a worker that does not listen yet. When the task has ended,
         the listener is let go, lest references go in a circle.
@@ -170,7 +170,7 @@ class Delivery(Hold, Protocol):
         """Promise that nobody else begins it: at most once, the way of rpc.
 
         The credit stays used until `ack`. If the worker is lost from now on, the task is not given out again: it ends
-        as `OutcomeKind.LOST`. Whoever gives it back says that it was not begun.
+        as `OutcomeKind.LOST`. A worker that gives it back did not begin it.
 
         Returns:
             True once the engine has noted it; begin only then. False: do not begin, it is lost or cancelled.
@@ -181,7 +181,7 @@ class Delivery(Hold, Protocol):
         """End the task: record its outcome and remove it, in one step, and tell the watchers.
 
         Args:
-            outcome: What it ended with; None is a result of nothing. Only RESULT, ERROR, CANCELLED and TIME_LIMIT.
+            outcome: The outcome; None is a result of nothing. Only RESULT, ERROR, CANCELLED and TIME_LIMIT.
             then: Successors, which are put into their queues in the same step, whatever these hold; one whose key (`dedup`)
                 another task had there before is not.
 
@@ -256,7 +256,7 @@ class Consumer(Protocol):
 
     @property
     def active(self) -> bool:
-        """Whether the engine really hands out to it; False while reconnecting, and after the queue was deleted."""
+        """True if the engine hands out to it; False while reconnecting, and after the queue was deleted."""
         ...
 
     def set_credit(self, credit: int, /) -> None:
@@ -321,12 +321,12 @@ class Engine(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do; known once it is ready."""
+        """Its abilities; known once it is ready."""
         ...
 
     @property
     def status(self) -> Status:
-        """How it is."""
+        """Its state."""
         ...
 
     @property
@@ -361,7 +361,7 @@ class Engine(Protocol):
         """Make sure that a queue is there.
 
         Args:
-            spec: What it is to be like.
+            spec: The settings.
             update: Change what differs: limits, ttl, max_attempts, dead_letter, expires, topics.
 
         Raises:
@@ -386,7 +386,7 @@ class Engine(Protocol):
         ...
 
     async def inspect(self, queue: str) -> QueueInfo:
-        """What is in a queue.
+        """Return the contents and counters of a queue.
 
         Raises:
             NoRoute: It is not there.
@@ -469,7 +469,7 @@ class Engine(Protocol):
 
         Args:
             envelopes: The messages.
-            queue: Where to.
+            queue: Name of the queue.
             watchers: One for each.
             dedup: A key for each.
             priority: As for `publish`, of all of them, as what follows.
@@ -501,7 +501,7 @@ class Engine(Protocol):
 
         Args:
             queue: Its name.
-            credit: How many deliveries may be open at a time: free slots.
+            credit: Maximum number of open deliveries: free slots.
             sink: Is called with each; without it, iterate.
             accept: Accept each as it is handed out, as `Delivery.accept` does: the way of rpc, at no further step. One that
                 was not begun can be given back by `Delivery.reject`. Of a durable queue a hand-out that was not on disk
@@ -566,7 +566,7 @@ class Engine(Protocol):
         ...
 
     async def tell(self, task: str, envelope: Envelope) -> bool:
-        """Say something to whoever works on a task: the other direction of `Delivery.progress`.
+        """Send a message to the worker of a task: the other direction of `Delivery.progress`.
 
         Returns:
             False: nobody works on it.
@@ -574,7 +574,7 @@ class Engine(Protocol):
         ...
 
     async def lookup(self, task: str) -> TaskInfo:
-        """What is known of a task.
+        """Return the state of a task.
 
         Raises:
             UnknownTask: There was none with that id.

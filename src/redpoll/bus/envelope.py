@@ -1,4 +1,4 @@
-"""What every bus message carries, how it is written as bytes, and what a task ends with."""
+"""Envelopes of bus messages, their encoding, and outcomes of tasks."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _COPIED: Final = 65_536
 _head = serializers.get("msgpack")
 _new: Final = tuple.__new__
 
-#: What every receiver can read: none of these builds anything but plain values.
+#: The serializers of every receiver: all of them build plain values alone.
 _COMMON: Final = ("msgpack", "json", "raw", "buffer")
 
 
@@ -38,7 +38,7 @@ class Envelope(NamedTuple):
     Attributes:
         content_type: Name of the serializer that wrote the body.
         body: The payload.
-        meta: What the pattern says beside the payload (a method's name, a try's number), as MessagePack carries it.
+        meta: The pattern's own fields (a method's name, a try's number), as MessagePack carries it.
             None is none. It is not for users.
         headers: The user's context, as MessagePack carries it; it travels along, through nested calls too.
     """
@@ -50,7 +50,7 @@ class Envelope(NamedTuple):
 
 
 class OutcomeKind(IntEnum):
-    """How a task ended. The numbers are stored and sent."""
+    """The kinds of outcomes. The numbers are stored and sent."""
 
     #: The handler returned: the envelope holds its result.
     RESULT = 0
@@ -64,17 +64,17 @@ class OutcomeKind(IntEnum):
     EXPIRED = 4
     #: Its handler exceeded its time limit.
     TIME_LIMIT = 5
-    #: It was accepted to be done at most once, and whoever did it is gone.
+    #: It was accepted to be done at most once, and its worker is gone.
     LOST = 6
 
 
 class Outcome(NamedTuple):
-    """What a task, or a call, ended with; it has exactly one.
+    """The outcome of a task or a call; it has exactly one.
 
     Attributes:
-        kind: How it ended.
+        kind: Its kind.
         envelope: The result or the error; None where the kind says all.
-        detail: Why, in a few words, where no envelope says it.
+        detail: The reason in a few words, where there is no envelope.
     """
 
     kind: OutcomeKind
@@ -83,7 +83,7 @@ class Outcome(NamedTuple):
 
 
 def encode(envelope: Envelope) -> Encoded:
-    """The bytes of an envelope; a large body is not copied.
+    """Encode an envelope; a large body is not copied.
 
     Raises:
         PayloadTooLarge: Content type, meta and headers have more than `MAX_HEAD` bytes.
@@ -96,7 +96,7 @@ def encode(envelope: Envelope) -> Encoded:
 
 
 def decode(data: Buffer) -> Envelope:
-    """Read the bytes of an envelope.
+    """Decode an envelope.
 
     Returns:
         The envelope; a body of more than 64 KiB is a view of `data`.
@@ -160,7 +160,7 @@ class Payloads:
     def pack(
         self, value: Any, meta: Mapping[str, Any] | None = None, headers: Mapping[str, Any] | None = None
     ) -> Envelope:
-        """Put a value into an envelope.
+        """Encode a value as an envelope.
 
         The body is a copy where the serializer refers to memory of the value.
 
@@ -172,7 +172,7 @@ class Payloads:
         return _new(Envelope, (self._name, body if type(body) is bytes else bytes(body), meta, headers))
 
     def unpack(self, envelope: Envelope) -> Any:
-        """The value in an envelope.
+        """Decode the value in an envelope.
 
         Raises:
             BadPayload: There is no serializer for its content type here, or it cannot read the body.

@@ -54,7 +54,7 @@ def _pack(module: str, kind: str, text: str, args: list[Any] | None, traceback: 
 
 
 class AllowedExceptions:
-    """Which remote exceptions become what they are; all others become `RemoteError`.
+    """The remote exceptions that are rebuilt with their own types; all others become `RemoteError`.
 
     Those of Python itself do, unless told otherwise. Nothing is imported: a module that is not there has none.
 

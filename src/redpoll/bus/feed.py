@@ -1,4 +1,4 @@
-"""What a callback puts in and an iterator takes out, on one event loop."""
+"""A queue from callbacks to iterators, on one event loop."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Feed(Generic[T]):
         self._wake()
 
     def end(self, error: Exception | None = None) -> None:
-        """Let the iteration end, or raise an error, once there is nothing left; the first end counts."""
+        """End the iteration, or raise an error there, once it is empty; the first end counts."""
         if not self._ended:
             self._ended = True
             self._error = error

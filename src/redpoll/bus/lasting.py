@@ -1,4 +1,4 @@
-"""A consumer that comes back: where its queue was deleted, it begins again when the queue is there again."""
+"""A lasting consumer: after its queue was deleted, it begins again once the queue exists again."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _PAUSE: Final = 1.0
 
 
 class LastingConsumer:
-    """Takes tasks until it is closed: by a sink, or by iterating. While its queue is not there, it looks for it.
+    """Receives tasks until it is closed: by a sink, or by iterating. While its queue does not exist, it polls for it.
 
     Args:
         clock: The engine's.
@@ -49,14 +49,14 @@ class LastingConsumer:
 
     @property
     def active(self) -> bool:
-        """Whether the engine really hands out to it."""
+        """True if the engine hands out to it."""
         return self._consumer.active
 
     async def open(self, *, sink: bool = True) -> Self:
         """Begin.
 
         Args:
-            sink: Whether `begin` has a sink; otherwise iterate: the queue is looked for while somebody does.
+            sink: Whether `begin` has a sink. If not, the queue is looked for while the consumer is iterated.
 
         Raises:
             RedpollError: As `Engine.consume` does.
@@ -73,7 +73,7 @@ class LastingConsumer:
             self._consumer.set_credit(credit)
 
     async def close(self) -> None:
-        """Take no more."""
+        """Receive no more."""
         self._closed.set()
         if self._runner is not None:
             self._runner.cancel()

@@ -35,15 +35,15 @@ MAX_SUBJECT: Final = 255
 """Bytes that the name of a queue, a subject or a pattern may have."""
 
 QueueKind = Literal["task", "rpc", "events"]
-"""What a queue is for. It decides which permission its use needs: submit and work; call and serve; subscribe (the queue
+"""The use of a queue. It decides which permission its use needs: submit and work; call and serve; subscribe (the queue
 of a durable subscription or of a pool of listeners, which only its topics fill)."""
 
 AtLimit = Literal["wait", "refuse", "drop-old"]
-"""What becomes of a message for which a queue has no room: its publish waits; it is refused as never sent; or the oldest
+"""The fate of a message for which a queue has no room: its publish waits; it is refused as never sent; or the oldest
 one that is ready is dropped for it, ends as `OutcomeKind.DEAD`, and is counted."""
 
 TaskState = Literal["ready", "delayed", "taken", "done", "dead"]
-"""Where a task is: `taken` from when a worker was given it until it ends or goes back."""
+"""The place of a task: `taken` from when a worker was given it until it ends or goes back."""
 
 
 def check_subject(field: str, text: object, *, pattern: bool = False) -> None:
@@ -100,7 +100,7 @@ _CHECKS: Final[Mapping[str, Check]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class QueueSpec:
-    """What a queue is to be like. Times are seconds, sizes are bytes.
+    """The settings of a queue. Times are seconds, sizes are bytes.
 
     Raises:
         ConfigError: A field has a value that it cannot have; the text names it.
@@ -111,7 +111,7 @@ class QueueSpec:
     ("rpc:calculator"); permissions are for the name behind it. Of kind "task" all of the name is the user's."""
 
     kind: QueueKind = "task"
-    """What it is for. It never changes."""
+    """Its use. It never changes."""
 
     durable: bool = True
     """Whether its tasks survive a restart, on an engine that has a disk. It never changes."""
@@ -123,7 +123,7 @@ class QueueSpec:
     """Bytes that it holds at most: bodies, and 256 bytes more for each task. One task always fits."""
 
     at_limit: AtLimit = "wait"
-    """What becomes of a message for which there is no room."""
+    """The fate of a message for which there is no room."""
 
     expires: float | None = None
     """The queue is deleted when it had no consumer for so long, and no task is in it; of kind "events" with those that are.
@@ -164,13 +164,13 @@ _FIELDS: Final = tuple(each.name for each in dataclasses.fields(QueueSpec))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an engine can do. It is the truth: a pattern that needs more builds it visibly, or raises `Unsupported`."""
+    """The abilities of an engine, as they are: a pattern that needs more builds it visibly, or raises `Unsupported`."""
 
     engine: str
     """Name of the engine, which is the scheme of its URL."""
 
     confirm: Literal["memory", "process", "disk", "replicated"]
-    """What a task that was confirmed survives: nothing; the end of this process; a power failure; the loss of a machine."""
+    """The losses that a confirmed task survives: none; the end of this process; a power failure; the loss of a machine."""
 
     results: Literal["stored", "live"]
     """Whether an outcome can be had later and by others too (`lookup`, `watch`), or only by the watcher."""
@@ -191,7 +191,7 @@ class Capabilities:
     """Whether the outcome of a worker that was declared dead is refused."""
 
     attempts: Literal["lost", "given", "none"] = "lost"
-    """What counts as an attempt: lost workers alone; every time that it was given out; nothing, so that `max_attempts`
+    """The meaning of an attempt: lost workers alone; every time that it was given out; nothing, so that `max_attempts`
     is not kept."""
 
     browse: bool = True
@@ -220,7 +220,7 @@ class Capabilities:
 
         Args:
             name: Name of the field.
-            what: What needs it, for the text.
+            what: The operation that needs it, for the text.
             hint: The remedy.
 
         Raises:
@@ -242,7 +242,7 @@ def task_id(store: str, number: int) -> str:
 
 
 class Receipt:
-    """What the publisher of a task gets: its id. It can be awaited, and is its own result.
+    """The id of a task, for its publisher. It can be awaited, and is its own result.
 
     Attributes:
         duplicate: Whether nothing was put into the queue because a task with this `dedup` key was there before; the id
@@ -274,7 +274,7 @@ class Event(NamedTuple):
     """A message to a live subscription.
 
     Attributes:
-        subject: What it was published to.
+        subject: The subject that it was published to.
         envelope: The message.
         kept: Whether it was published before the subscription began (`last`).
     """
@@ -360,7 +360,7 @@ class Publication:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInfo:
-    """What is in a queue, at one moment, and what happened in it since it was made (or the broker was started)."""
+    """The contents of a queue, at one moment, and its counters since it was made (or the broker was started)."""
 
     spec: QueueSpec
     ready: int
@@ -392,7 +392,7 @@ class QueueInfo:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInfo:
-    """What is known of a task."""
+    """The state of a task."""
 
     id: str
     queue: str
@@ -402,10 +402,10 @@ class TaskInfo:
     cancelling: bool = False
     """Whether its worker was asked to stop."""
     outcome: Outcome | None = None
-    """What it ended with."""
+    """Its outcome."""
     envelope: Envelope | None = None
-    """What it was submitted with; None once it is done."""
+    """Its message; None once it is done."""
     history: tuple[str, ...] = ()
-    """What became of its attempts, in words."""
+    """The ends of its attempts, in words."""
     origin: str | None = None
     """The id of the dead letter that was redriven as this task."""

@@ -1,4 +1,4 @@
-"""What serves: how it begins and ends, and the work that it has begun meanwhile."""
+"""Services: their start and end, and the work that they began."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ T = TypeVar("T")
 _log = logging.getLogger("redpoll.bus")
 
 FUTURES: Final = (asyncio.Future, concurrent.futures.Future, CoroutineType)
-"""What is awaited where a coroutine function returns it."""
+"""The types of results of a coroutine function that are awaited."""
 
 _EAGER: Final = sys.version_info >= (3, 12)
 
 
 def spawner(loop: asyncio.AbstractEventLoop) -> Callable[..., asyncio.Task[None]]:
-    """What does a coroutine in a task, in the context that is given; where Python can, its first step is done at once."""
+    """Return a function that runs a coroutine in a task, in a given context; from Python 3.12 on it starts eagerly."""
     # Not create_task(): the loop's debugging and its factory of tasks are of no use here, and cost as much as the task.
     options: dict[str, Any] = {"eager_start": True} if _EAGER else {}
     return partial(asyncio.Task, loop=loop, **options)
 
 
 class Source(Protocol):
-    """What a service takes its work from: a consumer or a subscription."""
+    """The source of a service's work: a consumer or a subscription."""
 
     async def close(self) -> None:
-        """Take no more."""
+        """Receive no more."""
 
 
 class Service:
@@ -51,7 +51,7 @@ class Service:
     Args:
         concurrency: Threads at most for plain functions.
         drain: Seconds that work has to end when the context is left; None is no limit.
-        running: Where it stands while it runs, for its owner.
+        running: The set that it is in while it runs, for its owner.
     """
 
     def __init__(self, concurrency: int, drain: float | None, running: set[Service]) -> None:
@@ -69,12 +69,12 @@ class Service:
 
     @property
     def active(self) -> bool:
-        """Whether it takes work, as far as the engine knows: False while it reconnects."""
+        """True if it takes work, as far as the engine knows: False while it reconnects."""
         return bool(self._sources) and all(getattr(each, "active", True) for each in self._sources)
 
     @property
     def in_place(self) -> bool:
-        """Whether it takes work if it is to."""
+        """True if it takes work, or is stopped."""
         return self.active or not self._sources
 
     async def _open(self, sources: list[Source]) -> None:
@@ -82,7 +82,7 @@ class Service:
         raise NotImplementedError
 
     def _stopping(self) -> None:
-        """Let go of what is not begun, now that nothing comes any more."""
+        """Drop work that was not begun, once the sources are closed."""
 
     def _unbegun(self, item: Any) -> None:
         """Give back what `_begin` was called with: its work was cancelled before the first step, and nothing of it ran."""
@@ -91,7 +91,7 @@ class Service:
     # -- lifecycle
 
     async def start(self) -> None:
-        """Take work. What was stopped can be started again; what runs goes on.
+        """Begin to receive work. A stopped service can be started again; running work continues.
 
         Raises:
             SpecConflict: A queue of it is there and differs, or somebody has it exclusively.
@@ -121,7 +121,7 @@ class Service:
             self._running.add(self)
 
     async def stop(self) -> None:
-        """Take no more; what was begun goes on. See `wait`.
+        """Receive no more; running work continues. See `wait`.
 
         Where it is cancelled or raises, what is not closed yet is served on; it can be stopped again.
         """
@@ -186,8 +186,8 @@ class Service:
         """Do something in a task of its own, which calls `_ended` at its end; None if that is done already.
 
         Args:
-            work: What is to be done.
-            item: What it is done to, for `_unbegun`.
+            work: The work.
+            item: The work's message, for `_unbegun`.
         """
         task = self._spawn(work, context=self._variables.copy())
         if task.done():
@@ -217,7 +217,7 @@ class Service:
                 self._rest()
 
     def _rest(self) -> None:
-        """Note that nothing is done any more, if that is so."""
+        """Note the end of all work, if no work is left."""
         if self._tasks or self._sources:
             return
         self._idle.set()
@@ -235,7 +235,7 @@ class Service:
 
     @staticmethod
     async def _awaited(result: Any) -> Any:
-        """What a handler returned; if it can be awaited, what that gives, also where that is another one."""
+        """Return a handler's result; await it, and its result, as long as that can be awaited."""
         while True:
             if isinstance(result, concurrent.futures.Future):
                 result = await of_thread(result)

@@ -1,4 +1,4 @@
-"""How an engine is: a word, why, and how to wait for another one."""
+"""The state of an engine, its reason, and waiting for another one."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _log = logging.getLogger("redpoll.bus")
 
 
 class EngineState(Enum):
-    """How an engine is. What `Bus.healthy` reads."""
+    """The state of an engine, which `Bus.healthy` reads."""
 
     #: Not yet there.
     CONNECTING = "connecting"
@@ -43,7 +43,7 @@ class Status:
 
     @property
     def state(self) -> EngineState:
-        """How the engine is now."""
+        """The state of the engine."""
         return self._state
 
     @property
@@ -59,7 +59,7 @@ class Status:
         for watch in tuple(self._watches):
             try:
                 watch(state, reason)
-            except Exception:  # noqa: BLE001  # whatever a callback raises is its own
+            except Exception:  # noqa: BLE001  # a callback may raise anything
                 _log.exception("a watch of the engine's state failed")
 
     def watch(self, callback: Watch) -> Callable[[], None]:

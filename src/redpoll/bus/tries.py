@@ -15,8 +15,8 @@ class Tries:
     Args:
         clock: The engine's.
         timeout: Seconds for all of them; None is no limit.
-        retry: How often it is sent again. None: until its time is over.
-        what: What is done, for errors.
+        retry: The number of times it is sent again. None: until its time is over.
+        what: The operation, for errors.
         pause: Seconds before the second try; each one after that is twice as long.
         longest: Seconds between two tries at most.
     """
@@ -35,7 +35,7 @@ class Tries:
         self._longest = longest
 
     def covers(self, error: Exception) -> bool:
-        """Whether it is sent again after an error; a try is used up then."""
+        """Return True if it is sent again after an error, which uses up a try."""
         if self._retry == 0 or not isinstance(error, NotSent | NotConfirmed | LinkError):
             return False
         if isinstance(error, Expired | NotAuthorized | TimeoutError):

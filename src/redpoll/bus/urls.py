@@ -24,7 +24,7 @@ class EngineURL:
     """The URL of an engine: ``scheme://user:password@host:port,host2:port2/path?option=value``."""
 
     scheme: str
-    """Which engine."""
+    """The name of the engine."""
     hosts: tuple[tuple[str, int | None], ...]
     """Hosts and ports, to be tried in turn; names of memory engines are hosts as well."""
     user: str | None
@@ -33,7 +33,7 @@ class EngineURL:
     path: str
     """Without the slash that begins it."""
     options: tuple[tuple[str, str], ...]
-    """What stands behind the question mark."""
+    """The query."""
 
     @classmethod
     def parse(cls, text: str) -> EngineURL:
@@ -81,7 +81,7 @@ EngineMaker = Callable[[EngineURL, Mapping[str, Any]], Engine]
 
 
 def find_engine(scheme: str) -> EngineMaker:
-    """What makes the engines of a scheme.
+    """Return the factory of the engines of a scheme.
 
     Raises:
         ConfigError: There is none.

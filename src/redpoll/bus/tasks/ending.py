@@ -1,4 +1,4 @@
-"""How the work on a task ended, as a plain value: made where the handler ran, carried out where the engine is."""
+"""Endings of tasks as plain values: made by the handler's thread or process, carried out on the engine's loop."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 TRIES: Final = "tries"
-"""Where `Envelope.meta` counts the tries that failed."""
+"""The key of `Envelope.meta` for the number of failed tries."""
 
 LEAVING: Final = (KeyboardInterrupt, SystemExit, GeneratorExit)
 """On the loop, and in a block, these end the worker and say nothing about the task. Elsewhere they end the handler alone."""
@@ -70,7 +70,7 @@ def check_delay(delay: float) -> None:
 
 
 class Way(Enum):
-    """What becomes of a task."""
+    """The ways in which the work on a task ends."""
 
     RESULT = "result"
     ERROR = "error"
@@ -92,12 +92,12 @@ _new: Final = tuple.__new__
 
 
 class Ending(NamedTuple):
-    """How the work on a task ended.
+    """The end of the work on a task.
 
     Attributes:
-        way: What becomes of it.
+        way: The way in which it ended.
         envelope: The result, or the error.
-        reason: Why, in words, for its history.
+        reason: The reason, for its history.
         delay: Seconds before it is handed out again.
         again: Whether the retry policy covers it.
     """
@@ -114,7 +114,7 @@ NOTHING: Final = Ending(Way.RESULT)
 
 
 def returned(value: Any, payloads: Payloads) -> Ending:
-    """The ending of work that gave a result."""
+    """Return the ending of work that gave a result."""
     if value is None:
         return NOTHING
     try:
@@ -126,11 +126,11 @@ def returned(value: Any, payloads: Payloads) -> Ending:
 
 
 def failed(error: BaseException, retry: Retry | None = None) -> Ending:
-    """The ending of work that raised. It never raises, whatever the exception is like: the task would seem done."""
+    """Return the ending of work that raised. This never raises, or the task would seem done."""
     try:
         return _failed(error, retry)
     except Exception as problem:  # noqa: BLE001  # an exception's own methods may raise anything
-        told = RuntimeError(f"its handler raised {type(error).__name__}, which cannot be told: {_text(problem)}")
+        told = RuntimeError(f"its handler raised {type(error).__name__}, which cannot be sent: {_text(problem)}")
         return Ending(Way.ERROR, pack_failure(told), str(told)[:200])
 
 
@@ -150,7 +150,7 @@ def _failed(error: BaseException, retry: Retry | None) -> Ending:
 
 
 def tries_of(envelope: Envelope) -> int:
-    """How many tries of a task failed."""
+    """Return the number of failed tries of a task."""
     tries = envelope.meta.get(TRIES, 0) if envelope.meta else 0
     return tries if type(tries) is int else 0
 
@@ -160,12 +160,12 @@ def settle(delivery: Delivery, ending: Ending, retry: Retry | None = None, *, bl
 
     Args:
         delivery: The task.
-        ending: What becomes of it.
+        ending: The ending.
         retry: The policy, for an error that it covers.
         blame: Whether another try is an attempt that failed too.
 
     Returns:
-        What `Delivery.ack` and `Delivery.reject` return.
+        The result of `Delivery.ack` or `Delivery.reject`.
     """
     way, envelope, reason, delay, again = ending
     if way is _RESULT:

@@ -1,4 +1,4 @@
-"""What a submitter has of a task: its progress, its outcome, and how to stop it."""
+"""Handles: the submitter's view of a task, with its progress, its outcome and its cancellation."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ _ERRORS: Final[dict[OutcomeKind, type[TaskError]]] = {
 
 
 def error_of(outcome: Outcome, task: str, allowed: AllowedExceptions) -> Exception:
-    """The error that an outcome other than a result is.
+    """Return the error of an outcome other than a result.
 
     Args:
         outcome: The outcome.
         task: The task's id.
-        allowed: Which exceptions become what they are.
+        allowed: The exceptions that are rebuilt with their own types.
     """
     kind, envelope, detail = outcome
     if kind is not OutcomeKind.ERROR:
@@ -69,14 +69,14 @@ def error_of(outcome: Outcome, task: str, allowed: AllowedExceptions) -> Excepti
 
 
 class Watch:
-    """A watcher of one task, which keeps what it was told. It makes a future where somebody waits, and none otherwise.
+    """A watcher of one task, which keeps its state. It makes a future for each waiter, and none without one.
 
     Attributes:
         ending: The outcome, once there is one.
-        error: Why there will be none.
+        error: The reason for which there will be none.
         last: The latest progress.
-        nested: How many futures the handler has returned, one within another.
-        over: Whether nothing else will come.
+        nested: The number of futures that the handler has returned, one within another.
+        over: Whether the outcome, or its absence, is known.
     """
 
     __slots__ = ("_listeners", "_waiters", "ending", "error", "last", "nested", "over")
@@ -112,7 +112,7 @@ class Watch:
             self._end()
 
     def gone(self, error: RedpollError) -> None:
-        """Learn that there will be none."""
+        """Take the error for which there is none."""
         self.error = error
         self.over = True
         self._wake()
@@ -132,7 +132,7 @@ class Watch:
     # -- for handles
 
     def waiter(self) -> asyncio.Future[None]:
-        """A future that is done when the task has gone on."""
+        """Return a future that is done at the next change."""
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if self._waiters is None:
             self._waiters = {future: None}
@@ -141,12 +141,12 @@ class Watch:
         return future
 
     def leave(self, waiter: asyncio.Future[None]) -> None:
-        """Forget a future that nobody waits for any more."""
+        """Forget an abandoned future."""
         if self._waiters is not None:
             self._waiters.pop(waiter, None)
 
     def listen(self, listener: Callable[[Envelope | None], object]) -> Callable[[], None]:
-        """Have a plain function called with each progress, and with None at the end; returns what stops that."""
+        """Call a plain function with each progress, and with None at the end; return a function that stops that."""
         if self._listeners is None:
             self._listeners = []
         self._listeners.append(listener)
@@ -205,7 +205,7 @@ class Handle:
 
     @property
     def duplicate(self) -> bool:
-        """Whether a task with the same `dedup` key was submitted before; this is a handle of that one."""
+        """True if a task with the same `dedup` key was submitted before; this is a handle of that one."""
         return not isinstance(self._receipt, str) and self._receipt.duplicate
 
     @property
@@ -219,7 +219,7 @@ class Handle:
         return None if last is None else self._payloads.unpack(last)
 
     async def _watched(self) -> Watch:
-        """The watch; a handle that was made for an id begins to watch now."""
+        """Return the watch; a handle that was made for an id begins to watch now."""
         if not self._watching:
             if self._opening is None:
                 # One of those that wait for it may be cancelled, and the others go on.
@@ -237,7 +237,7 @@ class Handle:
 
         Args:
             timeout: Seconds to wait; None is no limit.
-            flat: What becomes of a handler that returned a future. True (default): its result is the task's. False: as soon
+            flat: The meaning of a future that the handler returned. True (default): its result is the task's. False: as soon
                 as it is known, a handle is returned in the place of the result, and that handle's result is the future's.
 
         Raises:
@@ -319,12 +319,12 @@ class Handle:
             stop()
 
     def on_progress(self, callback: Callable[[Any], object]) -> Callable[[], None]:
-        """Have a plain function called on the loop with each progress from now on. What it raises is logged.
+        """Call a plain function on the loop with each progress from now on. Its exceptions are logged.
 
         A handle that was made for an id hears of progress only once its `result` or `watch` is awaited.
 
         Returns:
-            What ends that.
+            A function that ends this.
 
         Raises:
             ConfigError: It is no function.
@@ -341,7 +341,7 @@ class Handle:
         return self._watch.listen(lambda envelope: envelope is not None and loop.call_soon(call, envelope))
 
     async def state(self) -> TaskState:
-        """Where the task is: ready, delayed, taken, done (however it ended), dead.
+        """Return the place of the task: ready, delayed, taken, done (with any outcome but dead), dead.
 
         Raises:
             UnknownTask, ResultExpired: As for `result`.

@@ -34,7 +34,7 @@ class Child:
     """A child process, and the way to it.
 
     Args:
-        setup: What it is to do, pickled.
+        setup: The handler and its settings, pickled.
     """
 
     def __init__(self, setup: bytes) -> None:
@@ -50,7 +50,7 @@ class Child:
             theirs.close()
 
     def work(self, job: tuple[Any, ...], say: Callable[[Envelope], object]) -> Ending | None:
-        """Have a task done.
+        """Send a task, and wait for its ending.
 
         Args:
             job: The task.
@@ -87,7 +87,7 @@ class Child:
             self._process.kill()
 
     def release(self) -> None:
-        """Let it end, since it has nothing to do."""
+        """End it while it is idle."""
         self._way.close()
 
     def stop(self) -> None:
@@ -121,8 +121,8 @@ class Processes:
 
     Args:
         handler: A plain function that can be pickled.
-        payloads: How payloads are read and written; they are pickled as well.
-        retry: Which errors are tried again.
+        payloads: The serializers; they are pickled as well.
+        retry: The errors that are tried again.
 
     Raises:
         ConfigError: One of them cannot be pickled.
@@ -140,7 +140,7 @@ class Processes:
         self._lock = threading.Lock()
 
     def work(self, errand: Errand, say: Callable[[Envelope], object]) -> Ending:
-        """Have a task done; called in a thread that may wait."""
+        """Run a task in a child; called in a thread that may wait."""
         delivery = errand.delivery
         envelope = delivery.envelope
         if not isinstance(envelope.body, bytes):
@@ -222,6 +222,6 @@ def _serve(way: Connection, setup: bytes) -> None:
             held = _Held(way, job)
             CURRENT.set(Context(held.envelope.headers, held))
             ending = returned(handler(Task(held, payloads)), payloads)
-        except BaseException as error:  # noqa: BLE001  # whatever a handler raises ends its task
+        except BaseException as error:  # noqa: BLE001  # any exception of a handler ends its task
             ending = failed(error, retry)
         way.send(ending)

@@ -50,17 +50,17 @@ class Retry:
     """
 
     times: int = 3
-    """How often it is tried again, after the first try."""
+    """The number of tries after the first one."""
 
     on: type[BaseException] | tuple[type[BaseException], ...] = Exception
-    """Which exceptions; all others are the task's outcome at once. With `redpoll.errors.TimeLimit` among them, a time limit
+    """The exceptions; all others are the task's outcome at once. With `redpoll.errors.TimeLimit` among them, a time limit
     is a failed try too."""
 
     delay: float = 1.0
     """Time before the second try."""
 
     factor: float = 2.0
-    """How much longer each following pause is."""
+    """The factor by which each pause is longer than the one before."""
 
     longest: float = 60.0
     """The longest pause."""
@@ -81,14 +81,14 @@ class Retry:
             require(field, getattr(self, field), check)
 
     def covers(self, error: BaseException) -> bool:
-        """Whether it is tried again after an exception."""
+        """Return True if it is tried again after an exception."""
         return isinstance(error, self.on)
 
     def pause(self, tries: int, chance: Callable[[], float] = random.random) -> float:
         """Seconds to wait after so many tries.
 
         Args:
-            tries: How many failed, 1 or more.
+            tries: The number of failed tries, 1 or more.
             chance: Gives a number from 0 to 1.
         """
         # More steps would overflow with the largest factor, and are beyond the longest pause with nearly all.

@@ -1,4 +1,4 @@
-"""A task in the hands of a worker: what a handler is given, and what is taken by `Tasks.next`."""
+"""Tasks as handlers receive them, and claims, which `Tasks.next` returns."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Task:
 
     @property
     def data(self) -> Any:
-        """What was submitted.
+        """The submitted data.
 
         Raises:
             BadPayload: This side has not the serializer that wrote it, or that cannot read it.
@@ -55,7 +55,7 @@ class Task:
 
     @property
     def headers(self) -> Mapping[str, Any]:
-        """The context that its submitter gave along."""
+        """The headers of its submitter."""
         return self._hold.envelope.headers or {}
 
     @property
@@ -75,21 +75,21 @@ class Task:
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work is not wanted any more: cancelled, or past its deadline. A coroutine is cancelled besides."""
+        """True if the work is not wanted any more: cancelled, or past its deadline. A coroutine is cancelled besides."""
         return self._hold.cancelled
 
     @property
     def lost(self) -> bool:
-        """Whether it is not this worker's any more: its result is refused, and somebody else may begin it."""
+        """True if it is not this worker's any more: its result is refused, and another worker may begin it."""
         return self._hold.lost
 
     def progress(self, value: Any) -> bool:
-        """Tell whoever watches how far it is; nothing is stored, and it does not wait.
+        """Send progress to the watchers; it is not stored, and this does not wait.
 
         From a thread or a process, the oldest is dropped where 1,000 wait for the loop.
 
         Returns:
-            False: nobody is told, as far as it is known here.
+            False if there are no watchers, as far as it is known here.
 
         Raises:
             EncodeError: The serializer cannot carry the value.
@@ -99,7 +99,7 @@ class Task:
 
 
 class Claim(Task):
-    """A task that was taken by `Tasks.next`: it is nobody else's until it gets its outcome or goes back.
+    """A task that was taken by `Tasks.next`: no other worker has it until it gets its outcome or goes back.
 
     As a context manager: an exception in the block is its outcome, and is raised further; `Requeue`, `TaskRejected` and
     `DeadLettered` do what they do in a handler, and end there. A block that leaves it without an outcome, also by being
@@ -115,7 +115,7 @@ class Claim(Task):
 
     @property
     def done(self) -> bool:
-        """Whether it has its outcome, or was given back."""
+        """True if it has its outcome, or was given back."""
         return self._ended is not None
 
     def set_result(self, value: Any) -> None:
@@ -127,7 +127,7 @@ class Claim(Task):
         self._end(Ending(Way.RESULT, None if value is None else self._payloads.pack(value)))
 
     def set_exception(self, error: BaseException) -> None:
-        """End it with an error, which whoever waits for the result gets as a `RemoteError`."""
+        """End it with an error, which its submitter gets as a `RemoteError`."""
         self._end(failed(error))
 
     def requeue(self, delay: float = 0.0, reason: str = "") -> None:

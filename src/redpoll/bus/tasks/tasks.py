@@ -26,7 +26,7 @@ from redpoll.errors import BatchError, ConfigError, NoRoute, QueueEmpty, Redpoll
 __all__ = ["QUEUE", "Tasks"]
 
 QUEUE: Final = "tasks"
-"""The queue of what names none."""
+"""The queue of tasks that name none."""
 
 #: Seconds that an eta may lie in the past: clocks differ, and it was to be soon.
 _PAST: Final = 60.0
@@ -47,9 +47,9 @@ class Tasks:
     that a mistyped name swallows nothing. To have it otherwise, declare it first (``bus.queues.declare``).
 
     Args:
-        engine: Where the queues are.
-        payloads: How payloads are written and read.
-        allowed: Which exceptions of handlers are raised as themselves.
+        engine: The engine of the queues.
+        payloads: The serializers.
+        allowed: The exceptions of handlers that are rebuilt with their own types.
     """
 
     def __init__(self, engine: Engine, payloads: Payloads, allowed: AllowedExceptions) -> None:
@@ -62,11 +62,11 @@ class Tasks:
 
     @property
     def in_place(self) -> bool:
-        """Whether all workers are given tasks, as far as the engine knows."""
+        """True if all workers receive tasks, as far as the engine knows."""
         return all(worker.active for worker in self._workers)
 
     async def close(self, drain: float | None = 0.0) -> None:
-        """Stop all workers, and let their handlers finish within some seconds; for the bus. Threads are not waited for."""
+        """Stop all workers, and wait some seconds for their handlers, threads aside; for the bus."""
         await asyncio.gather(*(worker.close(drain, threads=False) for worker in tuple(self._workers)))
 
     # -- submitting
@@ -90,7 +90,7 @@ class Tasks:
         """Put a task into a queue; it is there as surely as the queue can say (`Capabilities.confirm`) when this returns.
 
         Args:
-            data: What the handler is given.
+            data: The data of the task.
             queue: Name of the queue.
             dedup: A key: a second task with it in this queue is not made, and the handle is that of the first (for an hour,
                 and a million keys, unless the engine was told otherwise).
@@ -101,8 +101,8 @@ class Tasks:
             deadline: Seconds after which it expires even if it was begun, and its worker is asked to stop. Instead of `ttl`.
                 Waiting for room in the queue counts, for both.
             headers: A context for the handler, beside that of the running one (`use_headers`): `Task.headers`.
-            no_reply: Whether nobody will ask for the result: none is stored or sent.
-            declare: Whether a queue that does not exist is declared.
+            no_reply: Store and send no result.
+            declare: Declare the queue if it does not exist.
             timeout: Seconds to wait for room in the queue, and for the confirmation. None: no limit.
 
         Raises:
@@ -159,7 +159,7 @@ class Tasks:
         declare: bool,
         *times: float | None,
     ) -> float:
-        """Check options that cannot be, or that not every engine and queue has; returns the delay."""
+        """Check options that are invalid, or that not every engine and queue has; return the delay."""
         for (name, check), value in zip(_TIMES, (delay, *times), strict=True):
             require(name, value, check)
         require("priority", priority, _priority)
@@ -210,7 +210,7 @@ class Tasks:
         """Submit a task and wait for its result.
 
         Args:
-            data: What the handler is given.
+            data: The data of the task.
             queue: Name of the queue.
             timeout: Seconds for all of it; None is no limit. The task stays in the queue or with its worker after that;
                 `deadline` ends it.
@@ -269,7 +269,7 @@ class Tasks:
         """Submit many tasks, in order, at less cost than one by one.
 
         Args:
-            items: What the handler is given, for each.
+            items: The data of each task.
             queue: As for `submit`.
             dedup: A key for each.
             delay: As for `submit`, for all of them, as what follows.
@@ -326,9 +326,9 @@ class Tasks:
         """Iterate over the results of tasks, in the order of their items.
 
         Args:
-            items: What the handler is given, for each; taken as there is room.
+            items: The data of each task; iterated as there is room.
             queue: Name of the queue.
-            limit: How many are submitted and not yet yielded.
+            limit: Maximum number of tasks that are submitted and not yet yielded.
             **options: Those of `submit`.
 
         Raises:
@@ -358,13 +358,13 @@ class Tasks:
                     await handle.cancel()
 
     def handle(self, id: str, queue: str = QUEUE) -> Handle:  # noqa: A002, ARG002  # the public names
-        """A handle for a task that was submitted before, perhaps in another process.
+        """Return a handle for a task that was submitted before, perhaps in another process.
 
         Args:
             id: Its id.
             queue: Name of its queue, for engines that need it.
 
-        Nothing is asked before the handle is used.
+        The engine is asked when the handle is used.
         """
         return Handle(self._engine, self._payloads, self._allowed, id, None)
 
@@ -385,24 +385,24 @@ class Tasks:
     ) -> Worker:
         """Work on the tasks of a queue, while the block of the returned context manager runs.
 
-        The handler is called with a `Task`. What it returns is the result (a future is waited for); what it raises is the
+        The handler is called with a `Task`. Its return value is the result (a future is waited for); its exception is the
         outcome, unless `retry` covers it. It may raise `Requeue` (give it back), `TaskRejected` (offer it to others) and
-        `DeadLettered` (give it up). A worker whose queue is deleted goes on when somebody has made it again.
+        `DeadLettered` (give it up). A worker whose queue is deleted continues when that is declared again.
 
         Args:
             handler: A coroutine function, which runs on the loop; or a plain function, which runs in a thread or a process.
             queue: Name of the queue.
-            concurrency: How many tasks are worked on at a time. None: 8, and with processes one for each CPU.
-            retry: What is tried again. None (default): nothing, an exception is final.
+            concurrency: Maximum number of running handlers. None: 8, and with processes one for each CPU.
+            retry: The policy for exceptions. None (default): each exception is final.
             time_limit: Seconds for the handler. A coroutine is cancelled and a process killed; a thread cannot be stopped:
                 the outcome is recorded, and its slot is used until it returns. Where `retry` covers `TimeLimit` the task
                 goes back when the thread has returned, not earlier.
-            pool: Where a plain function runs. None: in a thread. A process is for what computes; the function, its data and
+            pool: The pool of a plain function. None: threads. A process is for computing; the function, its data and
                 results have to be picklable, and a process that dies is a failed attempt of its own task alone.
-            cancel_lost: Whether a handler is stopped when its task was given to somebody else.
+            cancel_lost: Stop a handler when its task was given to another worker.
             drain: Seconds that handlers have to finish when the block is left; then they are stopped, and their tasks go
                 back. None: no limit. A block that is left by an exception does not wait.
-            declare: Whether a queue that does not exist is declared.
+            declare: Declare the queue if it does not exist.
 
         Raises:
             ConfigError: A value cannot be, or the handler is no function of one argument, or cannot be pickled.
@@ -435,7 +435,7 @@ class Tasks:
         Args:
             queue: Name of the queue.
             timeout: Seconds to wait for one; 0 takes what is there; None (default) is no limit.
-            declare: Whether a queue that does not exist is declared.
+            declare: Declare the queue if it does not exist.
 
         Raises:
             ConfigError: The timeout cannot be.
@@ -482,7 +482,7 @@ class Tasks:
 
 
 class _Next:
-    """What `Tasks.next` returns: it can be awaited, or entered."""
+    """The result of `Tasks.next`: it can be awaited, or entered."""
 
     def __init__(self, taking: Coroutine[Any, Any, Claim]) -> None:
         self._taking = taking

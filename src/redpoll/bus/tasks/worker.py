@@ -1,7 +1,7 @@
-"""A worker: takes tasks from a queue as it has slots, runs the handler, and tells the engine how each ended.
+"""A worker: receives tasks from a queue as it has slots, runs the handler, and sends the outcomes to the engine.
 
-User code runs in tasks of its own, in threads or in processes, never on the way of an acknowledgement. Whatever happens
-to a task, its `_Job` ends once, in `Worker._end`.
+User code runs in tasks of its own, in threads or in processes, never on the way of an acknowledgement. Each `_Job` ends
+once, in `Worker.end`.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ Stop = Literal["cancelled", "lost", "time limit", "closing"]
 _log = logging.getLogger("redpoll.bus.tasks")
 
 _BACK: Final = Ending(Way.REQUEUE)
-#: Progress of a handler in a thread that the loop did not take yet; the oldest is dropped beyond that.
+#: Maximum pending progress of a handler in a thread; the oldest is dropped beyond that.
 _PROGRESS: Final = 1_000
 #: Results of these types are no futures.
 _VALUES: Final = frozenset({type(None), bool, int, float, str, bytes, list, dict, tuple})
@@ -54,13 +54,13 @@ _CHECKS: Final = {
 
 
 class _Job:
-    """A task in a slot; the engine tells it what happens meanwhile.
+    """A task in a slot, and the listener of its delivery.
 
     Attributes:
         delivery: The task.
-        why: Why its handler was stopped, or None.
+        why: The reason for which its handler was stopped, or None.
         reason: The same in words.
-        work: What stops it: the asyncio task, the future of a thread, the errand to a process.
+        work: The handle that stops it: the asyncio task, the future of a thread, the errand to a process.
         timer: For the time limit.
         settled: Whether its outcome was recorded, and its thread still runs.
     """
@@ -78,16 +78,16 @@ class _Job:
         self.settled = False
 
     def lost(self) -> None:
-        """Learn that somebody else may begin it."""
+        """Stop the handler: another worker may begin the task."""
         if self._worker.cancel_lost:
             self._worker.stop(self, "lost", "lost")
 
     def cancelled(self, reason: str) -> None:
-        """Learn that it is not wanted."""
+        """Stop the handler: the task is not wanted any more."""
         self._worker.stop(self, "cancelled", reason)
 
     def told(self, envelope: Envelope) -> None:
-        """Take nothing: a task is not spoken to."""
+        """Ignore it: tasks have no messages from their publisher."""
 
 
 class Worker:
@@ -157,16 +157,16 @@ class Worker:
 
     @property
     def running(self) -> int:
-        """How many handlers run."""
+        """The number of running handlers."""
         return len(self._jobs)
 
     @property
     def active(self) -> bool:
-        """Whether it is given tasks: not while the engine reconnects, while its queue is deleted, or when closed."""
+        """True if it receives tasks: not while the engine reconnects, while its queue is deleted, or when closed."""
         return self._consumer is not None and self._consumer.active
 
     async def __aenter__(self) -> Self:
-        """Begin to take tasks.
+        """Begin to receive tasks.
 
         Raises:
             NoRoute: The queue does not exist, and was not to be declared.
@@ -178,7 +178,7 @@ class Worker:
         self._spawn = spawner(asyncio.get_running_loop())
         self._context = contextvars.copy_context()
         options: dict[str, Any] = {"credit": self.concurrency, "sink": self._take}
-        # A queue that was deleted is not made again by who works on it.
+        # A worker does not declare a queue again that was deleted.
         consumer = LastingConsumer(
             self.engine.clock,
             self.queue,
@@ -196,12 +196,12 @@ class Worker:
         await self.close(self._drain if kind is None else 0.0)
 
     async def close(self, drain: float | None = 0.0, *, threads: bool = True) -> None:
-        """Take no more tasks, let handlers finish, stop the rest and give their tasks back without blame.
+        """Receive no more tasks, wait for handlers, stop the rest and give their tasks back without blame.
 
         Args:
             drain: Seconds for handlers to finish; None is no limit.
-            threads: Wait for handlers in threads beyond that, since they cannot be stopped. The bus does not when it closes:
-                they go on, and their outcomes are lost.
+            threads: Wait for handlers in threads beyond that, since they cannot be stopped. The closing bus does not: they
+                continue, and their outcomes are lost.
 
         Cancelled, it stops the handlers at once and waits for nothing.
         """
@@ -228,15 +228,15 @@ class Worker:
             await asyncio.shield(asyncio.wrap_future(ending))
 
     def let_go(self) -> concurrent.futures.Future[None] | None:
-        """Let threads and processes end, where nothing is begun there any more; for its owner, in any thread.
+        """End idle threads and processes; for its owner, in any thread.
 
         Returns:
-            What is done when the processes have ended; None where there are none.
+            A future that is done when the processes have ended; None where there are none.
         """
         return None if self._threads is None else self._threads.close()
 
     async def _wait(self, seconds: float | None) -> None:
-        """Wait until no handler runs, but no longer than that."""
+        """Wait until no handler runs, or the time is over."""
         for job in tuple(self._jobs):
             if isinstance(job.work, asyncio.Task) and job.work.done():
                 # Somebody cancelled it before its first step, as the end of a loop does.
@@ -272,13 +272,13 @@ class Worker:
             clock = self.engine.clock
             job.timer = clock.call_at(clock.time() + limit, lambda: self._late(job))
         if self._threads is None:
-            # Not the context of whatever made the engine hand it out: that may be another handler.
+            # Not the context of the caller of the engine, which may be another handler.
             job.work = self._spawn(self.run(job), context=self._context.copy())
         else:
             self._threads.begin(job)
 
     def stop(self, job: _Job, why: Stop, reason: str) -> None:
-        """Stop a handler, if that can be done; the first reason counts."""
+        """Stop a handler if possible; the first reason counts."""
         if job.why is not None or job not in self._jobs:
             return
         job.why, job.reason = why, reason
@@ -309,7 +309,7 @@ class Worker:
             self._consumer.set_credit(max(0, self.concurrency - self._stuck))
 
     def end(self, job: _Job, ending: Ending) -> None:
-        """Free a slot, and carry out how its task ended."""
+        """Free a slot, and carry out the ending of its task."""
         self._jobs.discard(job)
         if job.timer is not None:
             job.timer.cancel()
@@ -322,7 +322,7 @@ class Worker:
             settle(job.delivery, self._limited(job), self.retry, blame=True)
         elif why != "lost":
             if ending.way is not Way.RESULT:
-                # What it raised was most likely the stopping.
+                # Its exception was most likely caused by the stop.
                 ending = Ending(Way.CANCELLED if why == "cancelled" else Way.REQUEUE, None, job.reason)
             settle(job.delivery, ending)
         if not self._jobs:
@@ -349,7 +349,7 @@ class Worker:
                 ending = NOTHING if value is None else returned(value, self.payloads)
         except LEAVING:
             raise
-        except BaseException as error:  # whatever a handler raises ends its task
+        except BaseException as error:  # any exception of a handler ends its task
             ending = failed(error, self.retry)
             task = asyncio.current_task()
             if ending.way is Way.CANCELLED and job.why is None and task is not None and task.cancelling():
@@ -361,7 +361,7 @@ class Worker:
         self.end(job, ending)
 
     async def _follow(self, job: _Job, value: Any) -> Any:
-        """Wait for a future, and for what that gives."""
+        """Wait for a future, and for a future that is its result."""
         depth = 0
         while _is_future(value):
             depth += 1
@@ -371,7 +371,7 @@ class Worker:
 
 
 class _Voice:
-    """A task's delivery for a handler in a thread or a process: what it says is said on the loop."""
+    """A task's delivery for a handler in a thread or a process: its progress is sent on the loop."""
 
     __slots__ = ("_delivery", "_due", "_loop", "_said")
 
@@ -385,7 +385,7 @@ class _Voice:
         return getattr(self._delivery, name)
 
     def progress(self, envelope: Envelope) -> bool:
-        """Tell the watchers something, soon; while the loop does not turn, the oldest is dropped beyond a bound."""
+        """Send progress to the watchers, soon; while the loop is blocked, the oldest is dropped beyond a limit."""
         self._said.append(envelope)
         if not self._due:
             self._due = True
@@ -404,14 +404,14 @@ class _Voice:
 
 
 class _Threads:
-    """Handlers in threads, or in processes for which threads wait.
+    """Handlers in threads, or in processes with a waiting thread each.
 
     Args:
-        worker: Is told how each ended.
+        worker: The worker, whose `end` gets each ending.
         in_processes: Whether they run in processes.
 
     Attributes:
-        can_stop: Whether a handler can be stopped that has begun.
+        can_stop: Whether a running handler can be stopped.
 
     Raises:
         ConfigError: The handler cannot be sent to a process.
@@ -443,10 +443,10 @@ class _Threads:
             self._worker.end(job, _BACK)
 
     def close(self) -> concurrent.futures.Future[None] | None:
-        """Let threads and processes go; no handler runs any more, or nobody waits for it.
+        """Close threads and processes; no handler runs any more, or its outcome is lost.
 
         Returns:
-            What is done when the processes have ended.
+            A future that is done when the processes have ended.
         """
         executor, self._executor = self._executor, None
         if executor is None:
@@ -469,7 +469,7 @@ class _Threads:
                 self._post(loop, self._follow, job, value)
                 return
             ending = returned(value, worker.payloads)
-        except BaseException as error:  # noqa: BLE001  # whatever a handler raises ends its task
+        except BaseException as error:  # noqa: BLE001  # any exception of a handler ends its task
             ending = failed(error, worker.retry)
         self._post(loop, worker.end, job, ending)
 
@@ -501,10 +501,10 @@ def _is_future(value: Any) -> bool:
 
 
 def _let_go(value: Any) -> None:
-    """Stop what a handler returned that nobody waits for, where that can be done: not all that is awaited can be stopped."""
+    """Close or cancel an abandoned awaitable, if it can be."""
     stop = getattr(value, "close" if inspect.iscoroutine(value) else "cancel", None)
     if callable(stop):
         try:
             stop()
         except Exception:  # noqa: BLE001  # it may be anybody's
-            _log.exception("what a handler returned could not be cancelled")
+            _log.exception("an awaitable that a handler returned could not be cancelled")

@@ -57,7 +57,7 @@ class MemoryEngine(Member):
     """See `redpoll.bus.engine.Engine`.
 
     Args:
-        name: What other engines of this process share it by; "" is private.
+        name: The name by which engines of this process share it; "" is private.
         clock: Its time, for tests; None is that of the loop.
         limits: Of the broker; all that share it give the same.
         max_body: The largest body, in bytes.
@@ -212,12 +212,12 @@ class MemoryEngine(Member):
                 broker.queues.delete(found, now)
 
     async def queues(self) -> list[str]:
-        """The names of all queues."""
+        """Return the names of all queues."""
         with self.turn() as (broker, _):
             return list(broker.queues.found)
 
     async def inspect(self, queue: str) -> QueueInfo:
-        """What is in a queue."""
+        """Return the contents and counters of a queue."""
         with self.turn() as (broker, _):
             return broker.admin.inspect(broker.queues.get(queue))
 
@@ -439,7 +439,7 @@ class MemoryEngine(Member):
         return answer
 
     async def tell(self, task: str, envelope: Envelope) -> bool:
-        """Say something to whoever works on a task."""
+        """Send a message to the worker of a task."""
         number = self._number(task)
         if len(envelope.body) > self.max_body:
             raise PayloadTooLarge(len(envelope.body), self.max_body)
@@ -447,7 +447,7 @@ class MemoryEngine(Member):
             return broker.work.tell(number, envelope)
 
     async def lookup(self, task: str) -> TaskInfo:
-        """What is known of a task."""
+        """Return the state of a task."""
         number = self._number(task)
         with self.turn() as (broker, now):
             found = broker.work.find(number, now)
@@ -531,7 +531,7 @@ class MemoryEngine(Member):
         return [task_id(self.room.store, each.id) for each in made]
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Be told of everything that happens in this engine's queues."""
+        """Call a function with each event of this engine's queues."""
         check_function("observer", observer, "an observer is a plain function of four arguments")
         mine = (self, observer)
         self._observe(lambda others: [*others, mine])

@@ -1,4 +1,4 @@
-"""What the memory engine hands out: deliveries, consumers, subscriptions."""
+"""Deliveries, consumers and subscriptions of the memory engine."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["MemoryConsumer", "MemoryDelivery", "MemorySubscription", "check_cred
 
 _log = logging.getLogger("redpoll.bus")
 
-#: What a publisher says is kept so often for a worker that does not listen yet.
+#: Maximum messages of a publisher that are kept for a worker that does not listen yet.
 _TOLD: Final = 1_000
 _NOTHING: Final = Outcome(OutcomeKind.RESULT)
 _ENDINGS: Final = frozenset({OutcomeKind.RESULT, OutcomeKind.ERROR, OutcomeKind.CANCELLED, OutcomeKind.TIME_LIMIT})
 
 
 def check_credit(credit: int) -> None:
-    """Check how many deliveries may be open at a time.
+    """Validate the maximum number of open deliveries.
 
     Raises:
         ConfigError: It cannot be.
@@ -85,16 +85,16 @@ class MemoryDelivery:
 
     @property
     def lost(self) -> bool:
-        """Whether it was taken away."""
+        """True if it was taken away."""
         return self._lost
 
     @property
     def cancelled(self) -> bool:
-        """Whether the work is not wanted any more."""
+        """True if the work is not wanted any more."""
         return bool(self._cancelled)
 
     def listen(self, listener: Listener) -> None:
-        """Be told of what happens to the task."""
+        """Set the listener of the task."""
         self._listener = listener
         told, self._told = self._told or (), None
         for envelope in told:
@@ -105,14 +105,14 @@ class MemoryDelivery:
             call("a listener", listener.lost)
 
     def accept(self) -> Awaitable[bool]:
-        """Promise that nobody else begins it."""
+        """Promise that no other worker begins it."""
         room = self._consumer.member.room
         with room.guard:
             accepted = room.broker.work.accept(self._consumer.held, self._token)
         return TRUE if accepted else FALSE
 
     def progress(self, envelope: Envelope) -> bool:
-        """Say something to the watchers."""
+        """Send progress to the watchers."""
         member = self._consumer.member
         if len(envelope.body) > member.max_body:
             raise PayloadTooLarge(len(envelope.body), member.max_body)
@@ -219,7 +219,7 @@ class MemoryDelivery:
                 call("a listener", self._listener.cancelled, reason)
 
     def tell(self, envelope: Envelope) -> None:
-        """Hand on what the publisher says, or keep it until somebody listens."""
+        """Hand on a message of the publisher, or keep it until there is a listener."""
         if self._listener is not None:
             call("a listener", self._listener.told, envelope)
         elif self._told is None:
@@ -232,8 +232,8 @@ class MemoryConsumer:
     """See `redpoll.bus.engine.Consumer`.
 
     Attributes:
-        member: Whose it is.
-        held: What the broker has of it.
+        member: The engine.
+        held: The broker's consumer.
         queue: Name of the queue.
         deliveries: Those that are open, by token.
     """
@@ -250,11 +250,11 @@ class MemoryConsumer:
 
     @property
     def active(self) -> bool:
-        """Whether the engine hands out to it."""
+        """True if the engine hands out to it."""
         return not self.held.closed
 
     def set_credit(self, credit: int) -> None:
-        """Set how many deliveries may be open at a time."""
+        """Set the maximum number of open deliveries."""
         check_credit(credit)
         more, self._credit = credit - self._credit, credit
         with self.member.turn() as (broker, _):
@@ -267,7 +267,7 @@ class MemoryConsumer:
         return await self._feed.take()
 
     async def close(self) -> None:
-        """Take no more."""
+        """Receive no more."""
         if self.member.refusal() is None:
             self.stop()
 
@@ -291,7 +291,7 @@ class MemoryConsumer:
             delivery.reject(delay=1.0, reason="its worker could not take it")
 
     def stop(self, error: Exception | None = None) -> None:
-        """Take no more, and give back what nobody took from the iterator."""
+        """Receive no more, and give back the deliveries that are still in the iterator."""
         with self.member.turn() as (broker, now):
             broker.work.close(self.held, now)
         while self._feed.items:
@@ -303,8 +303,8 @@ class MemorySubscription:
     """See `redpoll.bus.engine.Subscription`.
 
     Attributes:
-        member: Whose it is.
-        wanted: What the broker has of it.
+        member: The engine.
+        wanted: The broker's subscription.
         patterns: The patterns.
         delivered: Events that came.
         lost: Events that its loop was too slow for.
@@ -333,7 +333,7 @@ class MemorySubscription:
         return await self._feed.take()
 
     async def close(self) -> None:
-        """Take no more."""
+        """Receive no more."""
         if self.member.refusal() is None:
             self.stop()
 
@@ -350,7 +350,7 @@ class MemorySubscription:
             _log.exception("the sink of a subscription to %r failed", event.subject)
 
     def stop(self) -> None:
-        """Take no more."""
+        """Receive no more."""
         self._closed = True
         with self.member.turn() as (broker, _):
             broker.peers.close(self.wanted)

@@ -1,7 +1,7 @@
-"""A broker that engines of this process share, and how what it decides reaches each of them on its loop.
+"""A broker that engines of this process share, and the way of its effects to each of them, on its loop.
 
-A room's lock is held for each call to its broker, and while what it means for other engines is posted to them, so that they
-learn of it in order. What it means for the caller is carried out afterwards: callbacks may call back.
+A room's lock is held for each call to its broker, and while effects for other engines are posted to them, so that these
+receive them in order. Effects for the caller are carried out afterwards: callbacks may call back.
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ _MAIL: Final = 100_000
 
 _ABOUT_PUBLISHING: Final = frozenset({PROGRESS, ADMITTED})
 _TO_WATCHERS: Final = frozenset({OUTCOME, PROGRESS, ADMITTED})
-#: What is best effort; the rest is bounded by the tasks that there are.
+#: Effects that are best effort; the others are bounded by the number of tasks.
 _LOSSY: Final = frozenset({EVENT, PROGRESS, TOLD, NOTE})
 
 
 def call(whose: str, callback: Callable[..., object], *arguments: object) -> None:
-    """Call what a user gave; it may raise anything, which is logged."""
+    """Call a user's callback; its exceptions are logged."""
     try:
         callback(*arguments)
     except Exception:  # noqa: BLE001  # see above
@@ -67,15 +67,15 @@ class Room:
     """A broker, and the engines that share it.
 
     Args:
-        name: What its members know it by; "" is private.
+        name: The name; "" is private.
         limits: Of the broker.
         clock: Its time; None is the real one.
 
     Attributes:
-        lock: Is held while the broker is used; None where that is private.
+        lock: Held while the broker is used; None where that is private.
         guard: The same for a with statement.
         members: The engines that are open.
-        observers: Who is told of everything, and where.
+        observers: The observers, each with its engine.
         numbers: For the names of peers.
     """
 
@@ -100,10 +100,10 @@ class Room:
         self.settle = self.broker.work.settle
 
     def post(self, sender: Member, effects: Iterable[Effect]) -> list[Effect]:
-        """Post what is for other engines, with the lock held.
+        """Post effects for other engines, with the lock held.
 
         Returns:
-            What is for the sender.
+            The effects for the sender.
         """
         mine: list[Effect] = []
         for effect in effects:
@@ -135,7 +135,7 @@ _members: weakref.WeakSet[Member] = weakref.WeakSet()
 
 
 def enter(member: Member, name: str, limits: Limits, clock: Clock | None) -> Room:
-    """Let a member into the room of a name; "" is a new one.
+    """Add a member to the room of a name; "" is a new one.
 
     Raises:
         UsageError: It is there with other limits or another clock.
@@ -153,7 +153,7 @@ def enter(member: Member, name: str, limits: Limits, clock: Clock | None) -> Roo
 
 
 def leave(member: Member) -> None:
-    """Let a member go; with the last one the room is gone."""
+    """Remove a member; with the last one the room is gone."""
     room = member.room
     with _lock:
         with suppress(ValueError):
@@ -180,16 +180,16 @@ after_fork(_after_fork)
 
 
 class Member:
-    """An engine's place in a room: its loop, and what is to be done there.
+    """An engine's place in a room: its loop, and its pending effects.
 
     Attributes:
         room: The room.
         loop: Its loop.
-        peer: What the broker has of it.
+        peer: The broker's peer.
         max_body: The largest body, in bytes.
         closed: Whether it is closed, or was never started.
         forked: Whether this is a child of the process in which it was started.
-        drained: Done when nothing is held any more, where somebody waits for that.
+        drained: Done when no task is held any more; None unless the engine drains.
     """
 
     room: Room
@@ -218,14 +218,14 @@ class Member:
             warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
 
     def refusal(self) -> RedpollError | None:
-        """Why it cannot be used, or None."""
+        """Return the error if it cannot be used, or None."""
         if self.forked:
             return UsageError("this bus belongs to the process that forked this one", "connect in the child")
         return Closed("bus") if self.closed else None
 
     @contextmanager
     def turn(self) -> Iterator[tuple[Broker, float]]:
-        """Use the broker, knowing the time; what it decides is carried out at the end.
+        """Use the broker, knowing the time; its effects are carried out at the end.
 
         Raises:
             Closed: It is closed.
@@ -246,7 +246,7 @@ class Member:
             self.route(effects)
 
     def collect(self) -> list[Effect]:
-        """Take what the broker decided, with the lock held: what is for others is posted, the rest is for `route`."""
+        """Take the broker's effects, with the lock held: those for others are posted, the rest is for `route`."""
         room = self.room
         effects = room.out.effects
         if not effects:
@@ -312,7 +312,7 @@ class Member:
         return Receipt(self.room.store, number, True)
 
     def post(self, effect: Effect, sender: Member) -> None:
-        """Have an effect carried out on this engine's loop; called on another one's, perhaps in another thread."""
+        """Schedule an effect on this engine's loop; called on another one's, perhaps in another thread."""
         if len(self._mail) >= _MAIL and effect[0] in _LOSSY:
             for each in effect[1] if effect[0] == EVENT else ():
                 each.owner.lost += 1
@@ -332,7 +332,7 @@ class Member:
             sender.report(self)
 
     def report(self, member: Member) -> None:
-        """Let an engine that is open take leave of one whose loop is gone: this one, if it is open still."""
+        """Let an open engine bury one that lost its loop: this one, if it is open still."""
         for each in (self, *self.room.members):
             if each is not member and not each.closed:
                 with suppress(RuntimeError):  # another one that is gone
@@ -342,7 +342,7 @@ class Member:
         leave(member)
 
     def bury(self, member: Member) -> None:
-        """Take leave of an engine whose loop is gone."""
+        """Remove an engine that lost its loop."""
         if member.closed:
             return
         if self.closed:
@@ -368,13 +368,13 @@ class Member:
             self.route(effects)
 
     def read_last(self) -> None:
-        """Carry out what watchers were to be told when this was closed; nothing is posted any more."""
+        """Carry out the posted effects for watchers at the end."""
         mail = [each for each in self._mail if each[0] in _TO_WATCHERS]
         self._mail.clear()
         self.route(mail)
 
     def flush(self) -> None:
-        """Hand over what is pending, as much as one turn of the loop should."""
+        """Hand over pending effects, as many as one turn of the loop should."""
         self._at_once = _AT_ONCE if len(self._pending) == 1 else 0
         self._hand_over(_TURN)
 
@@ -415,7 +415,7 @@ class Member:
                     future.set_result(Receipt(self.room.store, 0))
 
     def flush_all(self) -> None:
-        """Hand over all that is pending."""
+        """Hand over all pending effects."""
         while self._pending:
             self.flush()
 
@@ -427,7 +427,7 @@ class Member:
                 call("an observer", observer, what, queue, task, detail)
 
     def pressure(self) -> asyncio.Future[Receipt] | None:
-        """What a publish has to wait for while too many events wait to be handed over here."""
+        """Return a future that a publish has to wait for while too many events are pending."""
         if len(self._pending) < _PRESSURE:
             return None
         future: asyncio.Future[Receipt] = self.loop.create_future()
@@ -435,14 +435,14 @@ class Member:
         return future
 
     def look_drained(self) -> None:
-        """Tell who waits for it that nothing is held any more."""
+        """Settle `drained` if no task is held any more."""
         if self.drained is not None and not self.peer.held and not self.drained.done():
             self.drained.set_result(None)
 
     # -- time
 
     def arm(self) -> None:
-        """Set a timer for what the broker has to do next."""
+        """Set the timer for the broker's next deadline."""
         room = self.room
         with room.guard:
             room.timers.earlier = False
