@@ -1,8 +1,8 @@
-"""Broadcasts: one sender, and everybody who wants to know: ``bus.broadcast``.
+"""Broadcasts: from one sender to all subscribers: ``bus.broadcast``.
 
 A broadcast is an event of the engine, on a subject that begins with the word ``broadcast``, so that no other pattern meets
-it. Best effort: it reaches who is subscribed now; `last` keeps some for who comes later, and a `durable` subscription is a
-queue, which fills while nobody listens and gives each broadcast out again until it was taken.
+it. Best effort: it reaches the present subscribers; `last` keeps some for later ones, and a `durable` subscription is a
+queue, which is filled without a listener too, and delivers each broadcast until it was handled.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Broadcast(NamedTuple):
     """A broadcast as it is received. All subscribers of one bus see the same body: do not change it.
 
     Attributes:
-        body: What was sent.
-        sender: Who sent it, as they said; None if they did not.
-        subject: What it is about; None if they did not say.
-        correlation_id: What it belongs to, as the sender said, or None.
+        body: The body.
+        sender: The sender, as it named itself, or None.
+        subject: The subject, or None.
+        correlation_id: The sender's correlation id, or None.
         headers: The sender's context, or None.
         kept: Whether it was sent before the subscription began.
     """
@@ -62,18 +62,18 @@ class Broadcast(NamedTuple):
 
 
 Callback = Callable[[Broadcast], object]
-"""What is called with each broadcast: a plain function, on the loop, which does not block; or a coroutine function."""
+"""A callback for broadcasts: a plain function, on the loop, which does not block; or a coroutine function."""
 
 
 class _Reader:
-    """Makes broadcasts of what an engine hands over; of an event once for all who are handed it.
+    """Makes broadcasts of events and deliveries; of an event once for all its subscribers.
 
     Args:
-        payloads: How bodies are read.
+        payloads: The serializers.
 
     Attributes:
         event: The event that was read last, until the next one comes.
-        seen: What it is.
+        seen: The broadcast of that.
     """
 
     def __init__(self, payloads: Payloads) -> None:
@@ -106,7 +106,7 @@ class _Reader:
 
 
 class BroadcastSubscription:
-    """Takes broadcasts while it is open: by its callback, or by iterating. Made by `Broadcasts.subscribe`.
+    """Receives broadcasts while it is open: by its callback, or by iterating. Made by `Broadcasts.subscribe`.
 
     Use it as an async context manager, or call `start` and `close`. A plain function is called as the broadcasts come, a
     coroutine function with one after the other. Of those that wait for a coroutine function or an iteration, the oldest
@@ -154,7 +154,7 @@ class BroadcastSubscription:
 
     @property
     def active(self) -> bool:
-        """Whether broadcasts are taken."""
+        """True if it receives broadcasts."""
         return self in self._others and bool(getattr(self._source, "active", True))
 
     @property
@@ -163,7 +163,7 @@ class BroadcastSubscription:
         return int(getattr(self._source, "dropped", 0))
 
     async def start(self) -> Self:
-        """Begin to take broadcasts: all that are sent after this returned.
+        """Begin to receive broadcasts: all that are sent after this returned.
 
         Raises:
             UsageError: It was started before.
@@ -175,7 +175,7 @@ class BroadcastSubscription:
             raise UsageError("this subscription was started before", "subscribe again for another one")
         engine = self._engine
         runs = self._callback is not None
-        # Not the context of whatever sends: that may be the handler of a call, with headers and a deadline of its own.
+        # Not the context of the sender: that may be the handler of a call, with headers and a deadline of its own.
         self._variables = copy_context()
         if self._spec is not None:
             # One that is deleted while it is open is made again, as it would be by opening it.
@@ -196,7 +196,7 @@ class BroadcastSubscription:
         return await self._engine.consume(spec.name, credit=_CREDIT)
 
     async def close(self, drain: float | None = 0.0) -> None:
-        """Take no more.
+        """Receive no more.
 
         Args:
             drain: Seconds to wait for a coroutine function that works on a broadcast; it is cancelled then. None is no
@@ -342,8 +342,8 @@ class Broadcasts:
     """Sends broadcasts, and lets them be received: ``bus.broadcast``.
 
     Args:
-        engine: Where they go.
-        payloads: How bodies are written and read.
+        engine: The engine.
+        payloads: The serializers.
     """
 
     def __init__(self, engine: Engine, payloads: Payloads) -> None:
@@ -366,10 +366,10 @@ class Broadcasts:
         """Send a broadcast; that nobody wants it is no error.
 
         Args:
-            body: What the serializer of the bus carries.
-            subject: What it is about: words separated by dots, without wildcards; None is nothing.
-            sender: Who sends it, as MessagePack carries it.
-            correlation_id: What it belongs to, as MessagePack carries it.
+            body: A value that the serializer of the bus carries.
+            subject: The subject: words separated by dots, without wildcards; None is none.
+            sender: The sender, as MessagePack carries it.
+            correlation_id: The correlation id, as MessagePack carries it.
             headers: A context, as MessagePack carries it.
             last: Keep the last so many of this subject for later subscribers; what is kept stays (`Capabilities.last`).
             timeout: Seconds to wait for room in a durable subscription that lets wait. None: no limit.
@@ -426,12 +426,12 @@ class Broadcasts:
                 compiled regular expression, which has to match from the start. None is all.
             sender: Text, with wildcards if it is to be a pattern; a compiled regular expression, as above; any other value
                 has to be equal. None is all.
-            where: What is called with the broadcast, and says whether it is wanted.
+            where: A function that returns True for the broadcasts that are wanted.
             last: Take those first that were kept for these subjects.
             durable: Name of a durable subscription, or a spec with that name and its limits. What it did not take, it takes
                 when it is back; several subscriptions of one name share it. A callback that raises is called again after
                 1 to 60 s, up to `QueueSpec.max_attempts` times. By default the oldest are dropped at 1 GiB.
-            buffer: How many may wait for the callback or the iteration.
+            buffer: Maximum broadcasts that wait for the callback or the iteration.
 
         Raises:
             ConfigError: A pattern cannot be one, or the callback is no function.
@@ -481,7 +481,7 @@ class Broadcasts:
 
     @property
     def in_place(self) -> bool:
-        """Whether all subscriptions are active."""
+        """True if all subscriptions are active."""
         return all(each.active for each in self._open)
 
     async def close(self, drain: float | None = 0.0) -> None:

@@ -25,7 +25,7 @@ from redpoll.serializers.base import Serializer
 
 __all__ = ["Bus", "Queues", "connect"]
 
-#: What the library raises where a result cannot be sent or a payload not be read.
+#: The errors of the library for results that cannot be sent, and payloads that cannot be decoded.
 _OWN: Final = (BadPayload, EncodeError, ResultTooLarge)
 
 
@@ -33,7 +33,7 @@ class Queues:
     """The queues of a bus, to look at and to repair: ``bus.queues``.
 
     Args:
-        engine: Where they are.
+        engine: Their engine.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -52,7 +52,7 @@ class Queues:
         return await self._engine.queues()
 
     async def inspect(self, queue: str) -> QueueInfo:
-        """What is in a queue. See `Engine.inspect`."""
+        """Return the contents and counters of a queue. See `Engine.inspect`."""
         return await self._engine.inspect(queue)
 
     async def browse(
@@ -88,9 +88,9 @@ class Bus:
     It lives on the event loop that runs where it is entered, and is used there.
 
     Args:
-        engine: Where everything is.
-        payloads: How payloads are written and read.
-        exceptions: Which exceptions of tasks are raised as themselves.
+        engine: The engine.
+        payloads: The serializers.
+        exceptions: The exceptions of tasks that are rebuilt with their own types.
         rpc: The options of calls.
         notifications: The options of notifications.
         others: The engine of notifications, where that is another one.
@@ -132,21 +132,21 @@ class Bus:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the engine can do."""
+        """The abilities of the engine."""
         return self.engine.capabilities
 
     @property
     def state(self) -> EngineState:
-        """How the engine is."""
+        """The state of the engine."""
         return self.engine.status.state
 
     @property
     def status(self) -> Status:
-        """How the engine is and why; it can be watched and awaited."""
+        """The state of the engine and its reason; it can be watched and awaited."""
         return self.engine.status
 
     async def healthy(self) -> bool:
-        """Whether everything that was asked for is in place, and the engine answers."""
+        """Return True if all workers, servers and subscriptions are active, and the engine answers."""
         try:
             for engine in self._engines:
                 if engine.status.state is not EngineState.READY:
@@ -159,7 +159,7 @@ class Bus:
     def notifier(
         self, publisher: str, *, topics: Sequence[str] | None = None, retry: int | EllipsisType | None = ...
     ) -> Notifier:
-        """What sends notifications in the name of a publisher. See `Notifications.notifier`."""
+        """Return a notifier of a publisher. See `Notifications.notifier`."""
         return self.notifications.notifier(publisher, topics=topics, retry=retry)
 
     async def close(self, drain: float | None = 0.0) -> None:
@@ -240,8 +240,8 @@ def connect(
         wait: Whether entering the bus succeeds though nobody is there: it connects in the background then, and goes on
             trying (`EngineState.CONNECTING`). Engines take False for None.
         connect_timeout: Seconds after which entering fails with `DialFailed`. Engines take 5 for None.
-        serializer: What writes payloads.
-        also: What reads payloads too, beside msgpack, json, raw and buffer.
+        serializer: The serializer that encodes payloads.
+        also: More serializers that decode payloads, beside msgpack, json, raw and buffer.
         exceptions: Classes that are raised here as themselves when a task's handler raised them, and names of modules for
             all of theirs that are imported already; all others are a `RemoteError`.
         rpc: The options of calls.

@@ -1,4 +1,4 @@
-"""Notifications of what happened, for whoever wants to know: ``bus.notifications``."""
+"""Notifications of events to their listeners: ``bus.notifications``."""
 
 from redpoll.bus.notifications.listener import Listener
 from redpoll.bus.notifications.local import LogNotifier, NullNotifier

@@ -1,4 +1,4 @@
-"""What takes notifications: one by one or in batches, filtered, by one of each pool."""
+"""Listeners: they receive notifications one by one or in batches, filtered, one listener of each pool."""
 
 from __future__ import annotations
 
@@ -43,24 +43,24 @@ class _Handler(NamedTuple):
 
 
 class Listener(Service):
-    """Takes notifications. Made by ``bus.notifications.listen``; one that it was working on when it ended comes again.
+    """Receives notifications. Made by ``bus.notifications.listen``; one in work at its end is delivered again.
 
     Args:
-        engine: Where they come from.
-        payloads: How payloads are read.
+        engine: The engine.
+        payloads: The serializers.
         options: The options of notifications.
-        endpoints: What takes them, in order.
-        topics: Which.
+        endpoints: The endpoints, in order.
+        topics: The topics.
         pool: Its pool; None is the group of all that have none.
         requeue: Whether one that fails, or that an endpoint gives back, comes again.
-        concurrency: How many at a time of each queue.
-        batch: How many at once; None is one by one.
-        batch_timeout: Seconds after which a batch is full.
+        concurrency: Maximum running handlers per queue.
+        batch: Maximum size of a batch; None is one by one.
+        batch_timeout: Seconds after which a batch is handed over.
         drain: Seconds for what was begun to end.
-        running: Where it stands while it runs.
+        running: The set that it is in while it runs, for its owner.
 
     Attributes:
-        stats: What became of them.
+        stats: The statistics.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class Listener(Service):
             return None
 
     async def _offer(self, priority: str, notifications: list[Notification]) -> bool:
-        """Hand notifications to all endpoints that want them; whether one gave them back."""
+        """Hand notifications to all endpoints that want them; return True if one gave them back."""
         for handler in self._handlers[priority]:
             wanted = [each for each in notifications if handler.wants is None or handler.wants.matches(each)]
             if not wanted:
@@ -210,7 +210,7 @@ class Listener(Service):
 
 
 def _handlers(endpoints: Sequence[object]) -> dict[str, list[_Handler]]:
-    """What takes each priority that something takes."""
+    """Return the handlers of each priority that has any."""
     found: dict[str, list[_Handler]] = {}
     for endpoint in endpoints:
         if inspect.isclass(endpoint):

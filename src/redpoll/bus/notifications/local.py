@@ -41,11 +41,11 @@ _DEPTH: Final = 20
 
 
 def masked(value: Any, depth: int = _DEPTH) -> Any:
-    """A copy of a value for a log: what a key calls a password, a token or a secret is ``***``, in texts as well.
+    """Return a copy of a value for a log: passwords, tokens and secrets, by their keys, are ``***``, in texts as well.
 
     Args:
         value: The value, of mappings and sequences.
-        depth: How deep they may be in each other; what is deeper is left out.
+        depth: Maximum nesting; deeper values are left out.
     """
     if isinstance(value, str):
         return _USER.sub(rf"\g<1>{_MASK}", _PAIR.sub(rf"\g<1>{_MASK}", value))
@@ -64,12 +64,12 @@ def _check(priority: Priority) -> None:
 
 
 class LogNotifier(Priorities):
-    """Writes notifications to a log, as JSON and at the level of their priority; what names a secret is masked.
+    """Writes notifications to a log, as JSON and at the level of their priority; secrets are masked.
 
     Headers are not written. With a `RoutingNotifier` it stands beside notifiers that send, or in their place.
 
     Args:
-        publisher: Who notifies.
+        publisher: The publisher.
         logger: The log. A `NotificationHandler` does not send what is in the default one.
     """
 
@@ -86,7 +86,7 @@ class LogNotifier(Priorities):
         event: str,
         payload: Any = None,
         *,
-        headers: Mapping[str, Any] | None = None,  # noqa: ARG002  # they may hold who somebody is
+        headers: Mapping[str, Any] | None = None,  # noqa: ARG002  # they may identify a person
     ) -> None:
         """Write a notification.
 

@@ -18,11 +18,11 @@ __all__ = ["Notifications"]
 
 
 class Notifications:
-    """Something happened, and whoever wants to know is told at least once: ``bus.notifications``.
+    """Events that listeners receive at least once: ``bus.notifications``.
 
     Args:
-        engine: Where they go.
-        payloads: How payloads are written and read.
+        engine: The engine.
+        payloads: The serializers.
         options: Their options.
 
     Attributes:
@@ -38,16 +38,16 @@ class Notifications:
 
     @property
     def stats(self) -> NotificationStats:
-        """What became of what was sent here; `Listener.stats` says it of what came."""
+        """The statistics of sent notifications; `Listener.stats` are those of received ones."""
         return self._outlet.stats
 
     @property
     def in_place(self) -> bool:
-        """Whether all listeners are given notifications, as far as the engine knows."""
+        """True if all listeners receive notifications, as far as the engine knows."""
         return all(listener.in_place for listener in self._listeners)
 
     async def close(self, drain: float | None = 0.0) -> None:
-        """Let what was posted be sent, stop all listeners, and what they have begun end, within some seconds; for the bus."""
+        """Send posted notifications, stop all listeners, and wait some seconds for running handlers; for the bus."""
         await self._outlet.close(drain)
         await asyncio.gather(*(listener.close(drain) for listener in tuple(self._listeners)))
 
@@ -57,9 +57,9 @@ class Notifications:
         """A notifier: ``notifier = bus.notifier("compute.host-1"); await notifier.info("instance.started", payload)``.
 
         Args:
-            publisher: Who sends.
-            topics: Where to; None is what the options say, as for what follows.
-            retry: How often one is sent again that was not taken. None: until its time is over.
+            publisher: The publisher.
+            topics: The topics; None are those of the options, as for `retry`.
+            retry: The number of times one is sent again that was not taken. None: until its time is over.
 
         Raises:
             ConfigError: A value cannot be.
@@ -89,12 +89,12 @@ class Notifications:
         Args:
             *endpoints: Objects with methods named like priorities, which are handed a `Notification`; only these priorities
                 are taken. Or functions, which take all. Coroutine functions on the loop, others in threads. All endpoints
-                whose `filter` it matches have it, in order.
-            topics: Which; None is what the options say.
+                with a `filter` that it matches have it, in order.
+            topics: The topics; None are those of the options.
             pool: Name of its pool. A pool has what is sent from when its first listener starts.
             requeue: Let one come again, to all endpoints, if one raises or returns `NotificationResult.REQUEUE`, after a
                 second; one that raised ten times becomes a dead letter. Without it, it is logged and done.
-            concurrency: How many (batches of them) at a time from each queue. 1 keeps their order.
+            concurrency: Maximum running handlers per queue, each with one or a batch. 1 keeps their order.
             batch: Hand lists of so many to the endpoints, of one priority each.
             batch_timeout: Seconds after the first one, when a list is handed over that is not full.
             drain: Seconds for what was begun to end when its context is left; None is no limit.

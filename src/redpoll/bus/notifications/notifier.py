@@ -1,4 +1,4 @@
-"""What sends notifications: one publisher, or rules that say which of several sends what."""
+"""Notifiers: one publisher, or rules that choose among several."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _POSTED: Final = 10_000
 
 
 def check_retry(retry: int | None) -> None:
-    """Check how often something is sent again.
+    """Validate a number of retries.
 
     Raises:
         ConfigError: It cannot be.
@@ -49,7 +49,7 @@ def check_retry(retry: int | None) -> None:
 
 
 class NotifierLike(Protocol):
-    """What can send a notification: `Notifier`, `RoutingNotifier`, or one's own."""
+    """The interface of notifiers: `Notifier`, `RoutingNotifier`, or one's own."""
 
     async def notify(
         self, priority: Priority, event: str, payload: Any, *, headers: Mapping[str, Any] | None = None
@@ -59,16 +59,16 @@ class NotifierLike(Protocol):
 
 
 class Outlet:
-    """Where the notifications of a bus leave it.
+    """The sender of all notifications of a bus.
 
     Args:
-        engine: Where they go.
-        payloads: How payloads are written.
+        engine: The engine.
+        payloads: The serializers.
         options: Their options.
 
     Attributes:
         options: Their options.
-        stats: What became of them.
+        stats: The statistics.
     """
 
     def __init__(self, engine: Engine, payloads: Payloads, options: NotificationOptions) -> None:
@@ -146,7 +146,7 @@ class Outlet:
                 self._posted -= 1
 
     async def close(self, drain: float | None = 0.0) -> None:
-        """Let what was posted be sent, within some seconds; the rest is dropped, and counted."""
+        """Wait some seconds until posted notifications were sent; the rest is dropped, and counted."""
         # What was posted begins, and what has not to wait for anything is done.
         await asyncio.sleep(0)
         try:
@@ -178,31 +178,31 @@ class Priorities:
         raise NotImplementedError
 
     async def debug(self, event: str, payload: Any = None) -> None:
-        """Send something for who looks for a mistake."""
+        """Send a notification for debugging."""
         await self.notify("debug", event, payload)
 
     async def audit(self, event: str, payload: Any = None) -> None:
-        """Send something that is to be accounted for."""
+        """Send a notification for accounting."""
         await self.notify("audit", event, payload)
 
     async def info(self, event: str, payload: Any = None) -> None:
-        """Send something that happened as it should."""
+        """Send a notification of a normal event."""
         await self.notify("info", event, payload)
 
     async def warn(self, event: str, payload: Any = None) -> None:
-        """Send something that may go wrong."""
+        """Send a warning."""
         await self.notify("warn", event, payload)
 
     async def error(self, event: str, payload: Any = None) -> None:
-        """Send something that went wrong."""
+        """Send a notification of an error."""
         await self.notify("error", event, payload)
 
     async def critical(self, event: str, payload: Any = None) -> None:
-        """Send something that must not happen."""
+        """Send a notification of a critical error."""
         await self.notify("critical", event, payload)
 
     async def sample(self, event: str, payload: Any = None) -> None:
-        """Send something that was measured."""
+        """Send a measurement."""
         await self.notify("sample", event, payload)
 
 
@@ -213,10 +213,10 @@ class Notifier(Priorities):
     at least once by each pool of listeners.
 
     Args:
-        outlet: Where they go.
-        publisher: Who sends them: "compute.host-1".
-        topics: Where to.
-        retry: How often one is sent again that was not taken. None: until its time is over.
+        outlet: The sender.
+        publisher: The publisher: "compute.host-1".
+        topics: The topics.
+        retry: The number of times one is sent again that was not taken. None: until its time is over.
     """
 
     def __init__(self, outlet: Outlet, publisher: str, topics: tuple[str, ...], retry: int | None) -> None:
@@ -231,11 +231,11 @@ class Notifier(Priorities):
 
     @property
     def stats(self) -> NotificationStats:
-        """What became of what all notifiers of this bus sent."""
+        """The statistics of all notifiers of this bus."""
         return self._outlet.stats
 
     def prepare(self, *, publisher: str | None = None, retry: int | None = None) -> Notifier:
-        """A notifier for another publisher, or with other retries; None leaves either.
+        """Return a notifier for another publisher, or with other retries; None leaves either.
 
         Raises:
             ConfigError: The retries cannot be.
@@ -250,8 +250,8 @@ class Notifier(Priorities):
 
         Args:
             priority: One of `PRIORITIES`.
-            event: What happened.
-            payload: What there is to say about it.
+            event: The type of the event.
+            payload: The data of the event.
             headers: For listeners, beside those of `use_headers`; only those that the options name are sent.
 
         Raises:
@@ -275,7 +275,7 @@ class Notifier(Priorities):
         await self._outlet.send(self.topics, notification, self._retry)
 
     def bind(self) -> Notifier:
-        """Let this notifier be used by `post` from other threads, on the running loop; returns itself."""
+        """Bind this notifier to the running loop, for `post` from other threads; return itself."""
         self._loop = asyncio.get_running_loop()
         return self
 
@@ -292,24 +292,24 @@ NotifierT_co = TypeVar("NotifierT_co", covariant=True)
 
 @dataclass(frozen=True)
 class Route(Generic[NotifierT_co]):
-    """A rule: which notifications a notifier sends. What is given has to match; an event matches one of the patterns."""
+    """A rule for a notifier. Each field that is given has to match; an event matches one of the patterns."""
 
     notifier: NotifierT_co
-    """Who sends them."""
+    """The notifier."""
     events: tuple[str, ...] = ()
     """Patterns as those of files: ``compute.*``. None of them: all events."""
     priorities: tuple[Priority, ...] = ()
     """None of them: all priorities."""
 
     def accepts(self, priority: str, event: str) -> bool:
-        """Return True if it is meant for this one."""
+        """Return True if a notification fits."""
         if self.priorities and priority not in self.priorities:
             return False
         return not self.events or any(fnmatchcase(event, each) for each in self.events)
 
 
 class RoutingNotifier(Priorities):
-    """Sends each notification by all notifiers whose rules it fits; those without rules send everything.
+    """Sends each notification by all notifiers with rules that it fits; those without rules send everything.
 
     They may be of several buses. All are tried; then the first error is raised.
 

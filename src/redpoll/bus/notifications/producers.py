@@ -1,4 +1,4 @@
-"""What sends notifications by itself: a logging handler, and middlewares of web applications."""
+"""Producers of notifications: a logging handler, and middlewares of web applications."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _RECORD: Final = (
     "thread",
 )
 
-#: A header whose name has one of these in it is not sent.
+#: Headers with one of these in their name are not sent.
 _SECRET: Final = ("auth", "cookie", "token", "secret", "password", "api-key", "api_key")
 
 
@@ -43,7 +43,7 @@ class NotificationHandler(logging.Handler):
     ``level=logging.ERROR`` it sends errors alone.
 
     Args:
-        notifier: Who sends; on the running loop.
+        notifier: The notifier, on the running loop.
         level: The lowest level that is sent.
     """
 
@@ -83,7 +83,7 @@ class ASGIMiddleware:
 
     Args:
         app: The application.
-        notifier: Who sends.
+        notifier: The notifier.
         ignore: Methods that nothing is sent for.
     """
 
@@ -123,11 +123,11 @@ class ASGIMiddleware:
 
 
 class WSGIMiddleware:
-    """The same for a WSGI application, whose threads may be any.
+    """The same for a WSGI application, in any threads.
 
     Args:
         app: The application.
-        notifier: Who sends; on the running loop.
+        notifier: The notifier, on the running loop.
         ignore: Methods that nothing is sent for.
     """
 

@@ -38,7 +38,7 @@ PRIORITIES: Final[tuple[Priority, ...]] = ("debug", "audit", "info", "warn", "er
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 #: Smaller payloads are not compressed.
 _SMALL: Final = 512
-#: What Python's own `gzip` writes and reads.
+#: The format of Python's `gzip`.
 _GZIP: Final = 31
 
 # The keys of what a notification says beside its payload.
@@ -50,13 +50,13 @@ class Notification:
     """Something that happened, as a listener is given it."""
 
     event: str
-    """What happened: "instance.started"."""
+    """The type of the event: "instance.started"."""
     payload: Any
-    """What there is to say about it."""
+    """The data of the event."""
     publisher: str
-    """Who said it: "compute.host-1"."""
+    """The publisher: "compute.host-1"."""
     priority: Priority
-    """How it matters."""
+    """The priority."""
     id: str
     """Its own; a notification that comes again has the same."""
     timestamp: float
@@ -68,7 +68,7 @@ class Notification:
 
 
 class NotificationResult(Enum):
-    """What a listener may return; None is `HANDLED`."""
+    """The results of a listener; None is `HANDLED`."""
 
     #: It is done.
     HANDLED = "handled"
@@ -77,7 +77,7 @@ class NotificationResult(Enum):
 
 
 class NotificationFilter:
-    """Which notifications an endpoint wants: all that is given has to match, from the beginning of each text.
+    """The notifications that an endpoint wants: all fields that are given have to match, from the beginning of each text.
 
     As the attribute `filter` of an endpoint. What is missing, or is no text, does not match.
 
@@ -163,7 +163,7 @@ class NotificationOptions:
     """Another engine for notifications. None: that of the bus."""
 
     topics: tuple[str, ...] = ("notifications",)
-    """Where they go, and where listeners listen, unless these say otherwise."""
+    """The topics of notifiers and listeners, unless these say otherwise."""
 
     durable: bool = True
     """Whether they survive a restart of the engine."""
@@ -172,7 +172,7 @@ class NotificationOptions:
     """Bytes of notifications that wait in each queue at most."""
 
     at_limit: AtLimit = "drop-old"
-    """What becomes of one for which there is no room: the oldest ones are dropped, it is refused, or its sender waits."""
+    """The fate of one for which there is no room: the oldest ones are dropped, it is refused, or its sender waits."""
 
     ttl: float | None = None
     """After which one is dropped that no listener took. None: never."""
@@ -181,7 +181,7 @@ class NotificationOptions:
     """Until one is taken by its queues. None: no limit."""
 
     retry: int | None = None
-    """How often one is sent again that was not taken, or may not have been. None: until its time is over."""
+    """The number of times one is sent again that was not taken, or may not have been. None: until its time is over."""
 
     compress: bool = False
     """Whether payloads above 512 bytes are compressed, by gzip; every listener reads them."""
@@ -200,7 +200,7 @@ class NotificationOptions:
 
 @dataclass(slots=True)
 class NotificationStats:
-    """What became of notifications."""
+    """The statistics of notifications."""
 
     sent: int = 0
     """Taken by the queues, once for each topic."""
@@ -270,9 +270,9 @@ def unpack(payloads: Payloads, envelope: Envelope, attempt: int, limit: int) -> 
     """Read the notification in an envelope.
 
     Args:
-        payloads: How payloads are read.
+        payloads: The serializers.
         envelope: The envelope.
-        attempt: Which one it is.
+        attempt: The number of the attempt.
         limit: The most bytes that a payload may have when it is not compressed any more.
 
     Raises:

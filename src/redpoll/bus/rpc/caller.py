@@ -1,4 +1,4 @@
-"""The sending half of calls: what goes out, how often, and what becomes of it."""
+"""The sending half of calls: messages, retries, replies and statistics."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _LONGEST_PAUSE: Final = 0.25
 
 
 def check_times(timeout: float | None, retry: int | None = 0, wait: float = 0.0, monitor: float | None = None) -> None:
-    """Check what a call was given.
+    """Validate the options of a call.
 
     Raises:
         ConfigError: A value cannot be.
@@ -56,7 +56,7 @@ def check_times(timeout: float | None, retry: int | None = 0, wait: float = 0.0,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What a client gives along with each call: the arguments of `Rpc.call`.
+    """The settings of a client's calls: the arguments of `Rpc.call`.
 
     Raises:
         ConfigError: A field has a value that it cannot have.
@@ -65,7 +65,7 @@ class Settings:
     timeout: float | None
     """Seconds for a call; None is no limit."""
     retry: int | None
-    """How often a message is sent again that was not taken; None: until its time is over."""
+    """The number of times a message is sent again that was not taken; None: until its time is over."""
     wait: float = 0.0
     """Seconds to wait for a server to appear."""
     mandatory: bool = True
@@ -85,14 +85,14 @@ class Settings:
 
 
 class CallStats:
-    """What was sent to one method.
+    """The statistics of one method.
 
     Attributes:
         calls: Calls and streams that were begun.
         ended: Calls that ended, well or not.
         failed: Calls of these that raised.
         casts: Casts, and messages to all servers.
-        seconds: What the calls that ended took together.
+        seconds: The total time of the calls that ended.
     """
 
     __slots__ = ("calls", "casts", "ended", "failed", "seconds")
@@ -106,12 +106,12 @@ class CallStats:
 
 
 class Way:
-    """Where the messages to one method go, and how they begin.
+    """The address and the common fields of the messages to one method.
 
     Args:
         target: The target.
         method: The method; None is a message to a function.
-        counted: Where statistics are kept.
+        counted: The statistics.
 
     Attributes:
         title: The target, for errors.
@@ -119,9 +119,9 @@ class Way:
         queue: The queue.
         subject: The subject that all servers take.
         method: The method, "" for a message.
-        meta: What each message says beside its arguments.
+        meta: The fields of each message beside its arguments.
         fanout: Whether the target means all servers.
-        stats: What was sent.
+        stats: Its statistics.
     """
 
     __slots__ = ("fanout", "meta", "method", "name", "queue", "stats", "subject", "title")
@@ -141,7 +141,7 @@ class Way:
             del counted[next(iter(counted))]
 
     def require_one(self) -> None:
-        """Check that there is one answer.
+        """Check that there is one reply.
 
         Raises:
             UsageError: The target is all servers.
@@ -151,15 +151,15 @@ class Way:
 
 
 class Caller:
-    """Sends what `Rpc` and its clients have looked at before.
+    """Sends the messages that `Rpc` and its clients have validated.
 
     Args:
-        engine: Where the queues are.
-        payloads: How arguments are written and results read.
-        allowed: Which exceptions of servers become what they are.
+        engine: The engine of the queues.
+        payloads: The serializers.
+        allowed: The exceptions of servers that are rebuilt with their own types.
 
     Attributes:
-        stats: What was sent, by title of the target and name of the method.
+        stats: The statistics, by title of the target and name of the method.
     """
 
     def __init__(self, engine: Engine, payloads: Payloads, allowed: AllowedExceptions) -> None:
@@ -171,12 +171,12 @@ class Caller:
         self._leaving: set[asyncio.Task[None]] = set()
 
     async def close(self) -> None:
-        """Let what servers are to be told be told."""
+        """Wait until the cancellations were sent."""
         if self._leaving:
             await asyncio.wait(self._leaving)
 
     def way(self, target: Target | str, method: str | None, server: str | None = None) -> Way:
-        """Where messages to a method go.
+        """Return the way of messages to a method.
 
         Raises:
             ConfigError: The target has no topic.
@@ -298,7 +298,7 @@ class Caller:
         its: Settings,
         expires: Literal["deadline", "ttl"],
     ) -> Callable[[float | None], Awaitable[Receipt]]:
-        """What publishes a message, given the seconds that are left to it."""
+        """Return a function that publishes a message, given the seconds that are left to it."""
         options: dict[str, Any] = {"queue": way.queue, "dedup": key, "keep": False, "mandatory": its.mandatory}
 
         def publish(left: float | None) -> Awaitable[Receipt]:
@@ -338,11 +338,11 @@ class Caller:
             sent = again(tries.left())
 
     def _key(self) -> str | None:
-        """What makes a second message harmless, where the engine can."""
+        """Return a key that makes a second message harmless, where the engine has such."""
         return uuid.uuid4().hex if self._engine.capabilities.dedup else None
 
     def _leave(self, task: str) -> None:
-        """Tell the server of a call that nobody waits any more."""
+        """Cancel a call that has no caller any more."""
         leaving = asyncio.get_running_loop().create_task(self._cancel(task))
         self._leaving.add(leaving)
         leaving.add_done_callback(self._leaving.discard)

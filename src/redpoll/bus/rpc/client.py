@@ -29,13 +29,13 @@ class Client:
     Methods that are named like one of the client itself are called by `call`.
 
     Args:
-        caller: What sends.
-        target: Whom it calls.
-        settings: What it gives along.
+        caller: The sender.
+        target: The target.
+        settings: The settings of its calls.
 
     Attributes:
-        target: Whom it calls.
-        settings: What it gives along.
+        target: The target.
+        settings: The settings of its calls.
     """
 
     def __init__(self, caller: Caller, target: Target, settings: Settings) -> None:
@@ -47,7 +47,7 @@ class Client:
         return f"<Client of {self.target.title!r}>"
 
     def prepare(self, **changes: Any) -> Client:
-        """A client with other settings, or for another target; None is a value as well.
+        """Return a client with other settings, or for another target; None is a value as well.
 
         Args:
             **changes: Fields of `Settings` and of `Target`: timeout, retry, wait, mandatory, monitor, headers,
@@ -134,7 +134,7 @@ class _Remote:
 
 
 def typed_client(client: Client, interface: type[T]) -> T:
-    """An object with the asynchronous methods of a class, which calls those of a client's target.
+    """Return an object with the asynchronous methods of a class, which calls those of a client's target.
 
     Asynchronous generators are streams. Arguments are bound to the signature here, so that they may be positional.
 

@@ -1,4 +1,4 @@
-"""Endpoints: which method a call is for, and who may call it."""
+"""Endpoints: the methods of a server, and the policies that allow them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def expose(function: F) -> F:
 
 
 def expected_exceptions(*kinds: type[Exception]) -> Callable[[F], F]:
-    """Mark a method as one that raises exceptions of these types, and their subclasses, as a part of what it does.
+    """Mark a method as one that raises exceptions of these types, and their subclasses, as a part of its interface.
 
     They reach the caller without a traceback, and are logged at DEBUG only.
     """
@@ -49,7 +49,7 @@ def expected_exceptions(*kinds: type[Exception]) -> Callable[[F], F]:
 
 
 class AccessPolicy:
-    """Which methods of endpoints may be called: all whose names do not begin with an underscore.
+    """Allows methods of endpoints: all with names that do not begin with an underscore.
 
     A subclass decides otherwise. It is asked once for each method, when the server is made.
     """
@@ -76,7 +76,7 @@ class ExplicitAccessPolicy(AccessPolicy):
 
 
 class MethodKind(Enum):
-    """How a method is run."""
+    """The ways to run a method."""
 
     #: A coroutine function: on the loop.
     COROUTINE = 1
@@ -91,8 +91,8 @@ class Method(NamedTuple):
 
     Attributes:
         function: The function, which takes keywords; or a message, where it is an endpoint itself.
-        kind: How it is run.
-        expected: Exceptions that are a part of what it does.
+        kind: The way to run it.
+        expected: Exceptions that are a part of its interface.
         keywords: Whether it takes keywords.
     """
 
@@ -125,15 +125,15 @@ class _Ping:
 
 
 class Endpoints:
-    """What a server serves.
+    """The endpoints of a server.
 
     Args:
         endpoints: Objects, whose methods are called; and functions, which are handed messages. They are tried in order.
             The attribute `target` of an object says its namespaces and its version.
-        policy: Which methods may be called.
+        policy: The policy that allows methods.
 
     Attributes:
-        plain: What calls are for that name neither namespace nor version.
+        plain: The methods for calls that name neither namespace nor version.
 
     Raises:
         ConfigError: There is none; a class or a plain value instead of an object; or a `target` that is no `Target`.
@@ -152,7 +152,7 @@ class Endpoints:
                 self.plain.setdefault(name, method)
 
     def find(self, method: str | None, namespace: str | None, version: str | None) -> Method:
-        """The method that a call is for.
+        """Return the method of a call.
 
         Raises:
             RemoteError: There is none; its kind is "NoSuchMethod" or "UnsupportedVersion".

@@ -1,4 +1,4 @@
-"""What a caller waits with: for one answer, or for the parts of a stream."""
+"""The caller's watchers: for one reply, or for the parts of a stream."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Monitor(OutcomeWatcher):
     """Waits for signs of life as well.
 
     Args:
-        future: What the caller awaits.
+        future: The caller's future.
         clock: The engine's.
         period: Seconds without one after which the call fails.
     """
@@ -56,7 +56,7 @@ class Reader:
     """Turns outcomes into what a call returns or raises.
 
     Args:
-        payloads: How results are read.
+        payloads: The serializers.
         allowed: Which exceptions become what they are.
     """
 
@@ -69,7 +69,7 @@ class Reader:
 
         Args:
             outcome: The outcome.
-            name: What was called.
+            name: The target and the method.
             timeout: Seconds that it had.
         """
         kind, envelope, detail = outcome
@@ -139,7 +139,7 @@ class Stream:
         credit: Tells the server that more parts are taken.
         leave: Ends the call.
         watcher: Takes the parts.
-        payloads: How parts are read.
+        payloads: The serializers.
     """
 
     def __init__(
@@ -166,10 +166,10 @@ class Stream:
         """Wait for the next part.
 
         Raises:
-            NoRoute: Nobody serves that target.
+            NoRoute: The target has no server.
             CallTimeout: Its time ended.
             PeerLost: The server is gone, or a part was lost.
-            Exception: What the server raised, behind the parts that it sent before.
+            Exception: The server's exception, behind the parts that it sent before.
         """
         if self._over:
             raise StopAsyncIteration

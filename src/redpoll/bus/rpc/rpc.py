@@ -1,4 +1,4 @@
-"""``bus.rpc``: calls by name, casts, messages to all servers of a topic, streamed answers; and what serves them."""
+"""``bus.rpc``: calls by name, casts, messages to all servers of a topic, streamed replies; and servers."""
 
 from __future__ import annotations
 
@@ -39,19 +39,19 @@ class RpcOptions:
     """Until a call is answered, and a cast begun, unless it says otherwise. None: no limit."""
 
     retry: int | None = 0
-    """How often a message is sent again that was not taken, unless it says otherwise. None: until its time is over."""
+    """The number of retries of a message that was not taken, unless it says otherwise. None: until its time is over."""
 
     concurrency: int = 64
-    """Calls that a server has at a time from each of its queues, unless it says otherwise."""
+    """Maximum running calls per queue of a server, unless it says otherwise."""
 
     drain: float | None = 30.0
     """For calls to end when a server is left. None: no limit."""
 
     policy: AccessPolicy = _POLICY
-    """Which methods of endpoints may be called."""
+    """The policy that allows methods of endpoints."""
 
     allowed_exceptions: tuple[type[Exception] | str, ...] = ()
-    """Exceptions of servers that are raised as what they are, beside Python's own: classes, and names of modules that are
+    """Exceptions of servers that are raised with their own types, beside Python's own: classes, and names of modules that are
     imported already. All others are `RemoteError`."""
 
     def __post_init__(self) -> None:
@@ -67,18 +67,18 @@ class Rpc:
 
     Where a target is wanted, text is a topic: the identifier that a server serves. Errors of calls, when awaited:
 
-    - `NoRoute`: nobody serves that target; nothing was sent.
+    - `NoRoute`: the target has no server; nothing was sent.
     - `CallTimeout`, a `TimeoutError`: no answer came in time; whether it was begun is not known.
     - `PeerLost`: the server that had begun the call is gone.
-    - `RemoteError`, an exception of Python, or one that is allowed: what the server raised. It has the remote traceback.
+    - `RemoteError`, an exception of Python, or one that is allowed: the server's exception. It has the remote traceback.
     - `TaskCancelled`: the server cancelled it.
 
     Cancelling a call tells the server, which cancels the handler; so does the end of its time. What a handler calls has no
     more time than the handler, and carries the same headers (`use_headers`).
 
     Args:
-        engine: Where the queues are.
-        payloads: How arguments and results are written.
+        engine: The engine of the queues.
+        payloads: The serializers.
         options: The options of calls.
 
     Attributes:
@@ -94,17 +94,17 @@ class Rpc:
 
     @property
     def stats(self) -> dict[tuple[str, str], CallStats]:
-        """What was sent, by title of the target and name of the method ("" is a message); of the last 10,000 of them."""
+        """The statistics, by title of the target and name of the method ("" is a message); of the last 10,000 of them."""
         return self._caller.stats
 
     async def close(self, drain: float | None = 0.0) -> None:
-        """Stop all servers, and let what they have begun end within some seconds; for the bus."""
+        """Stop all servers, and wait some seconds for running calls; for the bus."""
         await asyncio.gather(*(server.close(drain) for server in tuple(self._servers)))
         await self._caller.close()
 
     @property
     def in_place(self) -> bool:
-        """Whether all servers are given calls, as far as the engine knows."""
+        """True if all servers receive calls, as far as the engine knows."""
         return all(server.in_place for server in self._servers)
 
     # -- serving
@@ -122,12 +122,12 @@ class Rpc:
         """Make a server: ``async with bus.rpc.serve("calculator", Calculator(), server="host-1"): ...``.
 
         Args:
-            target: What it serves.
+            target: The target of its calls.
             *endpoints: Objects whose methods are called with keywords: coroutine functions on the loop, plain functions in
                 threads, asynchronous generators for streams. Or functions that are handed messages. Tried in order; behind
                 them stands a method ``ping``.
             server: Its own name among those that share the topic; several servers with one name share its calls.
-            policy: Which methods may be called; None is that of the options, as with what follows.
+            policy: The policy that allows methods; None is that of the options, as for the arguments below.
             concurrency: Calls at a time from each of its queues: the topic's, and that of its name.
             exclusive: Refuse to start beside another server of the topic, and let none start (`SpecConflict`).
             drain: Seconds for calls to end when its context is left; None is no limit.
@@ -168,12 +168,12 @@ class Rpc:
         """Call a method, and wait for its answer. It is begun at most once.
 
         Args:
-            target: Whom.
+            target: The addressee.
             method: Name of the method; None hands `args` to a function that is served.
-            args: Its keywords as a mapping; or the message, whatever that is.
+            args: Its keywords as a mapping; or the message.
             server: This server only.
             timeout: Seconds for all of it; 0 is one that is over. None: no limit.
-            retry: How often it is sent again if it certainly was not taken, or can carry a key by which a second one is
+            retry: Number of retries if it certainly was not taken, or can carry a key by which a second one is
                 refused. None: until its time is over.
             wait: Seconds to wait for a server to appear.
             mandatory: Fail with `NoRoute` where there is no server. False waits for one, until the timeout.
@@ -258,7 +258,7 @@ class Rpc:
         """A client: ``calculator = bus.rpc.client("calculator", timeout=3); await calculator.add(a=1, b=2)``.
 
         Args:
-            target: Whom it calls.
+            target: The addressee.
             interface: A class whose asynchronous methods the client has: with their signatures, checked for types. It may be
                 the class that is served, or one with the same methods that do nothing.
             **settings: Fields of `Settings`, and of its target: those of `Client.prepare`.

@@ -52,7 +52,7 @@ _CANCELLED: Final = Outcome(OutcomeKind.CANCELLED, None, "cancelled by its serve
 
 
 class _Call:
-    """A call in the hands of a server; it listens to what becomes of it."""
+    """A running call, and the listener of its delivery."""
 
     __slots__ = ("_cancel", "credit", "delivery", "envelope", "stoppable", "task", "woken")
 
@@ -69,20 +69,20 @@ class _Call:
         self.woken: asyncio.Future[None] | None = None
 
     def lost(self) -> None:
-        """The engine was closed, or its server took this one for dead."""
+        """Cancel the call: the engine was closed, or its server was declared dead."""
         self.cancelled("lost")
 
     def cancelled(self, _: str) -> None:
-        """Nobody waits for the answer."""
+        """Cancel the call: the reply is not wanted any more."""
         if self.task is not None and self.stoppable:
             self._cancel(self.task)
 
     def told(self, envelope: Envelope) -> None:
-        """The caller takes more parts of a stream."""
+        """Add the credit of the caller of a stream."""
         self.add_credit((envelope.meta or _NOTHING).get(CREDIT))
 
     def add_credit(self, parts: object) -> None:
-        """Note that the caller takes so many parts more; anything but a number is ignored."""
+        """Let so many more parts be sent; anything but a number is ignored."""
         if type(parts) is int and parts > 0:
             self.credit += parts
         if self.woken is not None and not self.woken.done():
@@ -92,18 +92,18 @@ class _Call:
 class Server(Service):
     """Serves a target. Made by ``bus.rpc.serve``.
 
-    A call that was begun is never given to another server; those that wait in the queue are. One that does not end in time
-    when the server is closed is cancelled, which its caller is told.
+    A call that was begun is never given to another server; pending ones are. A call that does not end in time when the
+    server is closed is cancelled, and its caller gets `TaskCancelled`.
 
     Args:
-        engine: Where it serves.
-        payloads: How arguments are read and results written.
-        target: What it serves; it shares the calls of the topic, and has those for its server's name, if it has one.
-        endpoints: What does it.
+        engine: The engine of its queues.
+        payloads: The serializers.
+        target: Its address; it shares the calls of the topic, and has those for its server's name, if it has one.
+        endpoints: The endpoints.
         concurrency: Calls at a time from each of its queues; and messages to all servers, apart from these.
         exclusive: Whether it refuses to start beside another server of the topic.
         drain: Seconds that calls have to end when the context is left; None is no limit.
-        running: Where it stands while it serves, for its owner.
+        running: The set that it is in while it serves, for its owner.
     """
 
     def __init__(
@@ -211,7 +211,7 @@ class Server(Service):
         self._ended(call.task)
 
     async def _run(self, call: _Call, meta: Mapping[str, Any], method: Method, value: Any) -> Envelope:
-        """Do what is not only to be awaited: threads, streams, signs of life."""
+        """Run a method that needs more than an await: threads, streams, signs of life."""
         streams = method.kind is MethodKind.STREAM
         if streams is not (WINDOW in meta):
             raise TypeError("it streams its answer: use stream()" if streams else "it does not stream: use call()")
@@ -230,7 +230,7 @@ class Server(Service):
             beats.stop()
 
     async def _stream(self, call: _Call, parts: AsyncGenerator[Any], window: object) -> Envelope:
-        """Send parts, as many as the caller takes; it may leave."""
+        """Send parts within the caller's credit, until it leaves."""
         call.add_credit(window)
         number = 0
         async with aclosing(parts):
@@ -261,7 +261,7 @@ class Server(Service):
 
 
 class _Beats:
-    """Signs of life for a caller who wants them: twice in each of its periods."""
+    """Signs of life for a caller that asked for them: two in each of its periods."""
 
     def __init__(self, clock: Clock, delivery: Delivery | None, period: object) -> None:
         self._clock = clock
@@ -276,6 +276,6 @@ class _Beats:
             self._timer = self._clock.call_at(self._clock.time() + self._every, self._beat)
 
     def stop(self) -> None:
-        """Give no more."""
+        """Send no more."""
         if self._timer is not None:
             self._timer.cancel()

@@ -1,4 +1,4 @@
-"""Targets: whom a call is for, who serves it, and which versions fit."""
+"""Targets: the addressees of calls, and the versions that fit."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _VERSION: Final = re.compile(r"(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Whom a call is for; for a server: what it serves. Where a target is wanted, text is its topic.
+    """The addressee of a call; of a server, its address. Where a target is expected, text is its topic.
 
     Calling one with keywords returns a copy with other fields: ``target(server="host-1")``.
 
@@ -30,7 +30,7 @@ class Target:
     """
 
     topic: str | None = None
-    """What is served: an identifier; all servers of a topic share its calls."""
+    """The identifier of the service; all servers of a topic share its calls."""
 
     server: str | None = None
     """This server of the topic only."""
@@ -39,7 +39,7 @@ class Target:
     """Scope of topics, so that two applications can use the same ones."""
 
     namespace: str | None = None
-    """Which endpoints of the server; None are those without one."""
+    """The namespace of the server's endpoints; None are those without one."""
 
     version: str | None = None
     """The version that a caller needs, or an endpoint offers: major.minor, or major.minor.revision. None is 1.0."""
@@ -86,7 +86,7 @@ class Target:
 
     @property
     def title(self) -> str:
-        """How it is named in errors, and to permissions: ``/exchange/topic.@server``."""
+        """Its name in errors and permissions: ``/exchange/topic.@server``."""
         scope = f"/{self.exchange}/" if self.exchange else ""
         return f"{scope}{self.topic}.@{self.server}" if self.server else f"{scope}{self.topic}"
 
@@ -102,7 +102,7 @@ def subject_name(target: Target) -> str:
 
 
 def queue_spec(name: str) -> QueueSpec:
-    """What a queue of calls is like, whoever declares it."""
+    """Return the settings of a queue of calls, the same for every declaration."""
     return QueueSpec(name, kind="rpc", durable=False, max_bytes=_MAX_BYTES, expires=_EXPIRES, max_attempts=None)
 
 
@@ -118,7 +118,7 @@ def check_version(field: str, version: object) -> None:
 
 @lru_cache(maxsize=256)
 def accepts(offered: str, wanted: str) -> bool:
-    """Whether a version does for who needs another: the same major, and not less; False also if one is no version."""
+    """Return True if a version satisfies another one: the same major, and not less; False also if one is no version."""
     found, asked = (_VERSION.fullmatch(each) for each in (offered, wanted))
     if found is None or asked is None:
         return False

@@ -41,27 +41,27 @@ class BlockingQueues(Face[Queues]):
 
 
 class BlockingStatus(Face[Status]):
-    """How the engine is and why: see `redpoll.bus.Status`."""
+    """The state of the engine and its reason: see `redpoll.bus.Status`."""
 
     _home: Home
 
     @property
     def state(self) -> EngineState:
-        """How the engine is now."""
+        """The state of the engine."""
         return self._target.state
 
     @property
     def reason(self) -> str:
-        """Why, where there is more to say than the state."""
+        """The reason, or ""."""
         return self._target.reason
 
     wait_for = verb(Status.wait_for)
 
     def watch(self, callback: Callable[[EngineState, str], object]) -> Callable[[], None]:
-        """Have a plain function called with (state, reason) at each change, in a thread of the bus.
+        """Call a plain function with (state, reason) at each change, in a thread of the bus.
 
         Returns:
-            What ends that.
+            A function that ends this.
         """
         return self._target.watch(self._home.soon(callback, "a watch of the engine's state"))
 
@@ -72,9 +72,9 @@ class BlockingBus:
     Every verb of `redpoll.bus.Bus` is here, by the same name and with the same arguments; it waits until it is done, and may
     be used in any thread. Its ``future`` begins it instead: ``bus.tasks.run.future(job)`` is a `concurrent.futures.Future`.
     Plain functions (handlers, endpoints, callbacks) are called in threads, and may call the bus; coroutine functions run on
-    the event loop, where what waits raises `UsageError`.
+    the event loop, where waiting raises `UsageError`.
 
-    Ctrl-C ends whatever waits, at once: a task that was being taken goes back to its queue. A child of the process
+    Ctrl-C ends all waiting at once: a task that was being taken goes back to its queue. A child of the process
     (`os.fork`) makes a bus of its own.
 
     Args:
@@ -86,7 +86,7 @@ class BlockingBus:
         broadcast: To send broadcasts and to receive them.
         tasks: Work that is done once.
         notifications: To listen to notifications.
-        status: How the engine is and why.
+        status: The state of the engine and its reason.
     """
 
     def __init__(self, bus: Bus) -> None:
@@ -108,23 +108,23 @@ class BlockingBus:
 
     @property
     def capabilities(self) -> Capabilities:
-        """What the engine can do."""
+        """The abilities of the engine."""
         return self._home.bus.capabilities
 
     @property
     def state(self) -> EngineState:
-        """How the engine is."""
+        """The state of the engine."""
         return self._home.bus.state
 
     def healthy(self) -> bool:
-        """Whether everything that was asked for is in place, and the engine answers."""
+        """Return True if all workers, servers and subscriptions are active, and the engine answers."""
         try:
             return wait(self._home, self._home.bus.healthy)
         except Closed:
             return False
 
     def notifier(self, publisher: str, **options: Any) -> BlockingNotifier:
-        """What sends notifications in the name of a publisher. See `redpoll.bus.notifications.Notifications.notifier`."""
+        """Return a notifier of a publisher. See `redpoll.bus.notifications.Notifications.notifier`."""
         return self.notifications.notifier(publisher, **options)
 
     def close(self, drain: float | None = 0.0) -> None:
@@ -133,8 +133,8 @@ class BlockingBus:
         Args:
             drain: Seconds to wait for what is being worked on; None is no limit.
 
-        A handler in a thread cannot be stopped: it goes on, and its outcome is lost. Whatever waits in other threads is told
-        (`Closed`). Closing what is closed does nothing. Ctrl-C ends the draining, and comes out when the bus is closed; a
+        A handler in a thread cannot be stopped: it goes on, and its outcome is lost. Waiting calls in other threads
+        raise `Closed`. Closing what is closed does nothing. Ctrl-C ends the draining, and comes out when the bus is closed; a
         second one at once, and it is closed all the same.
 
         Raises:

@@ -1,4 +1,4 @@
-"""Where a bus for threads lives on the loop thread, and where its callbacks are called."""
+"""The home of a bus for threads on the loop thread, and the threads of its callbacks."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ RunsT = TypeVar("RunsT", Worker, Server, Listener, BroadcastSubscription)
 
 
 class Home(Resident):
-    """Where a bus lives on the loop thread.
+    """The resident of a bus on the loop thread.
 
     Args:
         bus: The bus.
@@ -67,7 +67,7 @@ class Home(Resident):
         #: Callbacks that were handed to it, by the loop alone; and those that returned there.
         self._posted = self._told = 0
         self._full = False
-        #: What gives back what threads hold, by weak references to that; and those of these that were dropped.
+        #: Functions that give back objects of threads, by weak references to these; and the references that were dropped.
         self._held: dict[weakref.ref[Any], Callable[[], object]] = {}
         self._dropped: deque[weakref.ref[Any]] = deque()
 
@@ -113,7 +113,7 @@ class Home(Resident):
                 pool.shutdown(wait=False)
 
     def _wait_for_events(self) -> None:
-        """Let callbacks hear what has happened, but do not wait for one that blocks."""
+        """Wait for callbacks, but not for one that blocks."""
         pool = self._pools.get("events")
         if pool is None or threading.get_ident() == self._event_thread:
             return
@@ -207,13 +207,13 @@ class Home(Resident):
 
 
 class Running(Face[RunsT]):
-    """What runs on the loop while a block does."""
+    """A service that runs on the loop while a block does."""
 
     _home: Home
 
     @property
     def active(self) -> bool:
-        """Whether it is given anything: not while the engine reconnects, nor when it is closed."""
+        """True if it receives work: not while the engine reconnects, nor when it is closed."""
         return self._target.active
 
     def __enter__(self) -> Self:
@@ -253,7 +253,7 @@ class Running(Face[RunsT]):
             raise
 
     def _let_go(self) -> None:
-        """Let go of what outlives the bus."""
+        """Release threads and processes that outlive the bus."""
 
     def _leave(self, _: object = None) -> None:
         """On the loop: close, though nobody waits."""

@@ -22,7 +22,7 @@ class BlockingListener(Running[Listener]):
 
     @property
     def stats(self) -> NotificationStats:
-        """What became of them."""
+        """The statistics."""
         return self._target.stats
 
     start = verb(Listener.start)
@@ -54,17 +54,17 @@ class BlockingNotifier(_Priorities[Notifier]):
 
     @property
     def publisher(self) -> str:
-        """Who sends them."""
+        """The publisher."""
         return self._target.publisher
 
     @property
     def topics(self) -> tuple[str, ...]:
-        """Where to."""
+        """The topics."""
         return self._target.topics
 
     @property
     def stats(self) -> NotificationStats:
-        """What became of what all notifiers of this bus sent."""
+        """The statistics of all notifiers of this bus."""
         return self._target.stats
 
     def prepare(self, *, publisher: str | None = None, retry: int | None = None) -> BlockingNotifier:
@@ -74,7 +74,7 @@ class BlockingNotifier(_Priorities[Notifier]):
     notify = verb(Notifier.notify)
 
     def bind(self) -> Self:
-        """Let this notifier be used by `post`; returns itself."""
+        """Bind this notifier to the loop, for `post`; return itself."""
         call(self._home, self._target.bind)
         return self
 
@@ -86,7 +86,7 @@ class BlockingNotifier(_Priorities[Notifier]):
 
 
 class BlockingRoutingNotifier(_Priorities[RoutingNotifier]):
-    """Sends each notification by all notifiers whose rules it fits: see `redpoll.bus.notifications.RoutingNotifier`.
+    """Sends each notification by all notifiers with rules that it fits: see `redpoll.bus.notifications.RoutingNotifier`.
 
     It works as long as the bus of its first notifier is open. Those of other buses, and others that are awaited
     (`redpoll.bus.notifications.LogNotifier`), can be among them.
@@ -120,7 +120,7 @@ class BlockingRoutingNotifier(_Priorities[RoutingNotifier]):
 
 
 class BlockingNotifications(Face[Notifications]):
-    """Something happened, and whoever wants to know is told: see `redpoll.bus.notifications.Notifications`."""
+    """Events that listeners receive: see `redpoll.bus.notifications.Notifications`."""
 
     @property
     def options(self) -> NotificationOptions:
@@ -129,7 +129,7 @@ class BlockingNotifications(Face[Notifications]):
 
     @property
     def stats(self) -> NotificationStats:
-        """What became of what was sent here."""
+        """The statistics of sent notifications."""
         return self._target.stats
 
     notifier = maker(Notifications.notifier, BlockingNotifier)

@@ -21,7 +21,7 @@ class BlockingServer(Running[Server]):
 
     @property
     def target(self) -> Target:
-        """What it serves."""
+        """Its target."""
         return self._target.target
 
     start = verb(Server.start)
@@ -40,16 +40,16 @@ class BlockingClient(Face[Client]):
 
     @property
     def target(self) -> Target:
-        """Whom it calls."""
+        """The target."""
         return self._target.target
 
     @property
     def settings(self) -> Settings:
-        """What it gives along."""
+        """The settings of its calls."""
         return self._target.settings
 
     def prepare(self, **changes: Any) -> BlockingClient:
-        """A client with other settings, or for another target. See `redpoll.bus.rpc.Client.prepare`."""
+        """Return a client with other settings, or for another target. See `redpoll.bus.rpc.Client.prepare`."""
         return BlockingClient(self._home, self._target.prepare(**changes))
 
     can_send_version = maker(Client.can_send_version, lambda _, can: can)
@@ -95,7 +95,7 @@ class BlockingRpc(Face[Rpc]):
 
     @property
     def stats(self) -> dict[tuple[str, str], CallStats]:
-        """What was sent, by title of the target and name of the method."""
+        """The statistics, by title of the target and name of the method."""
         return self._target.stats
 
     serve = maker(Rpc.serve, BlockingServer)

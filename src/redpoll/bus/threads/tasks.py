@@ -35,7 +35,7 @@ class BlockingHandle(Face[Handle]):
 
     @property
     def duplicate(self) -> bool:
-        """Whether a task with the same `dedup` key was submitted before; this is a handle of that one."""
+        """True if a task with the same `dedup` key was submitted before; this is a handle of that one."""
         return self._target.duplicate
 
     @property
@@ -52,10 +52,10 @@ class BlockingHandle(Face[Handle]):
         return self._home.iterate(self._target.watch())
 
     def on_progress(self, callback: Callable[[Any], object]) -> Callable[[], None]:
-        """Have a plain function called with each progress from now on, in a thread of the bus; what it raises is logged.
+        """Call a plain function with each progress from now on, in a thread of the bus; its exceptions are logged.
 
         Returns:
-            What ends that.
+            A function that ends this.
         """
         post = self._home.soon(callback, f"a callback for the progress of task {self.id}")
         end = call(self._home, self._target.on_progress, post)
@@ -145,7 +145,7 @@ class BlockingWorker(Running[Worker]):
 
     @property
     def running(self) -> int:
-        """How many handlers run."""
+        """The number of running handlers."""
         return self._target.running
 
     def _let_go(self) -> None:
