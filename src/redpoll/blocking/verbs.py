@@ -11,7 +11,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, Protocol, Self, 
 from redpoll.blocking.handover import Call, Handover
 from redpoll.errors import Closed, UsageError
 
-__all__ = ["BoundVerb", "Face", "Home", "Verb", "call", "check_blocking", "maker", "verb", "wait"]
+__all__ = ["Attribute", "BoundVerb", "Face", "Home", "Verb", "call", "check_blocking", "maker", "verb", "wait"]
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -129,6 +129,26 @@ class Face(Generic[TargetT_co]):
 
     def __repr__(self) -> str:
         return f"<blocking {self._target!r}>"
+
+
+class Attribute(Generic[T]):
+    """An attribute of a `Face`, read from the object on the loop, where it has the same name."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    @overload
+    def __get__(self, face: None, owner: type) -> Self: ...
+
+    @overload
+    def __get__(self, face: Face[Any], owner: type) -> T: ...
+
+    def __get__(self, face: Face[Any] | None, owner: type) -> Self | T:
+        """Return the object's own."""
+        if face is None:
+            return self
+        found: T = getattr(face._target, self._name)
+        return found
 
 
 class BoundVerb(Generic[P, T]):

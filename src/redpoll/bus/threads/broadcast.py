@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from redpoll.blocking.iteration import Iteration
-from redpoll.blocking.verbs import Face, verb
+from redpoll.blocking.verbs import Attribute, Face, verb
 from redpoll.bus.broadcast import Broadcast, Broadcasts, BroadcastSubscription
 from redpoll.bus.records import QueueSpec
 from redpoll.bus.threads.home import Home, Running
@@ -26,20 +26,14 @@ class BlockingSubscription(Running[BroadcastSubscription]):
         super().__init__(home, target)
         self._iteration: Iteration[Broadcast] | None = None
 
-    @property
-    def delivered(self) -> int:
-        """Broadcasts that were handed over."""
-        return self._target.delivered
+    delivered = Attribute[int]()
+    """Broadcasts that were handed over."""
 
-    @property
-    def failed(self) -> int:
-        """Broadcasts that the callback failed with, or that could not be read."""
-        return self._target.failed
+    failed = Attribute[int]()
+    """Broadcasts that the callback failed with, or that could not be read."""
 
-    @property
-    def dropped(self) -> int:
-        """Broadcasts that were lost here because they were taken too slowly."""
-        return self._target.dropped
+    dropped = Attribute[int]()
+    """Broadcasts that were lost here because they were taken too slowly."""
 
     def start(self) -> Self:
         """Begin to take broadcasts. See `redpoll.bus.BroadcastSubscription.start`."""

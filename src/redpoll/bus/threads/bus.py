@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from redpoll.blocking.verbs import Face, verb, wait
+from redpoll.blocking.verbs import Attribute, Face, verb, wait
 from redpoll.bus.bus import Bus, Queues, connect
 from redpoll.bus.records import Capabilities
 from redpoll.bus.state import EngineState, Status
@@ -45,15 +45,11 @@ class BlockingStatus(Face[Status]):
 
     _home: Home
 
-    @property
-    def state(self) -> EngineState:
-        """The state of the engine."""
-        return self._target.state
+    state = Attribute[EngineState]()
+    """The state of the engine."""
 
-    @property
-    def reason(self) -> str:
-        """The reason, or ""."""
-        return self._target.reason
+    reason = Attribute[str]()
+    """The reason, or ""."""
 
     wait_for = verb(Status.wait_for)
 

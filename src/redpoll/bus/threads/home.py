@@ -20,7 +20,7 @@ from redpoll.blocking.futures import ThreadFuture
 from redpoll.blocking.handover import Handover
 from redpoll.blocking.iteration import Iteration
 from redpoll.blocking.resident import Resident
-from redpoll.blocking.verbs import Face, check_blocking, wait
+from redpoll.blocking.verbs import Attribute, Face, check_blocking, wait
 from redpoll.bus.broadcast import BroadcastSubscription
 from redpoll.bus.bus import Bus
 from redpoll.bus.notifications.listener import Listener
@@ -211,10 +211,8 @@ class Running(Face[RunsT]):
 
     _home: Home
 
-    @property
-    def active(self) -> bool:
-        """True if it receives work: not while the engine reconnects, nor when it is closed."""
-        return self._target.active
+    active = Attribute[bool]()
+    """True if it receives work: not while the engine reconnects, nor when it is closed."""
 
     def __enter__(self) -> Self:
         """Begin. Ctrl-C leaves nothing that runs."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Self, TypeVar
 
-from redpoll.blocking.verbs import Face, call, maker, verb
+from redpoll.blocking.verbs import Attribute, Face, call, maker, verb
 from redpoll.bus.notifications.listener import Listener
 from redpoll.bus.notifications.notifications import Notifications
 from redpoll.bus.notifications.notifier import Notifier, NotifierLike, Priorities, Route, RoutingNotifier
@@ -20,10 +20,8 @@ PrioritiesT = TypeVar("PrioritiesT", bound=Priorities)
 class BlockingListener(Running[Listener]):
     """Takes notifications: see `redpoll.bus.notifications.Listener`."""
 
-    @property
-    def stats(self) -> NotificationStats:
-        """The statistics."""
-        return self._target.stats
+    stats = Attribute[NotificationStats]()
+    """The statistics."""
 
     start = verb(Listener.start)
     stop = verb(Listener.stop)
@@ -52,20 +50,14 @@ class BlockingNotifier(_Priorities[Notifier]):
 
     _home: Home
 
-    @property
-    def publisher(self) -> str:
-        """The publisher."""
-        return self._target.publisher
+    publisher = Attribute[str]()
+    """The publisher."""
 
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The topics."""
-        return self._target.topics
+    topics = Attribute[tuple[str, ...]]()
+    """The topics."""
 
-    @property
-    def stats(self) -> NotificationStats:
-        """The statistics of all notifiers of this bus."""
-        return self._target.stats
+    stats = Attribute[NotificationStats]()
+    """The statistics of all notifiers of this bus."""
 
     def prepare(self, *, publisher: str | None = None, retry: int | None = None) -> BlockingNotifier:
         """A notifier for another publisher, or with other retries; None leaves either."""
@@ -122,15 +114,11 @@ class BlockingRoutingNotifier(_Priorities[RoutingNotifier]):
 class BlockingNotifications(Face[Notifications]):
     """Events that listeners receive: see `redpoll.bus.notifications.Notifications`."""
 
-    @property
-    def options(self) -> NotificationOptions:
-        """Their options."""
-        return self._target.options
+    options = Attribute[NotificationOptions]()
+    """Their options."""
 
-    @property
-    def stats(self) -> NotificationStats:
-        """The statistics of sent notifications."""
-        return self._target.stats
+    stats = Attribute[NotificationStats]()
+    """The statistics of sent notifications."""
 
     notifier = maker(Notifications.notifier, BlockingNotifier)
     listen = maker(Notifications.listen, BlockingListener)

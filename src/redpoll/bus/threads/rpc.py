@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from redpoll.blocking.iteration import Iteration
-from redpoll.blocking.verbs import Face, call, maker, verb
+from redpoll.blocking.verbs import Attribute, Face, call, maker, verb
 from redpoll.bus.rpc.caller import CallStats, Settings
 from redpoll.bus.rpc.client import Client, typed_client
 from redpoll.bus.rpc.rpc import Rpc, RpcOptions
@@ -19,10 +19,8 @@ __all__ = ["BlockingClient", "BlockingRpc", "BlockingServer"]
 class BlockingServer(Running[Server]):
     """Serves a target: see `redpoll.bus.rpc.Server`."""
 
-    @property
-    def target(self) -> Target:
-        """Its target."""
-        return self._target.target
+    target = Attribute[Target]()
+    """Its target."""
 
     start = verb(Server.start)
     stop = verb(Server.stop)
@@ -38,15 +36,11 @@ class BlockingClient(Face[Client]):
 
     _home: Home
 
-    @property
-    def target(self) -> Target:
-        """The target."""
-        return self._target.target
+    target = Attribute[Target]()
+    """The target."""
 
-    @property
-    def settings(self) -> Settings:
-        """The settings of its calls."""
-        return self._target.settings
+    settings = Attribute[Settings]()
+    """The settings of its calls."""
 
     def prepare(self, **changes: Any) -> BlockingClient:
         """Return a client with other settings, or for another target. See `redpoll.bus.rpc.Client.prepare`."""
@@ -88,15 +82,11 @@ class BlockingRpc(Face[Rpc]):
 
     _home: Home
 
-    @property
-    def options(self) -> RpcOptions:
-        """The options of calls."""
-        return self._target.options
+    options = Attribute[RpcOptions]()
+    """The options of calls."""
 
-    @property
-    def stats(self) -> dict[tuple[str, str], CallStats]:
-        """The statistics, by title of the target and name of the method."""
-        return self._target.stats
+    stats = Attribute[dict[tuple[str, str], CallStats]]()
+    """The statistics, by title of the target and name of the method."""
 
     serve = maker(Rpc.serve, BlockingServer)
     call = verb(Rpc.call)

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from redpoll.blocking.iteration import Iteration
-from redpoll.blocking.verbs import Face, call, maker, verb, wait
+from redpoll.blocking.verbs import Attribute, Face, call, maker, verb, wait
 from redpoll.bus.tasks import Claim, Handle, Tasks, Worker
 from redpoll.bus.tasks.tasks import QUEUE
 from redpoll.bus.threads.home import Home, Running
@@ -28,20 +28,14 @@ class BlockingHandle(Face[Handle]):
     def __repr__(self) -> str:
         return repr(self._target)
 
-    @property
-    def id(self) -> str:
-        """The task's id."""
-        return self._target.id
+    id = Attribute[str]()
+    """The task's id."""
 
-    @property
-    def duplicate(self) -> bool:
-        """True if a task with the same `dedup` key was submitted before; this is a handle of that one."""
-        return self._target.duplicate
+    duplicate = Attribute[bool]()
+    """True if a task with the same `dedup` key was submitted before; this is a handle of that one."""
 
-    @property
-    def progress(self) -> Any:
-        """The latest progress that reached this handle; None before."""
-        return self._target.progress
+    progress = Attribute[Any]()
+    """The latest progress that reached this handle; None before."""
 
     result = verb(Handle.result, lambda home, result: _handle(home, result) if isinstance(result, Handle) else result)
     state = verb(Handle.state)
@@ -133,20 +127,14 @@ def _one_of_each(home: Home, claim: Claim) -> BlockingClaim:
 class BlockingWorker(Running[Worker]):
     """Tasks of one queue, done by one handler: see `redpoll.bus.Worker`."""
 
-    @property
-    def queue(self) -> str:
-        """Name of the queue."""
-        return self._target.queue
+    queue = Attribute[str]()
+    """Name of the queue."""
 
-    @property
-    def concurrency(self) -> int:
-        """Its slots."""
-        return self._target.concurrency
+    concurrency = Attribute[int]()
+    """Its slots."""
 
-    @property
-    def running(self) -> int:
-        """The number of running handlers."""
-        return self._target.running
+    running = Attribute[int]()
+    """The number of running handlers."""
 
     def _let_go(self) -> None:
         self._target.let_go()
