@@ -208,7 +208,8 @@ class Server(Service):
                 delivery.ack(outcome)
             except ResultTooLarge as error:
                 delivery.ack(self._failure(method, meta, error))
-        self._ended(call.task)
+        if call.task is not None:
+            self._ended(call.task)
 
     async def _run(self, call: _Call, meta: Mapping[str, Any], method: Method, value: Any) -> Envelope:
         """Run a method that needs more than an await: threads, streams, signs of life."""

@@ -274,7 +274,10 @@ class MemoryEngine(Member):
                     effects = room.post(self, effects)
             if lock is not None:
                 lock.release()
-            if effects or room.timers.earlier:
+            if len(effects) == 1 and self._flushing and effects[0][0] == DELIVER and not room.timers.earlier:
+                # What `route` would do.
+                self._pending.append(effects[0])
+            elif effects or room.timers.earlier:
                 self.route(effects, publishing=True)
         if type(got) is Task:
             return Receipt(room.store, got.id)

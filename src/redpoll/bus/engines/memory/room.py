@@ -379,35 +379,32 @@ class Member:
         self._hand_over(_TURN)
 
     def _hand_over(self, left: int) -> None:
-        try:
-            self._hand_over_some(left)
-        finally:
-            self._flushing = bool(self._pending)
-            if self._pending:
-                self.loop.call_soon(self.flush)
-
-    def _hand_over_some(self, left: int) -> None:
         pending = self._pending
-        while pending and left > 0:
-            effect = pending.popleft()
-            kind = effect[0]
-            left -= 1
-            if kind == DELIVER:
-                effect[2].owner.deliver(effect[3], effect[4], effect[5])
-            elif kind == EVENT:
-                _, subscriptions, subject, envelope, kept = effect
-                event = Event(subject, envelope, kept)
-                for each in subscriptions:
-                    each.owner.take(event)
-                left -= len(subscriptions)
-            elif kind == NOTE:
-                self._observed(effect)
-            elif kind in {CANCELLED, TOLD}:
-                delivery = effect[2].owner.deliveries.get(effect[3])
-                if delivery is not None:
-                    (delivery.cancel if kind == CANCELLED else delivery.tell)(effect[4])
-            else:
-                effect[2].owner.stop(NoRoute(effect[2].queue.name, effect[3]))
+        try:
+            while pending and left > 0:
+                effect = pending.popleft()
+                kind = effect[0]
+                left -= 1
+                if kind == DELIVER:
+                    effect[2].owner.deliver(effect[3], effect[4], effect[5])
+                elif kind == EVENT:
+                    _, subscriptions, subject, envelope, kept = effect
+                    event = Event(subject, envelope, kept)
+                    for each in subscriptions:
+                        each.owner.take(event)
+                    left -= len(subscriptions)
+                elif kind == NOTE:
+                    self._observed(effect)
+                elif kind in {CANCELLED, TOLD}:
+                    delivery = effect[2].owner.deliveries.get(effect[3])
+                    if delivery is not None:
+                        (delivery.cancel if kind == CANCELLED else delivery.tell)(effect[4])
+                else:
+                    effect[2].owner.stop(NoRoute(effect[2].queue.name, effect[3]))
+        finally:
+            self._flushing = bool(pending)
+            if pending:
+                self.loop.call_soon(self.flush)
         if len(pending) < _PRESSURE and self._pressed:
             pressed, self._pressed = self._pressed, []
             for future in pressed:
