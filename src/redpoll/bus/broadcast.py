@@ -288,7 +288,7 @@ class BroadcastSubscription:
         result = self._callback(broadcast)  # type: ignore[misc]
         if result is not None and inspect.iscoroutine(result):
             result.close()
-            raise TypeError("the callback is a plain function and returned a coroutine, which nobody awaits")
+            raise TypeError("the callback is a plain function and returned a coroutine, which was not awaited")
 
     async def _run(self, source: Subscription | LastingConsumer) -> None:
         try:
@@ -363,7 +363,7 @@ class Broadcasts:
         last: int = 0,
         timeout: float | None = None,
     ) -> Awaitable[object]:
-        """Send a broadcast; that nobody wants it is no error.
+        """Send a broadcast; having no subscribers is no error.
 
         Args:
             body: A value that the serializer of the bus carries.
@@ -382,8 +382,8 @@ class Broadcasts:
             EncodeError: The serializer cannot carry the body.
             PayloadTooLarge: The body is over `Capabilities.max_body`.
             ConfigError: It is no subject (when awaited, as those below), or a value cannot be.
-            QueueFull: A durable subscription has no room and refuses; nobody was sent it.
-            Expired: A durable subscription had no room in time; nobody was sent it.
+            QueueFull: A durable subscription has no room and refuses; it was sent to none.
+            Expired: A durable subscription had no room in time; it was sent to none.
             NotAuthorized: It is not allowed.
         """
         if last or timeout is not None:
@@ -421,7 +421,7 @@ class Broadcasts:
 
         Args:
             callback: A plain function, which is called on the loop and does not block, or a coroutine function. Without it,
-                iterate. What it raises is logged and counted.
+                iterate. Its exceptions are logged and counted.
             subject: One or several patterns, where ``*`` stands for one word and ``#`` for any number of them; or a
                 compiled regular expression, which has to match from the start. None is all.
             sender: Text, with wildcards if it is to be a pattern; a compiled regular expression, as above; any other value

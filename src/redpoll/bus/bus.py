@@ -198,7 +198,7 @@ class Bus:
         """Connect, on the running loop.
 
         Raises:
-            DialFailed: Nobody was there in time.
+            DialFailed: The engine was not reached in time.
             UsageError: It was entered before.
         """
         if self._entered:
@@ -234,11 +234,11 @@ def connect(
     ``async with redpoll.connect("memory://") as bus: ...``
 
     Args:
-        url: Which engine, and where: ``memory://`` is one of this process that nobody else has, ``memory://name`` one that
-            all of that name in this process share. Other packages add engines by the entry point group
+        url: The engine and its place: ``memory://`` is private to this bus, ``memory://name`` is shared by all of that
+            name in this process. Other packages add engines by the entry point group
             ``redpoll.engines``.
-        wait: Whether entering the bus succeeds though nobody is there: it connects in the background then, and goes on
-            trying (`EngineState.CONNECTING`). Engines take False for None.
+        wait: Whether entering the bus succeeds without a connection: it is made in the background then, and retried
+            (`EngineState.CONNECTING`). Engines take False for None.
         connect_timeout: Seconds after which entering fails with `DialFailed`. Engines take 5 for None.
         serializer: The serializer that encodes payloads.
         also: More serializers that decode payloads, beside msgpack, json, raw and buffer.

@@ -105,18 +105,21 @@ def decode(data: Buffer) -> Envelope:
         DecodeError: They are none, or those of another version.
     """
     if len(data) < _PREFIX.size:
-        raise DecodeError("envelope", f"{len(data)} bytes are none")
+        raise DecodeError("envelope", f"{len(data)} bytes are too few, at least {_PREFIX.size} are expected")
     version, size = _PREFIX.unpack_from(data)
     end = _PREFIX.size + size
     if version != _VERSION or size > MAX_HEAD or end > len(data):
-        raise DecodeError("envelope", f"version {version} with a head of {size} bytes")
+        raise DecodeError(
+            "envelope",
+            f"version {version}, head of {size} bytes: expected version {_VERSION}, a complete head",
+        )
     view = memoryview(data)
     match _head.decode(view[_PREFIX.size : end]):
         case [str() as content_type, dict() | None as meta, dict() | None as headers]:
             body = view[end:]
             return Envelope(content_type, body if len(body) > _COPIED else bytes(body), meta, headers)
         case _:
-            raise DecodeError("envelope", "its head is no record")
+            raise DecodeError("envelope", "expected a head of content type, meta and headers")
 
 
 class Payloads:

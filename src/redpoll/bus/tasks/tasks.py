@@ -166,7 +166,7 @@ class Tasks:
         capabilities = self._engine.capabilities
         if eta is not None:
             if delay:
-                raise UsageError("a task has a delay or an eta, not both")
+                raise UsageError("a task has a delay or an eta, not both", "pass one of delay= and eta=")
             if eta.tzinfo is None:
                 raise ConfigError("eta", eta, "must have a time zone")
             delay = (eta - datetime.now(UTC)).total_seconds()

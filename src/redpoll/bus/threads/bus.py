@@ -143,7 +143,7 @@ class BlockingBus:
         """Connect.
 
         Raises:
-            DialFailed: Nobody was there in time.
+            DialFailed: The engine was not reached in time.
             UsageError: It was entered before; or this is the thread of the event loop.
         """
         self._home.enter()
