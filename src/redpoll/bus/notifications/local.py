@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from redpoll.bus.notifications.notifier import Priorities
-from redpoll.bus.notifications.records import PRIORITIES, Priority
-from redpoll.errors import ConfigError
+from redpoll.bus.notifications.records import Priority, check_priority
 
 __all__ = ["LogNotifier", "NullNotifier", "masked"]
 
@@ -58,11 +57,6 @@ def masked(value: Any, depth: int = _DEPTH) -> Any:
     return value
 
 
-def _check(priority: Priority) -> None:
-    if priority not in PRIORITIES:
-        raise ConfigError("priority", priority, f"must be one of {', '.join(PRIORITIES)}")
-
-
 class LogNotifier(Priorities):
     """Writes notifications to a log, as JSON and at the level of their priority; secrets are masked.
 
@@ -93,7 +87,7 @@ class LogNotifier(Priorities):
         Raises:
             ConfigError: There is no such priority.
         """
-        _check(priority)
+        check_priority(priority)
         if self._log.isEnabledFor(_LEVELS[priority]):
             said = {"publisher": self.publisher, "event": event, "priority": priority, "payload": masked(payload)}
             self._log.log(_LEVELS[priority], "%s", json.dumps(said, default=lambda value: masked(repr(value))))
@@ -118,4 +112,4 @@ class NullNotifier(Priorities):
         Raises:
             ConfigError: There is no such priority.
         """
-        _check(priority)
+        check_priority(priority)

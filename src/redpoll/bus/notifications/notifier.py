@@ -16,18 +16,18 @@ from redpoll.bus.context import inherit
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Envelope, Payloads
 from redpoll.bus.notifications.records import (
-    PRIORITIES,
     Notification,
     NotificationOptions,
     NotificationStats,
     Priority,
+    check_priority,
     pack,
     queue_spec,
     subject_name,
 )
 from redpoll.bus.tries import Tries
 from redpoll.checks import integer, optional, require
-from redpoll.errors import ConfigError, NotAuthorized, RedpollError
+from redpoll.errors import NotAuthorized, RedpollError
 
 __all__ = ["Notifier", "NotifierLike", "Outlet", "Priorities", "Route", "RoutingNotifier", "check_retry"]
 
@@ -260,8 +260,7 @@ class Notifier(Priorities):
             NotSent: It was not taken in time.
             NotConfirmed: It may have been taken.
         """
-        if priority not in PRIORITIES:
-            raise ConfigError("priority", priority, f"must be one of {', '.join(PRIORITIES)}")
+        check_priority(priority)
         context = inherit(headers, None)[0] or {}
         notification = Notification(
             event=event,

@@ -23,6 +23,7 @@ __all__ = [
     "NotificationResult",
     "NotificationStats",
     "Priority",
+    "check_priority",
     "check_topic",
     "pack",
     "queue_spec",
@@ -218,6 +219,16 @@ class NotificationStats:
     def count(self, priority: str) -> None:
         """Count one more of a priority."""
         self.by_priority[priority] = self.by_priority.get(priority, 0) + 1
+
+
+def check_priority(priority: str) -> None:
+    """Validate a priority.
+
+    Raises:
+        ConfigError: There is no such priority.
+    """
+    if priority not in PRIORITIES:
+        raise ConfigError("priority", priority, f"must be one of {', '.join(PRIORITIES)}")
 
 
 def check_topic(name: str, topic: object) -> None:
