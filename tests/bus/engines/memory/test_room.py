@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from redpoll.bus import Delivery, Envelope, Outcome, QueueSpec
+from redpoll.bus import Delivery, Envelope, Outcome, Publication, QueueSpec
 from redpoll.bus.broker import Limits
 from redpoll.bus.engines.memory import MemoryEngine
 from redpoll.bus.engines.memory.room import _rooms
@@ -463,31 +463,29 @@ async def test_a_lone_publisher_saves_turns_and_leaves_the_loop_to_others() -> N
 
 @pytest.mark.asyncio
 async def test_a_publish_in_a_callback_is_behind_what_was_handed_out_before() -> None:
-    """Order stays where a lone publisher's watcher, or its sink, publishes again."""
+    """Order stays where a lone publisher's watcher, or a sink, publishes to a queue that got a successor just before."""
     async with MemoryEngine() as engine:
-        await engine.declare(QueueSpec("q"))
+        for name in ("first", "second"):
+            await engine.declare(QueueSpec(name))
+        first = Recorder()
         seen: list[bytes] = []
-        held: list[Any] = []
 
         class Again(Watching):
             def outcome(self, outcome: Outcome) -> None:
-                engine.publish(Envelope("raw", b"3"), queue="q")
+                engine.publish(Envelope("raw", b"2"), queue="second")
 
-        def sink(delivery: Any) -> None:
-            if delivery.envelope.body == b"2":
-                engine.publish(Envelope("raw", b"4"), queue="q")
-            seen.append(delivery.envelope.body)
-            held.append(delivery)
+        def sink(delivery: Delivery) -> None:
+            if delivery.envelope.body == b"1":
+                engine.publish(Envelope("raw", b"3"), queue="second")
+            seen.append(bytes(delivery.envelope.body))
 
-        await engine.consume("q", credit=1, sink=sink)
-        engine.publish(Envelope("raw", b"1"), queue="q", watcher=Again())
-        engine.publish(Envelope("raw", b"2"), queue="q")
+        await engine.consume("first", credit=9, sink=first.deliver)
+        await engine.consume("second", credit=9, sink=sink)
+        engine.publish(BODY, queue="first", watcher=Again())
         await turns(1)
-        assert seen == [b"1"]
-        while len(seen) < 4:
-            held.pop().ack()
-            await turns(1)
-        assert seen == [b"1", b"2", b"3", b"4"]
+        await first.deliveries[0].ack(then=[Publication("second", Envelope("raw", b"1"))])
+        await turns(2)
+        assert seen == [b"1", b"2", b"3"]
 
 
 @pytest.mark.asyncio

@@ -44,7 +44,6 @@ _PRESSURE: Final = 1_024
 _MAIL: Final = 100_000
 
 
-_ABOUT_PUBLISHING: Final = frozenset({PROGRESS, ADMITTED})
 _TO_WATCHERS: Final = frozenset({OUTCOME, PROGRESS, ADMITTED})
 #: Effects that are best effort; the others are bounded by the number of tasks.
 _LOSSY: Final = frozenset({EVENT, PROGRESS, TOLD, NOTE})
@@ -260,23 +259,20 @@ class Member:
     def route(self, effects: Iterable[Effect], *, publishing: bool = False) -> None:
         """Carry out effects that are for this engine, those of a single publish at once where that is faster."""
         pending = self._pending
-        flushing, self._flushing = self._flushing, True
-        try:
-            for effect in effects:
-                kind = effect[0]
-                if kind == OUTCOME:
-                    _, _, watcher, _, ending, outcome, detail = effect
-                    try:
-                        watcher.outcome(Outcome(ending, None, detail) if outcome is None else outcome)
-                    except Exception:  # noqa: BLE001  # a callback may raise anything
-                        _log.exception("a watcher failed")
-                elif kind in _ABOUT_PUBLISHING:
-                    self._tell(effect)
-                else:
-                    pending.append(effect)
-        finally:
-            self._flushing = flushing
-        if pending and not flushing:
+        told: list[Effect] = []
+        for effect in effects:
+            (told if effect[0] in _TO_WATCHERS else pending).append(effect)
+        # After that, as watchers may publish: what they publish is behind what was pending before.
+        for effect in told:
+            if effect[0] != OUTCOME:
+                self._tell(effect)
+                continue
+            _, _, watcher, _, ending, outcome, detail = effect
+            try:
+                watcher.outcome(Outcome(ending, None, detail) if outcome is None else outcome)
+            except Exception:  # noqa: BLE001  # a callback may raise anything
+                _log.exception("a watcher failed")
+        if pending and not self._flushing:
             self._flushing = True
             if publishing and self._at_once and pending[0][0] == DELIVER:
                 self._at_once -= 1
