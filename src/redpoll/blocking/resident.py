@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import weakref
 from _thread import start_new_thread
 from collections.abc import Awaitable, Callable
+from functools import partial
+from operator import methodcaller
 from typing import Any
 
 from redpoll.blocking.handover import Handover
 from redpoll.blocking.loop_thread import LoopThread, enter
 
-__all__ = ["Resident"]
+__all__ = ["Resident", "when_dropped"]
 
 
 class Resident:
@@ -75,3 +78,28 @@ class Resident:
 
     def inherit(self) -> None:
         """For the library: this is a child of the process."""
+
+
+class _Watch(weakref.ref[Any]):
+    """A reference to what a user holds, with the call that is due when nobody refers to that any more."""
+
+    __slots__ = ("due",)
+
+    due: Callable[[], object]
+
+
+_call_due = methodcaller("due")
+
+
+def when_dropped(held: object, call: Callable[[], object]) -> object:
+    """Call a function, in a thread of its own, when nobody refers to an object any more.
+
+    For what must happen though Ctrl-C comes just then: that may interrupt `__del__` before its first line, and between C's
+    functions, of which this is made alone, nothing interrupts.
+
+    Returns:
+        What asks for the call: drop it where that is not wanted any more.
+    """
+    watch = _Watch(held, _call_due)
+    watch.due = partial(start_new_thread, call, ())
+    return watch

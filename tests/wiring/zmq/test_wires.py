@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import gc
 import re
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -315,6 +316,24 @@ def test_dropped(make: Make) -> None:
     zmq.bind("E", "Q")
     with pytest.warns(ResourceWarning, match=rf"<{make.__name__}> was dropped without being closed"):
         del zmq
+    until(lambda: loop_thread._shared is None, "the loop to end")
+
+
+@BOTH
+def test_dropped_while_interrupted(make: type[pyzmq.ZMQ], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C before the first line of the finalizer of one that is dropped: it is closed all the same."""
+
+    class Interrupted(make):  # type: ignore[misc,valid-type]  # either
+        def __del__(self) -> None:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "unraisablehook", id)
+    zmq = Interrupted()
+    zmq.create_queue("Q")
+    zmq.create_exchange("E")
+    zmq.bind("E", "Q")
+    assert loop_thread._shared is not None
+    del zmq
     until(lambda: loop_thread._shared is None, "the loop to end")
 
 

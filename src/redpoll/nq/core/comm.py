@@ -13,7 +13,7 @@ from uuid import UUID
 
 from redpoll.blocking.futures import time_left
 from redpoll.blocking.loop_thread import AT_EXIT
-from redpoll.blocking.resident import Resident
+from redpoll.blocking.resident import Resident, when_dropped
 from redpoll.errors import Closed, ConfigError, UsageError
 from redpoll.node.lifecycle import release_inherited
 from redpoll.nq.core.arrivals import Taken, ThreadArrivals, unread
@@ -60,7 +60,7 @@ class Communicator:
         self._waits = options.connection.full == "wait"
         self._arrivals = ThreadArrivals(options.id)
         self._house = _House(self.protocol, self.purpose, options, self._arrivals)
-        self._house.move_in()
+        self._house.move_in(self)
 
     # Life
 
@@ -128,9 +128,10 @@ class Communicator:
         self.close(flush=error is None)
 
     def __del__(self) -> None:
+        # The warning alone, as Ctrl-C may keep it from coming here.
         house = getattr(self, "_house", None)
-        if house is not None:
-            house.abandon(repr(self))
+        if house is not None and house.is_open:
+            warnings.warn(f"{self!r} was dropped without being closed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(options={self.options!r})"
@@ -244,10 +245,12 @@ class _House(Resident):
         self.station = make_station(protocol, purpose, options, arrivals, self._tell)
         self._options = options
         self._events: EventThreads | None = None
+        self._watch: object = None
         self.handover: Handover
 
-    def move_in(self) -> None:
-        """Start."""
+    def move_in(self, owner: Communicator) -> None:
+        """Start; close once nobody refers to the owner."""
+        self._watch = when_dropped(owner, self._abandon)
         try:
             self._move_in(self._start)
         except ConfigError as error:
@@ -286,6 +289,7 @@ class _House(Resident):
             return
         deadline = None if timeout is None else time.monotonic() + timeout
         self._move_out(partial(self.station.close, timeout, flush), timeout)
+        self._watch = None
         if self._events is not None:
             self._events.close(None if deadline is None else time_left(deadline))
 
@@ -299,16 +303,20 @@ class _House(Resident):
 
     def inherit(self) -> None:
         """This is a child of the process."""
+        self._watch = None
         release_inherited(self.station.node)
 
-    def abandon(self, name: str) -> None:
+    @property
+    def is_open(self) -> bool:
+        """Whether it lives in this process."""
+        thread = self._thread
+        return thread is not None and not thread.handover.forked and self in thread.lodgers
+
+    def _abandon(self) -> None:
         """Nobody refers to the communicator any more."""
         thread = self._thread
-        if thread is None or thread.handover.forked or self not in thread.lodgers:
-            return
-        thread.evict(self)
-        # Last: where warnings are errors, this raises.
-        warnings.warn(f"{name} was dropped without being closed", ResourceWarning, stacklevel=3)
+        if thread is not None and self.is_open:
+            thread.evict(self)
 
     def __repr__(self) -> str:
         return f"<communicator {self.station.id}, {self.station.netloc}>"

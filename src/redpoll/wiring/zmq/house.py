@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import warnings
 from _thread import start_new_thread
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from redpoll.blocking.loop_thread import AT_EXIT, LoopThread, enter
+from redpoll.blocking.resident import when_dropped
 from redpoll.errors import Closed, NameTaken, UsageError
 from redpoll.wiring.names import Scope, check_name
 from redpoll.wiring.zmq.feeder import Feeder
@@ -83,6 +83,7 @@ class House:
         self._runs = False
         self._place = NOWHERE
         self._closing: asyncio.Event | None = None
+        self._watch: object = None
 
     # Life
 
@@ -147,9 +148,10 @@ class House:
         thread = self._thread
         if thread is None:
             self.inbox.close()
+            self._watch = None
             return
         thread.see_off(self, partial(self._close, linger), linger)
-        self._thread = None
+        self._thread = self._watch = None
 
     async def evict(self, patience: float) -> None:
         """End at once: the program, the loop or nobody wants it any more, or it has not started."""
@@ -190,6 +192,7 @@ class House:
 
     def inherit(self) -> None:
         """This is a child of the process."""
+        self._watch = None
         self._life = threading.RLock()
         self.inbox.inherit()
         for outbox in self.outboxes.values():
@@ -197,15 +200,21 @@ class House:
         if self._wiring is not None:
             self._wiring.inherit()
 
-    def abandon(self, name: str) -> None:
-        """Nobody refers to the object any more."""
+    @property
+    def is_open(self) -> bool:
+        """Whether it has started, and lives in this process."""
         thread = self._thread
-        if thread is None or self.closed or thread.handover.forked:
-            return
-        self.closed = True
-        thread.evict(self, AT_EXIT)
-        # Last: where warnings are errors, this raises.
-        warnings.warn(f"{name} was dropped without being closed", ResourceWarning, stacklevel=3)
+        return thread is not None and not self.closed and not thread.handover.forked
+
+    def watch(self, owner: object) -> None:
+        """Close once nobody refers to the owner."""
+        self._watch = when_dropped(owner, self._abandon)
+
+    def _abandon(self) -> None:
+        thread = self._thread
+        if thread is not None and self.is_open:
+            self.closed = True
+            thread.evict(self, AT_EXIT)
 
     def check(self) -> None:
         """Refuse use of what is closed, or belongs to another process.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, Unpack
 
@@ -120,6 +121,7 @@ class Wires:
             return Wiring(directory, host=host, port=port, **options)
 
         self._house = House(make, f"{label} object", self._gaps)
+        self._house.watch(self)
         self._outboxes = self._house.outboxes
         self._pop = self._house.inbox.pop
 
@@ -254,9 +256,10 @@ class Wires:
         self.close(0 if error is not None else 5.0)
 
     def __del__(self) -> None:
+        # The warning alone, as Ctrl-C may keep it from coming here.
         house = getattr(self, "_house", None)
-        if house is not None:
-            house.abandon(repr(self))
+        if house is not None and house.is_open:
+            warnings.warn(f"{self!r} was dropped without being closed", ResourceWarning, stacklevel=2)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}>"
