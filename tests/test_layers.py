@@ -169,7 +169,7 @@ def test_layers_use_the_door() -> None:
 
 def test_layers_reach_no_deeper() -> None:
     """Layers on a node touch neither its peers, nor the frames of messages, nor links."""
-    inner = {"_peers", "frame", "window_used", "writable_waiters", "requeue"}
+    inner = {"_peers", "frame", "receive_window", "writable_waiters", "requeue"}
     touched = [
         f"{module.name}:{node.lineno} touches {node.attr}"
         for module in modules()
@@ -178,6 +178,19 @@ def test_layers_reach_no_deeper() -> None:
         if isinstance(node, ast.Attribute) and node.attr in inner and not module.name.startswith("redpoll.bus")
     ]
     assert not touched
+
+
+def test_window_has_one_writer() -> None:
+    """What is open, and the credit for what ended, are counted in one module."""
+    counts = {"used_bytes", "oversized", "limit_bytes", "_due_bytes"}
+    written = {
+        module.name
+        for module in modules()
+        if layer(module.name) in {"wire", "node"}
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and node.attr in counts
+    }
+    assert written == {"redpoll.wire.window"}
 
 
 @pytest.mark.parametrize("name", ["redpoll", "redpoll.cli.app", "redpoll.testing", "redpoll.testing.plugin"])

@@ -217,8 +217,8 @@ async def test_cancelled_in_the_middle_of_a_large_body(acknowledge: bool, readin
             await within(small)
         await until(lambda: is_clean(client), "the end of what was given up")
         (link,) = next(iter(client._peers.routes)).links
-        await until(lambda: link.window_used == 0, "all places")
-        assert link.window_bytes_used == 0
+        await until(lambda: link.window.used == 0, "all places")
+        assert link.window.used_bytes == 0
         assert client.stats().reconnects == 0
     assert inbox.begun == [b"0", b"1", b"2", b"3", b"4"]
 

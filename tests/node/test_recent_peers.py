@@ -112,7 +112,7 @@ async def test_strangers_do_not_drive_out_sessions() -> None:
     session, waiting = known(session=30), known()
     waiting.submit(Sent(), 0.0)
     for link in list(waiting.links):
-        link.window = 0
+        link.window.limit = 0
     waiting.submit(Sent(), 0.0)
     strangers = [known() for _ in range(20)]
     for peer in (session, waiting, *strangers):

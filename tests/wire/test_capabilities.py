@@ -87,14 +87,14 @@ def test_received(feeding: Feeding) -> None:
     link = bare_link()
     feed_as(link, handshake(1, THEIRS) + announcement(slots=3, window=5, units=2, kib=7, epoch=11), feeding)
     assert link.announced == Announcement(3, 5, 128 * KIB, 7 * KIB, 11)
-    assert (link.window, link.window_bytes) == (5, 128 * KIB)
+    assert (link.window.limit, link.window.limit_bytes) == (5, 128 * KIB)
 
 
 def test_later_one_replaces(feeding: Feeding) -> None:
     """A later announcement replaces the window; a NOOP without the magic changes nothing."""
     link = linked()
     feed_as(link, announcement(window=2) + frame(ANNOUNCE, 3, identity=bytes(16)), feeding)
-    assert link.window == 2
+    assert link.window.limit == 2
     assert link.announced is not None
 
 

@@ -43,7 +43,7 @@ def test_acknowledgement_of_something_else(feeding: Feeding) -> None:
     out = asked(link)
     feed_as(link, frame(ACK, out.serial + 1, identity=out.identity), feeding)
     assert not out.settled
-    assert (list(link.in_flight), link.window_used) == ([out.serial], 1)
+    assert (list(link.in_flight), link.window.used) == ([out.serial], 1)
     assert peer_of(link).counters.late == 1
 
 
@@ -80,7 +80,7 @@ def test_refusal(feeding: Feeding) -> None:
     assert type(known.error) is HandlerFailed
     assert str(known.error) == "message to 127.0.0.1:4000 was refused: the handler failed: the reason"
     assert type(unknown.error) is Refused
-    assert (link.in_flight, link.window_used, link.window_bytes_used) == ({}, 0, 0)
+    assert (link.in_flight, link.window.used, link.window.used_bytes) == ({}, 0, 0)
     assert (peer_of(link).counters.refused_by_peer, peer_of(link).counters.late) == (2, 1)
 
 
@@ -171,9 +171,9 @@ def test_credit(feeding: Feeding) -> None:
     link = linked()
     for _ in range(3):
         asked(link, 0)
-    assert (link.window_used, link.window_bytes_used) == (3, 12)
+    assert (link.window.used, link.window.used_bytes) == (3, 12)
     feed_as(link, frame(CREDIT, 0, struct.pack("!IQI", 2, 8, 0)), feeding)
-    assert (link.window_used, link.window_bytes_used) == (1, 4)
+    assert (link.window.used, link.window.used_bytes) == (1, 4)
 
 
 @pytest.mark.parametrize("begun", [False, True])
@@ -186,10 +186,10 @@ def test_credit_for_acknowledged_messages(begun: bool, feeding: Feeding) -> None
     if begun:
         taken(link)
     feed(link, frame(CREDIT, 0, struct.pack("!IQI", 1, 4, 0)))
-    assert link.window_used == 2
+    assert link.window.used == 2
     text = "credit for 1 messages of 0 bytes exceeds what was sent"
     assert error_of(link, frame(CREDIT, 0, struct.pack("!IQI", 1, 0, 0)), feeding) == text
-    assert link.window_used == 2
+    assert link.window.used == 2
     assert not link.drained
 
 
@@ -206,7 +206,7 @@ def test_announcement_again(feeding: Feeding) -> None:
     """An announcement between announced nodes replaces the window."""
     link = linked()
     feed_as(link, announcement(window=3), feeding)
-    assert link.window == 3
+    assert link.window.limit == 3
 
 
 def test_cancels_before_the_peer_is_known() -> None:

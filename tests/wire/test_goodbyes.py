@@ -94,7 +94,7 @@ def test_late_messages(serial: int) -> None:
     sendings = [transmit(link) for _ in range(6)]
     assert link.goodbye_received(Goodbye.UP_TO, sendings[1].serial, peer_of(link).serial) == sendings[2:]
     assert list(link.in_flight.values()) == sendings[:2]
-    assert (link.window_used, link.window_bytes_used) == (2, 8)
+    assert (link.window.used, link.window.used_bytes) == (2, 8)
 
 
 @pytest.mark.parametrize("ago", [5, 0x7FFFFFFF, 0x80000001, 0xFFFFFF00])
@@ -114,7 +114,7 @@ def test_goodbye_that_took_nothing() -> None:
     link = linked()
     sendings = [transmit(link) for _ in range(3)]
     assert link.goodbye_received(Goodbye.NONE, 0, peer_of(link).serial) == sendings
-    assert (link.in_flight, link.window_used, link.window_bytes_used) == ({}, 0, 0)
+    assert (link.in_flight, link.window.used, link.window.used_bytes) == ({}, 0, 0)
 
 
 def test_a_large_message_that_waits_is_late() -> None:
@@ -124,7 +124,7 @@ def test_a_large_message_that_waits_is_late() -> None:
     link.take_fragment(0.0)
     assert link.goodbye_received(Goodbye.UP_TO, begun.serial, peer_of(link).serial) == [waits]
     assert [transfer.out for transfer in link.transfers] == [begun]
-    assert (link.window_used, link.window_bytes_used) == (1, 13)
+    assert (link.window.used, link.window.used_bytes) == (1, 13)
 
 
 def test_serials_are_in_the_order_of_the_wire() -> None:

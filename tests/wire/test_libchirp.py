@@ -50,7 +50,7 @@ def test_confirmed_on_a_link_of_another_kind() -> None:
     submit(peer, out := Sent(b"?", REQ_ACK | WANTED))
     assert out.link is announced
     feed(plain, frame(ACK, 99, identity=out.identity))
-    assert (out.stage, out.settled, announced.window_used) == (Stage.DONE, False, 0)
+    assert (out.stage, out.settled, announced.window.used) == (Stage.DONE, False, 0)
     lose(announced)
     assert isinstance(out.error, NoAnswer)
     assert not peer.requests

@@ -224,7 +224,7 @@ def test_answer_bytes(ends: bool, kind: int) -> None:
     link = linked()
     link.answer(_received(link, REQ_ACK | WANTED), b"answer", b"head", ends=ends)
     assert sent(link) == [(kind, 77, NAME, b"head", b"answer")]
-    assert link.window_used == 0
+    assert link.window.used == 0
 
 
 def test_large_answer() -> None:
@@ -330,7 +330,7 @@ def test_recall_of_what_was_written() -> None:
     assert taken(link) == frame(CANCEL, out.serial, identity=bytes(16))
     assert not link.send_cancel(out, hard=True)
     assert taken(link) == frame(CANCEL, out.serial, b"\x01", identity=bytes(16))
-    assert link.window_used == 1
+    assert link.window.used == 1
 
 
 @pytest.mark.parametrize("kind", [0, REQ_ACK])
@@ -341,7 +341,7 @@ def test_recall_of_what_is_being_written(kind: int) -> None:
     link.take_fragment(0.0)
     assert link.send_cancel(out, hard=False)
     assert taken(link) == frame(CANCEL, out.serial, identity=bytes(16))
-    assert link.window_used == 1
+    assert link.window.used == 1
 
 
 @pytest.mark.parametrize("kind", [0, REQ_ACK])
@@ -350,7 +350,7 @@ def test_recall_of_what_waits(kind: int) -> None:
     link = linked(fragment_size=4)
     out = transmit(link, b"0123456789", kind)
     assert link.send_cancel(out, hard=False)
-    assert (taken(link), link.window_used, link.window_bytes_used) == (b"", 0, 0)
+    assert (taken(link), link.window.used, link.window.used_bytes) == (b"", 0, 0)
 
 
 # Output

@@ -115,10 +115,10 @@ def test_answered_while_it_waits_to_be_written_again() -> None:
     """A large request that has not begun over a new link is answered there, and its place in the window is freed."""
     peer = make_peer(fragment_size=64)
     second, out = lost_request(peer, add_link(peer), bytes(200), window=1)
-    assert (second.window_used, len(second.transfers)) == (1, 1)
+    assert (second.window.used, len(second.transfers)) == (1, 1)
     feed(second, frame(ANSWER, out.serial, b"pong", identity=out.identity))
     assert out.answer is not None
-    assert (second.window_used, second.window_bytes_used, len(second.transfers), peer.requests) == (0, 0, 0, {})
+    assert (second.window.used, second.window.used_bytes, len(second.transfers), peer.requests) == (0, 0, 0, {})
 
 
 def test_answered_over_another_link_than_it_is_in_flight_on() -> None:
@@ -187,7 +187,7 @@ def test_a_discarded_answer_settles_nothing(kind: int, state: str) -> None:
     peer.answer_discarded(link, out.identity, out.serial, kind)
     assert type(out.error) is NoAnswer
     assert (peer.counters.late, peer.requests, peer.queued) == (1, {}, 0)
-    assert link.window_used == (state == "in flight" and kind == ANSWER)
+    assert link.window.used == (state == "in flight" and kind == ANSWER)
 
 
 def test_a_discarded_answer_ends_what_nobody_waits_for() -> None:
@@ -198,7 +198,7 @@ def test_a_discarded_answer_ends_what_nobody_waits_for() -> None:
     peer.withdraw(out, 0.0)
     peer.answer_discarded(link, out.identity, out.serial, ANSWER | ACK)
     peer.answer_discarded(link, out.identity, out.serial, ANSWER | ACK)
-    assert (link.in_flight, link.window_used, peer.counters.late) == ({}, 0, 2)
+    assert (link.in_flight, link.window.used, peer.counters.late) == ({}, 0, 2)
 
 
 def test_unacknowledged_messages_are_not_sent_again() -> None:
@@ -373,11 +373,11 @@ def test_late_announcement() -> None:
     assert (peer.unconfirmed, waits.stage) == (1, Stage.QUEUED)
     feed(link, announcement(window=9))
     peer.pump(0.0)
-    assert (peer.unconfirmed, peer.queued, link.window_used, link.window_bytes_used) == (0, 0, 3, 11)
+    assert (peer.unconfirmed, peer.queued, link.window.used, link.window.used_bytes) == (0, 0, 3, 11)
     taken(link)
     acknowledge(link, first, waits)
     feed(link, frame(CREDIT, 0, bytes.fromhex("00000001000000000000000300000000")))
-    assert (first.error, waits.error, link.window_used, link.window_bytes_used) == (None, None, 0, 0)
+    assert (first.error, waits.error, link.window.used, link.window.used_bytes) == (None, None, 0, 0)
 
 
 def test_a_request_before_a_late_announcement_is_forgotten() -> None:
@@ -400,7 +400,7 @@ def test_late_announcement_with_a_large_message() -> None:
     assert peer.unconfirmed == 0
     assert kinds(link) == [(REQ_ACK, 1)]
     acknowledge(link, large)
-    assert (large.error, link.window_used) == (None, 0)
+    assert (large.error, link.window.used) == (None, 0)
 
 
 def test_what_is_sent_again_waits_for_a_late_announcement() -> None:

@@ -182,7 +182,7 @@ def test_an_unwanted_answer_acknowledges() -> None:
     taken(link)
     feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, (9).to_bytes(8, "big") + b"x", identity=out.identity))
     feed(link, frame(FRAGMENT, out.serial, bytes(8), identity=out.identity))
-    assert (link.in_flight, link.window_used, link.window_bytes_used) == ({}, 0, 0)
+    assert (link.in_flight, link.window.used, link.window.used_bytes) == ({}, 0, 0)
     assert peer_of(link).counters.late == 1
 
 

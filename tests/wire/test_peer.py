@@ -154,7 +154,7 @@ def test_too_large_for_the_other_end() -> None:
     assert type(large.error) is MessageTooLarge
     assert str(large.error).startswith("message of 2049 bytes is over the limit of 2048 ")
     assert small.stage == Stage.SENT
-    assert link.window_used == 1
+    assert link.window.used == 1
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -328,7 +328,7 @@ def test_released_and_not_to_be_answered() -> None:
     assert type(out.error) is NoAnswer
     assert str(out.error).startswith("request to 127.0.0.1:4000 was done, but the handler there returned None (")
     assert (plain.settled, plain.error, len(ended.ends), ended.error) == (True, None, 1, None)
-    assert (link.in_flight, link.window_used, peer.requests) == ({}, 0, {})
+    assert (link.in_flight, link.window.used, peer.requests) == ({}, 0, {})
 
 
 # Time
@@ -371,7 +371,7 @@ def test_expires_in_the_peers_inbox() -> None:
     assert str(out.error).startswith(
         "message to 127.0.0.1:4000 was not sent: still waiting in the peer's inbox after 2 s ("
     )
-    assert link.window_used == 0
+    assert link.window.used == 0
 
 
 def test_expires_while_it_is_handled() -> None:
@@ -383,9 +383,9 @@ def test_expires_while_it_is_handled() -> None:
     assert peer.deadlines.next() == 2.0 + WITHDRAW_GRACE
     peer.expire(2.0 + WITHDRAW_GRACE)
     assert type(out.error) is ConfirmTimeout
-    assert (link.window_used, list(link.in_flight.values())) == (1, [out])
+    assert (link.window.used, list(link.in_flight.values())) == (1, [out])
     acknowledge(link, out)
-    assert (link.window_used, link.in_flight, len(out.ends)) == (0, {}, 1)
+    assert (link.window.used, link.in_flight, len(out.ends)) == (0, {}, 1)
 
 
 def test_verdicts_within_the_grace() -> None:
@@ -410,7 +410,7 @@ def test_expires_while_it_is_written() -> None:
         assert str(out.error).startswith("message to 127.0.0.1:4000 was not sent: still being written after ")
     assert kinds(link) == [(CANCEL, begun.serial)]
     feed(link, frame(ACK | RETRY, begun.serial, bytes((Withdrawn.code,)), identity=begun.identity))
-    assert (link.window_used, link.in_flight) == (0, {})
+    assert (link.window.used, link.in_flight) == (0, {})
 
 
 def test_the_receiver_of_a_part_says_that_it_dropped_it() -> None:
@@ -456,7 +456,7 @@ def test_cancelled_in_flight(hard: bool) -> None:
     assert [(kind, data) for kind, _, _, _, data in sent(link)] == [(CANCEL, b"\x01" if hard else b"")]
     assert owner(peer).woken == [link]
     acknowledge(link, out)
-    assert (out.settled, link.window_used, peer.deadlines.next()) == (False, 0, None)
+    assert (out.settled, link.window.used, peer.deadlines.next()) == (False, 0, None)
 
 
 def test_cancelled_after_the_acknowledgement() -> None:

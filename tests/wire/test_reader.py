@@ -151,7 +151,7 @@ def test_acknowledgement(feeding: Feeding) -> None:
     first, second = asked(link), asked(link)
     feed_as(link, frame(ACK, second.serial, identity=second.identity), feeding)
     assert (first.settled, second.error) == (False, None)
-    assert (list(link.in_flight.values()), link.window_used, link.window_bytes_used) == ([first], 1, 4)
+    assert (list(link.in_flight.values()), link.window.used, link.window.used_bytes) == ([first], 1, 4)
 
 
 @pytest.mark.parametrize("body", [b"", b"answer", bytes(LARGE + 1)], ids=len)
@@ -165,7 +165,7 @@ def test_answer(header: bytes, body: bytes) -> None:
         answer = out.answer
         assert answer is not None
         assert (answer.header, bytes(answer.data), answer.identity) == (header, body, out.identity)
-        assert (link.in_flight, link.window_used, link.window_bytes_used) == ({}, 0, 0)
+        assert (link.in_flight, link.window.used, link.window.used_bytes) == ({}, 0, 0)
 
 
 def test_answer_byte_by_byte() -> None:
@@ -190,7 +190,7 @@ def test_answer_and_acknowledgement_apart(feeding: Feeding) -> None:
         ]
         feed_as(link, parts[order] + parts[1 - order], feeding)
         assert out.answer is not None
-        assert (link.in_flight, link.window_used, peer_of(link).requests) == ({}, 0, {})
+        assert (link.in_flight, link.window.used, peer_of(link).requests) == ({}, 0, {})
 
 
 def test_unwanted_answer(feeding: Feeding) -> None:
@@ -199,7 +199,7 @@ def test_unwanted_answer(feeding: Feeding) -> None:
     out = asked(link)
     feed_as(link, frame(ACK | ANSWER, out.serial, b"answer", identity=out.identity), feeding)
     assert (out.answer, out.error) == (None, None)
-    assert (link.window_used, peer_of(link).counters.late) == (0, 1)
+    assert (link.window.used, peer_of(link).counters.late) == (0, 1)
 
 
 def test_answer_of_something_else(feeding: Feeding) -> None:
@@ -210,7 +210,7 @@ def test_answer_of_something_else(feeding: Feeding) -> None:
         link, frame(ACK | ANSWER, out.serial, b"x") + frame(ANSWER, out.serial, b"x") + frame(ANSWER, 99, b"x"), feeding
     )
     assert not out.settled
-    assert (list(link.in_flight), link.window_used, peer_of(link).counters.late) == ([out.serial], 1, 3)
+    assert (list(link.in_flight), link.window.used, peer_of(link).counters.late) == ([out.serial], 1, 3)
 
 
 def test_answers_take_no_slot(feeding: Feeding) -> None:

@@ -45,7 +45,7 @@ def test_a_run_writes_what_single_sends_write(size: int) -> None:
     for message in messages:
         other.transmit(Sent(message.data, 0, message=message), 0.0)
     assert taken(one) == taken(other)
-    assert (one.window_used, one.window_bytes_used) == (other.window_used, other.window_bytes_used)
+    assert (one.window.used, one.window.used_bytes) == (other.window.used, other.window.used_bytes)
     assert peer_of(one).serial == peer_of(other).serial
     assert peer_of(one).counters.sent == 20
 
@@ -123,7 +123,7 @@ def test_a_run_that_raises() -> None:
     with pytest.raises(RuntimeError, match="no more"):
         run(link, generate())
     assert len(sent(link)) == 2
-    assert (link.window_used, link.window_bytes_used, peer_of(link).counters.sent) == (2, 6, 2)
+    assert (link.window.used, link.window.used_bytes, peer_of(link).counters.sent) == (2, 6, 2)
 
 
 def test_data_of_a_run_is_encoded() -> None:

@@ -98,11 +98,11 @@ def test_nothing_is_sent_before_the_other_end_has_its_record() -> None:
     assert [(kind, body) for kind, _, _, _, body in sent(link)] == [(SESSION, b"\x06" + bytes(range(1, 9)))]
     assert (peer.record_sent, peer.ready, peer.free_window) == (True, False, 0)
     feed(link, announcement(window=7, flags=TELLS_RECORD))
-    assert link.window == 0
+    assert link.window.limit == 0
     show(link, b"\x06" + ONE)
     peer.pump(0.0)
     assert kinds(link) == [(REQ_ACK, 1), (0, 2)]
-    assert link.window == 7
+    assert link.window.limit == 7
 
 
 @pytest.mark.parametrize("body", [b"\x06", b"\x06" + ONE[:7], b"\x06" + ONE + b".", b"\x06" + TWO])

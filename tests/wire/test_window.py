@@ -64,7 +64,7 @@ def test_a_message_just_larger_than_the_window() -> None:
     transmit(link, bytes(49_152))
     taken(link)
     feed(link, frame(ACK, large.serial, identity=large.identity))
-    assert link.free_bytes() == 0
+    assert link.window.free_bytes() == 0
     assert not link.admits(Sent(b"x"))
 
 
@@ -89,7 +89,7 @@ def test_a_message_larger_than_the_window_that_is_not_acknowledged() -> None:
     feed(link, frame(CREDIT, 0, (2).to_bytes(4, "big") + (70_100).to_bytes(8, "big") + bytes(4)))
     assert [link.admits(Sent(bytes(size))) for size in (5536, 5537, 70_000)] == [True, False, True]
     transmit(link, bytes(5536), 0)
-    assert link.free_bytes() == 0
+    assert link.window.free_bytes() == 0
     assert not link.admits(Sent(b"x"))
 
 

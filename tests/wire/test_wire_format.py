@@ -105,7 +105,7 @@ def goodbye(said: Goodbye) -> bytes:
 
 
 def credit(link: Link) -> None:
-    link.credit_at = 4
+    link.receive_window.announce(16, 1 << 20)
     for _ in range(4):
         link.credit(1, 10)
 

@@ -56,7 +56,7 @@ def send_all(
 def _limit(future: Any) -> int:
     """The window of the peer that a message goes to, as far as it is known."""
     link = future.peer.link if hasattr(future, "peer") else None
-    return max(1, link.window) if link is not None and link.announced is not None else _OPEN_AT_FIRST
+    return max(1, link.window.limit) if link is not None and link.announced is not None else _OPEN_AT_FIRST
 
 
 def _finish(futures: _Open, completed: int) -> int:

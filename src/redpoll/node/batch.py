@@ -118,7 +118,7 @@ class _Stream:
                     late = Expired(waiting, self._seconds, "waiting for room in the window", peer.address)
                     raise BatchError(self._completed, self._completed, late) from peer.last_error
                 return waiting, None
-            if link.oversized:
+            if link.window.oversized:
                 # Beside a message larger than the window, the window is enforced to the byte.
                 return _END, None
             try:

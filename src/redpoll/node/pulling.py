@@ -214,9 +214,7 @@ class Consumers:
             self._ready.pop(link.peer, None)
         last.phase = 1
         link.unreleased -= 1
-        link.credit_messages += 1
-        link.credit_bytes += frame[2]
-        if link.credit_messages >= link.credit_at or link.credit_bytes >= link.credit_bytes_at:
+        if link.receive_window.ended(1, frame[2]):
             link.credit(0, 0)
             link.connection.wake()
         return message  # type: ignore[no-any-return]

@@ -79,7 +79,7 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
     if out is None or out.identity != identity:
         stray(link, serial, out)
         return stop
-    link.free_place(out)
+    link.window.free(1, out.size)
     peer: Peer = link.peer
     if kind & _RETRY:  # the same bit: a refusal
         _refused(link, out, bytes(source[stop - size : stop]))

@@ -22,7 +22,7 @@ def confirmed(peer: Peer, identity: bytes) -> None:
         for serial, out in link.in_flight.items():
             if out.identity == identity:
                 del link.in_flight[serial]
-                link.free_place(out)
+                link.window.free(1, out.size)
                 peer.unconfirmed -= link.announced is None
                 if link.announced is None and out.kind & _WANTED and out.stage != _ENDED:
                     peer.mark_done(out)

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 from redpoll.address import Address
 from redpoll.errors import PeerLost, ProtocolError
 from redpoll.wire.assembly import Assembly, BodyPool
-from redpoll.wire.capabilities import MESSAGE_UNIT, TELLS_RECORD, WINDOW_UNIT, Announcement
+from redpoll.wire.capabilities import MESSAGE_UNIT, TELLS_RECORD, Announcement
 from redpoll.wire.frames import (
     ACK_ANSWER,
     ACK_REFUSAL,
@@ -38,10 +38,10 @@ from redpoll.wire.settings import Settings
 from redpoll.wire.stall_detector import MIN_PROGRESS, StallDetector
 from redpoll.wire.states import ACCEPTING, LEAVING, SENDING, TRANSITIONS, Event, LinkState
 from redpoll.wire.transfer import Transfer, Transfers
+from redpoll.wire.window import ReceiveWindow, SendWindow
 
 __all__ = ["Link", "LinkPeer"]
 
-_CREDIT = Struct("!IQ4x")
 _TIMED = Struct("!16sIIHBHBHI")
 _TIMED_EXTRA = DEADLINE_BLOCK.size
 _REQ_ACK = int(Kind.REQ_ACK)
@@ -102,10 +102,6 @@ class Link:
         "bytes_received",
         "bytes_sent",
         "connection",
-        "credit_at",
-        "credit_bytes",
-        "credit_bytes_at",
-        "credit_messages",
         "dialled",
         "early_bytes",
         "early_cancels",
@@ -123,9 +119,9 @@ class Link:
         "output",
         "output_large",
         "output_size",
-        "oversized",
         "peer",
         "pings",
+        "receive_window",
         "record",
         "rejected_from",
         "remote_identity",
@@ -141,9 +137,6 @@ class Link:
         "unanswered_pings",
         "unreleased",
         "window",
-        "window_bytes",
-        "window_bytes_used",
-        "window_used",
         "writable",
         "written",
     )
@@ -217,11 +210,8 @@ class Link:
         self.last_serial: int | None = None
         #: Serial of the first message that was not accepted although our goodbye was not sent yet.
         self.rejected_from: int | None = None
-        self.window = self.window_bytes = self.window_used = self.window_bytes_used = 0
-        #: Size of the message in flight that is larger than the window, of which there is one at a time, beside others.
-        self.oversized = 0
-        self.credit_messages = self.credit_bytes = 0
-        self._set_credit_threshold(settings.window, settings.window_bytes)
+        self.window = SendWindow()
+        self.receive_window = ReceiveWindow(settings.window, settings.window_bytes)
         self.output: list[Payload] = []
         self.output_size = 0
         self.output_large = False
@@ -275,7 +265,7 @@ class Link:
     @property
     def drained(self) -> bool:
         """True if all sent messages have ended at the other end, so that none can be overtaken over another link."""
-        places = self.window_used if self.announced is not None else 0
+        places = self.window.used if self.announced is not None else 0
         return not (self.in_flight or self.transfers or places)
 
     def handshake_received(self, handshake: Handshake) -> None:
@@ -307,8 +297,7 @@ class Link:
         if announced is not None:
             # Messages sent before the other end has its record of this node could not be resent (section 5.6).
             waits = self.record is None and own is not None and announced.flags & own.flags & TELLS_RECORD
-            self.window = 0 if waits else announced.window
-            self.window_bytes = announced.window_bytes
+            self.window.announce(0 if waits else announced.window, announced.window_bytes)
 
     def send_record(self, number: int) -> bool:
         """Send the number of the record of the other end, if it asked for that; return whether it did."""
@@ -356,7 +345,7 @@ class Link:
 
     def _flush_credit(self) -> None:
         """Send all credit held back: the sender moves to another link when all it sent over this one has ended."""
-        self.credit_at = self.credit_bytes_at = 1
+        self.receive_window.hold_nothing()
         self.credit(0, 0)
 
     def _send_goodbye(self) -> None:
@@ -445,33 +434,10 @@ class Link:
             # No message may overtake a large one.
             peer: LinkPeer | None = self.peer
             return not self.transfers and (peer is None or peer.admits_plain(out))
-        if self.window_used >= self.window or (self.transfers and self.settings.in_order):
+        window = self.window
+        if window.used >= window.limit or (self.transfers and self.settings.in_order):
             return False
-        size, limit = out.size, self.window_bytes
-        if self.window_bytes_used + size <= limit:
-            return True
-        if size > limit:
-            return self.free_bytes() > 0 and not self.oversized
-        free = self.free_bytes()
-        if self.oversized:
-            return size <= free
-        # The other end may hold back credit for up to a quarter of the window, so that much may seem used.
-        return size <= free or free * 4 >= limit * 3
-
-    def free_bytes(self) -> int:
-        """Return the free bytes of the other end's window, the message that is larger than all of it not counted."""
-        self._update_oversized()
-        return self.window_bytes - (self.window_bytes_used - self.oversized)
-
-    def _update_oversized(self) -> None:
-        # The oversized message ended: those beside it fit the window, so they are smaller together.
-        if self.window_bytes_used < self.oversized:
-            self.oversized = 0
-
-    def free_place(self, out: Outgoing) -> None:
-        """Free the place of a message in the window, as `Reader` and `Peer.answered` do without a call."""
-        self.window_used -= 1
-        self.window_bytes_used -= out.size
+        return window.used_bytes + out.size <= window.limit_bytes or window.admits_beyond(out.size)
 
     def transmit(self, out: Outgoing, now: float) -> None:
         """Write a message that `admits()` allowed: to the output, or a large one to the transfers."""
@@ -481,13 +447,8 @@ class Link:
         size = len(body)
         out.link = self
         out.stage = 1
-        if self.oversized:
-            self._update_oversized()
-        if out.size > self.window_bytes and self.announced is not None:
-            self.oversized = out.size
         # libchirp has no window, but the other end may still announce itself, and then it counts this message too.
-        self.window_used += 1
-        self.window_bytes_used += out.size
+        self.window.take(out.size)
         if size > self.settings.fragment_size:
             plain = self.announced is None
             kind = kind & _REQ_ACK if plain else kind
@@ -548,7 +509,7 @@ class Link:
         """Take a message off the link: free its place in the window, and stop writing its fragments."""
         if self.in_flight.get(out.serial) is out:
             del self.in_flight[out.serial]
-        self.free_place(out)
+        self.window.free(1, out.size)
         self.transfers.stop(out)
 
     def send_cancel(self, out: Outgoing, hard: bool) -> bool:
@@ -627,24 +588,15 @@ class Link:
 
     def credit(self, messages: int, size: int) -> None:
         """Return places of unacknowledged messages to an announced sender, by a credit frame per quarter of the window."""
-        self.credit_messages += messages
-        self.credit_bytes += size
-        if (
-            self.credit_messages >= self.credit_at or self.credit_bytes >= self.credit_bytes_at
-        ) and self.announced is not None:
-            self._put(control_frame(Control.CREDIT, body=_CREDIT.pack(self.credit_messages, self.credit_bytes)))
-            self.credit_messages = self.credit_bytes = 0
+        if self.receive_window.ended(messages, size) and self.announced is not None:
+            self._put(control_frame(Control.CREDIT, body=self.receive_window.take_credit()))
 
     def credit_received(self, body: bytes) -> None:
         """Apply a credit frame. It returns places of unacknowledged messages only."""
-        messages, size = _CREDIT.unpack(body)
         acknowledged = len(self.in_flight)
         if self.transfers:
             acknowledged += sum(1 for out in self.transfers.unbegun() if out.kind & _REQ_ACK)
-        if messages > self.window_used - acknowledged or size > self.window_bytes_used:
-            raise ProtocolError(f"credit for {messages} messages of {size} bytes exceeds what was sent")
-        self.window_used -= messages
-        self.window_bytes_used -= size
+        self.window.credited(body, acknowledged)
 
     def control(self, control: Control, serial: int = 0, body: bytes = b"") -> None:
         """Write a control frame, unless the other end has not announced itself."""
@@ -673,14 +625,9 @@ class Link:
         self.announcement_sent = sent._replace(window=window, window_bytes=window_bytes)
         self._put(self.announcement_sent.encode())
         if self.state is LinkState.OPEN:
-            self._set_credit_threshold(window, window_bytes)
+            self.receive_window.announce(window, window_bytes)
         self.credit(0, 0)
         return True
-
-    def _set_credit_threshold(self, window: int, window_bytes: int) -> None:
-        """Give credit per quarter of a window; of its bytes as announced, which are rounded."""
-        self.credit_at = max(1, window // 4)
-        self.credit_bytes_at = max(1, window_bytes // WINDOW_UNIT * WINDOW_UNIT // 4)
 
     # Output
 

@@ -328,9 +328,10 @@ class Peer:
         link = self.link
         if link is None or self.queued or link.announced is None or not link.writable or not link.sending:
             return 0
-        if link.free_bytes() <= 0 or (link.transfers and self.settings.in_order):
+        window = link.window
+        if window.free_bytes() <= 0 or (link.transfers and self.settings.in_order):
             return 0
-        return link.window - link.window_used
+        return window.limit - window.used
 
     @property
     def ready(self) -> bool:
@@ -423,9 +424,7 @@ class Peer:
             self.counters.late += 1
             return
         if message.kind & _ACK and link.in_flight.pop(serial, None) is not None:
-            # `Link.free_place`, without a call.
-            link.window_used -= 1
-            link.window_bytes_used -= out.size
+            link.window.free(1, out.size)
         if out.stage == _ENDED or not out.kind & _WANTED:
             self.counters.late += 1
             if message.kind & _ACK:
@@ -445,7 +444,7 @@ class Peer:
             return
         if kind & _ACK and link.in_flight.get(serial) is out:
             del link.in_flight[serial]
-            link.free_place(out)
+            link.window.free(1, out.size)
         if out.stage != _ENDED and out.kind & _WANTED:
             self.requests.forget(out)
             if out.stage in (Stage.QUEUED, Stage.SENT):

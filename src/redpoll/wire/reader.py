@@ -255,19 +255,30 @@ class Reader:
                 elif peer is None or not answered(peer, message):
                     append(message)
             elif kind == _ACK and announced and not size and not header_size:
-                out = in_flight.pop(serial, None)
-                pos = stop
-                if out is None or out.identity != identity:
-                    stray(link, serial, out)
-                    continue
-                link.window_used -= 1
-                link.window_bytes_used -= out.size
-                if out.stage == _SENT and not out.kind & _WANTED:
-                    out.stage = _ENDED
-                    out.deadline = None
-                    out.settle(None, None)
-                else:
-                    peer.confirmed(out)  # type: ignore[union-attr]
+                # Those of a read come in a row, and their places are freed together.
+                count = total = 0
+                while True:
+                    pos += PREAMBLE_SIZE
+                    out = in_flight.pop(serial, None)
+                    if out is None or out.identity != identity:
+                        link.window.free(count, total)
+                        count = total = 0
+                        stray(link, serial, out)
+                    else:
+                        count += 1
+                        total += out.size
+                        if out.stage == _SENT and not out.kind & _WANTED:
+                            out.stage = _ENDED
+                            out.deadline = None
+                            out.settle(None, None)
+                        else:
+                            peer.confirmed(out)  # type: ignore[union-attr]
+                    if pos + PREAMBLE_SIZE > end:
+                        break
+                    identity, serial, size, header_size, kind = unpack(source, pos)
+                    if kind != _ACK or size or header_size:
+                        break
+                link.window.free(count, total)
             elif (
                 kind == ACK_ANSWER
                 and announced

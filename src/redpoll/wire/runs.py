@@ -56,7 +56,7 @@ def transmit_run(
     if peer is None:
         return 0, None, None, False
     output = link.output
-    budget = link.free_bytes()
+    budget = link.window.free_bytes()
     largest = min(LARGE, link.settings.max_message_size)
     if link.announced is not None:
         largest = min(largest, link.announced.max_message_size)
@@ -104,7 +104,6 @@ def transmit_run(
                 break
     finally:
         peer.counters.sent += count
-        link.window_used += count
-        link.window_bytes_used += total
+        link.window.take_many(count, total)
         link.output_size += total + PREAMBLE_SIZE * count
     return count, leftover, encoded, ended and leftover is None

@@ -198,7 +198,7 @@ class _Reading:
             self.output,
             self.session[:64],
             (link.state, link.last_serial, link.pings, link.unreleased),
-            (link.window_used, link.window_bytes_used, list(link.in_flight), peer.unconfirmed, list(peer.requests)),
+            (link.window.used, link.window.used_bytes, list(link.in_flight), peer.unconfirmed, list(peer.requests)),
             (error is not None or link.unfinished, sorted(peer.unacked), peer.counters),
         )
 

@@ -428,8 +428,8 @@ def test_in_order_and_once(steps: list[tuple[str, Any]], full: str) -> None:
                     pair.confirm(put)
                 else:
                     pair.link.in_flight.pop(put.serial)
-                    pair.link.window_used -= 1
-                    pair.link.window_bytes_used -= put.size
+                    pair.link.window.used -= 1
+                    pair.link.window.used_bytes -= put.size
                     put.settle(None, Busy(put.message, "full", None))
         look()
     pair.session.end(LOST)

@@ -78,7 +78,7 @@ def check(near: End, far: End, asked: list[Tracked], *, whole: set[int]) -> None
             assert isinstance(out.error, NoAnswer | NotConfirmed)
     assert not near.peer.requests
     assert near.peer.requests.count == near.peer.queued == near.peer.queued_bytes == 0
-    assert not any(port.link.window_used or port.link.window_bytes_used for port in near.ports)
+    assert not any(port.link.window.used or port.link.window.used_bytes for port in near.ports)
 
 
 @pytest.mark.parametrize("resume", [True, False])

@@ -118,7 +118,7 @@ class TwoLinks(RuleBasedStateMachine):
             return
         self.count += 1
         out = Sent(self.count.to_bytes(8, "big") + bytes(size - 8), kind)
-        room = me.link.window_used < WINDOW
+        room = me.link.window.used < WINDOW
         admitted = me.link.admits(out)
         assert admitted == (room and me.link.sending)
         if admitted:
@@ -189,8 +189,8 @@ class TwoLinks(RuleBasedStateMachine):
     def window(self) -> None:
         """Places in the window are those of messages that have not ended."""
         for side in self.sides:
-            assert 0 <= side.link.window_used <= WINDOW
-            assert len(side.link.in_flight) <= side.link.window_used
+            assert 0 <= side.link.window.used <= WINDOW
+            assert len(side.link.in_flight) <= side.link.window.used
             assert all(out.link is side.link for out in side.link.in_flight.values())
 
     @invariant()
@@ -216,8 +216,8 @@ class TwoLinks(RuleBasedStateMachine):
             assert side.link.in_flight == {}
             assert not side.link.transfers
             if other.link.accepting:
-                assert side.link.window_used == other.link.credit_messages
-                assert side.link.window_bytes_used == other.link.credit_bytes
+                assert side.link.window.used == other.link.receive_window.messages
+                assert side.link.window.used_bytes == other.link.receive_window.size
             for out in side.outs:
                 self._ended(side, other, out)
             kinds = [(kind, serial) for kind, serial, *_ in frames(bytes(other.written[18:]))]

@@ -211,10 +211,10 @@ class TwoPeers(TwoEnds):
         for end in self.ends:
             for port in end.ports:
                 link = port.link
-                assert link.window_used >= 0
-                assert link.window_used <= WINDOW or not self.patient
-                assert link.window_bytes_used >= 0
-                assert sum(out.size for out in link.in_flight.values()) <= link.window_bytes_used
+                assert link.window.used >= 0
+                assert link.window.used <= WINDOW or not self.patient
+                assert link.window.used_bytes >= 0
+                assert sum(out.size for out in link.in_flight.values()) <= link.window.used_bytes
             assert len(end.peer.unacked) <= 2 * WINDOW
 
     @invariant()
@@ -262,8 +262,8 @@ class TwoPeers(TwoEnds):
         for end, other in (self.ends, self.ends[::-1]):
             for port in end.ports:
                 far = port.other.link
-                assert port.link.window_used == far.credit_messages, "places are lost"
-                assert port.link.window_bytes_used == far.credit_bytes
+                assert port.link.window.used == far.receive_window.messages, "places are lost"
+                assert port.link.window.used_bytes == far.receive_window.size
                 assert far in other.peer.links or far.state is LinkState.HANDSHAKE
 
     def _is_at_rest(self, end: End) -> None:
