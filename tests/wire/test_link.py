@@ -245,6 +245,18 @@ def test_large_answer() -> None:
     assert peer_of(link).serial == 0
 
 
+@pytest.mark.parametrize("size", [3, 10])
+def test_an_answer_is_no_sending(size: int) -> None:
+    """Until the transport wrote it, the link keeps an answer of any size apart from what this end sends."""
+    link = linked(fragment_size=4)
+    message = _received(link, REQ_ACK | WANTED)
+    out = Sent(bytes(size), 0, message=message.reply(b""))
+    link.answer(message, out.body, ends=True, out=out)
+    while link.transfers:
+        link.take_fragment(0.0)
+    assert [(each, each.link) for each in link.written] == [(out, None)]
+
+
 def test_credit_for_a_quarter() -> None:
     """Places are returned in one frame for each quarter of the window, by messages or by bytes."""
     link = linked(window=16, window_bytes=1024 * 1024)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -223,6 +224,21 @@ def test_unacknowledged_places_come_back() -> None:
         credit = [struct.unpack("!IQ4x", data) for kind, _, _, _, data in sent(link) if kind == CREDIT]
         assert tuple(map(sum, zip(*credit, strict=True))) == (2, 8)
         assert (slots.running, link.unreleased) == (0, 0)
+
+
+@pytest.mark.parametrize("other", [None, "text"])
+def test_a_batch_with_something_else_in_it(other: Any) -> None:
+    """What stands before something that is no message ends, and its places are free."""
+    peer = make_peer(slots=20, window=8)
+    link = add_link(peer)
+    receive(link, 0, 1, 2, kind=0)
+    batch: list[Any] = peer.slots.begin_many(0.0, 20)
+    batch.insert(2, other)
+    with pytest.raises(AttributeError):
+        peer.slots.release_many(batch)
+    assert (peer.slots.running, peer.slots.pool.used, link.unreleased) == (1, 1, 1)
+    peer.slots.release_many(batch[3:])
+    assert (peer.slots.running, peer.slots.pool.used, link.unreleased) == (0, 0, 0)
 
 
 def test_batches_of_all_kinds() -> None:

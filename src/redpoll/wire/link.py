@@ -676,6 +676,8 @@ class Link:
         if done:
             self.last_large = out.serial, self.bytes_sent
             if not out.kind & _REQ_ACK:
+                if transfer.answer:
+                    out.link = None  # as of a small one: it is no sending of this end's
                 self.written.append(out)
         return pieces
 

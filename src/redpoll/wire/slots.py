@@ -431,21 +431,24 @@ class Slots:
         """Release a batch of `begin_many()`; the places of unacknowledged messages are returned together."""
         link: Link | None = None
         count = size = 0
-        for message in messages:
-            if message.phase:
-                continue
-            frame = message.frame
-            if frame[4] or message.link is not link:
-                if frame[4] or message.link.announced is None or message.link.state is _CLOSED:
-                    self.release(message)
+        try:
+            for message in messages:
+                if message.phase:
                     continue
-                self._free_many(link, count, size)
-                link = message.link
-                count = size = 0
-            message.phase = _ENDED
-            count += 1
-            size += frame[2]
-        self._free_many(link, count, size)
+                frame = message.frame
+                if frame[4] or message.link is not link:
+                    if frame[4] or message.link.announced is None or message.link.state is _CLOSED:
+                        self.release(message)
+                        continue
+                    self._free_many(link, count, size)
+                    link = message.link
+                    count = size = 0
+                message.phase = _ENDED
+                count += 1
+                size += frame[2]
+        finally:
+            # Also if the application put something else into the batch.
+            self._free_many(link, count, size)
 
     def _free_many(self, link: Link | None, count: int, size: int) -> None:
         self.running -= count
