@@ -1,65 +1,79 @@
-"""Work that is throttled by slots: three clients send all they have, and the worker never takes on more than it can.
+"""A pool of worker processes, of which one is killed in the middle of its work: the others do what it leaves behind.
 
-A slot is the right to have one message in progress. `slots` limits the messages of one client, `node_slots` those of
-all. Who has no slot waits in order, and its sender with it.
+Each worker has at most `SLOTS` jobs in progress, whoever sends them; what is sent beyond that waits. A job whose worker
+dies fails at its sender as `NotConfirmed`: it may have been done. These jobs may be done twice, so it is given away again.
 
 Prints:
 
-    60 jobs done
-    at most 4 of one client at a time, 6 of all
+    100 jobs done
+    by 3 workers, one of them killed
 """
 
 import asyncio
-from collections import Counter
+import os
+import sys
+from collections import Counter, deque
 
 import redpoll
-from redpoll import Address, Message, Node, Received
+from redpoll import Message, NoAnswer, Node, Received, SendError
 
-CLIENTS = 3
-JOBS = 20
-
-
-class Worker:
-    """Counts what it works on at a time.
-
-    Attributes:
-        done: Jobs that it has finished.
-        most: The most it worked on at once.
-        most_of_one: The most of one client.
-    """
-
-    def __init__(self) -> None:
-        self.done = 0
-        self.most = 0
-        self.most_of_one = 0
-        self._running: Counter[bytes | None] = Counter()
-
-    async def work(self, message: Received[bytes]) -> None:
-        """Do one job."""
-        client = message.remote_identity
-        self._running[client] += 1
-        self.most = max(self.most, self._running.total())
-        self.most_of_one = max(self.most_of_one, self._running[client])
-        await asyncio.sleep(0.01)  # the job
-        self._running[client] -= 1
-        self.done += 1
+WORKERS = 3
+SLOTS = 2
+JOBS = 100
 
 
-async def give_work(address: Address) -> None:
-    """Send jobs; `send_many` keeps a window of them open, no more."""
-    async with Node() as client:
-        await client.send_many(Message(b"job %d" % number, address) for number in range(JOBS))
+async def work(message: Received[bytes]) -> bytes:
+    """Do one job, and say who did it."""
+    await asyncio.sleep(len(message.data) / 1000)
+    return b"%d" % os.getpid()
+
+
+async def be_worker() -> None:
+    """Work until the end of the process; say where."""
+    async with Node(work, port=0, slots=SLOTS) as node:
+        print(node.address, flush=True)
+        await node.serve_forever()
+
+
+async def give_work(node: Node[bytes], address: str, jobs: deque[int], done: Counter[int]) -> None:
+    """Give jobs to a worker, one after the other, until there are no more, or it is gone."""
+    while jobs:
+        job = jobs.popleft()
+        try:
+            answer = await node.request(Message(b"job %d" % job, address))
+        except (SendError, NoAnswer):
+            jobs.append(job)
+            return
+        done[int(answer.data)] += 1
+
+
+async def start_worker() -> tuple[asyncio.subprocess.Process, str]:
+    """Start a worker; return its process and its address."""
+    command = (sys.executable, __file__, "work")
+    worker = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+    assert worker.stdout is not None
+    return worker, (await worker.stdout.readline()).decode().strip()
 
 
 async def main() -> None:
-    """Start a worker and its clients; each client would be a process of its own."""
-    worker = Worker()
-    async with Node(worker.work, port=0, slots=4, node_slots=6) as node, asyncio.TaskGroup() as group:
-        for _ in range(CLIENTS):
-            group.create_task(give_work(node.address))
-    print(worker.done, "jobs done")
-    print("at most", worker.most_of_one, "of one client at a time,", worker.most, "of all")
+    """Start workers, give them work, and kill one after its first job."""
+    workers = await asyncio.gather(*(start_worker() for _ in range(WORKERS)))
+    victim, its_address = workers[0]
+    jobs, done = deque(range(JOBS)), Counter[int]()
+    async with Node(listen=False) as node, asyncio.TaskGroup() as group:
+        first = deque([jobs.popleft()])
+        await give_work(node, its_address, first, done)
+        for _, address in workers:
+            for _ in range(SLOTS):
+                group.create_task(give_work(node, address, jobs, done))
+        await asyncio.sleep(0.05)
+        victim.kill()
+    for worker, _ in workers[1:]:
+        worker.terminate()
+    await asyncio.gather(*(worker.wait() for worker, _ in workers))
+    print(done.total(), "jobs done")
+    print("by", len(done), "workers, one of them killed")
 
 
 if __name__ == "__main__":
-    redpoll.run(main())
+    redpoll.run(be_worker() if sys.argv[1:] == ["work"] else main())

@@ -67,7 +67,7 @@ def test_readme_has_the_two_commands() -> None:
     """README opens with one command that does the main job and one that passes the tests."""
     commands = [block.text.strip() for block in blocks(README) if installs(block)]
     assert commands == [
-        "python3 -m venv .venv && .venv/bin/pip install '.[all]' && .venv/bin/redpoll demo",
+        "python3 -m venv .venv && .venv/bin/pip install '.[cli]' && .venv/bin/redpoll demo",
         "python3 -m venv .venv && .venv/bin/pip install nox && .venv/bin/nox",
     ]
 
