@@ -151,6 +151,17 @@ def test_promises_have_their_tests() -> None:
     assert [f"{path}::{test}" for path, test in tests if test not in found_in(ROOT / "tests" / path)] == []
 
 
+def test_what_errors_say_is_said() -> None:
+    """Each text on the page of errors is a piece of one in the source."""
+    page = (ROOT / "docs" / "how-to" / "errors.md").read_text()
+    texts = re.findall(r"^\| `(.+?)` \|", page, re.MULTILINE)
+    sources = (ROOT / "src" / "redpoll").rglob("*.py")
+    trees = (ast.walk(ast.parse(path.read_text())) for path in sources)
+    said = "\n".join(str(each.value) for tree in trees for each in tree if isinstance(each, ast.Constant))
+    assert len(texts) > 10
+    assert [text for text in texts if text not in said] == []
+
+
 def test_command_page_is_complete() -> None:
     """The page of the command names every command and every option there is."""
     page = (ROOT / "docs" / "reference" / "command.md").read_text()
