@@ -32,7 +32,8 @@ class Module:
         return all(
             isinstance(node, ast.Import | ast.ImportFrom)
             or _is_text(node)
-            or _assigned(node) in {"__all__", "__getattr__", "__version__"}
+            or _assigned(node) in {"__all__", "__version__"}
+            or _is_deferral(node)
             for node in self.statements
         )
 
@@ -106,6 +107,10 @@ def _absolute(module: Module, node: ast.ImportFrom) -> str:
 
 def _is_text(node: ast.stmt) -> bool:
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+
+
+def _is_deferral(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Assign) and [ast.unparse(each) for each in node.targets] == ["(__getattr__, __dir__)"]
 
 
 def _assigned(node: ast.stmt) -> str | None:

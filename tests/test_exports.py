@@ -66,12 +66,15 @@ def test_root_is_small() -> None:
 
 
 def test_root_imports_what_is_used() -> None:
-    """The bus and wiring, which are half of the library, are imported when a name of theirs is first used."""
+    """What few programs need is listed at the root, and imported when a name of it is first used."""
     script = """
 import sys, redpoll
-assert not {"redpoll.bus", "redpoll.wiring"} & set(sys.modules)
+assert not {"redpoll.blocking", "redpoll.bus", "redpoll.nq", "redpoll.wiring"} & set(sys.modules)
+assert set(redpoll.__all__) <= set(dir(redpoll))
 assert redpoll.Bus is redpoll.bus.Bus
 assert redpoll.wiring.Wiring is redpoll.Wiring
+assert redpoll.blocking.connect.__name__ == "connect"
+assert redpoll.nq.Purpose.SERVER
 try:
     redpoll.nothing
 except AttributeError as error:

@@ -57,12 +57,15 @@ from redpoll.stats import NodeStats, PeerStats
 from redpoll.tls import TLS
 
 if TYPE_CHECKING:
+    from redpoll import blocking, nq
     from redpoll.bus import Bus, Requeue, Retry, connect
     from redpoll.wiring import GLOBAL, LOCAL, PROCESS, Wiring
 else:
-    __getattr__ = import_later(
+    __getattr__, __dir__ = import_later(
         __name__,
         {
+            "blocking": "blocking",
+            "nq": "nq",
             **dict.fromkeys(("Bus", "Requeue", "Retry", "connect"), "bus"),
             **dict.fromkeys(("GLOBAL", "LOCAL", "PROCESS", "Wiring"), "wiring"),
         },
@@ -132,6 +135,8 @@ __all__ = [
     "UsageError",
     "Wiring",
     "__version__",
+    "blocking",
     "connect",
+    "nq",
     "run",
 ]

@@ -10,8 +10,8 @@ from typing import Any
 __all__ = ["import_later"]
 
 
-def import_later(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return a `__getattr__` for a package.
+def import_later(package: str, names: Mapping[str, str]) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """Return a `__getattr__` and a `__dir__` for a package.
 
     Args:
         package: Its name.
@@ -29,4 +29,7 @@ def import_later(package: str, names: Mapping[str, str]) -> Callable[[str], Any]
         setattr(sys.modules[package], name, value)
         return value
 
-    return __getattr__
+    def __dir__() -> list[str]:  # noqa: N807 - what it is for the package
+        return sorted({*vars(sys.modules[package]), *names, *modules})
+
+    return __getattr__, __dir__
