@@ -32,6 +32,13 @@ def test_what_is_no_url_is_refused(text: str) -> None:
     assert "secret" not in str(caught.value)
 
 
+def test_an_object_is_no_url() -> None:
+    """What is not text at all is an error that names its type alone."""
+    not_text: Any = b"amqp://me:secret@host"
+    with pytest.raises(ConfigError, match=r"^url='…': must be text, not bytes$"):
+        connect(not_text)
+
+
 def test_other_packages_add_engines(monkeypatch: pytest.MonkeyPatch) -> None:
     """An entry point of the group redpoll.engines makes the engine of its scheme, given the URL and the options."""
     seen: list[Any] = []

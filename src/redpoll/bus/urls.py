@@ -42,6 +42,8 @@ class EngineURL:
         Raises:
             ConfigError: It is none, or a port is no number.
         """
+        if not isinstance(text, str):
+            raise ConfigError("url", "…", f"must be text, not {type(text).__name__}")
         if "://" not in text:
             # Nothing that may be a password.
             shown = f"…@{text.rpartition('@')[2]}" if "@" in text else text
