@@ -75,7 +75,7 @@ def test_nothing_is_overwritten_without_force(folder: Path, capfd: pytest.Captur
     for command, file in (("init", "ca.key"), ("issue", "worker.pem")):
         code, out, err = pki(capfd, command, *(["worker"] if command == "issue" else []))
         assert (code, out) == (2, "")
-        assert err == f"redpoll: error: cannot write pki/{file}: File exists\nredpoll: hint: `force` overwrites it\n"
+        assert err == f"redpoll: error: cannot write pki/{file}: File exists\nredpoll: hint: --force overwrites it\n"
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert pki(capfd, "init", "--force")[0] == pki(capfd, "issue", "worker", "--force")[0] == 0
     changed = {path.name for path in folder.iterdir() if path.read_bytes() != before[path.name]}
@@ -218,6 +218,7 @@ def test_what_cannot_be_carried_out_is_usage(
     ("arguments", "text"),
     [
         (["issue", "../x"], "name='../x': is not valid as a file name"),
+        (["issue", "../x"], "pass the names of its host as --names"),
         (["issue", "ca"], "name='ca': is a file of the CA"),
         (["issue", "x", "--names", "10.0.0.300"], "names='10.0.0.300': is neither an IP address nor a DNS name"),
         (["issue", "x", "--names", "a,,b"], "names='': is not a DNS name"),

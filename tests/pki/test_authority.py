@@ -73,7 +73,7 @@ def test_folders_that_hold_no_ca(tmp_path: Path) -> None:
     """A missing or broken CA is an error with the remedy."""
     saved(tmp_path / "pki")
     pem, key = tmp_path / "pki" / "ca.pem", tmp_path / "pki" / "ca.key"
-    again = "or make a new CA: `redpoll pki init` with force"
+    again = "or make a new CA: `redpoll pki init --force`"
     good = {pem: pem.read_bytes(), key: key.read_bytes()}
     node = (tmp_path / "pki" / "worker.pem").read_bytes()
     cases: list[tuple[Path, bytes | None, str]] = [

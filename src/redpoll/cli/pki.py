@@ -17,7 +17,7 @@ from redpoll.errors import UsageError
 from .certificates import details, overview, record
 from .codes import ExitCode, code_of
 from .options import JsonOption, QuietOption
-from .output import Output, reason
+from .output import Output, reason, remedy
 
 if TYPE_CHECKING:
     from redpoll.pki import Report
@@ -157,7 +157,10 @@ def _telling(output: Output) -> Iterator[None]:
 
 def _tell(error: UsageError | OSError, output: Output) -> ExitCode:
     file = error.filename if isinstance(error, OSError) else None
-    output.error(f"{os.fsdecode(file)}: {reason(error)}" if file else error)
+    hint = remedy(error)
+    for name in ("force", "names"):  # arguments of the library, options here
+        hint = hint and hint.replace(f"`{name}`", f"--{name}")
+    output.error(f"{os.fsdecode(file)}: {reason(error)}" if file else error, hint=hint)
     return code_of(error)
 
 

@@ -185,11 +185,11 @@ class CA:
         certificates = read_certificates(read_file(where, _NONE), where)
         if not is_authority(certificates[0]):
             raise UsageError(f"the first certificate in {where} is not that of a CA", _NONE)
-        key = read_key(read_file(key_file, "restore it, or make a new CA: `redpoll pki init` with force"), key_file)
+        key = read_key(read_file(key_file, "restore it, or make a new CA: `redpoll pki init --force`"), key_file)
         if key is None:
             raise UsageError(f"there is no private key in {key_file}", "restore the file, or make a new CA")
         if key.public_key() != certificates[0].public_key():
-            hint = "restore the one that belongs to the other, or make a new CA: `redpoll pki init` with force"
+            hint = "restore the one that belongs to the other, or make a new CA: `redpoll pki init --force`"
             raise UsageError(f"the private key in {key_file} does not match the certificate in {where}", hint)
         return cls(certificates, key)
 

@@ -386,7 +386,7 @@ class Meeting:
     def arrived(self, message: Received[Any]) -> None:
         """The directory has news."""
         if message.header != words.NEWS:
-            message.refuse("this is a client of a directory, and that no word for one")
+            message.refuse("this is a client of a directory, which accepts only messages of its own protocol")
             return
         try:
             again, news = words.read_news(message.data)

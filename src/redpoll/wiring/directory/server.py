@@ -192,7 +192,7 @@ class Directory:
         act = _ACTS.get(message.header)
         peer = peer_of(message)
         if act is None or not message.wanted:
-            message.refuse("this is a directory, and that no word for one")
+            message.refuse("this is a directory, which accepts only messages of its own protocol")
             return None
         try:
             if message.header == words.HELLO:
