@@ -32,6 +32,7 @@ def test_what_cannot_be_subscribed_to_is_refused() -> None:
     ):
         broadcast.subscribe(3)  # type: ignore[arg-type]
     values: list[dict[str, Any]] = [{"last": -1}, {"last": 1.5}, {"timeout": -1}, {"timeout": "1"}]
+    values += [{"subject": 5}, {"subject": ""}]
     for options in values:
         with pytest.raises(ConfigError, match=next(iter(options))):
             broadcast.send(1, **options)

@@ -381,7 +381,7 @@ class Broadcasts:
         Raises:
             EncodeError: The serializer cannot carry the body.
             PayloadTooLarge: The body is over `Capabilities.max_body`.
-            ConfigError: It is no subject (when awaited, as those below), or a value cannot be.
+            ConfigError: It is no subject, or a value cannot be; some of it when awaited, as those below.
             QueueFull: A durable subscription has no room and refuses; it was sent to none.
             Expired: A durable subscription had no room in time; it was sent to none.
             NotAuthorized: It is not allowed.
@@ -391,6 +391,8 @@ class Broadcasts:
                 require(name, value, check)
         meta: dict[str, Any] = {}
         if subject is not None:
+            if type(subject) is not str or not subject:  # the engine checks text, and would take "broadcast." for some
+                check_subject("subject", subject)
             meta["subject"] = subject
         if sender is not None:
             meta["sender"] = sender

@@ -205,10 +205,11 @@ async def test_options_are_checked_and_have_to_agree() -> None:
         with pytest.raises(SpecConflict, match="durable"):
             await two.notifier("p").info("e")
         wrong = [{"concurrency": 0}, {"batch": 0}, {"batch_timeout": 0}, {"pool": "a:b"}, {"topics": [""]}]
+        wrong += [{"topics": "notifications"}, {"topics": []}, {"topics": 3}]
         for options in wrong:
             with pytest.raises(ConfigError):
                 one.notifications.listen(print, **options)
-        for options in ({"retry": -1}, {"topics": ["*"]}):
+        for options in ({"retry": -1}, {"topics": ["*"]}, {"topics": "notifications"}, {"topics": ()}):
             with pytest.raises(ConfigError):
                 one.notifier("p", **options)
         with pytest.raises(ConfigError, match="retry"):

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import EllipsisType
 
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Payloads
 from redpoll.bus.notifications.listener import Listener
 from redpoll.bus.notifications.notifier import Notifier, Outlet, check_retry
-from redpoll.bus.notifications.records import NotificationOptions, NotificationStats, check_topic
+from redpoll.bus.notifications.records import NotificationOptions, NotificationStats, check_topic, check_topics
 from redpoll.bus.service import Service
 from redpoll.checks import integer, optional, require, seconds
 
@@ -64,11 +64,9 @@ class Notifications:
         Raises:
             ConfigError: A value cannot be.
         """
-        where = self.options.topics if topics is None else tuple(topics)
+        where = self._topics(topics)
         tries = self.options.retry if isinstance(retry, EllipsisType) else retry
         check_retry(tries)
-        for topic in where:
-            check_topic("topics", topic)
         return Notifier(self._outlet, publisher, where, tries)
 
     def listen(
@@ -102,9 +100,7 @@ class Notifications:
         Raises:
             ConfigError: A value cannot be.
         """
-        where = self.options.topics if topics is None else tuple(topics)
-        for topic in where:
-            check_topic("topics", topic)
+        where = self._topics(topics)
         if pool is not None:
             check_topic("pool", pool)
         for name, value, check in (
@@ -127,3 +123,10 @@ class Notifications:
             drain=drain,
             running=self._listeners,
         )
+
+    def _topics(self, topics: Sequence[str] | None) -> tuple[str, ...]:
+        if topics is None:
+            return self.options.topics
+        # Text is a sequence of text too, of its letters.
+        where = topics if isinstance(topics, str) or not isinstance(topics, Iterable) else tuple(topics)
+        return check_topics(where)

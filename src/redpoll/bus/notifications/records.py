@@ -25,6 +25,7 @@ __all__ = [
     "Priority",
     "check_priority",
     "check_topic",
+    "check_topics",
     "pack",
     "queue_spec",
     "subject_name",
@@ -194,9 +195,7 @@ class NotificationOptions:
         """Check every field."""
         for name, check in _CHECKS.items():
             require(name, getattr(self, name), check)
-        require("topics", self.topics, lambda topics: _names(topics) if topics else "must be at least one")
-        for topic in self.topics:
-            check_topic("topics", topic)
+        check_topics(self.topics)
 
 
 @dataclass(slots=True)
@@ -240,6 +239,18 @@ def check_topic(name: str, topic: object) -> None:
     check_subject(name, topic)
     if ":" in str(topic) or "@" in str(topic):
         raise ConfigError(name, topic, "must not contain : or @")
+
+
+def check_topics(topics: Any) -> tuple[str, ...]:
+    """Return topics that are a tuple of at least one, each of which can be one.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    require("topics", topics, lambda value: "must be at least one" if value == () else _names(value))
+    for topic in topics:
+        check_topic("topics", topic)
+    return tuple(topics)
 
 
 def subject_name(topic: str, priority: str) -> str:
