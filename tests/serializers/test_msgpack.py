@@ -84,7 +84,7 @@ def test_what_is_no_messagepack_is_refused(data: bytes) -> None:
 def test_other_keys_have_to_be_asked_for() -> None:
     """Numbers as keys are refused by default, as they can be chosen to collide, and read with strict_map_key=False."""
     encoded = MSGPACK.encode({1: "a", None: "b"})
-    with pytest.raises(DecodeError, match="is not allowed for map key when strict_map_key=True"):
+    with pytest.raises(DecodeError, match=r"a dict has a key of type int \(send str .*\(strict_map_key=False\)\)$"):
         MSGPACK.decode(encoded)
     assert MsgpackSerializer(strict_map_key=False).decode(encoded) == {1: "a", None: "b"}
 

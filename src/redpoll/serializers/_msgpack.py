@@ -18,6 +18,10 @@ __all__ = ["MsgpackSerializer"]
 _DECODING = (msgpack.UnpackException, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 _ENCODING = (msgpack.PackException, ValueError, TypeError, OverflowError, RecursionError, BufferError)
 
+# What msgpack says behind the type of a key that is neither text nor bytes.
+_FORBIDDEN_KEY: Final = " is not allowed for map key"
+_KEY_HINT: Final = "send str or bytes as keys, or receive with MsgpackSerializer(strict_map_key=False)"
+
 #: Size of a packer's buffer, in bytes; allocating one per value takes longer than filling it.
 _BUFFER: Final = 65_536
 
@@ -26,7 +30,7 @@ _packers: Final[list[Any]] = []
 
 
 class MsgpackSerializer:
-    """Carries None, bool, int of 64 bits, float, str, bytes, lists, dicts, and aware datetimes.
+    """Carries None, bool, int of 64 bits, float, str, bytes, lists, dicts with str or bytes as keys, and aware datetimes.
 
     A tuple is received as a list, any bytes-like object as `bytes`, a datetime in UTC. Decoding creates only such
     values, and no more of them than the data has bytes. Python 3.12 keeps the strings of keys until the process ends.
@@ -85,6 +89,9 @@ class MsgpackSerializer:
                 data, raw=False, timestamp=3, strict_map_key=self._strict_map_key, **self._counting()
             )
         except _DECODING as error:
+            kind, found, _ = str(error).partition(_FORBIDDEN_KEY)
+            if found:
+                raise DecodeError(self.name, f"a dict has a key of type {kind}", _KEY_HINT) from error
             raise DecodeError(self.name, str(error) or type(error).__name__) from error
 
     def _counting(self) -> dict[str, Any]:
