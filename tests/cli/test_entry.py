@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from redpoll.pki import CA
 from tests.cli.support import environment
 
 
@@ -32,3 +34,21 @@ def test_closed_descriptors_are_not_taken_by_sockets() -> None:
     )
     done = subprocess.run([sys.executable, "-c", script], check=False, env=environment())
     assert done.returncode == 3
+
+
+@pytest.mark.parametrize("command", ["--version", "--help", "wiring show 127.0.0.1:1 --json", "pki show --json"])
+def test_a_full_disk_is_one_error(command: str, tmp_path: Path) -> None:
+    """Where standard output cannot be written a command exits with 1 and says so, without a traceback."""
+    CA.make().save(tmp_path / "pki")
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "redpoll", *command.split()],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+            env=environment(),
+            cwd=tmp_path,
+        )
+    assert done.stderr.splitlines()[-1] == "redpoll: error: cannot write standard output: No space left on device"
+    assert (done.returncode, "Traceback" in done.stderr) == (1, False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -16,6 +17,9 @@ __all__ = ["main"]
 
 #: What the extra `cli` installs.
 _EXTRA = ("typer", "rich")
+
+#: The errors of standard output that say that nothing more can be written there. Other files have handlers of their own.
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
@@ -44,6 +48,11 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     except UsageError as error:
         Output().error(error)
         sys.exit(ExitCode.USAGE)
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        Output().error(f"cannot write standard output: {error.strerror}")
+        sys.exit(ExitCode.NOT_DELIVERED)
     except KeyboardInterrupt:
         sys.exit(ExitCode.INTERRUPTED)
     sys.exit(ExitCode.DONE)

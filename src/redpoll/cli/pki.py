@@ -152,6 +152,8 @@ def _telling(output: Output) -> Iterator[None]:
     try:
         yield
     except (UsageError, OSError) as error:
+        if isinstance(error, OSError) and error.filename is None:  # standard output, and nothing of the CA
+            raise
         raise typer.Exit(_tell(error, output)) from error
 
 
