@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import codeop
+import enum
+import importlib
 import re
 import subprocess
 import sys
@@ -209,6 +211,15 @@ def test_reference_shows_all_of_a_received_message() -> None:
     for_the_library = {"begun", "frame", "link", "phase", "serial", "kind", "body_size"}
     assert sorted(name for name in set(dir(Received)) - shown - for_the_library if not name.startswith("_")) == []
     assert [name for name in listed[1].split(", ") if not hasattr(Received, name)] == []
+
+
+@pytest.mark.parametrize("package", ["redpoll.blocking", "redpoll.bus", "redpoll.wiring"])
+def test_reference_shows_what_is_exported(package: str) -> None:
+    """Every public name of a package stands in the reference, but for the members of enums."""
+    text = "".join(page.read_text() for page in (ROOT / "docs" / "reference").glob("*.md"))
+    exported = importlib.import_module(package)
+    names = {name for name in exported.__all__ if not isinstance(getattr(exported, name), enum.Enum)}
+    assert sorted(name for name in names if f"::: {package}.{name}\n" not in text) == []
 
 
 def test_home_leads_everywhere() -> None:

@@ -72,7 +72,7 @@ class Wiring:
         advertise: str | None = None,
         tls: Any = None,
         encryption: bool | Literal["auto"] = "auto",
-        token: str | None = None,
+        token: str | bytes | None = None,
         bind_timeout: float | None = 5.0,
         resume: float | None = None,
         config: Config | None = None,

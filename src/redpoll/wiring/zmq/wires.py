@@ -92,7 +92,7 @@ class Wires:
         advertise: str | None = None,
         tls: TLS | None = None,
         encryption: bool | Literal["auto"] = "auto",
-        token: str | None = None,
+        token: str | bytes | None = None,
         bind_timeout: float = 5.0,
         config: Config | None = None,
         **other: Unpack[_Host],
