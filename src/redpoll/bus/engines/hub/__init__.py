@@ -1,0 +1,1 @@
+"""The hub: a broker with a disk, behind a node."""
