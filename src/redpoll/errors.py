@@ -120,6 +120,7 @@ __all__ = [
     "ShuttingDown",
     "SpecConflict",
     "StaleHub",
+    "StoreError",
     "TLSError",
     "TaskCancelled",
     "TaskError",
@@ -815,6 +816,23 @@ class StaleHub(BusError):
 
     def _text(self) -> str:
         return f"the hub{_at_address(self.address)} has epoch {self.epoch}, but epoch {self.seen} was seen before"
+
+
+class StoreError(BusError):
+    """The folder of a hub cannot be used, or not any more: nothing was changed there, nothing else is stored.
+
+    Attributes:
+        path: The folder.
+        problem: The problem with it.
+    """
+
+    def __init__(self, path: str, problem: str, hint: str | None = None) -> None:
+        super().__init__(path, problem, hint=hint)
+        self.path = path
+        self.problem = problem
+
+    def _text(self) -> str:
+        return f"{self.path}: {self.problem}"
 
 
 class TaskError(BusError):

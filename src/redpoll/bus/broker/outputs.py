@@ -165,6 +165,7 @@ class Ended(NamedTuple):
     when: float
     attempts: int = 0
     history: tuple[str, ...] = ()
+    queue: str = ""
 
 
 class Dead(NamedTuple):

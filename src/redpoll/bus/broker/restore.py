@@ -48,7 +48,7 @@ class Restored:
     def __init__(self, writes: Iterable[Write]) -> None:
         self.queues: dict[str, Declared] = {}
         self.tasks: dict[int, _Slot] = {}
-        self.results: dict[int, tuple[str, Ended]] = {}
+        self.results: dict[int, Ended] = {}
         self.dead: dict[int, Dead] = {}
         self.keys: list[Keyed] = []
         self.kept: dict[str, Kept] = {}
@@ -85,9 +85,9 @@ class Restored:
             case outputs.Moved():
                 tasks[write.id].change(queue=write.queue)
             case outputs.Ended():
-                ended = tasks.pop(write.id, None)
+                tasks.pop(write.id, None)
                 if write.keep:
-                    self.results[write.id] = (ended.put.queue if ended is not None else "", write)
+                    self.results[write.id] = write
                 self.serial = max(self.serial, write.id >> 64)
             case outputs.Dead():
                 self.dead[write.id] = write

@@ -233,7 +233,10 @@ class Tasks:
         out = self._out
         if out.writes is not None and flags & DURABLE:
             keep = bool(flags & KEEP)
-            out.writes.append(Ended(task.id, keep, kind, payload, size, detail, task.token, now, attempts, history))
+            token = task.token
+            out.writes.append(
+                Ended(task.id, keep, kind, payload, size, detail, token, now, attempts, history, queue.name)
+            )
         if task.watch is not None:
             if task.peer.present:
                 out.effects.append((OUTCOME, task.peer, task.watch, task.id, kind, payload, detail))
