@@ -43,6 +43,7 @@
         PayloadTooLarge (ValueError)       a body is over the limit of the engine
           ResultTooLarge                   the result of a task is
         StaleHub                           the hub is older than one that was seen before
+        StoreError                         the folder of a hub cannot be used
         TaskError                          the outcome of a task, other than a result
           TaskRejected                     a worker rejected the task
           TaskCancelled                    it was cancelled

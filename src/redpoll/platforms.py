@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import mmap
 import os
+import re
 import signal
 import socket
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Final
+
+if sys.platform == "win32":
+    import msvcrt
+else:
+    with suppress(ImportError):
+        import fcntl
 
 __all__ = [
     "FORKS",
@@ -21,6 +30,8 @@ __all__ = [
     "bind_alone",
     "die_by",
     "is_unix",
+    "lock_file",
+    "mounted_over_network",
     "signals",
 ]
 
@@ -85,3 +96,41 @@ def die_by(number: signal.Signals) -> None:
     """End this process as an unhandled signal does."""
     signal.signal(number, signal.SIG_DFL)
     os.kill(os.getpid(), number)
+
+
+def lock_file(descriptor: int) -> bool:
+    """Lock a file until it is closed, in this process too; return False if somebody else has locked it."""
+    try:
+        if sys.platform == "win32":
+            # Far behind its contents: what is locked there cannot be read either.
+            os.lseek(descriptor, 1 << 30, os.SEEK_SET)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+        else:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in (errno.EACCES, errno.EAGAIN, errno.EDEADLK):
+            return False
+        raise
+    return True
+
+
+def mounted_over_network(path: str, mounts: str = "/proc/mounts") -> str | None:
+    """The type of the network file system that a path is on; None for a local one, and where a system does not say."""
+    try:
+        table = [line.split() for line in Path(mounts).read_text(errors="surrogateescape").splitlines()]
+    except OSError:
+        return None
+    path = os.path.realpath(path)
+    found = ("", "")
+    for _, point, kind, *_ in table:
+        root = re.sub(r"\\([0-7]{3})", lambda code: chr(int(code[1], 8)), point)
+        # Of two at the same place the later one is seen.
+        if len(root) >= len(found[0]) and (path == root or path.startswith(root.rstrip("/") + "/")):
+            found = root, kind
+    return found[1] if found[1].removeprefix("fuse.") in _NETWORK else None
+
+
+_NETWORK: Final = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "coda", "davfs", "gcsfuse", "glusterfs", "gpfs", "lustre", "ncpfs", "nfs"}
+    | {"nfs4", "orangefs", "s3fs", "smb2", "smb3", "smbfs", "sshfs", "vboxsf"}
+)

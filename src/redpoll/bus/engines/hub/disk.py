@@ -1,0 +1,261 @@
+"""A store in a folder: SQLite, and a thread that writes.
+
+What is queued while a transaction gets to the disk is the next one: the more there is to do, the larger they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeAlias
+
+from redpoll.bus.broker.outputs import Write
+from redpoll.bus.engines.hub.folder import Folder
+from redpoll.bus.engines.hub.store import new_name
+from redpoll.bus.engines.hub.tables import SCHEMA, TURN, Clock, Group, Statement, load
+
+__all__ = ["FORMAT", "DiskStore", "connect", "open_store"]
+
+FORMAT: Final = 1
+"""The version of the tables."""
+
+_APPLICATION: Final = 0x72656470
+_LARGEST: Final = 16 * 2**20
+# Bytes, about, after which the log is copied to the database: few at a time, as commits wait meanwhile.
+_CHECKPOINT: Final = 4 * 2**20
+
+_Item: TypeAlias = tuple[list[Write], Callable[[], object]] | None
+
+
+def connect(path: str) -> Any:
+    """Connect to a file, without transactions that nobody asked for."""
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=0)
+
+
+class DiskStore:
+    """See `redpoll.bus.engines.hub.store.Store`; made by `open_store`.
+
+    Attributes:
+        full: Whether the disk is full: what is written still gets there, but the hub takes no new tasks.
+    """
+
+    def __init__(self, folder: Folder, database: Any, key_time: float, keys: int) -> None:
+        self._folder = folder
+        self._database = database
+        name, epoch, serial, clock = next(iter(database.execute("SELECT * FROM state")))
+        self.name: str = name
+        self.epoch: int = epoch
+        self.serial: int = serial
+        self.full = not folder.make_reserve()
+        self.failed: Callable[[BaseException], object] | None = None
+        self._clock = Clock(time.monotonic(), time.time(), clock)
+        queues = {text.decode(): number for number, text in database.execute("SELECT number, name FROM queues")}
+        self._group = Group(self._clock, queues, serial, key_time, keys)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._items: SimpleQueue[_Item] = SimpleQueue()
+        self._written = 0
+        self._closed: asyncio.Future[None] | None = None
+        self._thread = threading.Thread(target=self._run, name=f"redpoll hub {folder.path}", daemon=True)
+
+    def load(self) -> Iterator[Write]:
+        """See `Store.load`.
+
+        Raises:
+            StoreError: The file is damaged.
+        """
+        try:
+            yield from load(self._database, self._clock)
+        except (sqlite3.DatabaseError, ValueError, TypeError, KeyError) as error:
+            raise _damaged(self._folder, error) from error
+
+    def write(self, writes: list[Write], done: Callable[[], object]) -> None:
+        """See `Store.write`."""
+        if self._loop is None:
+            self._start()
+        self._items.put((writes, done))
+
+    def _start(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    async def close(self) -> None:
+        """See `Store.close`."""
+        if self._closed is None:
+            self._closed = asyncio.get_running_loop().create_future()
+            if self._loop is None:
+                self._start()
+            self._items.put(None)
+        await asyncio.shield(self._closed)
+
+    # -- the thread
+
+    def _run(self) -> None:
+        try:
+            while self._turn():
+                pass
+        except BaseException as error:  # noqa: BLE001 - the hub is told, and ends
+            self._post(self._fail, error)
+        self._database.close()
+        self._folder.close()
+        self._post(self._end)
+
+    def _turn(self) -> bool:
+        """Commit what is queued; return False after the last of it."""
+        items = self._items
+        try:
+            item = items.get(timeout=1.0 if self.full else None)
+        except Empty:
+            self.full = not self._folder.make_reserve()
+            return True
+        calls: list[Callable[[], object]] = []
+        while item is not None:
+            self._group.add(item[0])
+            calls.append(item[1])
+            if items.empty() or self._group.bytes > _LARGEST:
+                break
+            item = items.get()
+        if calls:
+            self._commit(self._group.take(time.monotonic()))
+            self._post(_call, calls)
+            self._checkpoint()
+        return item is not None
+
+    def _post(self, call: Callable[..., object], *arguments: Any) -> None:
+        # Once the loop is closed there is nobody left to tell.
+        with suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(call, *arguments)  # type: ignore[union-attr]
+
+    def _commit(self, statements: list[Statement]) -> None:
+        try:
+            self._carry_out(statements)
+        except Exception as error:
+            if not _is_full(error) or not self._folder.use_reserve():
+                raise
+            self.full = True
+            if self._database.in_transaction:
+                self._database.execute("ROLLBACK")
+            self._carry_out(statements)
+
+    def _carry_out(self, statements: list[Statement]) -> None:
+        execute = self._database.execute
+        if len(statements) > 1:
+            execute("BEGIN")
+        for each in statements:
+            execute(*each)
+            self._written += 1_024
+        if len(statements) > 1:
+            execute("COMMIT")
+        self._written += 16_384 + 2 * len(statements[-1][1][2])
+
+    def _checkpoint(self) -> None:
+        if self._written > _CHECKPOINT:
+            self._written = 0
+            try:
+                tuple(self._database.execute("PRAGMA wal_checkpoint(PASSIVE)"))
+            except Exception as error:
+                # Everything is in the log still.
+                if not _is_full(error):
+                    raise
+
+    # -- on the loop again
+
+    def _fail(self, error: BaseException) -> None:
+        if self.failed is not None:
+            self.failed(self._folder.error(f"cannot be written: {error}"))
+
+    def _end(self) -> None:
+        if self._closed is not None and not self._closed.done():
+            self._closed.set_result(None)
+
+
+def _call(calls: list[Callable[[], object]]) -> None:
+    for call in calls:
+        call()
+
+
+def _is_full(error: Exception) -> bool:
+    return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
+
+
+def _damaged(folder: Folder, error: BaseException) -> Exception:
+    return folder.error(f"hub.db is damaged: {error}", "put a backup in its place")
+
+
+def open_store(
+    path: str | os.PathLike[str],
+    *,
+    key_time: float = 3_600.0,
+    keys: int = 1_000_000,
+    reserve: int = 32 * 2**20,
+    connect: Callable[[str], Any] = connect,
+) -> DiskStore:
+    """Open the store in a folder, which is made if it is not there.
+
+    Args:
+        path: The folder.
+        key_time: Seconds that a dedup key counts.
+        keys: Dedup keys of a queue at most.
+        reserve: Bytes that are set aside for when the disk is full.
+        connect: Makes the connection; for tests.
+
+    Raises:
+        StoreError: Another hub uses the folder, it cannot be written, it is on a network file system, or the file in it is
+            damaged, of a newer format, or not a hub's.
+    """
+    folder = Folder(path, reserve)
+    database = None
+    try:
+        database = connect(folder.database)
+        _prepare(folder, database)
+        store = DiskStore(folder, database, key_time, keys)
+    except BaseException as error:
+        if database is not None:
+            database.close()
+        folder.close()
+        if not isinstance(error, sqlite3.Error):
+            raise
+        if error.sqlite_errorcode in {sqlite3.SQLITE_NOTADB, sqlite3.SQLITE_CORRUPT}:
+            raise _damaged(folder, error) from error
+        raise folder.error(f"hub.db cannot be used: {error}") from error
+    folder.kept.append(database)
+    return store
+
+
+def _prepare(folder: Folder, database: Any) -> None:
+    """Set a connection up, make the tables where there are none, and raise the epoch."""
+
+    def ask(question: str) -> Any:
+        return next(iter(database.execute(f"PRAGMA {question}")))[0]
+
+    ask("locking_mode = EXCLUSIVE")
+    found = ask("user_version")
+    if found > FORMAT:
+        raise folder.error(f"hub.db has format {found}, the newest known here is {FORMAT}", "use a newer redpoll")
+    if found == 0 and ask("schema_version"):
+        raise folder.error("hub.db is not a hub's")
+    for setting in (
+        "journal_mode = WAL",
+        "synchronous = FULL",
+        "wal_autocheckpoint = 0",
+        "temp_store = MEMORY",
+        "cache_size = -8192",
+    ):
+        tuple(database.execute(f"PRAGMA {setting}"))
+    database.execute("BEGIN EXCLUSIVE")
+    if found == 0:
+        for statement in SCHEMA:
+            database.execute(statement)
+        database.execute(f"PRAGMA application_id = {_APPLICATION}")
+        database.execute(f"PRAGMA user_version = {FORMAT}")
+        database.execute("INSERT INTO state VALUES (?, 0, 0, 0)", (new_name(),))
+    database.execute("UPDATE state SET epoch = epoch + 1")
+    database.execute("COMMIT")
+    for statement in TURN:
+        database.execute(statement)
+    folder.sync()

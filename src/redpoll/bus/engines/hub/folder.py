@@ -1,0 +1,123 @@
+"""The folder of a hub's store: one hub at a time, on a disk of this machine, with a reserve for when that is full."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import weakref
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from redpoll.errors import StoreError
+from redpoll.platforms import after_fork, lock_file, mounted_over_network
+
+__all__ = ["Folder"]
+
+# Lock files of this process. A forked child has them too, and would keep the folder locked behind its parent.
+_locks: Final[weakref.WeakSet[Folder]] = weakref.WeakSet()
+
+
+class Folder:
+    """A folder that is locked, until `close`. It is made if it is not there.
+
+    Args:
+        path: The folder.
+        reserve: Bytes that are set aside for a full disk.
+
+    Raises:
+        StoreError: Another hub uses it, it cannot be written, or it is on a network file system.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], reserve: int) -> None:
+        self._folder = folder = Path(path).absolute()
+        self.path = str(folder)
+        self.database = str(folder / "hub.db")
+        self._reserve = folder / "hub.reserve"
+        self._size = reserve
+        self.kept: list[Any] = []
+        try:
+            folder.mkdir(0o700, parents=True, exist_ok=True)
+            network = mounted_over_network(self.path)
+            if network is not None:
+                raise self.error(
+                    f"is on a network file system ({network}), which does not keep locks and what is synced",
+                    "use a disk of this machine",
+                )
+            self._lock = os.open(folder / "hub.lock", os.O_RDWR | os.O_CREAT, 0o600)
+            try:
+                self._take()
+                # Made here, as only its owner is to read it.
+                os.close(os.open(self.database, os.O_RDWR | os.O_CREAT, 0o600))
+            except BaseException:
+                os.close(self._lock)
+                raise
+        except OSError as error:
+            raise self.error(f"cannot be used: {error.strerror}", "the hub has to be able to write there") from error
+        _locks.add(self)
+
+    def _take(self) -> None:
+        if not lock_file(self._lock):
+            os.lseek(self._lock, 0, os.SEEK_SET)
+            owner = os.read(self._lock, 20).decode("ascii", "replace").strip()
+            raise self.error(f"is used by another hub, process {owner or 'unknown'}", "stop that one first")
+        os.ftruncate(self._lock, 0)
+        os.lseek(self._lock, 0, os.SEEK_SET)
+        os.write(self._lock, b"%d\n" % os.getpid())
+
+    def error(self, problem: str, hint: str | None = None) -> StoreError:
+        """Make an error about the folder."""
+        return StoreError(self.path, problem, hint)
+
+    def make_reserve(self) -> bool:
+        """Set the reserve aside; return False if the disk has no room for that, and as much again."""
+        if self._reserve.exists():
+            return True
+        part = self._reserve.with_suffix(".part")
+        try:
+            if shutil.disk_usage(self.path).free < 2 * self._size:
+                return False
+            with part.open("wb") as file:
+                if hasattr(os, "posix_fallocate"):
+                    os.posix_fallocate(file.fileno(), 0, self._size)
+                else:
+                    file.write(bytes(self._size))
+            part.replace(self._reserve)
+        except OSError:
+            part.unlink(missing_ok=True)
+            return False
+        return True
+
+    def use_reserve(self) -> bool:
+        """Give the reserve up; return False if it was given up before."""
+        try:
+            self._reserve.unlink()
+        except OSError:
+            return False
+        return True
+
+    def sync(self) -> None:
+        """Put the names of the files in it on disk, where folders can be synced."""
+        with suppress(PermissionError):
+            descriptor = os.open(self.path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    def close(self) -> None:
+        """Let others use it."""
+        if self in _locks:
+            _locks.discard(self)
+            os.close(self._lock)
+
+
+_forked: Final[list[Any]] = []
+
+
+@after_fork
+def _leave() -> None:
+    # A connection that ends in the child would end the log of the parent's: it stays for as long as the process.
+    for folder in tuple(_locks):
+        _forked.append(folder.kept)
+        folder.close()

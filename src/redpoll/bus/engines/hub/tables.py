@@ -1,0 +1,463 @@
+"""The tables of a hub's store, and how writes get there: whatever a group of them adds up to, in one statement.
+
+A statement of SQLite gives up the interpreter lock, and a busy event loop is slow to give it back: what is frequent goes
+into one `INSERT`, into a view whose trigger carries it out. Its columns are JSON arrays of numbers, and one of bytes that
+these point into. What is rare has statements of its own before that, in the same transaction.
+
+A task that was put and ended in the same group is in no table. Times are microseconds of the store's clock.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from itertools import pairwise
+from typing import Any, Final, Protocol, TypeAlias
+
+from redpoll import serializers
+from redpoll.bus.broker import outputs
+from redpoll.bus.broker.outputs import Back, Dead, Declared, Ended, Kept, Keyed, Put, Taken, Write
+from redpoll.bus.broker.queue import CANCEL
+from redpoll.bus.envelope import OutcomeKind
+from redpoll.bus.records import QueueSpec
+
+__all__ = ["SCHEMA", "TURN", "Clock", "Database", "Group", "Statement", "load"]
+
+Statement: TypeAlias = tuple[str, tuple[Any, ...]]
+
+
+class Database(Protocol):
+    """What is used of a connection to SQLite."""
+
+    def execute(self, sql: str, values: tuple[Any, ...] = ..., /) -> Iterable[Any]:
+        """Carry out a statement; its rows are in what this returns."""
+
+
+_BITS: Final = (1 << 64) - 1
+_MIDDLE: Final = 1 << 63
+# A larger body is apart: a page has room for no more, and what a task's row costs to change should not depend on it.
+_APART: Final = 3_072
+
+_msgpack: Final = serializers.get("msgpack")
+_numbers: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+SCHEMA: Final = (
+    "CREATE TABLE state (name TEXT, epoch INT, serial INT, clock INT)",
+    "CREATE TABLE queues (number INTEGER PRIMARY KEY, name BLOB UNIQUE, spec BLOB, paused INT)",
+    """CREATE TABLE tasks (serial INTEGER PRIMARY KEY, bits INT, queue INT, size INT, flags INT, priority INT, due INT,
+        expires INT, attempts INT DEFAULT 0, lost INT DEFAULT 0, history BLOB, origin BLOB, body BLOB)""",
+    "CREATE TABLE bodies (serial INTEGER PRIMARY KEY, body BLOB)",
+    "CREATE TABLE taken (serial INTEGER PRIMARY KEY, token INT, accepted INT, peer BLOB)",
+    """CREATE TABLE results (serial INTEGER PRIMARY KEY, bits INT, kind INT, size INT, token INT, ended INT,
+        attempts INT, empty INT, more BLOB, body BLOB)""",
+    """CREATE TABLE dead (number INTEGER PRIMARY KEY, serial INT UNIQUE, bits INT, queue INT, size INT, flags INT,
+        priority INT, attempts INT, history BLOB, origin BLOB, body BLOB)""",
+    "CREATE TABLE keys (number INTEGER PRIMARY KEY, queue INT, serial INT, bits INT, used INT, key BLOB)",
+    "CREATE TABLE kept (number INTEGER PRIMARY KEY, subject BLOB UNIQUE, size INT, events BLOB)",
+)
+
+
+def _columns(numbers: int, blobs: int) -> str:
+    """The first numbers of a row, and the bytes between those that follow."""
+    found = [f"json_extract(value, '$[{each}]')" for each in range(numbers + blobs + 1)]
+    cut = [f"substr(new.data, {start} + 1, {end} - {start})" for start, end in pairwise(found)]
+    return ", ".join(found[:numbers] + cut[numbers:])
+
+
+#: Made for each connection: the file knows nothing of it.
+TURN: Final = (
+    """CREATE TEMP VIEW turn AS SELECT 0 serial, 0 clock, 0 data, 0 puts, 0 takes, 0 ends, 0 results, 0 forgotten, 0 keys,
+        0 unused, 0 limited""",
+    # Only numbers are put into it.
+    f"""CREATE TEMP TRIGGER carry_out INSTEAD OF INSERT ON turn BEGIN
+        DELETE FROM tasks WHERE serial IN (SELECT value FROM json_each(new.ends));
+        DELETE FROM taken WHERE serial IN (SELECT value FROM json_each(new.ends));
+        DELETE FROM bodies WHERE serial IN (SELECT value FROM json_each(new.ends));
+        DELETE FROM results WHERE serial IN (SELECT value FROM json_each(new.forgotten));
+        INSERT INTO tasks (serial, bits, queue, size, flags, priority, due, expires, body)
+            SELECT {_columns(8, 1)} FROM json_each(new.puts);
+        INSERT OR REPLACE INTO taken (serial, token, accepted, peer) SELECT {_columns(3, 1)} FROM json_each(new.takes);
+        INSERT OR REPLACE INTO results (serial, bits, kind, size, token, ended, attempts, empty, more, body)
+            SELECT {_columns(8, 2)} FROM json_each(new.results);
+        INSERT INTO keys (queue, serial, bits, used, key) SELECT {_columns(4, 1)} FROM json_each(new.keys);
+        DELETE FROM keys WHERE number IN (SELECT number FROM keys ORDER BY number LIMIT 2 * json_array_length(new.keys))
+            AND (used < new.unused OR number <= (SELECT max(number) FROM keys) - new.limited);
+        UPDATE state SET serial = new.serial, clock = new.clock;
+    END""",  # noqa: S608
+)
+_INSERT: Final = "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+
+
+class Clock:
+    """The clock of a store. It goes on where it was, and stands still where the system's was set back.
+
+    Args:
+        monotonic: The time of what is in writes, in seconds.
+        wall: The system's time, in seconds.
+        last: What it showed last, in microseconds.
+    """
+
+    __slots__ = ("_offset",)
+
+    def __init__(self, monotonic: float, wall: float, last: int) -> None:
+        self._offset = max(wall, (last + 1) / 1e6) - monotonic
+
+    def stored(self, time: float) -> int:
+        """The store's time, in microseconds, rounded down."""
+        return int((time + self._offset) * 1e6)
+
+    def loaded(self, time: int) -> float:
+        """The time that a store's time is."""
+        return time / 1e6 - self._offset
+
+
+def _history(lines: tuple[str, ...]) -> Any:
+    return _msgpack.encode(lines) if lines else None
+
+
+def _number(number: int) -> bytes | None:
+    return number.to_bytes(16, "big") if number else None
+
+
+class Group:
+    """What writes add up to that become one transaction.
+
+    Args:
+        clock: Of the store.
+        queues: Numbers of the queues by name; they are kept here.
+        serial: The highest serial.
+        key_time: Seconds that a dedup key counts.
+        keys: Dedup keys of a queue at most.
+
+    Attributes:
+        bytes: How much it is, about.
+    """
+
+    def __init__(self, clock: Clock, queues: dict[str, int], serial: int, key_time: float, keys: int) -> None:
+        self._stored = clock.stored
+        self._queues = queues
+        self._serial = serial
+        self._key_time, self._key_limit = key_time, keys
+        self._last_queue = max(queues.values(), default=0)
+        self._rare: dict[type, Callable[[Any], object]] = {
+            outputs.Accepted: self._accepted,
+            outputs.Asked: self._asked,
+            outputs.Back: self._back,
+            outputs.Changed: self._changed,
+            outputs.Moved: self._moved,
+            outputs.Dead: self._dead,
+            outputs.Buried: lambda write: self._say("DELETE FROM dead WHERE serial = ?", write.id >> 64),
+            outputs.Forgotten: self._forgotten,
+            outputs.Keyed: self._keyed,
+            outputs.Kept: self._kept,
+            outputs.Declared: self._declared,
+            outputs.Deleted: self._deleted,
+        }
+        self._clear()
+
+    def _clear(self) -> None:
+        self.bytes = 0
+        self._puts: dict[int, Put] = {}
+        self._takes: dict[int, Taken] = {}
+        self._accepts: set[int] = set()
+        self._ends: list[int] = []
+        self._results: dict[int, Ended] = {}
+        self._forgets: list[int] = []
+        self._keys: list[Keyed] = []
+        self._statements: list[Statement] = []
+
+    def _say(self, sql: str, *values: Any) -> None:
+        self._statements.append((sql, values))
+
+    # -- taking writes
+
+    def add(self, writes: list[Write]) -> None:
+        """Add the writes of a turn."""
+        puts, takes = self._puts, self._takes
+        for write in writes:
+            kind = type(write)
+            if kind is Put:
+                puts[write[0]] = write  # type: ignore[assignment, index]
+                self.bytes += len(write[2])  # type: ignore[arg-type, misc]
+            elif kind is Taken:
+                takes[write[0]] = write  # type: ignore[assignment, index]
+            elif kind is Ended:
+                self._ended(write)  # type: ignore[arg-type]
+            else:
+                self._rare[kind](write)
+
+    def _ended(self, write: Ended) -> None:
+        number = write.id
+        self._takes.pop(number, None)
+        if self._puts.pop(number, None) is None:
+            self._ends.append(number >> 64)
+        else:
+            self._serial = max(self._serial, number >> 64)
+        if write.keep:
+            self._results[number] = write
+            self.bytes += len(write.payload or b"")
+
+    def _accepted(self, write: outputs.Accepted) -> None:
+        if write.id in self._takes:
+            self._accepts.add(write.id)
+        else:
+            self._say("UPDATE taken SET accepted = 1 WHERE serial = ?", write.id >> 64)
+
+    def _asked(self, write: outputs.Asked) -> None:
+        put = self._puts.get(write.id)
+        if put is not None:
+            self._puts[write.id] = put._replace(flags=put.flags | CANCEL)
+        else:
+            self._say("UPDATE tasks SET flags = flags | ? WHERE serial = ?", CANCEL, write.id >> 64)
+
+    def _back(self, write: Back) -> None:
+        number = write.id
+        self._takes.pop(number, None)
+        self._accepts.discard(number)
+        put = self._puts.get(number)
+        if put is not None:
+            self._puts[number] = put._replace(
+                due=write.due, attempts=write.attempts, history=write.history, lost=write.lost
+            )
+            return
+        serial = number >> 64
+        self._say("DELETE FROM taken WHERE serial = ?", serial)
+        self._say(
+            "UPDATE tasks SET due = ?, attempts = ?, history = ?, lost = ? WHERE serial = ?",
+            None if write.due is None else self._stored(write.due),
+            write.attempts,
+            _history(write.history),
+            write.lost,
+            serial,
+        )
+
+    def _changed(self, write: outputs.Changed) -> None:
+        self.bytes += len(write.payload)
+        put = self._puts.get(write.id)
+        if put is not None:
+            self._puts[write.id] = put._replace(payload=write.payload)
+            return
+        serial = write.id >> 64
+        self._say("DELETE FROM bodies WHERE serial = ?", serial)
+        self._say("UPDATE tasks SET body = ? WHERE serial = ?", self._body(serial, write.payload), serial)
+
+    def _body(self, serial: int, payload: Any) -> Any:
+        """The body of a task's row: None where it is apart."""
+        if len(payload) <= _APART:
+            return payload
+        self._say("INSERT INTO bodies VALUES (?, ?)", serial, payload)
+        return None
+
+    def _moved(self, write: outputs.Moved) -> None:
+        put = self._puts.get(write.id)
+        if put is not None:
+            self._puts[write.id] = put._replace(queue=write.queue)
+        else:
+            self._say("UPDATE tasks SET queue = ? WHERE serial = ?", self._queues[write.queue], write.id >> 64)
+
+    def _dead(self, write: Dead) -> None:
+        self.bytes += len(write.payload)
+        self._say(
+            """INSERT INTO dead (serial, bits, queue, size, flags, priority, attempts, history, origin, body)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            write.id >> 64,
+            (write.id & _BITS) - _MIDDLE,
+            self._queues[write.queue],
+            write.size,
+            write.flags,
+            write.priority,
+            write.attempts,
+            _history(write.history),
+            _number(write.origin),
+            write.payload,
+        )
+
+    def _forgotten(self, write: outputs.Forgotten) -> None:
+        if self._results.pop(write.id, None) is None:
+            self._forgets.append(write.id >> 64)
+
+    def _keyed(self, write: Keyed) -> None:
+        self._keys.append(write)
+
+    def _kept(self, write: Kept) -> None:
+        subject = write.subject.encode()
+        self._say("DELETE FROM kept WHERE subject = ?", subject)
+        if write.events:
+            events = _msgpack.encode(write.events)
+            self.bytes += len(events)
+            self._say("INSERT INTO kept (subject, size, events) VALUES (?, ?, ?)", subject, write.limit, events)
+
+    def _declared(self, write: Declared) -> None:
+        name = write.spec.name
+        number = self._queues.get(name)
+        if number is None:
+            self._last_queue += 1
+            number = self._queues[name] = self._last_queue
+        self._say(
+            "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?)",
+            number,
+            name.encode(),
+            _msgpack.encode(asdict(write.spec)),
+            int(write.paused),
+        )
+
+    def _deleted(self, write: outputs.Deleted) -> None:
+        number = self._queues.pop(write.queue)
+        self._keys = [each for each in self._keys if each.queue != write.queue]
+        self._say("DELETE FROM queues WHERE number = ?", number)
+        self._say("DELETE FROM keys WHERE queue = ?", number)
+
+    # -- giving statements
+
+    def take(self, now: float) -> list[Statement]:
+        """The statements of one transaction, in order; it is empty then.
+
+        Args:
+            now: The time.
+        """
+        stored = self._stored
+        queues = self._queues
+        parts: list[Any] = []
+        end = 0
+        puts: list[Any] = []
+        for put in self._puts.values():
+            number, queue, payload, size, flags, priority, due, expires, attempts, history, origin, lost = put
+            serial = number >> 64
+            row = (
+                serial,
+                (number & _BITS) - _MIDDLE,
+                queues[queue],
+                size,
+                flags,
+                priority,
+                due if due is None else stored(due),
+                expires if expires is None else stored(expires),
+            )
+            if len(payload) > _APART or attempts or history or origin or lost:
+                self._say(
+                    "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                    *row,
+                    attempts,
+                    lost,
+                    _history(history),
+                    _number(origin),
+                    self._body(serial, payload),
+                )
+            else:
+                start, end = end, end + len(payload)
+                parts.append(payload)
+                puts.append((*row, start, end))
+            # They come in order.
+            self._serial = serial
+        names: dict[str, tuple[int, int]] = {}
+        takes: list[Any] = []
+        for taken in self._takes.values():
+            number, token, peer = taken
+            place = names.get(peer)
+            if place is None:
+                name = peer.encode()
+                place = names[peer] = end, end + len(name)
+                parts.append(name)
+                end += len(name)
+            takes.append((number >> 64, token, int(number in self._accepts), *place))
+        results: list[Any] = []
+        for ended in self._results.values():
+            number, _, kind, payload, size, detail, token, when, attempts, history, queue = ended
+            more = _msgpack.encode((queue, detail, history))
+            body = b"" if payload is None else payload
+            start, middle = end, end + len(more)
+            end = middle + len(body)
+            parts += (more, body)
+            serial = number >> 64
+            bits = (number & _BITS) - _MIDDLE
+            empty = int(payload is None)
+            results.append((serial, bits, int(kind), size, token, stored(when), attempts, empty, start, middle, end))
+        keys: list[Any] = []
+        for keyed in self._keys:
+            key = keyed.key.encode()
+            start, end = end, end + len(key)
+            parts.append(key)
+            number = keyed.id
+            keys.append((queues[keyed.queue], number >> 64, (number & _BITS) - _MIDDLE, stored(keyed.when), start, end))
+        values = (
+            self._serial,
+            stored(now),
+            b"".join(parts),
+            _numbers(puts),
+            _numbers(takes),
+            _numbers(self._ends),
+            _numbers(results),
+            _numbers(self._forgets),
+            _numbers(keys),
+            stored(now - self._key_time),
+            self._key_limit * len(queues),
+        )
+        statements = self._statements
+        statements.append((_INSERT, values))
+        self._clear()
+        return statements
+
+
+# -- reading
+
+
+def load(database: Database, clock: Clock) -> Iterator[Write]:
+    """What is in the tables, as writes for `Broker.restored`."""
+
+    def number(serial: int, bits: int) -> int:
+        return (serial << 64) + bits + _MIDDLE
+
+    def time(stored: int | None) -> float | None:
+        return None if stored is None else clock.loaded(stored)
+
+    def lines(history: bytes | None) -> tuple[str, ...]:
+        return () if history is None else tuple(_msgpack.decode(history))
+
+    queues: dict[int, str] = {}
+    for key, spec, paused in database.execute("SELECT number, spec, paused FROM queues ORDER BY number"):
+        fields = _msgpack.decode(spec)
+        declared = QueueSpec(**{**fields, "topics": tuple(fields["topics"])})
+        queues[key] = declared.name
+        yield Declared(declared, bool(paused))
+    for key, serial, bits, used, text in database.execute(
+        "SELECT queue, serial, bits, used, key FROM keys ORDER BY number"
+    ):
+        yield Keyed(queues[key], text.decode(), number(serial, bits), clock.loaded(used))
+    for serial, bits, kind, size, token, ended, attempts, empty, more, body in database.execute(
+        "SELECT * FROM results ORDER BY ended, serial"
+    ):
+        queue, detail, history = _msgpack.decode(more)
+        outcome = OutcomeKind(kind), None if empty else body, size, detail, token, clock.loaded(ended)
+        yield Ended(number(serial, bits), True, *outcome, attempts, tuple(history), queue)
+    for _, serial, bits, key, size, flags, priority, attempts, history, origin, body in database.execute(
+        "SELECT * FROM dead ORDER BY number"
+    ):
+        id_, first = number(serial, bits), int.from_bytes(origin or b"", "big")
+        yield Dead(id_, queues[key], body, size, lines(history), flags, priority, attempts, first)
+    for subject, size, events in database.execute("SELECT subject, size, events FROM kept ORDER BY number"):
+        yield Kept(subject.decode(), size, tuple((body, length) for body, length in _msgpack.decode(events)))
+    for (
+        *plain,
+        attempts,
+        lost,
+        history,
+        origin,
+        body,
+        token,
+        accepted,
+        peer,
+    ) in database.execute(_TASKS):
+        serial, bits, key, size, flags, priority, due, expires = plain
+        id_, first = number(serial, bits), int.from_bytes(origin or b"", "big")
+        when = time(due), time(expires)
+        yield Put(id_, queues[key], body, size, flags, priority, *when, attempts, lines(history), first, lost)
+        if token is not None:
+            yield Taken(id_, token, peer.decode())
+            if accepted:
+                yield outputs.Accepted(id_)
+
+
+_TASKS: Final = """SELECT tasks.serial, bits, queue, size, flags, priority, due, expires, attempts, lost, history, origin,
+    coalesce(tasks.body, bodies.body), token, accepted, peer
+    FROM tasks LEFT JOIN bodies USING (serial) LEFT JOIN taken USING (serial) ORDER BY tasks.serial"""
