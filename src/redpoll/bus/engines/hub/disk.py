@@ -55,8 +55,7 @@ class DiskStore:
         self.full = not folder.make_reserve()
         self.failed: Callable[[BaseException], object] | None = None
         self._clock = Clock(time.monotonic(), time.time(), clock)
-        queues = {text.decode(): number for number, text in database.execute("SELECT number, name FROM queues")}
-        self._group = Group(self._clock, queues, serial, key_time, keys)
+        self._group = Group(self._clock, database, key_time, keys)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._items: SimpleQueue[_Item] = SimpleQueue()
         self._written = 0

@@ -53,7 +53,8 @@ SCHEMA: Final = (
         attempts INT, empty INT, more BLOB, body BLOB)""",
     """CREATE TABLE dead (number INTEGER PRIMARY KEY, serial INT UNIQUE, bits INT, queue INT, size INT, flags INT,
         priority INT, attempts INT, history BLOB, origin BLOB, body BLOB)""",
-    "CREATE TABLE keys (number INTEGER PRIMARY KEY, queue INT, serial INT, bits INT, used INT, key BLOB)",
+    """CREATE TABLE keys (queue INT, place INT, serial INT, bits INT, used INT, key BLOB, PRIMARY KEY (queue, place))
+        WITHOUT ROWID""",
     "CREATE TABLE kept (number INTEGER PRIMARY KEY, subject BLOB UNIQUE, size INT, events BLOB)",
 )
 
@@ -61,14 +62,13 @@ SCHEMA: Final = (
 def _columns(numbers: int, blobs: int) -> str:
     """The first numbers of a row, and the bytes between those that follow."""
     found = [f"json_extract(value, '$[{each}]')" for each in range(numbers + blobs + 1)]
-    cut = [f"substr(new.data, {start} + 1, {end} - {start})" for start, end in pairwise(found)]
+    cut = [f"coalesce(substr(new.data, {start} + 1, {end} - {start}), x'')" for start, end in pairwise(found)]
     return ", ".join(found[:numbers] + cut[numbers:])
 
 
 #: Made for each connection: the file knows nothing of it.
 TURN: Final = (
-    """CREATE TEMP VIEW turn AS SELECT 0 serial, 0 clock, 0 data, 0 puts, 0 takes, 0 ends, 0 results, 0 forgotten, 0 keys,
-        0 unused, 0 limited""",
+    """CREATE TEMP VIEW turn AS SELECT 0 serial, 0 clock, 0 data, 0 puts, 0 takes, 0 ends, 0 results, 0 forgotten, 0 keys""",
     # Only numbers are put into it.
     f"""CREATE TEMP TRIGGER carry_out INSTEAD OF INSERT ON turn BEGIN
         DELETE FROM tasks WHERE serial IN (SELECT value FROM json_each(new.ends));
@@ -80,13 +80,13 @@ TURN: Final = (
         INSERT OR REPLACE INTO taken (serial, token, accepted, peer) SELECT {_columns(3, 1)} FROM json_each(new.takes);
         INSERT OR REPLACE INTO results (serial, bits, kind, size, token, ended, attempts, empty, more, body)
             SELECT {_columns(8, 2)} FROM json_each(new.results);
-        INSERT INTO keys (queue, serial, bits, used, key) SELECT {_columns(4, 1)} FROM json_each(new.keys);
-        DELETE FROM keys WHERE number IN (SELECT number FROM keys ORDER BY number LIMIT 2 * json_array_length(new.keys))
-            AND (used < new.unused OR number <= (SELECT max(number) FROM keys) - new.limited);
+        INSERT INTO keys (queue, place, serial, bits, used, key) SELECT {_columns(5, 1)} FROM json_each(new.keys);
         UPDATE state SET serial = new.serial, clock = new.clock;
     END""",  # noqa: S608
 )
-_INSERT: Final = "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT: Final = "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# Keys of a queue after which the oldest are looked at.
+_KEYS: Final = 1_000
 
 
 class Clock:
@@ -125,8 +125,7 @@ class Group:
 
     Args:
         clock: Of the store.
-        queues: Numbers of the queues by name; they are kept here.
-        serial: The highest serial.
+        database: Holds what there was before.
         key_time: Seconds that a dedup key counts.
         keys: Dedup keys of a queue at most.
 
@@ -134,12 +133,18 @@ class Group:
         bytes: How much it is, about.
     """
 
-    def __init__(self, clock: Clock, queues: dict[str, int], serial: int, key_time: float, keys: int) -> None:
+    def __init__(self, clock: Clock, database: Database, key_time: float, keys: int) -> None:
         self._stored = clock.stored
-        self._queues = queues
-        self._serial = serial
         self._key_time, self._key_limit = key_time, keys
-        self._last_queue = max(queues.values(), default=0)
+        self._queues: dict[str, int] = {}
+        self._places: dict[int, int] = {}
+        self._last_queue = 0
+        for number, name, place in database.execute(
+            "SELECT number, name, (SELECT max(place) FROM keys WHERE queue = number) FROM queues ORDER BY number"
+        ):
+            self._queues[name.decode()] = self._last_queue = number
+            self._places[number] = place or 0
+        ((self._serial,),) = database.execute("SELECT serial FROM state")
         self._rare: dict[type, Callable[[Any], object]] = {
             outputs.Accepted: self._accepted,
             outputs.Asked: self._asked,
@@ -294,6 +299,7 @@ class Group:
         if number is None:
             self._last_queue += 1
             number = self._queues[name] = self._last_queue
+            self._places[number] = 0
         self._say(
             "INSERT OR REPLACE INTO queues VALUES (?, ?, ?, ?)",
             number,
@@ -304,6 +310,7 @@ class Group:
 
     def _deleted(self, write: outputs.Deleted) -> None:
         number = self._queues.pop(write.queue)
+        del self._places[number]
         self._keys = [each for each in self._keys if each.queue != write.queue]
         self._say("DELETE FROM queues WHERE number = ?", number)
         self._say("DELETE FROM keys WHERE queue = ?", number)
@@ -354,13 +361,13 @@ class Group:
         takes: list[Any] = []
         for taken in self._takes.values():
             number, token, peer = taken
-            place = names.get(peer)
-            if place is None:
+            span = names.get(peer)
+            if span is None:
                 name = peer.encode()
-                place = names[peer] = end, end + len(name)
+                span = names[peer] = end, end + len(name)
                 parts.append(name)
                 end += len(name)
-            takes.append((number >> 64, token, int(number in self._accepts), *place))
+            takes.append((number >> 64, token, int(number in self._accepts), *span))
         results: list[Any] = []
         for ended in self._results.values():
             number, _, kind, payload, size, detail, token, when, attempts, history, queue = ended
@@ -378,8 +385,11 @@ class Group:
             key = keyed.key.encode()
             start, end = end, end + len(key)
             parts.append(key)
-            number = keyed.id
-            keys.append((queues[keyed.queue], number >> 64, (number & _BITS) - _MIDDLE, stored(keyed.when), start, end))
+            number, of = keyed.id, queues[keyed.queue]
+            place = self._places[of] = self._places[of] + 1
+            keys.append((of, place, number >> 64, (number & _BITS) - _MIDDLE, stored(keyed.when), start, end))
+            if place % min(_KEYS, self._key_limit) == 0:
+                self._prune(of, place, stored(keyed.when - self._key_time))
         values = (
             self._serial,
             stored(now),
@@ -390,13 +400,23 @@ class Group:
             _numbers(results),
             _numbers(self._forgets),
             _numbers(keys),
-            stored(now - self._key_time),
-            self._key_limit * len(queues),
         )
         statements = self._statements
         statements.append((_INSERT, values))
         self._clear()
         return statements
+
+    def _prune(self, queue: int, place: int, unused: int) -> None:
+        """Remove the keys of a queue that count no more."""
+        self._say("DELETE FROM keys WHERE queue = ? AND place <= ?", queue, place - self._key_limit)
+        self._say(
+            """DELETE FROM keys WHERE queue = ? AND used <= ? AND place IN
+            (SELECT place FROM keys WHERE queue = ? ORDER BY place LIMIT ?)""",
+            queue,
+            unused,
+            queue,
+            2 * _KEYS,
+        )
 
 
 # -- reading
@@ -421,7 +441,7 @@ def load(database: Database, clock: Clock) -> Iterator[Write]:
         queues[key] = declared.name
         yield Declared(declared, bool(paused))
     for key, serial, bits, used, text in database.execute(
-        "SELECT queue, serial, bits, used, key FROM keys ORDER BY number"
+        "SELECT queue, serial, bits, used, key FROM keys ORDER BY queue, place"
     ):
         yield Keyed(queues[key], text.decode(), number(serial, bits), clock.loaded(used))
     for serial, bits, kind, size, token, ended, attempts, empty, more, body in database.execute(

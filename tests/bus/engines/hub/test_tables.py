@@ -1,0 +1,275 @@
+"""What is read from the tables is what was written there."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any, Self
+
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from redpoll.bus import OutcomeKind, QueueSpec
+from redpoll.bus.broker.dedup import Dedup
+from redpoll.bus.broker.outputs import (
+    Accepted,
+    Asked,
+    Back,
+    Buried,
+    Changed,
+    Dead,
+    Declared,
+    Deleted,
+    Ended,
+    Forgotten,
+    Kept,
+    Keyed,
+    Moved,
+    Put,
+    Taken,
+    Write,
+)
+from redpoll.bus.broker.restore import Restored
+from redpoll.bus.engines.hub.tables import SCHEMA, TURN, Clock, Group, load
+from tests.bus.broker.model import LIMITS, BrokerModel
+
+
+class Disk:
+    """All writes, and tables to which they go: what is read from these has to be as good.
+
+    Args:
+        key_time: Seconds that a key counts.
+        keys: Keys of a queue at most.
+    """
+
+    def __init__(self, key_time: float = 3_600.0, keys: int = 1_000_000) -> None:
+        self.writes: list[Write] = []
+        self.keys = key_time, keys
+        self.database = sqlite3.connect(":memory:", isolation_level=None)
+        for statement in (*SCHEMA, "INSERT INTO state VALUES ('', 1, 0, 0)", *TURN):
+            self.database.execute(statement)
+        self.opened()
+
+    def opened(self, monotonic: float = 0.0, wall: float = 1e9) -> None:
+        """Open it, at a time."""
+        ((last,),) = self.database.execute("SELECT clock FROM state")
+        self.clock = Clock(monotonic, wall, last)
+        self.group = Group(self.clock, self.database, *self.keys)
+
+    def put(self, *turns: Iterable[Write], now: float = 0.0) -> None:
+        """Write turns, as one transaction."""
+        for writes in turns:
+            self.writes += writes
+            self.group.add(list(writes))
+        for statement in self.group.take(now):
+            self.database.execute(*statement)
+
+    def __iadd__(self, writes: list[Write]) -> Self:
+        """Write a turn."""
+        self.put(writes)
+        return self
+
+    def __iter__(self) -> Iterator[Write]:
+        """What is left, after a look at whether it is all."""
+        self.group = Group(self.clock, self.database, *self.keys)
+        self.check()
+        yield from load(self.database, self.clock)
+
+    def rows(self, table: str) -> int:
+        """How many rows a table has."""
+        ((count,),) = self.database.execute(f"SELECT count(*) FROM {table}")
+        return int(count)
+
+    def check(self) -> None:
+        """Compare what is read with what was written."""
+        expected, found = Restored(self.writes), Restored(load(self.database, self.clock))
+        assert list(found.queues.items()) == list(expected.queues.items())
+        assert list(found.dead.items()) == list(expected.dead.items())
+        assert list(found.tasks) == list(expected.tasks)
+        for number, slot in expected.tasks.items():
+            read = found.tasks[number]
+            assert _same(read.put._replace(due=read.due), slot.put._replace(due=slot.due))
+            assert (read.taken, read.accepted) == (slot.taken, slot.accepted)
+        assert found.results.keys() == expected.results.keys()
+        assert all(_same(found.results[number], ended) for number, ended in expected.results.items())
+        assert list(found.kept.items()) == [(name, each) for name, each in expected.kept.items() if each.events]
+        ((serial,),) = self.database.execute("SELECT serial FROM state")
+        assert serial == max((each.id >> 64 for each in self.writes if type(each) is Put), default=0)
+        for name in expected.queues:
+            known, read_keys = Dedup(*self.keys), Dedup(*self.keys)
+            last = 0.0
+            for keys, restored in ((known, expected), (read_keys, found)):
+                for each in restored.keys:
+                    if each.queue == name:
+                        keys.add(each.key, each.id, each.when)
+                        last = max(last, each.when)
+            for key in {each.key for each in expected.keys}:
+                assert read_keys.find(key, last) == known.find(key, last)
+        assert self.rows("taken") == sum(slot.taken is not None for slot in expected.tasks.values())
+
+
+def _same(found: tuple[Any, ...], expected: tuple[Any, ...]) -> bool:
+    """Whether two writes are equal, but for what is lost when times are rounded down."""
+    return all(
+        one == other or (isinstance(one, float) and isinstance(other, float) and -1e-8 < other - one < 2e-6)
+        for one, other in zip(found, expected, strict=True)
+    )
+
+
+class StoredModel(BrokerModel):
+    """The model of a broker, with tables for a disk."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        disk: Any = Disk(LIMITS.dedup_time, LIMITS.dedup_keys)
+        self.disk = disk
+
+    def teardown(self) -> None:
+        """Close the database."""
+        disk: Any = self.disk
+        disk.database.close()
+
+
+def test_a_broker_is_as_it_was() -> None:
+    """Whatever a broker and its workers do, what is read after a crash adds up to all that was written."""
+    run_state_machine_as_test(StoredModel, settings=settings(stateful_step_count=30, max_examples=50))
+
+
+def number(serial: int, bits: int = 5) -> int:
+    """Make a task's number."""
+    return (serial << 64) + bits
+
+
+def task(serial: int, payload: bytes = b"body", **fields: Any) -> Put:
+    """Make the write of a new task."""
+    plain = Put(number(serial), "q", payload, len(payload), 9, 0, None, None, 0, (), 0)
+    return plain._replace(**fields)
+
+
+def ended(serial: int, payload: bytes | None = b"result", keep: bool = True) -> Ended:
+    """Make the write of an outcome."""
+    size = len(payload or b"")
+    return Ended(number(serial), keep, OutcomeKind.RESULT, payload, size, "why", 7, 3.0, 1, ("slow",), "q")
+
+
+Q, OTHER = Declared(QueueSpec("q"), False), Declared(QueueSpec("other", priorities=3, topics=("a.#", "b")), True)
+
+
+def test_every_field_survives() -> None:
+    """Each write comes back as it was, its extremes too: no body, a large one, all bits, text of any sort."""
+    disk = Disk()
+    large = bytes(range(256)) * 300
+    history = ("worker 'ä' was lost", "\0", "")
+    extra: dict[str, Any] = {"attempts": 3, "history": history, "origin": number(1, 2**64 - 1), "lost": 2}
+    disk.put(
+        [Q, OTHER, Kept("a.ü", 2, ((b"1", 1), (large, 2))), Kept("none", 1, ()), Keyed("q", "k\0é", number(1), 1.0)]
+    )
+    disk.put(
+        [
+            task(2, b"", id=number(2, 0)),
+            task(3, large, id=number(3, 2**64 - 1)),
+            task(4, **extra),
+            task(5, large, **extra),
+        ]
+    )
+    disk.put(
+        [task(6, priority=2, queue="other", due=5.25, expires=0.5, flags=15), Taken(number(4), (1 << 40) + 1, "pär")]
+    )
+    disk.put(
+        [
+            Accepted(number(4)),
+            task(7),
+            Taken(number(7), 2, "pär"),
+            Accepted(number(7)),
+            Taken(number(3, 2**64 - 1), 3, "x"),
+        ]
+    )
+    disk.put([ended(8), ended(9, None), ended(10, b""), ended(11, large)])
+    disk.put([Dead(number(12), "q", large, 9, history, 9, 2, 3, number(8)), Dead(number(13), "q", b"", 0, ())])
+    disk.check()
+    assert disk.rows("bodies") == 2
+
+
+def test_changes_in_any_group() -> None:
+    """What happens to a task adds up to the same in the transaction of its put, in another, and in several."""
+    large = b"x" * 5_000
+    turns: list[list[Write]] = [
+        [Q, OTHER, task(1), task(2), task(3), task(4), Keyed("q", "k", number(4), 0.0)],
+        [Taken(number(1), 1, "w"), Taken(number(2), 2, "w"), Accepted(number(2)), Taken(number(3), 3, "w")],
+        [Asked(number(1)), Back(number(1), 5.0, 1, ("slow",), 1), Changed(number(1), large)],
+        [Back(number(2), None, 0, ()), Taken(number(2), 4, "v"), Moved(number(4), "other")],
+        [Changed(number(1), b"small"), Changed(number(3), large), Dead(number(9), "q", b"", 0, ())],
+        [ended(3), ended(2, keep=False), Buried(number(9)), Dead(number(10), "q", b"", 0, ())],
+        [Forgotten(number(3)), Kept("s", 1, ((b"1", 1),)), Kept("s", 1, ((b"2", 1),)), ended(8)],
+        [ended(4), Deleted("other"), ended(1), Deleted("q"), Buried(number(10)), Kept("s", 0, ())],
+        [Declared(replace(Q.spec, ttl=4.0), True), task(11, queue="q"), Keyed("q", "k", number(11), 0.0)],
+    ]
+    for size in range(1, len(turns) + 1):
+        for first in range(size):
+            disk = Disk()
+            disk.put(*turns[:first])
+            disk.check()
+            for start in range(first, len(turns), size):
+                disk.put(*turns[start : start + size])
+                disk.check()
+            assert disk.rows("bodies") == 0
+
+
+def test_tasks_of_one_group_are_in_no_table() -> None:
+    """A task that is put and ended in one transaction is not inserted; its outcome is, and its serial counts."""
+    disk = Disk()
+    disk.put([Q])
+    changes = disk.database.total_changes
+    disk.put([task(5), Taken(number(5), 1, "w")], [ended(5, keep=False)])
+    assert disk.database.total_changes == changes + 1
+    disk.check()
+    disk.put([task(6), Taken(number(6), 1, "w")], [ended(6)])
+    disk.check()
+    assert disk.rows("results") == 1
+
+
+def test_a_turn_is_one_statement() -> None:
+    """What is frequent takes one statement, however much it is."""
+    disk = Disk()
+    disk.put([Q])
+    for first in range(10, 400, 100):
+        several = range(first, first + 100)
+        disk.group.add([task(each) for each in several])
+        disk.group.add([Taken(number(each), 1, "w") for each in several])
+        disk.group.add([ended(each) for each in several[:50]])
+        disk.group.add([Keyed("q", str(each), number(each), 0.0) for each in several])
+        disk.group.add([Forgotten(number(each)) for each in range(9)])
+        assert len(disk.group.take(0.0)) == 1
+
+
+def test_keys_leave() -> None:
+    """Keys of a queue are no more than its limit, and those that are over leave with the next ones."""
+    disk = Disk(key_time=10.0, keys=50)
+    disk.put([Q, OTHER, Keyed("other", "stays", number(1), 0.0)])
+    for each in range(500):
+        disk.put([Keyed("q", f"k{each}", number(each + 1), each / 100)])
+        disk.check() if each % 40 == 0 else None
+    assert disk.rows("keys") <= 101
+    for each in range(50):
+        disk.put([Keyed("q", f"n{each}", number(each + 501), 100.0)])
+    assert disk.rows("keys") == 51
+
+
+def test_times_never_grow() -> None:
+    """A time left to wait is not longer after a restart, whatever became of the clock; what passed meanwhile counts."""
+    disk = Disk()
+    disk.put([Q, task(1, due=100.0, expires=200.0)], now=10.0)
+    for monotonic, wall, expected in (
+        (5.0, 1e9 + 10.0, 95.0),  # at once
+        (5.0, 1e9 + 40.0, 65.0),  # half a minute later
+        (7_000.0, 1e9 - 1e6, 7_090.0),  # set back
+        (5.0, 1e9 + 1e7, -9_999_895.0),  # set forward
+    ):
+        disk.opened(monotonic, wall)
+        (put,) = (each for each in load(disk.database, disk.clock) if type(each) is Put)
+        assert put.due is not None
+        assert put.expires is not None
+        assert abs(put.due - expected) < 1e-5
+        assert put.due <= expected
+        assert abs(put.expires - put.due - 100.0) < 1e-5
