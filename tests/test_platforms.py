@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -121,3 +122,33 @@ def test_children_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr(os, "register_at_fork")
     platforms.after_fork(lambda: told.append(0))
     assert not told
+
+
+def test_a_file_has_one_lock(tmp_path: Path) -> None:
+    """A locked file cannot be locked again, in this process either, until it is unlocked."""
+    path = tmp_path / "lock"
+    first, second = (os.open(path, os.O_RDWR | os.O_CREAT) for _ in range(2))
+    assert platforms.lock_file(first)
+    assert not platforms.lock_file(second)
+    platforms.unlock_file(first)
+    assert platforms.lock_file(second)
+    platforms.unlock_file(second)
+
+
+def test_network_file_systems_are_told(tmp_path: Path) -> None:
+    """The last mount at the longest path above one says what it is on; without a table none is known."""
+    mounts = tmp_path / "mounts"
+    mounts.write_text(
+        "/dev/sda / ext4 rw 0 0\nhost:/srv /srv nfs4 rw 0 0\n/dev/sdb /srv/local xfs rw 0 0\n"
+        "x /ssh\\040d fuse.sshfs rw 0 0\nhost:/over /over nfs rw 0 0\n/dev/sdc /over ext4 rw 0 0\n"
+    )
+    expected = {
+        "/srv": "nfs4",
+        "/srv/x": "nfs4",
+        "/srvx": None,
+        "/srv/local/a": None,
+        "/ssh d/a": "fuse.sshfs",
+        "/over": None,
+    }
+    assert {path: platforms.mounted_over_network(path, str(mounts)) for path in expected} == expected
+    assert platforms.mounted_over_network("/srv", str(tmp_path / "none")) is None

@@ -33,6 +33,7 @@ __all__ = [
     "lock_file",
     "mounted_over_network",
     "signals",
+    "unlock_file",
 ]
 
 #: Whether a process can be forked; such systems also have signals that ask a process to end.
@@ -112,6 +113,13 @@ def lock_file(descriptor: int) -> bool:
             return False
         raise
     return True
+
+
+def unlock_file(descriptor: int) -> None:
+    """Unlock a file, in forked children that have it too, and close it."""
+    if sys.platform != "win32":
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+    os.close(descriptor)
 
 
 def mounted_over_network(path: str, mounts: str = "/proc/mounts") -> str | None:

@@ -29,6 +29,8 @@ _APPLICATION: Final = 0x72656470
 _LARGEST: Final = 16 * 2**20
 # Bytes, about, after which the log is copied to the database: few at a time, as commits wait meanwhile.
 _CHECKPOINT: Final = 4 * 2**20
+# Seconds after which a disk that was full is looked at again.
+_WAIT = 1.0
 
 _Item: TypeAlias = tuple[list[Write], Callable[[], object]] | None
 
@@ -108,7 +110,7 @@ class DiskStore:
         """Commit what is queued; return False after the last of it."""
         items = self._items
         try:
-            item = items.get(timeout=1.0 if self.full else None)
+            item = items.get(timeout=_WAIT if self.full else None)
         except Empty:
             self.full = not self._folder.make_reserve()
             return True

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from redpoll.errors import StoreError
-from redpoll.platforms import after_fork, lock_file, mounted_over_network
+from redpoll.platforms import after_fork, lock_file, mounted_over_network, unlock_file
 
 __all__ = ["Folder"]
 
@@ -109,7 +109,13 @@ class Folder:
         """Let others use it."""
         if self in _locks:
             _locks.discard(self)
-            os.close(self._lock)
+            unlock_file(self._lock)
+
+    def forked(self) -> None:
+        """Leave it to the parent of this process, which has it."""
+        # A connection that ends here would end the log of the parent's: it stays for as long as the process.
+        _forked.append(self.kept)
+        os.close(self._lock)
 
 
 _forked: Final[list[Any]] = []
@@ -117,7 +123,6 @@ _forked: Final[list[Any]] = []
 
 @after_fork
 def _leave() -> None:
-    # A connection that ends in the child would end the log of the parent's: it stays for as long as the process.
-    for folder in tuple(_locks):
-        _forked.append(folder.kept)
-        folder.close()
+    for folder in _locks:
+        folder.forked()
+    _locks.clear()

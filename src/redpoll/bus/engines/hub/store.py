@@ -21,12 +21,14 @@ class Store(Protocol):
         name: 8 hex digits, made once for a folder: the first part of each task's id.
         epoch: Raised on disk at each opening.
         serial: The highest serial of a task that was ever used, as it was at the opening.
+        full: Whether the disk is full. Writes get there still, from a reserve; the hub takes no new tasks meanwhile.
         failed: Called on the loop, once, when a commit failed: the hub ends, as nothing more is stored or confirmed.
     """
 
     name: str
     epoch: int
     serial: int
+    full: bool
     failed: Callable[[BaseException], object] | None
 
     def load(self) -> Iterator[Write]:
@@ -64,6 +66,7 @@ class MemoryStore:
         self.name = name or new_name()
         self.epoch = epoch
         self.serial = 0
+        self.full = False
         self.failed: Callable[[BaseException], object] | None = None
         self._kept = kept
 

@@ -355,8 +355,7 @@ class Group:
                 start, end = end, end + len(payload)
                 parts.append(payload)
                 puts.append((*row, start, end))
-            # They come in order.
-            self._serial = serial
+            self._serial = max(self._serial, serial)
         names: dict[str, tuple[int, int]] = {}
         takes: list[Any] = []
         for taken in self._takes.values():

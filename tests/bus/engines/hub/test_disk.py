@@ -1,0 +1,351 @@
+"""A store in a folder: what it said is there, and what it cannot do it says."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import threading
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from redpoll.bus import OutcomeKind, QueueSpec
+from redpoll.bus.broker.outputs import Declared, Ended, Put, Write
+from redpoll.bus.engines.hub import disk, folder
+from redpoll.bus.engines.hub.disk import DiskStore, connect, open_store
+from redpoll.errors import StoreError
+from tests.bus.patterns import until
+from tests.cli.support import environment
+from tests.source_tree import ROOT
+
+SMALL = 65_536
+Q = Declared(QueueSpec("q"), False)
+
+
+def put(serial: int, payload: bytes = b"body") -> Put:
+    """Make the write of a task."""
+    return Put(serial << 64, "q", payload, len(payload), 9, 0, None, None, 0, (), 0)
+
+
+def ended(serial: int) -> Ended:
+    """Make the write of an outcome that is not kept."""
+    return Ended(serial << 64, False, OutcomeKind.RESULT, None, 0, "", 0, 0.0)
+
+
+def opened(path: Path, **options: Any) -> DiskStore:
+    """Open a store with a small reserve."""
+    return open_store(path, **{"reserve": SMALL, **options})
+
+
+async def written(store: DiskStore, *turns: list[Write]) -> None:
+    """Write turns, and wait until they are on disk."""
+    done: list[int] = []
+    last = asyncio.Event()
+    for number, writes in enumerate(turns):
+        store.write(writes, lambda number=number: done.append(number))  # type: ignore[misc]
+    store.write([], last.set)
+    assert not done
+    await last.wait()
+    assert done == list(range(len(turns)))
+
+
+async def kept(path: Path) -> list[Write]:
+    """Open a store, and return what is in it."""
+    store = opened(path)
+    try:
+        return list(store.load())
+    finally:
+        await store.close()
+
+
+@pytest.mark.asyncio
+async def test_what_was_written_is_there(tmp_path: Path) -> None:
+    """A store is as it was when it was closed: its name, its tasks, the highest serial, though its task is gone."""
+    path = tmp_path / "new" / "hub"
+    store = opened(path)
+    assert (store.epoch, store.serial, list(store.load())) == (1, 0, [])
+    await written(store, [Q, put(1)], [put(2)], [put(3)], [ended(2), ended(3)])
+    await store.close()
+    again = opened(path)
+    assert (again.name, again.epoch, again.serial) == (store.name, 2, 3)
+    assert list(again.load()) == [Q, put(1)]
+    await again.close()
+    assert len(bytes.fromhex(store.name)) == 4
+    assert {each.name for each in path.iterdir()} == {"hub.db", "hub.lock", "hub.reserve"}
+    if sys.platform != "win32":
+        assert {each.stat().st_mode & 0o077 for each in (path, path / "hub.db", path / "hub.lock")} == {0}
+
+
+@pytest.mark.asyncio
+async def test_closing_writes_the_rest(tmp_path: Path) -> None:
+    """What was queued is on disk once it is closed, and was said to be; a second close does no harm."""
+    store = opened(tmp_path)
+    done: list[int] = []
+    store.write([Q], lambda: None)
+    for number in range(1, 2_000):
+        store.write([put(number, bytes(500))], lambda number=number: done.append(number))  # type: ignore[misc]
+    await asyncio.gather(store.close(), store.close())
+    await store.close()
+    assert done == list(range(1, 2_000))
+    assert len(await kept(tmp_path)) == 2_000
+
+
+@pytest.mark.asyncio
+async def test_what_waits_is_one_transaction(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All that is queued while a transaction gets to the disk is the next one."""
+    go, groups = threading.Event(), []
+    commit = DiskStore._commit
+
+    def slow(self: DiskStore, statements: list[Any]) -> None:
+        groups.append(statements[-1][1][3].count("["))
+        go.wait(30)
+        commit(self, statements)
+
+    monkeypatch.setattr(DiskStore, "_commit", slow)
+    store = opened(tmp_path)
+    store.write([Q], lambda: None)
+    await until(lambda: groups)
+    last = asyncio.Event()
+    for number in range(1, 1_001):
+        store.write([put(number)], lambda: None)
+    store.write([], last.set)
+    go.set()
+    await last.wait()
+    assert groups == [1, 1_001]
+    await store.close()
+
+
+@pytest.mark.asyncio
+async def test_the_log_stays_short(tmp_path: Path) -> None:
+    """What is in the log gets to the database while it runs, in small parts."""
+    store = opened(tmp_path)
+    await written(store, [Q])
+    for first in range(1, 30_001, 500):
+        await written(store, [put(each, bytes(1_024)) for each in range(first, first + 500)])
+    assert (tmp_path / "hub.db-wal").stat().st_size < 8 * 2**20
+    await store.close()
+
+
+@pytest.mark.asyncio
+async def test_one_hub_at_a_time(tmp_path: Path) -> None:
+    """A second store on a folder is refused, in this process and in others, and names who has it."""
+    store = opened(tmp_path)
+    code = "import sys; from redpoll.bus.engines.hub.disk import open_store; open_store(sys.argv[1])"
+    with pytest.raises(StoreError, match=f"is used by another hub, process {os.getpid()} .stop that one first"):
+        opened(tmp_path)
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    run = await asyncio.to_thread(subprocess.run, command, env=environment(), cwd=ROOT, capture_output=True)
+    assert f"is used by another hub, process {os.getpid()}".encode() in run.stderr
+    await written(store, [Q])
+    await store.close()
+    assert await kept(tmp_path) == [Q]
+
+
+@pytest.mark.asyncio
+async def test_others_cannot_write(tmp_path: Path) -> None:
+    """A program that opens the database beside the hub can neither read nor write it."""
+    store = opened(tmp_path)
+    other = connect(str(tmp_path / "hub.db"))
+    with pytest.raises(sqlite3.OperationalError, match="locked"):
+        other.execute("DELETE FROM tasks")
+    other.close()
+    await written(store, [Q])
+    await store.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
+@pytest.mark.asyncio
+async def test_a_child_does_not_keep_the_folder(tmp_path: Path) -> None:
+    """A forked child of a hub that lives on does not hold the lock, and does not touch the files as it ends."""
+    store = opened(tmp_path)
+    await written(store, [Q])
+    reader, writer = os.pipe()
+    with warnings.catch_warnings():
+        # It forks a process that has threads, on purpose.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if not child:
+        os.close(writer)
+        del store
+        os.read(reader, 1)
+        os._exit(0)
+    try:
+        await written(store, [put(1)])
+        await store.close()
+        assert await kept(tmp_path) == [Q, put(1)]
+    finally:
+        os.close(writer)
+        os.close(reader)
+        await asyncio.to_thread(os.waitpid, child, 0)
+
+
+def damage(path: Path, where: int, what: bytes) -> None:
+    """Write into the database."""
+    with (path / "hub.db").open("r+b") as file:
+        file.seek(where)
+        file.write(what)
+
+
+@pytest.mark.asyncio
+async def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
+    """What is no database, or one with bad pages, is named as damaged, and with what to do."""
+    store = opened(tmp_path)
+    await written(store, [Q], [put(each, bytes(1_000)) for each in range(1, 100)])
+    await store.close()
+    whole = (tmp_path / "hub.db").read_bytes()
+    damage(tmp_path, 0, bytes(100))
+    with pytest.raises(StoreError, match=r"hub.db is damaged: file is not a database \(put a backup in its place\)"):
+        opened(tmp_path)
+    (tmp_path / "hub.db").write_bytes(whole)
+    pages = len(whole) // 4_096
+    damage(tmp_path, (pages - 20) * 4_096, b"\xff" * 4_096 * 19)
+    store = opened(tmp_path)
+    with pytest.raises(StoreError, match=r"hub.db is damaged"):
+        list(store.load())
+    await store.close()
+
+
+@pytest.mark.asyncio
+async def test_other_formats_are_refused(tmp_path: Path) -> None:
+    """A file of a newer format, and one of another program, are refused by name and stay as they are."""
+    store = opened(tmp_path)
+    await store.close()
+    database = connect(str(tmp_path / "hub.db"))
+    database.execute("PRAGMA user_version = 2")
+    database.close()
+    with pytest.raises(StoreError, match=r"hub.db has format 2, the newest known here is 1 \(use a newer redpoll\)"):
+        opened(tmp_path)
+    other = tmp_path / "other"
+    other.mkdir()
+    database = connect(str(other / "hub.db"))
+    database.execute("CREATE TABLE books (title TEXT)")
+    database.close()
+    with pytest.raises(StoreError, match=r"hub.db is not a hub's"):
+        opened(other)
+
+
+def test_folders_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file in place of the folder, a folder that is only to be read, and one on a network are refused by name."""
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match=r"cannot be used: File exists \(the hub has to be able to write there\)"):
+        opened(tmp_path / "file")
+
+    def refuse(*_: Any) -> int:
+        raise OSError(30, "Read-only file system")
+
+    with monkeypatch.context() as context:
+        context.setattr(os, "open", refuse)
+        with pytest.raises(StoreError, match="cannot be used: Read-only file system"):
+            opened(tmp_path)
+    monkeypatch.setattr(folder, "mounted_over_network", lambda _: "nfs4")
+    with pytest.raises(StoreError, match=r"is on a network file system \(nfs4\).*use a disk of this machine"):
+        opened(tmp_path)
+
+
+class Breaking:
+    """A connection that fails at will.
+
+    Args:
+        database: The true one.
+    """
+
+    def __init__(self, database: Any) -> None:
+        self.database = database
+        self.failing: Callable[[], BaseException | None] = lambda: None
+
+    def execute(self, sql: str, *values: Any) -> Any:
+        """Fail in the midst of a transaction, or carry a statement out."""
+        error = self.failing()
+        if sql.startswith("INSERT INTO turn") and error is not None:
+            raise error
+        return self.database.execute(sql, *values)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.database, name)
+
+
+def error_of(code: int, text: str) -> sqlite3.OperationalError:
+    """Make an error of SQLite."""
+    error = sqlite3.OperationalError(text)
+    error.sqlite_errorcode = code
+    return error
+
+
+@pytest.mark.asyncio
+async def test_a_failed_sync_ends_the_store(tmp_path: Path) -> None:
+    """After a failure nothing is confirmed any more, the hub is told once, and what was confirmed is there."""
+    breaking: list[Breaking] = []
+
+    def break_(path: str) -> Breaking:
+        breaking.append(Breaking(connect(path)))
+        return breaking[0]
+
+    store = opened(tmp_path, connect=break_)
+    failures: list[BaseException] = []
+    store.failed = failures.append
+    await written(store, [Q, put(1)])
+    breaking[0].failing = lambda: error_of(sqlite3.SQLITE_IOERR_FSYNC, "disk I/O error")
+    done: list[int] = []
+    for number in range(2, 9):
+        store.write([put(number)], lambda number=number: done.append(number))  # type: ignore[misc]
+    await store.close()
+    store.write([put(9)], lambda: done.append(9))
+    assert done == []
+    (failure,) = failures
+    assert isinstance(failure, StoreError)
+    assert failure.problem == "cannot be written: disk I/O error"
+    assert await kept(tmp_path) == [Q, put(1)]
+
+
+@pytest.mark.asyncio
+async def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk the reserve lets writes through, and the hub can see it; it is set aside again when there is room."""
+    breaking: list[Breaking] = []
+
+    def break_(path: str) -> Breaking:
+        breaking.append(Breaking(connect(path)))
+        return breaking[0]
+
+    store = opened(tmp_path, connect=break_)
+    reserve = tmp_path / "hub.reserve"
+    assert reserve.stat().st_size == SMALL
+    full = error_of(sqlite3.SQLITE_FULL, "database or disk is full")
+    breaking[0].failing = lambda: full if reserve.exists() else None
+    monkeypatch.setattr(disk, "_WAIT", 0.001)
+    with monkeypatch.context() as context:
+        context.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 0}))
+        await written(store, [Q, put(1)])
+        await written(store, [ended(1), put(2)])
+        assert store.full
+    await until(lambda: not store.full)
+    assert reserve.stat().st_size == SMALL
+    await store.close()
+    assert await kept(tmp_path) == [Q, put(2)]
+
+
+@pytest.mark.asyncio
+async def test_a_disk_that_is_full_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store opens on a full disk, to let what it has be worked off; without a reserve the next failure ends it."""
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 0}))
+    breaking: list[Breaking] = []
+
+    def break_(path: str) -> Breaking:
+        breaking.append(Breaking(connect(path)))
+        return breaking[0]
+
+    store = opened(tmp_path, connect=break_)
+    assert store.full
+    await written(store, [Q])
+    failures: list[BaseException] = []
+    store.failed = failures.append
+    breaking[0].failing = lambda: error_of(sqlite3.SQLITE_FULL, "database or disk is full")
+    store.write([put(1)], lambda: None)
+    await store.close()
+    assert str(failures[0]).endswith("cannot be written: database or disk is full")
