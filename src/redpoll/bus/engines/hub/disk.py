@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeAlias
 
@@ -19,8 +20,9 @@ from redpoll.bus.broker.outputs import Write
 from redpoll.bus.engines.hub.folder import Folder
 from redpoll.bus.engines.hub.store import new_name
 from redpoll.bus.engines.hub.tables import SCHEMA, TURN, Clock, Group, Statement, load
+from redpoll.errors import StoreError
 
-__all__ = ["FORMAT", "DiskStore", "connect", "open_store"]
+__all__ = ["FORMAT", "DiskStore", "check_store", "connect", "open_store"]
 
 FORMAT: Final = 1
 """The version of the tables."""
@@ -32,7 +34,12 @@ _CHECKPOINT: Final = 4 * 2**20
 # Seconds after which a disk that was full is looked at again.
 _WAIT = 1.0
 
-_Item: TypeAlias = tuple[list[Write], Callable[[], object]] | None
+# Pages of a backup between two commits.
+_BACKUP: Final = 256
+# The epoch of a backup is so much higher: a hub that goes on from it is newer than the one that it was made of.
+_EPOCHS: Final = 1_000
+
+_Item: TypeAlias = tuple[list[Write] | Callable[[], object], Callable[[], object]] | None
 
 
 def connect(path: str) -> Any:
@@ -61,7 +68,10 @@ class DiskStore:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._items: SimpleQueue[_Item] = SimpleQueue()
         self._written = 0
+        self._last = False
         self._closed: asyncio.Future[None] | None = None
+        self._over = False
+        self._refusals: list[Callable[[], None]] = []
         self._thread = threading.Thread(target=self._run, name=f"redpoll hub {folder.path}", daemon=True)
 
     def load(self) -> Iterator[Write]:
@@ -94,28 +104,87 @@ class DiskStore:
             self._items.put(None)
         await asyncio.shield(self._closed)
 
+    async def check(self) -> list[str]:
+        """Look whether the file is whole; commits wait meanwhile.
+
+        Returns:
+            What is wrong with it, a line each; none if it is whole.
+
+        Raises:
+            StoreError: It was closed.
+        """
+        return await self._ask(lambda: _check(self._database))  # type: ignore[no-any-return]
+
+    async def backup(self, target: str | os.PathLike[str]) -> None:
+        """Copy the store, as it is at one moment, to a new file; commits go on meanwhile.
+
+        The file takes the place of ``hub.db`` in a folder of its own. A hub that starts from it has a higher epoch than this
+        one, which clients refuse from then on.
+
+        Raises:
+            StoreError: The file exists, it cannot be written, or the store was closed.
+        """
+        await self._ask(lambda: self._copy(Path(target).absolute()))
+
+    async def _ask(self, job: Callable[[], Any]) -> Any:
+        """Let the thread do something between commits."""
+        loop = asyncio.get_running_loop()
+        if self._loop is None:
+            self._start()
+        future: asyncio.Future[Any] = loop.create_future()
+
+        def answer(error: Exception | None, result: Any = None) -> None:
+            if future.done():
+                return
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+        def do() -> None:
+            try:
+                self._post(answer, None, job())
+            except Exception as error:  # noqa: BLE001 - it is raised where it was asked
+                self._post(answer, error)
+
+        def refuse() -> None:
+            answer(self._folder.error("was closed"))
+
+        if self._over:
+            refuse()
+        self._refusals.append(refuse)
+        self._items.put((do, refuse))
+        try:
+            return await future
+        finally:
+            self._refusals.remove(refuse)
+
     # -- the thread
 
     def _run(self) -> None:
         try:
-            while self._turn():
-                pass
+            while not self._last:
+                self._turn()
         except BaseException as error:  # noqa: BLE001 - the hub is told, and ends
             self._post(self._fail, error)
         self._database.close()
         self._folder.close()
         self._post(self._end)
 
-    def _turn(self) -> bool:
-        """Commit what is queued; return False after the last of it."""
+    def _turn(self) -> None:
+        """Commit what is queued."""
         items = self._items
         try:
             item = items.get(timeout=_WAIT if self.full else None)
         except Empty:
             self.full = not self._folder.make_reserve()
-            return True
+            return
         calls: list[Callable[[], object]] = []
+        job = None
         while item is not None:
+            if callable(item[0]):
+                job = item[0]
+                break
             self._group.add(item[0])
             calls.append(item[1])
             if items.empty() or self._group.bytes > _LARGEST:
@@ -125,7 +194,9 @@ class DiskStore:
             self._commit(self._group.take(time.monotonic()))
             self._post(_call, calls)
             self._checkpoint()
-        return item is not None
+        if job is not None:
+            job()
+        self._last = self._last or item is None
 
     def _post(self, call: Callable[..., object], *arguments: Any) -> None:
         # Once the loop is closed there is nobody left to tell.
@@ -170,7 +241,36 @@ class DiskStore:
         if self.failed is not None:
             self.failed(self._folder.error(f"cannot be written: {error}"))
 
+    def _copy(self, target: Path) -> None:
+        part = target.with_name(target.name + ".part")
+
+        def go_on(*_: int) -> None:
+            while not self._last and not self._items.empty():
+                self._turn()
+            if self._last:
+                raise self._folder.error("was closed before the backup was done")
+
+        try:
+            if target.exists():
+                raise FileExistsError(17, "File exists")
+            os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600))
+            copy = connect(str(part))
+            try:
+                self._database.backup(copy, pages=_BACKUP, progress=go_on)
+                copy.execute("PRAGMA journal_mode = DELETE").fetchall()
+                copy.execute("UPDATE state SET epoch = epoch + ?", (_EPOCHS,))
+            finally:
+                copy.close()
+            part.rename(target)
+        except (OSError, sqlite3.Error) as error:
+            raise self._folder.error(f"backup to {target}: {getattr(error, 'strerror', None) or error}") from error
+        finally:
+            part.unlink(missing_ok=True)
+
     def _end(self) -> None:
+        self._over = True
+        for refuse in self._refusals:
+            refuse()
         if self._closed is not None and not self._closed.done():
             self._closed.set_result(None)
 
@@ -178,6 +278,40 @@ class DiskStore:
 def _call(calls: list[Callable[[], object]]) -> None:
     for call in calls:
         call()
+
+
+def _check(database: Any) -> list[str]:
+    found = [str(line) for (line,) in database.execute("PRAGMA integrity_check")]
+    if found == ["ok"]:
+        found = [
+            f"task {serial} is of no queue"
+            for (serial,) in database.execute("SELECT serial FROM tasks WHERE queue NOT IN (SELECT number FROM queues)")
+        ]
+    return found
+
+
+def check_store(path: str | os.PathLike[str]) -> list[str]:
+    """Look whether the file in a folder that no hub uses is whole.
+
+    Returns:
+        What is wrong with it, a line each; none if it is whole.
+
+    Raises:
+        StoreError: There is none, a hub uses it, or it cannot be opened.
+    """
+    if not Path(path, "hub.db").exists():
+        raise StoreError(str(path), "there is no hub.db")
+    folder = Folder(path, 0)
+    try:
+        database = connect(folder.database)
+        try:
+            return _check(database)
+        finally:
+            database.close()
+    except sqlite3.DatabaseError as error:
+        return [str(error)]
+    finally:
+        folder.close()
 
 
 def _is_full(error: Exception) -> bool:

@@ -1,0 +1,110 @@
+"""Looking after a store: whether its file is whole, and copies of it while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from redpoll.bus.broker.outputs import Put
+from redpoll.bus.engines.hub import disk
+from redpoll.bus.engines.hub.disk import check_store, open_store
+from redpoll.errors import StoreError
+from tests.bus.engines.hub.writer import BEHIND, turn
+
+SMALL = 65_536
+
+
+@pytest.mark.asyncio
+async def test_backup_while_it_writes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A backup is the store at one moment, made in steps between commits; a hub of it has a higher epoch."""
+    monkeypatch.setattr(disk, "_BACKUP", 1)
+    store = open_store(tmp_path / "hub", reserve=SMALL)
+    confirmed: list[int] = []
+    number = 0
+
+    def write(count: int) -> None:
+        nonlocal number
+        for _ in range(count):
+            number += 1
+            store.write(turn(number), lambda number=number: confirmed.append(number))  # type: ignore[misc]
+
+    write(500)
+    target = tmp_path / "copy" / "hub.db"
+    target.parent.mkdir()
+    backup = asyncio.ensure_future(store.backup(target))
+    while not backup.done():
+        write(3)
+        await asyncio.sleep(0)
+    await backup
+    assert [each.name for each in target.parent.iterdir()] == ["hub.db"]
+    write(10)
+    await store.close()
+    assert confirmed == list(range(1, number + 1))
+    copy = open_store(target.parent, reserve=SMALL)
+    assert (copy.name, copy.epoch) == (store.name, store.epoch + 1_001)
+    assert 500 <= copy.serial <= number - 10
+    tasks = [write for write in copy.load() if type(write) is Put]
+    assert tasks == [turn(each)[0] for each in range(copy.serial - BEHIND + 1, copy.serial + 1)]
+    assert await copy.check() == []
+    await copy.close()
+
+
+@pytest.mark.asyncio
+async def test_backups_that_cannot_be_made(tmp_path: Path) -> None:
+    """A file that is there is not written over; a folder that is not there, and a store that was closed, are named."""
+    store = open_store(tmp_path / "hub", reserve=SMALL)
+    (tmp_path / "there").write_text("old")
+    with pytest.raises(StoreError, match=r"backup to .*there: File exists"):
+        await store.backup(tmp_path / "there")
+    assert (tmp_path / "there").read_text() == "old"
+    with pytest.raises(StoreError, match=r"backup to .*hub\.db: No such file"):
+        await store.backup(tmp_path / "nowhere" / "hub.db")
+    closing = asyncio.ensure_future(store.close())
+    with pytest.raises(StoreError, match="was closed"):
+        await asyncio.gather(store.backup(tmp_path / "late"), closing)
+    await closing
+    with pytest.raises(StoreError, match="was closed"):
+        await store.check()
+    assert not (tmp_path / "late").exists()
+
+
+@pytest.mark.asyncio
+async def test_closing_ends_a_backup(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A store that is closed does not wait for a backup, of which nothing is left."""
+    monkeypatch.setattr(disk, "_BACKUP", 1)
+    store = open_store(tmp_path / "hub", reserve=SMALL)
+    written = asyncio.Event()
+    for number in range(1, 2_000):
+        store.write(turn(number)[:2], lambda: None)
+    store.write([], written.set)
+    await written.wait()
+    backup = asyncio.ensure_future(store.backup(tmp_path / "copy"))
+    await asyncio.sleep(0)
+    await store.close()
+    with pytest.raises(StoreError, match="was closed before the backup was done"):
+        await backup
+    assert [each.name for each in tmp_path.iterdir()] == ["hub"]
+
+
+@pytest.mark.asyncio
+async def test_check(tmp_path: Path) -> None:
+    """A whole file has no faults, one with a damaged page has; one that is not there, or is in use, is an error."""
+    with pytest.raises(StoreError, match=r"there is no hub\.db"):
+        check_store(tmp_path)
+    store = open_store(tmp_path, reserve=SMALL)
+    for number in range(1, 100):
+        store.write(turn(number), lambda: None)
+    assert await store.check() == []
+    with pytest.raises(StoreError, match="is used by another hub"):
+        check_store(tmp_path)
+    await store.close()
+    assert check_store(tmp_path) == []
+    file = tmp_path / "hub.db"
+    whole = bytearray(file.read_bytes())
+    whole[-8 * 4_096 : -4_096] = b"\xff" * 7 * 4_096
+    file.write_bytes(whole)
+    assert check_store(tmp_path)
+    file.write_bytes(b"nothing of a database" * 500)
+    assert check_store(tmp_path) == ["file is not a database"]
