@@ -58,6 +58,7 @@ KIWIPY = Peer("kiwiPy", "kiwipy", "pip install kiwipy")
 FUTURES = Peer("concurrent.futures", "concurrent.futures", "part of Python")
 SOCKETS = Peer("sockets", "socket", "part of Python")
 ASYNCIO = Peer("asyncio", "asyncio", "part of Python")
+FILES = Peer("files", "os", "part of Python")
 UVLOOP = Peer("uvloop", "uvloop", "pip install uvloop")
 
 #: The loop that `redpoll.run` picks where it is installed.
