@@ -15,7 +15,10 @@ from redpoll.errors import ConfigError
 __all__ = ["EngineMaker", "EngineURL", "find_engine"]
 
 #: The engines that come with redpoll, by the scheme of their URLs, and what makes them.
-_OWN: Final[Mapping[str, str]] = {"memory": "redpoll.bus.engines.memory:open_engine"}
+_OWN: Final[Mapping[str, str]] = {
+    "memory": "redpoll.bus.engines.memory:open_engine",
+    "redpoll": "redpoll.bus.engines.hub.client:open_engine",
+}
 _GROUP: Final = "redpoll.engines"
 
 

@@ -1,0 +1,401 @@
+"""What the engine of a hub hands out: deliveries, consumers, subscriptions."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, Self
+
+from redpoll.bus.awaitables import FALSE
+from redpoll.bus.engine import DeliverySink, EventSink, Listener
+from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, encode
+from redpoll.bus.feed import Feed
+from redpoll.bus.records import Event, Publication, check_publishing, task_id
+from redpoll.errors import ConfigError, PayloadTooLarge, ResultTooLarge, UsageError
+
+if TYPE_CHECKING:
+    from redpoll.bus.engines.hub.client import HubEngine
+
+__all__ = ["HubConsumer", "HubDelivery", "HubSubscription", "packed"]
+
+_log = logging.getLogger("redpoll.bus")
+
+#: Maximum messages of a publisher that are kept for a worker that does not listen yet.
+_TOLD: Final = 1_000
+_NOTHING: Final = Outcome(OutcomeKind.RESULT)
+_ENDINGS: Final = frozenset({OutcomeKind.RESULT, OutcomeKind.ERROR, OutcomeKind.CANCELLED, OutcomeKind.TIME_LIMIT})
+
+
+def packed(envelope: Envelope) -> bytes:
+    """Encode an envelope as a payload."""
+    return bytes(encode(envelope))
+
+
+def call(what: str, function: Callable[..., object], *arguments: Any) -> None:
+    """Call a function of somebody else, which may raise."""
+    try:
+        function(*arguments)
+    except Exception:  # noqa: BLE001  # a callback may raise anything
+        _log.exception("%s failed", what)
+
+
+class HubDelivery:
+    """See `redpoll.bus.engine.Delivery`."""
+
+    __slots__ = (
+        "__weakref__",
+        "_cancelled",
+        "_consumer",
+        "_ends",
+        "_listener",
+        "_lost",
+        "_told",
+        "attempt",
+        "envelope",
+        "number",
+        "token",
+    )
+
+    def __init__(
+        self,
+        consumer: HubConsumer,
+        token: int,
+        number: int,
+        attempt: int,
+        ends: float | None,
+        envelope: Envelope,
+    ) -> None:
+        self.envelope = envelope
+        self.attempt = attempt
+        self.token = token
+        self.number = number
+        self._consumer = consumer
+        self._ends = ends
+        self._lost = False
+        self._cancelled = ""
+        self._listener: Listener | None = None
+        self._told: list[Envelope] | None = None
+
+    def __repr__(self) -> str:
+        return f"<HubDelivery {self.id} of {self.queue!r}, attempt {self.attempt}>"
+
+    @property
+    def id(self) -> str:
+        """The task's id."""
+        return task_id(self._consumer.engine.store, self.number)
+
+    @property
+    def queue(self) -> str:
+        """Name of the queue that it came from."""
+        return self._consumer.queue
+
+    @property
+    def left(self) -> float | None:
+        """Seconds until its deadline."""
+        return None if self._ends is None else self._ends - self._consumer.engine.loop.time()
+
+    @property
+    def lost(self) -> bool:
+        """True if it was taken away."""
+        return self._lost
+
+    @property
+    def cancelled(self) -> bool:
+        """True if the work is not wanted any more."""
+        return bool(self._cancelled)
+
+    def listen(self, listener: Listener) -> None:
+        """Set the listener of the task."""
+        self._listener = listener
+        told, self._told = self._told or (), None
+        for envelope in told:
+            call("a listener", listener.told, envelope)
+        if self._cancelled:
+            call("a listener", listener.cancelled, self._cancelled)
+        if self._lost:
+            call("a listener", listener.lost)
+
+    @property
+    def _is_open(self) -> bool:
+        return self._consumer.deliveries.get(self.token) is self
+
+    def accept(self) -> Awaitable[bool]:
+        """Promise that no other worker begins it."""
+        if not self._is_open or self._cancelled:
+            return FALSE
+        return self._consumer.engine.tell_end(p.ACCEPT, self._consumer.number, self.token)
+
+    def progress(self, envelope: Envelope) -> bool:
+        """Send progress to the watchers."""
+        engine = self._consumer.engine
+        if len(envelope.body) > engine.max_body:
+            raise PayloadTooLarge(len(envelope.body), engine.max_body)
+        if not self._is_open or not engine.linked:
+            return False
+        engine.say(p.PROGRESS, self._consumer.number, self.token, packed(envelope))
+        return True
+
+    def ack(self, outcome: Outcome | None = None, then: Sequence[Publication] = ()) -> Awaitable[bool]:
+        """End the task."""
+        engine = self._consumer.engine
+        kind, envelope, detail = _NOTHING if outcome is None else outcome
+        if envelope is not None and len(envelope.body) > engine.max_body:
+            raise ResultTooLarge(len(envelope.body), engine.max_body)
+        if kind not in _ENDINGS:
+            raise UsageError(f"a worker cannot end a task as {kind.name}")
+        successors = [_successor(each, engine.max_body) for each in then]
+        if not self._is_open:
+            return FALSE
+        payload = None if envelope is None else packed(envelope)
+        done = engine.tell_end(p.DONE, self._consumer.number, self.token, int(kind), payload, detail, successors)
+        if successors:
+            # Nothing was done where one of their queues does not exist.
+            return self._after_successors(done)
+        self._end()
+        return done
+
+    async def _after_successors(self, done: Awaitable[bool]) -> bool:
+        ended = await done
+        self._end()
+        return ended
+
+    def reject(
+        self,
+        *,
+        requeue: bool = True,
+        delay: float = 0.0,
+        blame: bool = False,
+        exclude: bool = False,
+        reason: str = "",
+        meta: Mapping[str, Any] | None = None,
+    ) -> Awaitable[bool]:
+        """Give the task back, or up."""
+        check_publishing(0, delay)
+        payload = None if meta is None else packed(self.envelope._replace(meta=meta))
+        if not self._is_open:
+            return FALSE
+        done = self._consumer.engine.tell_end(
+            p.REJECT,
+            self._consumer.number,
+            self.token,
+            requeue,
+            delay,
+            blame,
+            exclude,
+            reason,
+            payload,
+        )
+        self._end()
+        return done
+
+    def _end(self) -> None:
+        self._listener = None
+        self._consumer.ended(self.token)
+
+    def extend(self) -> bool:
+        """Do nothing: the hub sees that this process lives."""
+        return not self._lost
+
+    # -- for the engine
+
+    def lose(self) -> None:
+        """Note that it was taken away."""
+        self._lost = True
+        listener, self._listener = self._listener, None
+        self._consumer.ended(self.token)
+        if listener is not None:
+            call("a listener", listener.lost)
+
+    def cancel(self, reason: str) -> None:
+        """Note that the work is not wanted."""
+        if not self._cancelled:
+            self._cancelled = reason
+            if self._listener is not None:
+                call("a listener", self._listener.cancelled, reason)
+
+    def tell(self, envelope: Envelope) -> None:
+        """Hand on a message of the publisher, or keep it until there is a listener."""
+        if self._listener is not None:
+            call("a listener", self._listener.told, envelope)
+        elif self._told is None:
+            self._told = [envelope]
+        elif len(self._told) < _TOLD:
+            self._told.append(envelope)
+
+
+def _successor(publication: Publication, max_body: int) -> list[Any]:
+    size = len(publication.envelope.body)
+    if size > max_body:
+        raise PayloadTooLarge(size, max_body)
+    options = {
+        "priority": publication.priority,
+        "delay": publication.delay,
+        "ttl": publication.ttl,
+        "deadline": publication.deadline,
+        "dedup": publication.dedup,
+        "keep": publication.keep,
+    }
+    return [publication.queue, packed(publication.envelope), options]
+
+
+class HubConsumer:
+    """See `redpoll.bus.engine.Consumer`.
+
+    Attributes:
+        engine: The engine.
+        number: The number by which the hub knows it.
+        queue: Name of the queue.
+        credit: Maximum number of open deliveries.
+        accept: As of `Engine.consume`.
+        exclusive: As of `Engine.consume`.
+        deliveries: Those that are open, by token.
+        closed: Whether it takes no more.
+    """
+
+    def __init__(
+        self,
+        engine: HubEngine,
+        number: int,
+        queue: str,
+        credit: int,
+        sink: DeliverySink | None,
+        accept: bool,
+        exclusive: bool,
+    ) -> None:
+        self.engine = engine
+        self.number = number
+        self.queue = queue
+        self.credit = credit
+        self.accept = accept
+        self.exclusive = exclusive
+        self.deliveries: dict[int, HubDelivery] = {}
+        self.closed = False
+        self._feed: Feed[HubDelivery] = Feed()
+        self._sink: Callable[[HubDelivery], object] = self._feed.push if sink is None else sink
+
+    @property
+    def active(self) -> bool:
+        """True if the hub hands out to it."""
+        return not self.closed and self.engine.linked
+
+    def set_credit(self, credit: int) -> None:
+        """Set the maximum number of open deliveries."""
+        check_credit(credit)
+        more, self.credit = credit - self.credit, credit
+        if more and not self.closed:
+            self.engine.say_if_linked(p.CREDIT, self.number, more)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> HubDelivery:
+        return await self._feed.take()
+
+    async def close(self) -> None:
+        """Receive no more."""
+        if self.engine.refusal() is None and not self.closed:
+            # What the hub handed out before is given back when it comes, which is before the answer.
+            answer = self.stop()
+            if answer is not None:
+                await answer
+
+    # -- for the engine
+
+    def deliver(self, delivery: HubDelivery) -> None:
+        """Hand a task over."""
+        self.deliveries[delivery.token] = delivery
+        if self.closed:
+            delivery.reject()
+            return
+        try:
+            self._sink(delivery)
+        except Exception:  # noqa: BLE001  # a callback may raise anything
+            _log.exception("the sink of a consumer of %r failed", self.queue)
+            delivery.reject(delay=1.0, reason="its worker could not take it")
+
+    def ended(self, token: int) -> None:
+        """Forget a delivery that ended."""
+        self.deliveries.pop(token, None)
+        self.engine.look_drained()
+        if self.closed and not self.deliveries:
+            self.engine.forget(self)
+
+    def stop(self, error: Exception | None = None) -> Awaitable[Any] | None:
+        """Receive no more, and give back the deliveries that are still in the iterator."""
+        if self.closed:
+            return None
+        self.closed = True
+        answer = self.engine.close_consumer(self)
+        while self._feed.items:
+            self._feed.items.pop().reject()
+        self._feed.end(error)
+        if not self.deliveries:
+            self.engine.forget(self)
+        return answer
+
+
+def check_credit(credit: int) -> None:
+    """Validate the maximum number of open deliveries.
+
+    Raises:
+        ConfigError: It cannot be.
+    """
+    if type(credit) is not int or credit < 0:
+        raise ConfigError("credit", credit, "must be an int, 0 or more")
+
+
+class HubSubscription:
+    """See `redpoll.bus.engine.Subscription`.
+
+    Attributes:
+        number: The number by which the hub knows it.
+        patterns: The patterns.
+        delivered: Events that came.
+    """
+
+    def __init__(
+        self, engine: HubEngine, number: int, patterns: tuple[str, ...], sink: EventSink | None, buffer: int
+    ) -> None:
+        self._engine = engine
+        self.number = number
+        self.patterns = patterns
+        self.delivered = 0
+        self._closed = False
+        self._feed: Feed[Event] = Feed(buffer)
+        self._sink: EventSink = self._feed.push if sink is None else sink
+
+    @property
+    def dropped(self) -> int:
+        """Events that were lost here."""
+        return self._feed.dropped
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Event:
+        return await self._feed.take()
+
+    async def close(self) -> None:
+        """Receive no more."""
+        if self._engine.refusal() is None:
+            self.stop()
+
+    # -- for the engine
+
+    def take(self, event: Event) -> None:
+        """Hand an event over."""
+        if self._closed:
+            return
+        self.delivered += 1
+        try:
+            self._sink(event)
+        except Exception:  # noqa: BLE001  # a callback may raise anything
+            _log.exception("the sink of a subscription to %r failed", event.subject)
+
+    def stop(self) -> None:
+        """Receive no more."""
+        if not self._closed:
+            self._closed = True
+            self._engine.unsubscribe(self)
+            self._feed.end()

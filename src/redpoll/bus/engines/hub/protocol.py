@@ -1,0 +1,207 @@
+"""What hub and clients say to each other: one Node message is a list of records, each a list that begins with its kind.
+
+| kind | rest | meaning |
+|---|---|---|
+| HELLO | version, name | the client is there, or again; first over each session |
+| GOODBYE | | it does not return: what it holds goes back |
+| PUBLISH | request, queue, payload, watched, and the options of `Engine.publish` in their order | a task |
+| EVENT | request, subject, payload, mandatory, last, timeout | an event |
+| WITHDRAW | request | stop waiting for room |
+| CONSUME | request, consumer, queue, credit, accept, exclusive, automatic | `Engine.consume`; `take` is not automatic |
+| TAKE | request, consumer, queue | take what is there; the answer says whether there was any |
+| CREDIT | consumer, more | more credit, or less |
+| CLOSE | request, consumer | take no more |
+| RECLAIM | request, consumer, id, token | a delivery that the client holds since an earlier session |
+| SETTLE | | no other one |
+| ACCEPT | request, consumer, token | `Delivery.accept` |
+| DONE | request, consumer, token, outcome, payload, detail, successors | `Delivery.ack` |
+| REJECT | request, consumer, token, requeue, delay, blame, exclude, reason, payload | `Delivery.reject` |
+| PROGRESS | consumer, token, payload | `Delivery.progress` |
+| SUBSCRIBE | request, subscription, patterns, last | `Engine.subscribe` |
+| UNSUBSCRIBE | subscription | |
+| WATCH | request, id | `Engine.watch`; the number of the request names the watcher |
+| UNWATCH | request, id | |
+| CALL | request, name, arguments | everything else of `Engine`, by its name |
+| WELCOME | version, store, epoch, confirm, max_body | the answer to HELLO |
+| REPLY | request, value | it is done, as surely as WELCOME said |
+| FAILED | request, error | it is not |
+| DELIVER | consumer, token, id, attempt, left, payload | a task |
+| OUTCOME | watcher, outcome, payload, detail | |
+| PROGRESSED | watcher, payload | |
+| CANCELLED | consumer, token, reason | the work is not wanted |
+| TOLD | consumer, token, payload | `Engine.tell` |
+| STOPPED | consumer, reason | its queue is gone |
+| EVENTS | subscriptions, subject, payload, kept | |
+| NOTE | what, queue, id, detail | for observers |
+
+A payload is an encoded envelope, which the hub does not decode; an id has 16 bytes. A request is answered once; 0 wants no
+answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from redpoll import errors
+from redpoll.error_root import _rebuild
+from redpoll.errors import DecodeError, ProtocolError, RedpollError
+from redpoll.serializers import get
+
+__all__ = [
+    "ACCEPT",
+    "CALL",
+    "CANCELLED",
+    "CLOSE",
+    "CONSUME",
+    "CREDIT",
+    "DELIVER",
+    "DONE",
+    "EVENT",
+    "EVENTS",
+    "FAILED",
+    "FROM_CLIENTS",
+    "FROM_HUB",
+    "GOODBYE",
+    "HELLO",
+    "NOTE",
+    "OUTCOME",
+    "PROGRESS",
+    "PROGRESSED",
+    "PUBLISH",
+    "RECLAIM",
+    "REJECT",
+    "REPLY",
+    "SETTLE",
+    "STOPPED",
+    "SUBSCRIBE",
+    "TAKE",
+    "TOLD",
+    "UNSUBSCRIBE",
+    "UNWATCH",
+    "VERSION",
+    "WATCH",
+    "WELCOME",
+    "WITHDRAW",
+    "pack",
+    "pack_error",
+    "rebuild_error",
+    "unpack",
+]
+
+VERSION: Final = 1
+
+HELLO, GOODBYE, PUBLISH, EVENT, WITHDRAW, CONSUME, TAKE, CREDIT, CLOSE, RECLAIM, SETTLE, ACCEPT, DONE, REJECT = range(
+    14
+)
+PROGRESS, SUBSCRIBE, UNSUBSCRIBE, WATCH, UNWATCH, CALL = range(14, 20)
+WELCOME, REPLY, FAILED, DELIVER, OUTCOME, PROGRESSED, CANCELLED, TOLD, STOPPED, EVENTS, NOTE = range(32, 43)
+
+_Types = type | tuple[type, ...]
+_PAYLOAD: Final = (bytes, type(None))
+_NUMBER: Final = (int, float)
+_SECONDS: Final = (int, float, type(None))
+
+FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
+    HELLO: (int, str),
+    GOODBYE: (),
+    PUBLISH: (int, str, bytes, bool, int, _NUMBER, _SECONDS, _SECONDS, (str, type(None)), bool, bool, _SECONDS),
+    EVENT: (int, str, bytes, bool, int, _SECONDS),
+    WITHDRAW: (int,),
+    CONSUME: (int, int, str, int, bool, bool, bool),
+    TAKE: (int, int, str),
+    CREDIT: (int, int),
+    CLOSE: (int, int),
+    RECLAIM: (int, int, bytes, int),
+    SETTLE: (),
+    ACCEPT: (int, int, int),
+    DONE: (int, int, int, int, _PAYLOAD, str, list),
+    REJECT: (int, int, int, bool, _NUMBER, bool, bool, str, _PAYLOAD),
+    PROGRESS: (int, int, bytes),
+    SUBSCRIBE: (int, int, list, bool),
+    UNSUBSCRIBE: (int,),
+    WATCH: (int, bytes),
+    UNWATCH: (int, bytes),
+    CALL: (int, str, list),
+}
+"""The types of what follows a kind, in records of clients."""
+
+FROM_HUB: Final[Mapping[int, tuple[_Types, ...]]] = {
+    WELCOME: (int, str, int, str, int),
+    REPLY: (int, object),
+    FAILED: (int, list),
+    DELIVER: (int, int, bytes, int, _SECONDS, bytes),
+    OUTCOME: (int, int, _PAYLOAD, str),
+    PROGRESSED: (int, bytes),
+    CANCELLED: (int, int, str),
+    TOLD: (int, int, bytes),
+    STOPPED: (int, str),
+    EVENTS: (list, str, bytes, bool),
+    NOTE: (str, str, bytes, str),
+}
+"""The same, in records of a hub."""
+
+#: Bytes of payloads after which a message is full.
+_FULL: Final = 1024 * 1024
+_RECORDS: Final = 1024
+
+_msgpack = get("msgpack")
+_PLAIN: Final = (type(None), bool, int, float, str, bytes)
+
+
+def pack(records: Iterable[list[Any]]) -> Iterator[tuple[bytes, int]]:
+    """Encode records as the bodies of as few messages as make sense; yield each with the number of its records."""
+    part: list[list[Any]] = []
+    size = 0
+    for record in records:
+        part.append(record)
+        for each in record:
+            if type(each) is bytes:
+                size += len(each)
+        if size >= _FULL or len(part) >= _RECORDS:
+            yield bytes(_msgpack.encode(part)), len(part)
+            part = []
+            size = 0
+    if part:
+        yield bytes(_msgpack.encode(part)), len(part)
+
+
+def unpack(body: Any, shapes: Mapping[int, tuple[_Types, ...]]) -> list[list[Any]]:
+    """Decode the body of a message.
+
+    Raises:
+        ProtocolError: It is none, or one of its records is none.
+    """
+    try:
+        records = _msgpack.decode(body)
+    except DecodeError as error:
+        raise ProtocolError(f"the records of a bus cannot be read: {error.problem}") from error
+    if type(records) is not list:
+        raise ProtocolError("expected a list of records")
+    for record in records:
+        shape = shapes.get(record[0]) if type(record) is list and record and type(record[0]) is int else None
+        if shape is None or len(record) != len(shape) + 1:
+            raise ProtocolError("expected a record that is known and complete")
+        for value, types in zip(record[1:], shape, strict=True):
+            if not isinstance(value, types):
+                raise ProtocolError(f"a record of kind {record[0]} has a {type(value).__name__} where none belongs")
+    return records
+
+
+def pack_error(error: RedpollError) -> list[Any]:
+    """Make plain values of an error: its class, its fields, its attributes."""
+    fields = [each if type(each) in _PLAIN else str(each) for each in error.args]
+    attributes = {key: each for key, each in error.__dict__.items() if type(each) in _PLAIN}
+    return [type(error).__name__, fields, attributes]
+
+
+def rebuild_error(values: list[Any]) -> RedpollError:
+    """Make the error again; one that is not known here is a `ProtocolError` with its text."""
+    match values:
+        case [str() as name, list() as fields, dict() as attributes]:
+            kind = getattr(errors, name, None)
+            if isinstance(kind, type) and issubclass(kind, RedpollError):
+                error = _rebuild(kind, tuple(fields))
+                error.__dict__.update(attributes)
+                return error
+    return ProtocolError(f"the hub answered with an error that is not known here: {values!r:.200}")

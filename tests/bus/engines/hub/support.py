@@ -1,0 +1,64 @@
+"""A hub in a thread of its own, for tests."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from redpoll import Config
+from redpoll.bus.broker import Limits
+from redpoll.bus.engines.hub.server import HubServer
+from redpoll.bus.engines.hub.store import MemoryStore, Store
+
+
+class Running:
+    """A hub that runs in a thread.
+
+    Attributes:
+        url: Its URL.
+        hub: The hub.
+    """
+
+    def __init__(self, store: Store | None = None, limits: Limits | None = None, port: int = 0) -> None:
+        self._store = MemoryStore() if store is None else store
+        self._limits = limits
+        self._port = port
+        self._began = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+        self._thread.start()
+        self._began.wait(10)
+        if self._error is not None:
+            raise self._error
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._end = asyncio.Event()
+        try:
+            self.hub = HubServer(self._store, Config(port=self._port, serializer="raw"), self._limits, confirm="process")
+            await self.hub.__aenter__()
+        except BaseException as error:
+            self._error = error
+            self._began.set()
+            raise
+        self.url = f"redpoll://{self.hub.address}"
+        self._began.set()
+        await self._end.wait()
+        await self.hub.close()
+
+    def stop(self) -> None:
+        """End it, as SIGTERM does."""
+        self._loop.call_soon_threadsafe(self._end.set)
+        self._thread.join(10)
+
+
+@contextmanager
+def running(store: Store | None = None, limits: Limits | None = None, port: int = 0) -> Iterator[Running]:
+    """Run a hub."""
+    hub = Running(store, limits, port)
+    try:
+        yield hub
+    finally:
+        hub.stop()
