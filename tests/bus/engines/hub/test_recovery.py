@@ -1,0 +1,112 @@
+"""What an engine keeps when its link is lost, and when the hub is restarted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from typing import Any
+
+import pytest
+
+import redpoll
+from redpoll.bus import Task
+from redpoll.bus.broker.outputs import Write
+from redpoll.bus.engines.hub.store import MemoryStore
+from redpoll.bus.state import EngineState
+from redpoll.testing import FaultProxy
+from tests.bus.engines.hub.support import Running, running
+
+
+async def until(condition: Any, seconds: float = 10.0) -> None:
+    """Wait for a condition."""
+    async with asyncio.timeout(seconds):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.asyncio
+async def test_a_worker_keeps_its_task_over_a_restart() -> None:
+    """A hub that is restarted gives nobody what a worker holds; the outcome that it reaches meanwhile is recorded once."""
+    kept: list[Write] = []
+    store = MemoryStore(kept, epoch=1)
+    hub = Running(store)
+    port = hub.hub.address.port
+    begun: Counter[int] = Counter()
+    go = asyncio.Event()
+
+    async def work(task: Task) -> int:
+        begun[task.data] += 1
+        if task.data < 4:
+            await go.wait()
+        return int(task.data) * 2
+
+    async with redpoll.connect(hub.url) as bus, redpoll.connect(hub.url) as other:
+        async with other.tasks.worker(work, queue="q", concurrency=8):
+            handles = [await bus.tasks.submit(number, queue="q") for number in range(4)]
+            await until(lambda: len(begun) == 4)
+            await asyncio.to_thread(hub.stop)
+            await until(lambda: other.state is EngineState.RECONNECTING)
+            go.set()
+            await asyncio.sleep(0.1)
+            hub = Running(MemoryStore(kept, store.name, 2), port=port)
+            await until(lambda: bus.state is other.state is EngineState.READY)
+            assert [await handle.result(timeout=10) for handle in handles] == [0, 2, 4, 6]
+            assert await bus.tasks.run(7, queue="q", timeout=10) == 14
+    assert begun == {0: 1, 1: 1, 2: 1, 3: 1, 7: 1}
+    await asyncio.to_thread(hub.stop)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("pause", [0.0, 1.5])
+async def test_cut_links(pause: float) -> None:
+    """Links that are cut, for short or for longer than the grace, make nothing twice while the worker lives, and lose nothing."""
+    with running() as hub:
+        async with FaultProxy(str(hub.hub.address)) as proxy:
+            url = f"redpoll://{proxy.address}"
+            begun: Counter[int] = Counter()
+
+            async def work(task: Task) -> int:
+                begun[task.data] += 1
+                await asyncio.sleep(0.002)
+                return int(task.data)
+
+            async with redpoll.connect(hub.url) as bus, redpoll.connect(url) as other:
+                async with other.tasks.worker(work, queue="q", concurrency=4):
+                    handles = [await bus.tasks.submit(number, queue="q") for number in range(300)]
+                    for _ in range(3):
+                        await asyncio.sleep(0.1)
+                        proxy.cut()
+                        await asyncio.sleep(pause)
+                    results = [await handle.result(timeout=20) for handle in handles]
+            assert results == list(range(300))
+            if not pause:
+                assert set(begun.values()) == {1}
+
+
+@pytest.mark.asyncio
+async def test_a_worker_that_is_gone() -> None:
+    """The task of a worker that went without goodbye is begun by another, as its second attempt."""
+    with running() as hub:
+        attempts: list[int] = []
+        begun = asyncio.Event()
+
+        async def hang(task: Task) -> None:
+            begun.set()
+            await asyncio.sleep(60)
+
+        async def work(task: Task) -> str:
+            attempts.append(task.attempt)
+            return "done"
+
+        async with redpoll.connect(hub.url) as bus:
+            lost = redpoll.connect(hub.url)
+            await lost.__aenter__()
+            worker = lost.tasks.worker(hang, queue="q")
+            await worker.__aenter__()
+            handle = await bus.tasks.submit(1, queue="q")
+            await begun.wait()
+            lost.engine.abort()  # type: ignore[attr-defined]  # of hubs and in memory
+            async with bus.tasks.worker(work, queue="q"):
+                assert await handle.result(timeout=10) == "done"
+            await lost.close()
+        assert attempts == [2]
