@@ -59,6 +59,7 @@ from redpoll.tls import TLS
 if TYPE_CHECKING:
     from redpoll import blocking, nq
     from redpoll.bus import Bus, Requeue, Retry, connect
+    from redpoll.bus.engines.hub.hub import Hub
     from redpoll.wiring import GLOBAL, LOCAL, PROCESS, Wiring
 else:
     __getattr__, __dir__ = import_later(
@@ -67,6 +68,7 @@ else:
             "blocking": "blocking",
             "nq": "nq",
             **dict.fromkeys(("Bus", "Requeue", "Retry", "connect"), "bus"),
+            "Hub": "bus.engines.hub.hub",
             **dict.fromkeys(("GLOBAL", "LOCAL", "PROCESS", "Wiring"), "wiring"),
         },
     )
@@ -94,6 +96,7 @@ __all__ = [
     "EncodeError",
     "Expired",
     "HandlerFailed",
+    "Hub",
     "LinkError",
     "Message",
     "MessageTooLarge",

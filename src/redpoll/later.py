@@ -15,9 +15,9 @@ def import_later(package: str, names: Mapping[str, str]) -> tuple[Callable[[str]
 
     Args:
         package: Its name.
-        names: The module of each name, below the package; such a module is itself an attribute of it.
+        names: The module of each name, below the package; a module right below it is an attribute as well.
     """
-    modules = frozenset(names.values())
+    modules = frozenset(each for each in names.values() if "." not in each)
 
     def __getattr__(name: str) -> Any:  # noqa: N807 - what it is for the package
         if name in modules:

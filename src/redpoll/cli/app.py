@@ -13,6 +13,7 @@ from .bench.group import bench
 from .demo import demo
 from .directory import directory
 from .echo import echo
+from .hub import hub
 from .listen import listen
 from .pki import init, issue, renew, show
 from .request import request
@@ -36,6 +37,7 @@ _EXAMPLES: dict[Callable[..., Any], list[str]] = {
     send: ["redpoll send 127.0.0.1:2998 hello", "redpoll send 127.0.0.1:2998 --lines < some.log"],
     request: ['redpoll request 127.0.0.1:2998 "are you there?" --timeout 2'],
     echo: ["redpoll echo 127.0.0.1:2998"],
+    hub: ["redpoll hub --data /var/lib/redpoll", "redpoll hub --data hub --host 0.0.0.0 --tls pki/hub.pem"],
     directory: ["redpoll directory", "redpoll directory --config directory.toml --token-file token"],
 }
 

@@ -37,8 +37,10 @@ class Running:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
         try:
-            self.hub = HubServer(self._store, Config(port=self._port, serializer="raw"), self._limits, confirm="process")
-            await self.hub.__aenter__()
+            self.hub = HubServer(
+                self._store, Config(port=self._port, serializer="raw"), self._limits, confirm="process"
+            )
+            await self.hub.start()
         except BaseException as error:
             self._error = error
             self._began.set()

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import sys
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,13 +18,8 @@ from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.state import EngineState
 from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.support import Running, running
-
-
-async def until(condition: Any, seconds: float = 10.0) -> None:
-    """Wait for a condition."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)
+from tests.node.support import until
+from tests.ports import free_port
 
 
 @pytest.mark.asyncio
@@ -43,13 +41,13 @@ async def test_a_worker_keeps_its_task_over_a_restart() -> None:
     async with redpoll.connect(hub.url) as bus, redpoll.connect(hub.url) as other:
         async with other.tasks.worker(work, queue="q", concurrency=8):
             handles = [await bus.tasks.submit(number, queue="q") for number in range(4)]
-            await until(lambda: len(begun) == 4)
+            await until(lambda: len(begun) == 4, "it")
             await asyncio.to_thread(hub.stop)
-            await until(lambda: other.state is EngineState.RECONNECTING)
+            await until(lambda: other.state is EngineState.RECONNECTING, "it")
             go.set()
             await asyncio.sleep(0.1)
             hub = Running(MemoryStore(kept, store.name, 2), port=port)
-            await until(lambda: bus.state is other.state is EngineState.READY)
+            await until(lambda: bus.state is other.state is EngineState.READY, "it")
             assert [await handle.result(timeout=10) for handle in handles] == [0, 2, 4, 6]
             assert await bus.tasks.run(7, queue="q", timeout=10) == 14
     assert begun == {0: 1, 1: 1, 2: 1, 3: 1, 7: 1}
@@ -59,7 +57,7 @@ async def test_a_worker_keeps_its_task_over_a_restart() -> None:
 @pytest.mark.asyncio
 @pytest.mark.parametrize("pause", [0.0, 1.5])
 async def test_cut_links(pause: float) -> None:
-    """Links that are cut, for short or for longer than the grace, make nothing twice while the worker lives, and lose nothing."""
+    """Links that are cut lose nothing; for less than the grace, nothing is begun twice."""
     with running() as hub:
         async with FaultProxy(str(hub.hub.address)) as proxy:
             url = f"redpoll://{proxy.address}"
@@ -110,3 +108,45 @@ async def test_a_worker_that_is_gone() -> None:
                 assert await handle.result(timeout=10) == "done"
             await lost.close()
         assert attempts == [2]
+
+
+@pytest.mark.asyncio
+async def test_a_hub_that_is_killed(tmp_path: Path) -> None:
+    """Of a hub that is killed at any moment, nothing confirmed is lost, and no worker's task begins again."""
+    port = free_port()
+    url = f"redpoll://127.0.0.1:{port}"
+    begun: Counter[int] = Counter()
+    confirmed: list[Any] = []
+
+    async def work(task: Task) -> int:
+        begun[task.data] += 1
+        await asyncio.sleep(0.001)
+        return int(task.data)
+
+    async def submit(bus: redpoll.Bus) -> None:
+        for number in range(600):
+            with contextlib.suppress(redpoll.NotConfirmed):
+                confirmed.append(await bus.tasks.submit(number, queue="q", timeout=30))
+
+    hub = await start_hub(tmp_path, port)
+    async with redpoll.connect(url) as bus, redpoll.connect(url) as other:
+        async with other.tasks.worker(work, queue="q", concurrency=4):
+            submitting = asyncio.ensure_future(submit(bus))
+            for _ in range(3):
+                await asyncio.sleep(0.3)
+                hub.kill()
+                await hub.wait()
+                hub = await start_hub(tmp_path, port)
+            await submitting
+            for handle in confirmed:
+                await handle.result(timeout=30)
+    hub.terminate()
+    assert await hub.wait() == 0
+    assert len(confirmed) > 500
+    assert set(begun.values()) == {1}
+
+
+async def start_hub(folder: Path, port: int) -> asyncio.subprocess.Process:
+    """Start a hub in a process of its own."""
+    command = (sys.executable, "-m", "redpoll", "hub", "--data", str(folder / "hub"), "--port", str(port), "--quiet")
+    return await asyncio.create_subprocess_exec(*command)

@@ -937,7 +937,7 @@ class HubEngine:
         try:
             if timeout == 0:
                 if not await self._ask(p.TAKE, number, queue, again=False):
-                    raise QueueEmpty(queue, timeout)
+                    fail(future, QueueEmpty(queue, timeout))
             else:
                 if timeout is not None:
                     timer = self.loop.call_later(timeout, fail, future, QueueEmpty(queue, timeout))

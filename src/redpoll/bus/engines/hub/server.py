@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from os import urandom
 from struct import Struct
-from typing import Any, Final, Self
+from typing import Any, Final
 
 from redpoll.address import Address
 from redpoll.bus.broker import Limits
@@ -38,6 +38,7 @@ from redpoll.config import Config
 from redpoll.errors import (
     PayloadTooLarge,
     ProtocolError,
+    QueueFull,
     RedpollError,
     ResultExpired,
     UnknownTask,
@@ -203,7 +204,7 @@ class HubServer:
         """The address that it listens at."""
         return self.node.address
 
-    async def __aenter__(self) -> Self:
+    async def start(self) -> None:
         """Load what the store has, and listen."""
         loop = asyncio.get_running_loop()
         self.failed = loop.create_future()
@@ -214,11 +215,6 @@ class HubServer:
         )
         self._end_of_turn()
         await self.node.start()
-        return self
-
-    async def __aexit__(self, *exc_info: object) -> None:
-        """Close."""
-        await self.close()
 
     async def close(self) -> None:
         """Put on disk what is to be there, say it, and end. What workers have stays theirs, and is not waited for."""
@@ -447,6 +443,8 @@ class HubServer:
         priority, delay, ttl, deadline, dedup, keep, mandatory, timeout = how
         found = self.broker.queues.found.get(queue)
         durable = found is not None and found.spec.durable
+        if durable and self._store.full:
+            raise QueueFull(None, 0, "bytes, as the disk of the hub is full", queue=queue)
         watch = _Watch(request, durable) if watched else None
         options = (priority, delay, ttl, deadline, dedup, keep, mandatory, timeout)
         got = self.broker.intake.submit(
