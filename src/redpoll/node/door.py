@@ -362,6 +362,11 @@ class LayerNode(Node[Any]):
         """Refuse a message for a reason of the library, the error that its sender gets."""
         message._refuse(reason.code, text)
 
+    def cut(self, peer: Peer, error: RedpollError) -> None:
+        """Close the links of a peer at once, because of an error, without a goodbye."""
+        for link in list(peer.links):
+            link.connection.fail(error)
+
     # State
 
     @property

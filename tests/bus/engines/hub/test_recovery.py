@@ -18,7 +18,7 @@ from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.state import EngineState
 from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.support import Running, running
-from tests.node.support import until
+from tests.node.support import elapse, turns, until
 from tests.ports import free_port
 
 
@@ -45,7 +45,7 @@ async def test_a_worker_keeps_its_task_over_a_restart() -> None:
             await asyncio.to_thread(hub.stop)
             await until(lambda: other.state is EngineState.RECONNECTING, "it")
             go.set()
-            await asyncio.sleep(0.1)
+            await turns()
             hub = Running(MemoryStore(kept, store.name, 2), port=port)
             await until(lambda: bus.state is other.state is EngineState.READY, "it")
             assert [await handle.result(timeout=10) for handle in handles] == [0, 2, 4, 6]
@@ -65,7 +65,7 @@ async def test_cut_links(pause: float) -> None:
 
             async def work(task: Task) -> int:
                 begun[task.data] += 1
-                await asyncio.sleep(0.002)
+                await elapse(0.002)
                 return int(task.data)
 
             async with redpoll.connect(hub.url) as bus, redpoll.connect(url) as other:
@@ -90,7 +90,7 @@ async def test_a_worker_that_is_gone() -> None:
 
         async def hang(task: Task) -> None:
             begun.set()
-            await asyncio.sleep(60)
+            await asyncio.Event().wait()
 
         async def work(task: Task) -> str:
             attempts.append(task.attempt)
@@ -120,7 +120,7 @@ async def test_a_hub_that_is_killed(tmp_path: Path) -> None:
 
     async def work(task: Task) -> int:
         begun[task.data] += 1
-        await asyncio.sleep(0.001)
+        await elapse(0.001)
         return int(task.data)
 
     async def submit(bus: redpoll.Bus) -> None:

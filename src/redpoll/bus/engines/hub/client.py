@@ -58,8 +58,8 @@ from redpoll.errors import (
     UnknownTask,
     UsageError,
 )
+from redpoll.node import Received
 from redpoll.node.door import Batch, LayerNode, Peer
-from redpoll.node.received import Received
 from redpoll.platforms import after_fork
 
 __all__ = ["HubEngine", "open_engine"]
@@ -329,8 +329,8 @@ class HubEngine:
             self.linked = False
             if self._link is not None:
                 self._link.cancel()
-            for connection in list(self._node._peers.connections):
-                connection.fail(Closed("bus"))
+            if self._peer is not None:
+                self._node.cut(self._peer, Closed("bus"))
             self._settle_all()
             self.status.change(EngineState.CLOSED, "aborted")
             task = self.loop.create_task(self._node.stop(0))
@@ -638,8 +638,8 @@ class HubEngine:
                     _TAKE[record[0]](self, *record[1:])
         except ProtocolError as error:
             _log.warning("the hub breaks the rules: %s", error)
-            for connection in list(self._node._peers.connections):
-                connection.fail(error)
+            if self._peer is not None:
+                self._node.cut(self._peer, error)
 
     def _replied(self, number: int, value: Any) -> None:
         request = self._requests.pop(number, None)

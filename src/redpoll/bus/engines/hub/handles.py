@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from redpoll.bus.awaitables import FALSE
 from redpoll.bus.engine import DeliverySink, EventSink, Listener
@@ -12,12 +13,9 @@ from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, encode
 from redpoll.bus.feed import Feed
 from redpoll.bus.records import Event, Publication, check_publishing, task_id
-from redpoll.errors import ConfigError, PayloadTooLarge, ResultTooLarge, UsageError
+from redpoll.errors import ConfigError, PayloadTooLarge, RedpollError, ResultTooLarge, UsageError
 
-if TYPE_CHECKING:
-    from redpoll.bus.engines.hub.client import HubEngine
-
-__all__ = ["HubConsumer", "HubDelivery", "HubSubscription", "packed"]
+__all__ = ["HubConsumer", "HubDelivery", "HubSubscription", "Owner", "call", "check_credit", "packed"]
 
 _log = logging.getLogger("redpoll.bus")
 
@@ -25,6 +23,47 @@ _log = logging.getLogger("redpoll.bus")
 _TOLD: Final = 1_000
 _NOTHING: Final = Outcome(OutcomeKind.RESULT)
 _ENDINGS: Final = frozenset({OutcomeKind.RESULT, OutcomeKind.ERROR, OutcomeKind.CANCELLED, OutcomeKind.TIME_LIMIT})
+
+
+class Owner(Protocol):
+    """The engine, as what it hands out needs it.
+
+    Attributes:
+        loop: Its loop.
+        store: Name of the hub's store.
+        max_body: The largest body, in bytes.
+        linked: Whether it is linked to a hub.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    store: str
+    max_body: int
+    linked: bool
+
+    def refusal(self) -> RedpollError | None:
+        """Return the error if it cannot be used, or None."""
+
+    def say(self, *record: Any) -> None:
+        """Send a record."""
+
+    def say_if_linked(self, *record: Any) -> None:
+        """Send what is said anyhow once the link is there again."""
+
+    def tell_end(self, kind: int, number: int, token: int, *rest: Any) -> Awaitable[bool]:
+        """Accept a delivery, or end it; False where it was lost."""
+        ...
+
+    def look_drained(self) -> None:
+        """Look whether any delivery is open still."""
+
+    def close_consumer(self, consumer: HubConsumer) -> Awaitable[Any] | None:
+        """Have a consumer take no more."""
+
+    def forget(self, consumer: HubConsumer) -> None:
+        """Forget a closed consumer that has no open delivery."""
+
+    def unsubscribe(self, subscription: HubSubscription) -> None:
+        """End a subscription."""
 
 
 def packed(envelope: Envelope) -> bytes:
@@ -255,7 +294,7 @@ class HubConsumer:
 
     def __init__(
         self,
-        engine: HubEngine,
+        engine: Owner,
         number: int,
         queue: str,
         credit: int,
@@ -355,7 +394,7 @@ class HubSubscription:
     """
 
     def __init__(
-        self, engine: HubEngine, number: int, patterns: tuple[str, ...], sink: EventSink | None, buffer: int
+        self, engine: Owner, number: int, patterns: tuple[str, ...], sink: EventSink | None, buffer: int
     ) -> None:
         self._engine = engine
         self.number = number

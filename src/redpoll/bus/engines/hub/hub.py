@@ -38,8 +38,7 @@ class Hub:
 
     Raises:
         ConfigError: An option cannot be; or it would listen off loopback without encryption.
-        StoreError: The folder is another hub's, cannot be written, is damaged, or of a newer version. When it starts, as below.
-        ConfigError: It cannot listen there.
+        StoreError: The folder is another hub's, cannot be written, is damaged, or of a newer version; raised by `start`.
     """
 
     def __init__(

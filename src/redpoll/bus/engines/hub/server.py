@@ -44,8 +44,8 @@ from redpoll.errors import (
     UnknownTask,
     UsageError,
 )
+from redpoll.node import Received
 from redpoll.node.door import Batch, LayerNode, Peer, peer_of
-from redpoll.node.received import Received
 
 __all__ = ["HubServer"]
 
@@ -414,8 +414,7 @@ class HubServer:
         client = self._clients.get(peer)
         if client is not None:
             self._forget(client, goodbye=False)
-        for link in list(peer.links):
-            link.connection.fail(error)
+        self.node.cut(peer, error)
 
     def _look_for_observers(self) -> None:
         self.broker.out.observed = any(each.observes for each in self._clients.values())

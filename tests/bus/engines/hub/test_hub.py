@@ -1,0 +1,137 @@
+"""The hub of a folder, and what it does with programs that break the rules."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redpoll
+from redpoll import ConfigError, Hub, Message, Node, UsageError
+from redpoll.bus.engines.hub import protocol as p
+from redpoll.errors import DialFailed, ProtocolError, StoreError
+from redpoll.serializers import get
+from tests.bus.engines.hub.support import running
+from tests.node.support import PATIENCE, until
+
+
+@pytest.mark.asyncio
+async def test_restarted(tmp_path: Path) -> None:
+    """What is confirmed is there after a restart: tasks, outcomes under their ids, and settings of queues."""
+    async with Hub(tmp_path / "hub", port=0) as hub, redpoll.connect(hub.url) as bus:
+        assert bus.capabilities.confirm == "disk"
+        waiting = await bus.tasks.submit("wait", queue="waiting")
+        async with bus.tasks.worker(lambda task: task.data * 2, queue="done"):
+            ended = await bus.tasks.submit(21, queue="done")
+            assert await ended.result(timeout=PATIENCE) == 42
+    async with Hub(tmp_path / "hub", port=0) as hub, redpoll.connect(hub.url) as bus:
+        assert hub.holds == {"queues": 2, "tasks": 1, "results": 1}
+        assert await bus.tasks.handle(waiting.id, queue="waiting").state() == "ready"
+        assert await bus.tasks.handle(ended.id, queue="done").result(timeout=PATIENCE) == 42
+
+
+@pytest.mark.asyncio
+async def test_what_cannot_be(tmp_path: Path) -> None:
+    """A folder is one hub's, a hub is started once, and nobody listens off loopback without encryption."""
+    async with Hub(tmp_path / "hub", port=0) as hub:
+        with pytest.raises(StoreError):
+            await Hub(tmp_path / "hub", port=0).start()
+        with pytest.raises(UsageError, match="started before"):
+            await hub.start()
+    with pytest.raises(ConfigError):
+        await Hub(tmp_path / "other", port=0, host="0.0.0.0").start()
+    with pytest.raises(redpoll.Closed):
+        _ = Hub(tmp_path / "third").address
+
+
+@pytest.mark.asyncio
+async def test_nobody_there() -> None:
+    """Connecting fails within its time, or goes on in the background where that was asked for."""
+    with running() as hub:
+        url = hub.url
+    with pytest.raises(DialFailed):
+        await redpoll.connect(url, connect_timeout=0.2).__aenter__()
+    async with redpoll.connect(url, wait=True) as bus:
+        assert not await bus.healthy()
+
+
+def body(*records: object) -> bytes:
+    """A message of records."""
+    return bytes(get("msgpack").encode(list(records)))
+
+
+HELLO = [p.HELLO, p.VERSION, "stranger"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"\xc1",
+        body(1),
+        body([]),
+        body([p.CREDIT, 1, 1]),
+        body([p.HELLO, 99, "x"]),
+        body(HELLO, [p.CREDIT, 1, 1]),
+        body(HELLO, [p.CREDIT, "1", 1]),
+        body(HELLO, [p.PUBLISH]),
+        body(HELLO, [p.CALL, 1, "declare", [{"nonsense": 1}, False]]),
+        body(HELLO, [p.CALL, 1, "browse", ["q"]]),
+        body(HELLO, [p.DONE, 1, 1, 1, 77, None, "", []]),
+        body(HELLO, [p.PUBLISH, 1, "q", b"\1", False, 0, 0, None, None, None, True, False, None]),
+        body(HELLO, [p.REPLY, 1, None]),
+    ],
+)
+async def test_hostile_records(sent: bytes) -> None:
+    """A client that breaks the rules is cut off; others do not notice."""
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus, Node(listen=False, serializer="raw") as stranger:
+            await bus.queues.declare("q")
+            lost: list[object] = []
+            stranger.events.peer_lost = lambda _, error: lost.append(error)
+            stranger.send(Message(sent, hub.hub.address), timeout=PATIENCE).add_done_callback(
+                lambda each: each.exception()
+            )
+            await until(lambda: lost, "the end of the stranger's link")
+            task = await bus.tasks.submit(1, queue="q", timeout=PATIENCE)
+            assert await task.state() == "ready"
+
+
+def test_records() -> None:
+    """Records are packed into few messages, in order, and read again as they were."""
+    records: list[list[Any]] = [[p.CREDIT, number, 1] for number in range(3000)] + [
+        [p.TOLD, 1, 2, bytes(2**20)],
+        [p.SETTLE],
+    ]
+    parts = list(p.pack(records))
+    assert [count for _, count in parts] == [1024, 1024, 953, 1]
+    read = [each for data, _ in parts[:2] for each in p.unpack(data, p.FROM_CLIENTS)]
+    assert read == records[:2048]
+
+
+@pytest.mark.parametrize("error", [redpoll.NoRoute("q", "declare it"), redpoll.QueueFull(None, 3, "tasks", queue="q")])
+def test_errors_travel(error: redpoll.RedpollError) -> None:
+    """An error arrives as itself; one that is not known here as what the hub said."""
+    made = p.rebuild_error(p.pack_error(error))
+    assert (type(made), str(made), made.__dict__) == (type(error), str(error), error.__dict__)
+    assert type(p.rebuild_error(["Exception", [], {}])) is ProtocolError
+    assert type(p.rebuild_error([])) is ProtocolError
+
+
+@pytest.mark.asyncio
+async def test_cancelled_waits(tmp_path: Path) -> None:
+    """Cancelling takes, publishes that wait for room, and closing leaves nothing behind."""
+    async with Hub(tmp_path / "hub", port=0) as hub, redpoll.connect(hub.url) as bus:
+        await bus.queues.declare(redpoll.bus.QueueSpec("q", max_length=1))
+        await bus.tasks.submit(1, queue="q")
+        waiting = asyncio.ensure_future(bus.tasks.submit(2, queue="q"))
+        taking = asyncio.ensure_future(bus.tasks.next(queue="empty", timeout=None))
+        await asyncio.sleep(0)
+        for each in (waiting, taking):
+            each.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await each
+        assert (await bus.queues.inspect("q")).ready == 1
