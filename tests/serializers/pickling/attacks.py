@@ -221,7 +221,7 @@ _OPCODES: Mapping[str, bytes] = MappingProxyType(
         "a wide tuple that is in itself as often": body(_bomb(3, 2000)),
         "tuples in tuples until the stack overflows": body(b"}", b")" + b"\x85" * 500_000, b"N", b"s"),
         "the same in a set": body(b"\x8f(", b")" + b"\x85" * 500_000, b"\x90"),
-        "one wide tuple as every key": body(b"(" + b"K\x01" * 9_000 + b"t\x94", b"}(" + b"h\x00N" * 200_000 + b"u"),
+        "one wide tuple as every key": body(b"(" + b"K\x01" * 9_000 + b"t\x94", b"}(" + b"h\x00N" * 20_000 + b"u"),
         "one large number as every key": body(
             b"}\x8b" + (100_000).to_bytes(4, "little") + b"\x7f" * 100_000 + b"\x94Ns(" + b"h\x00N" * 9000 + b"u"
         ),
@@ -463,7 +463,7 @@ ARRAYS: Mapping[str, bytes] = MappingProxyType(
         b"](", _records_of_records(15), ours("numpy_dtype", b"h\x0f"), b"e"
     ),
     "a wide dtype again and again": body(
-        _record(500, text("|i1"), 1, 500) + b"\x94", b"](", ours("numpy_dtype", b"h\x00") * 2000, b"e"
+        _record(500, text("|i1"), 1, 500) + b"\x94", b"](", ours("numpy_dtype", b"h\x00") * 700, b"e"
     ),
     "fields of text that lie over one another": body(
         ours("numpy_ndarray", _record(200, text("<U100"), 4, 1200), some(number(100)), text("C"), data(bytes(120_000)))
