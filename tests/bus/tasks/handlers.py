@@ -11,6 +11,8 @@ from typing import Any
 from redpoll.bus import Requeue, current_context
 from redpoll.errors import DeadLettered, TaskRejected
 
+_left: list[Any] = []
+
 
 def compute(task: Any) -> Any:
     """Do what the data says."""
@@ -38,6 +40,16 @@ def compute(task: Any) -> Any:
             return [task.progress(number) for number in range(3)]
         case "about":
             return [task.id, task.queue, task.attempt, task.tries, task.left, task.cancelled, task.lost]
+        case "threads":
+            threads = [threading.Thread(target=_report, args=(task,)) for _ in range(4)]
+            for each in threads:
+                each.start()
+            for each in threads:
+                each.join()
+        case "leave":
+            _left.append(task)
+        case "left":
+            return _left.pop().progress("late")
         case "sleep":
             task.progress("begun")
             threading.Event().wait()
@@ -49,3 +61,8 @@ def compute(task: Any) -> Any:
         case "system exit":
             raise SystemExit
     return task.data
+
+
+def _report(task: Any) -> None:
+    for _ in range(100):
+        task.progress(b"x" * 40_000)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import os
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Awaitable, Callable
@@ -75,6 +78,45 @@ async def test_a_process_that_dies_takes_no_other_task_along() -> None:
                 await dies.result()
             assert [await each.result() for each in others] == list(range(6))
             assert [info.attempt for info in await bus.queues.browse(Q, "dead")] == [3]
+
+
+@on_a_loop
+async def test_progress_of_many_threads() -> None:
+    """What threads of a handler report at the same time arrives; what one reports after the end is no other task's."""
+    async with desk() as bus, bus.tasks.worker(compute, Q, pool="process", concurrency=1):
+        handle = await bus.tasks.submit("threads", Q)
+        assert await handle.result() == "threads"
+        assert handle.progress == b"x" * 40_000
+        await bus.tasks.run("leave", Q)
+        handle = await bus.tasks.submit("left", Q)
+        assert await handle.result() is False
+        assert handle.progress is None
+
+
+KILLED = """
+import os, signal, redpoll
+from tests.bus.tasks.handlers import compute
+
+async def main():
+    async with redpoll.connect("memory://") as bus, bus.tasks.worker(compute, "numbers", pool="process"):
+        handle = await bus.tasks.submit("sleep", "numbers")
+        async for _ in handle.watch():
+            os.kill(os.getpid(), signal.SIGKILL)
+
+if __name__ == "__main__":
+    redpoll.run(main())
+"""
+
+
+@pytest.mark.skipif(not SIGNALS, reason="Windows has no SIGKILL")
+def test_a_child_does_not_outlive_its_parent(tmp_path: Path) -> None:
+    """A handler that never returns ends when the program that started its process was killed."""
+    program = tmp_path / "killed.py"
+    program.write_text(KILLED)
+    # Its output ends with the last of its processes.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    found = subprocess.run([sys.executable, program], capture_output=True, timeout=50, env=environment, check=False)
+    assert found.returncode == -signal.SIGKILL, found.stderr.decode()
 
 
 class Fake:

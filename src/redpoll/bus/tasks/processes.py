@@ -6,6 +6,7 @@ A child serves one task at a time. The thread of the pool that has the task wait
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle  # between a process and the children that it started itself
 import signal
 import threading
@@ -200,28 +201,46 @@ class _Held:
     def __init__(self, way: Connection, job: tuple[str, str, Envelope, int, float | None]) -> None:
         self.id, self.queue, self.envelope, self.attempt, self.left = job
         self._way = way
+        self._lock = threading.Lock()
+        self._ended = False
 
     def progress(self, envelope: Envelope) -> bool:
-        self._way.send(envelope)
-        return True
+        # A pipe mixes what several threads write. After the end, the parent would take it for the next task's.
+        with self._lock:
+            if not self._ended:
+                self._way.send(envelope)
+            return not self._ended
+
+    def end(self, ending: Ending) -> None:
+        with self._lock:
+            self._ended = True
+            self._way.send(ending)
 
 
 def _serve(way: Connection, setup: bytes) -> None:
     """Do tasks, one after the other; runs in the child."""
     # Ctrl-C reaches the whole group; the parent decides what becomes of the children.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="redpoll parent", daemon=True).start()
     handler, payloads, retry = pickle.loads(setup)  # noqa: S301
-    held: Any
     while True:
         try:
             job = way.recv()
         except (EOFError, OSError):
             return
         way.send(None)
+        held: Any = _Held(way, job)
         try:
-            held = _Held(way, job)
             CURRENT.set(Context(held.envelope.headers, held))
             ending = returned(handler(Task(held, payloads)), payloads)
         except BaseException as error:  # noqa: BLE001  # any exception of a handler ends its task
             ending = failed(error, retry)
-        way.send(ending)
+        held.end(ending)
+
+
+def _end_with_parent() -> None:
+    """End this process when its parent was killed: a handler may never return, and nobody would have what it returns."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
