@@ -238,9 +238,10 @@ async def test_closing_that_is_cancelled_does_not_drain(monkeypatch: pytest.Monk
     await bus.__aenter__()
     begun = asyncio.Event()
 
-    async def hang(drain: float | None) -> None:
+    async def hang(drain: float | None = 0.0) -> None:
         begun.set()
-        await asyncio.get_running_loop().create_future()
+        if drain != 0:
+            await asyncio.get_running_loop().create_future()
 
     monkeypatch.setattr(bus.rpc, "close", hang)
     await bus.tasks.submit(1)
@@ -252,3 +253,41 @@ async def test_closing_that_is_cancelled_does_not_drain(monkeypatch: pytest.Monk
         await asyncio.wait_for(closing, 10)
     assert claim.lost
     assert bus.state is EngineState.CLOSED
+
+
+@pytest.mark.asyncio
+async def test_closing_that_is_cancelled_at_any_turn_has_closed() -> None:
+    """Whenever the close of a bus is cancelled, workers, servers, listeners, subscriptions and engine are closed."""
+    moment, ended = 0, False
+    while not ended:
+        moment += 1
+        bus = redpoll.connect("memory://")
+        await bus.__aenter__()
+        worker = await bus.tasks.worker(work, "jobs").__aenter__()
+        server = bus.rpc.serve("calculator", Closing())
+        await server.start()
+        subscription = await bus.broadcast.subscribe(work).__aenter__()
+        await bus.notifications.listen(Closing()).start()
+        closing = asyncio.ensure_future(bus.close())
+        for _ in range(moment):
+            await asyncio.sleep(0)
+        ended = closing.done()
+        closing.cancel()
+        await asyncio.wait([closing])
+        await server.wait()
+        assert bus.state is EngineState.CLOSED, moment
+        assert [worker.active, subscription.active] == [False] * 2, moment
+        left = [bus.tasks._workers, bus.rpc._servers, bus.notifications._listeners, bus.broadcast._open]
+        assert left == [set()] * 4, moment
+    assert moment > 5
+
+
+class Closing:
+    """An endpoint."""
+
+    async def info(self, *_: Any) -> None:
+        """Do nothing."""
+
+
+async def work(*_: Any) -> None:
+    """Do nothing."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator, Iterable
 from typing import Any, Generic, NoReturn, TypeVar
 
 from redpoll.bus.engine import Clock
 from redpoll.bus.envelope import Envelope, Outcome
 from redpoll.errors import RedpollError
 
-__all__ = ["FALSE", "TRUE", "Done", "Failed", "OutcomeWatcher", "fail", "of_thread", "resolve", "sleep"]
+__all__ = ["FALSE", "TRUE", "Done", "Failed", "OutcomeWatcher", "close_all", "fail", "of_thread", "resolve", "sleep"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -106,6 +106,28 @@ async def of_thread(future: concurrent.futures.Future[Any]) -> Any:
         if future.done() and not future.cancelled() and future.exception() is error:
             raise RuntimeError(f"the function raised {type(error).__name__}: {error}") from error
         raise
+
+
+async def close_all(closings: Iterable[Coroutine[Any, Any, object]]) -> None:
+    """Close several things at the same time. Cancelled, each of them is cancelled too, after it has begun.
+
+    Raises:
+        BaseException: The first error of any, when all have ended.
+    """
+    tasks = [asyncio.ensure_future(each) for each in closings]
+    if not tasks:
+        return
+    try:
+        # A cancelled gather() cancels at once, also those that have not begun: they would never be closed.
+        await asyncio.wait(tasks)
+    except asyncio.CancelledError:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        raise
+    for error in [task.exception() for task in tasks]:
+        if error is not None:
+            raise error
 
 
 async def sleep(clock: Clock, seconds: float) -> None:

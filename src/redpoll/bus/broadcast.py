@@ -19,6 +19,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
+from redpoll.bus.awaitables import close_all
 from redpoll.bus.context import CURRENT, Context
 from redpoll.bus.engine import Consumer, Delivery, Engine, Subscription
 from redpoll.bus.envelope import Payloads
@@ -488,7 +489,7 @@ class Broadcasts:
 
     async def close(self, drain: float | None = 0.0) -> None:
         """Close all subscriptions; the bus does so before it closes. See `BroadcastSubscription.close`."""
-        await asyncio.gather(*(each.close(drain) for each in tuple(self._open)))
+        await close_all(each.close(drain) for each in tuple(self._open))
 
 
 def _matches(field: str, match: Callable[[str], object]) -> Callable[[Broadcast], bool]:

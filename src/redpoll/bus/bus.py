@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from types import EllipsisType
 from typing import Any, Final, Literal, Self
 
+from redpoll.bus.awaitables import close_all
 from redpoll.bus.broadcast import Broadcasts
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Payloads
@@ -179,16 +180,23 @@ class Bus:
         end = loop.time() + (drain or 0.0)
         try:
             # Patterns first: what they end they say on the engine.
+            interrupted: list[Tasks | Rpc | Broadcasts | Notifications] = []
             for pattern in (self.tasks, self.rpc, self.broadcast, self.notifications):
                 try:
                     await pattern.close(drain)
                 except asyncio.CancelledError as error:
                     drain, problem = 0.0, error
+                    interrupted.append(pattern)
                 except BaseException as error:  # noqa: BLE001  # the others are closed all the same
                     problem = problem or error
                 # One time for all of them.
                 drain = drain and max(0.0, end - loop.time())
-            await asyncio.gather(*(engine.close(drain) for engine in self._engines))
+            try:
+                await close_all(engine.close(drain) for engine in self._engines)
+            finally:
+                # Their consumers are closed by now. Others may wait for the end of a server.
+                for pattern in interrupted:
+                    await pattern.close()
             if problem is not None:
                 raise problem
         finally:

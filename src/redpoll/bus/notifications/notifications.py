@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from types import EllipsisType
 
+from redpoll.bus.awaitables import close_all
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Payloads
 from redpoll.bus.notifications.listener import Listener
@@ -48,8 +49,13 @@ class Notifications:
 
     async def close(self, drain: float | None = 0.0) -> None:
         """Send posted notifications, stop all listeners, and wait some seconds for running handlers; for the bus."""
-        await self._outlet.close(drain)
-        await asyncio.gather(*(listener.close(drain) for listener in tuple(self._listeners)))
+        try:
+            await self._outlet.close(drain)
+        except asyncio.CancelledError:
+            drain = 0.0
+            raise
+        finally:
+            await close_all(listener.close(drain) for listener in tuple(self._listeners))
 
     def notifier(
         self, publisher: str, *, topics: Sequence[str] | None = None, retry: int | EllipsisType | None = ...

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from types import EllipsisType
 from typing import Any, Final, TypeVar, overload
 
+from redpoll.bus.awaitables import close_all
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Payloads
 from redpoll.bus.failures import AllowedExceptions
@@ -99,8 +99,10 @@ class Rpc:
 
     async def close(self, drain: float | None = 0.0) -> None:
         """Stop all servers, and wait some seconds for running calls; for the bus."""
-        await asyncio.gather(*(server.close(drain) for server in tuple(self._servers)))
-        await self._caller.close()
+        try:
+            await close_all(server.close(drain) for server in tuple(self._servers))
+        finally:
+            await self._caller.close()
 
     @property
     def in_place(self) -> bool:

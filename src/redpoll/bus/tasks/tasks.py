@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal
 
-from redpoll.bus.awaitables import OutcomeWatcher
+from redpoll.bus.awaitables import OutcomeWatcher, close_all
 from redpoll.bus.context import CURRENT, OUTSIDE, inherit
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Outcome, OutcomeKind, Payloads
@@ -67,7 +67,7 @@ class Tasks:
 
     async def close(self, drain: float | None = 0.0) -> None:
         """Stop all workers, and wait some seconds for their handlers, threads aside; for the bus."""
-        await asyncio.gather(*(worker.close(drain, threads=False) for worker in tuple(self._workers)))
+        await close_all(worker.close(drain, threads=False) for worker in tuple(self._workers))
 
     # -- submitting
 
