@@ -75,7 +75,6 @@ HELLO = [p.HELLO, p.VERSION, "stranger"]
         body([]),
         body([p.CREDIT, 1, 1]),
         body([p.HELLO, 99, "x"]),
-        body(HELLO, [p.CREDIT, 1, 1]),
         body(HELLO, [p.CREDIT, "1", 1]),
         body(HELLO, [p.PUBLISH]),
         body(HELLO, [p.CALL, 1, "declare", [{"nonsense": 1}, False]]),

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import redpoll
-from redpoll.bus import Task
+from redpoll.bus import Envelope, Task
 from redpoll.bus.broker.outputs import Write
 from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.state import EngineState
@@ -79,6 +79,36 @@ async def test_cut_links(pause: float) -> None:
             assert results == list(range(300))
             if not pause:
                 assert set(begun.values()) == {1}
+
+
+@pytest.mark.asyncio
+async def test_what_changed_meanwhile() -> None:
+    """After a restart that lost its queue a worker learns that its task is lost; others of the bus go on."""
+    hub = Running(MemoryStore())
+    port = hub.hub.address.port
+    async with redpoll.connect(hub.url) as bus:
+        await bus.queues.declare("gone")
+        for number in range(3):
+            await bus.tasks.submit(number, queue="gone")
+        claims = [await bus.tasks.next(queue="gone") for _ in range(3)]
+        await asyncio.to_thread(hub.stop)
+        await until(lambda: bus.state is EngineState.RECONNECTING, "the loss of the hub")
+        ends: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(bus.engine.publish(Envelope("raw", b""), queue="gone", timeout=20))
+        ]
+        for claim in claims[:2]:
+            claim.set_result(None)
+            ends.append(asyncio.ensure_future(claim.confirmed()))
+        await turns()
+        hub = Running(MemoryStore(), port=port)
+        await until(lambda: bus.state is EngineState.READY, "another hub")
+        await asyncio.wait(ends, timeout=10)
+        assert all(each.done() for each in ends)
+        assert isinstance(ends[0].exception(), redpoll.NoRoute)
+        assert [each.result() for each in ends[1:]] == [False, False]
+        await bus.queues.declare("q")
+        assert await (await bus.tasks.submit(1, queue="q")).state() == "ready"
+    await asyncio.to_thread(hub.stop)
 
 
 @pytest.mark.asyncio

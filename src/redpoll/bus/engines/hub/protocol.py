@@ -83,6 +83,8 @@ __all__ = [
     "WATCH",
     "WELCOME",
     "WITHDRAW",
+    "id_bytes",
+    "id_number",
     "pack",
     "pack_error",
     "rebuild_error",
@@ -205,3 +207,13 @@ def rebuild_error(values: list[Any]) -> RedpollError:
                 error.__dict__.update(attributes)
                 return error
     return ProtocolError(f"the hub answered with an error that is not known here: {values!r:.200}")
+
+
+def id_bytes(number: int) -> bytes:
+    """Return the number of a task as it is sent."""
+    return number.to_bytes(16)
+
+
+def id_number(task: bytes) -> int:
+    """Return the number of a task."""
+    return int.from_bytes(task)

@@ -314,14 +314,16 @@ class HubServer:
             _, _, what, queue, number, detail = effect
             for client in self._clients.values():
                 if client.observes:
-                    client.say(p.NOTE, what, queue, _bytes(number), detail)
+                    client.say(p.NOTE, what, queue, p.id_bytes(number), detail)
             return
         client = effect[1].owner
         if client is None:
             return
         if kind == out.DELIVER:
             _, _, consumer, token, task, payload = effect
-            client.say(p.DELIVER, consumer.owner, token, _bytes(task.id), task.attempts + 1, self._left(task), payload)
+            client.say(
+                p.DELIVER, consumer.owner, token, p.id_bytes(task.id), task.attempts + 1, self._left(task), payload
+            )
         elif kind == out.OUTCOME:
             _, _, watch, _, ending, payload, detail = effect
             self._claim(client, watch.durable, p.OUTCOME, watch.request, int(ending), payload, detail)
@@ -336,7 +338,7 @@ class HubServer:
             elif number:
                 if known and watched:
                     self._watch_known(client, request, number)
-                self._claim(client, True, p.REPLY, request, [_bytes(number), known])
+                self._claim(client, True, p.REPLY, request, [p.id_bytes(number), known])
             else:
                 self._claim(client, True, p.REPLY, request, [b"", False])
         elif kind == out.CANCELLED:
@@ -453,11 +455,11 @@ class HubServer:
             client.parked[request] = got
         elif isinstance(got, Task):
             if request:
-                self._claim(client, durable, p.REPLY, request, [_bytes(got.id), False])
+                self._claim(client, durable, p.REPLY, request, [p.id_bytes(got.id), False])
         else:
             if watched:
                 self._watch_known(client, request, got)
-            self._claim(client, durable, p.REPLY, request, [_bytes(got), True])
+            self._claim(client, durable, p.REPLY, request, [p.id_bytes(got), True])
 
     def _watch_known(self, client: _Client, request: int, number: int) -> None:
         """Watch the task that had the key of a publish before."""
@@ -522,15 +524,9 @@ class HubServer:
         self.broker.work.close(consumer, now)
         client.reply(request, found)
 
-    def _consumer(self, client: _Client, number: int) -> Consumer:
-        consumer = client.consumers.get(number)
-        if consumer is None:
-            raise ProtocolError("there is no such consumer")
-        return consumer
-
     def _credit(self, client: _Client, number: int, more: int) -> None:
-        consumer = self._consumer(client, number)
-        if not consumer.closed:
+        consumer = client.consumers.get(number)  # none where its queue is gone
+        if consumer is not None and not consumer.closed:
             self.broker.work.add_credit(consumer, more)
 
     def _close(self, client: _Client, request: int, number: int) -> None:
@@ -542,8 +538,11 @@ class HubServer:
         client.reply(request)
 
     def _reclaim(self, client: _Client, request: int, number: int, task: bytes, token: int) -> None:
-        consumer = self._consumer(client, number)
-        client.reply(request, self.broker.work.reclaim(consumer, _number(task), token, time.monotonic()))
+        consumer = client.consumers.get(number)
+        if consumer is None:
+            client.reply(request, "lost")
+        else:
+            client.reply(request, self.broker.work.reclaim(consumer, p.id_number(task), token, time.monotonic()))
 
     def _settle(self, client: _Client) -> None:
         self.broker.peers.settle(client.member, time.monotonic())
@@ -635,7 +634,7 @@ class HubServer:
             self.broker.peers.close(subscription)
 
     def _watch(self, client: _Client, request: int, task: bytes) -> None:
-        number = _number(task)
+        number = p.id_number(task)
         watch = _Watch(request, True)
         found = self.broker.tasks.found.get(number)
         if found is not None:
@@ -649,7 +648,7 @@ class HubServer:
         client.reply(request)
 
     def _unwatch(self, client: _Client, request: int, task: bytes) -> None:
-        number = _number(task)
+        number = p.id_number(task)
         found = self.broker.tasks.found.get(number)
         if found is None:
             return
@@ -693,14 +692,14 @@ class HubServer:
         return {key: dict(value) if hasattr(value, "keys") else value for key, value in values.items()}
 
     def _cancel(self, client: _Client, task: bytes) -> str | None:  # noqa: ARG002
-        return self.broker.work.cancel(_number(task), time.monotonic())
+        return self.broker.work.cancel(p.id_number(task), time.monotonic())
 
     def _tell(self, client: _Client, task: bytes, payload: bytes) -> bool:  # noqa: ARG002
         self._check_payload(payload)
-        return self.broker.work.tell(_number(task), payload)
+        return self.broker.work.tell(p.id_number(task), payload)
 
     def _lookup(self, client: _Client, task: bytes) -> dict[str, Any]:  # noqa: ARG002
-        number = _number(task)
+        number = p.id_number(task)
         found = self.broker.work.find(number, time.monotonic())
         if isinstance(found, Task):
             return self._info(found)
@@ -749,10 +748,10 @@ class HubServer:
         self.broker.queues.pause(self.broker.queues.get(queue), paused)
 
     def _redrive(self, client: _Client, queue: str, tasks: list[bytes] | None) -> list[bytes]:
-        numbers = None if tasks is None else [_number(each) for each in tasks]
+        numbers = None if tasks is None else [p.id_number(each) for each in tasks]
         found = self.broker.queues.get(queue)
         made = self.broker.admin.redrive(client.member, found, numbers, time.monotonic())
-        return [_bytes(each.id) for each in made]
+        return [p.id_bytes(each.id) for each in made]
 
     def _observe(self, client: _Client, wanted: bool) -> None:
         client.observes = wanted
@@ -783,14 +782,6 @@ def _ended(batch: Batch) -> None:
 def _check(holds: bool, rule: str) -> None:
     if not holds:
         raise ProtocolError(rule)
-
-
-def _bytes(number: int) -> bytes:
-    return number.to_bytes(16)
-
-
-def _number(task: bytes) -> int:
-    return int.from_bytes(task)
 
 
 def _bits() -> Iterator[int]:

@@ -1,0 +1,230 @@
+"""What is asked of a hub and sent to it: requests with their answers, in order, over one link after another."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Any, Final
+
+from redpoll.bus.engine import Watcher
+from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.engines.hub.handles import call
+from redpoll.errors import (
+    Expired,
+    NotConfirmed,
+    RedpollError,
+)
+from redpoll.node.door import Batch, LayerNode, Peer
+
+__all__ = ["Asking", "Request", "fail_future"]
+
+#: Bytes of publishes that wait to be sent.
+_WAITING_BYTES: Final = 64 * 2**20
+#: Seconds beyond its timeout that the hub's own answer to a publish may take.
+_LATE: Final = 1.0
+
+
+class Request:
+    """Something that the hub answers.
+
+    Attributes:
+        record: What was asked for.
+        future: Done with the answer.
+        again: Whether it may be asked for once more, where the answer may be lost.
+        sent: Whether the hub may have it.
+        size: Bytes of a payload that waits to be sent.
+        watcher: Of a publish.
+        deadline: When its timeout was over, where the hub is to say so.
+    """
+
+    __slots__ = ("again", "deadline", "future", "record", "sent", "size", "watcher")
+
+    def __init__(
+        self,
+        record: list[Any],
+        future: asyncio.Future[Any],
+        again: bool,
+        size: int = 0,
+        watcher: Watcher | None = None,
+    ) -> None:
+        self.record = record
+        self.future = future
+        self.again = again
+        self.sent = False
+        self.size = size
+        self.watcher = watcher
+        self.deadline: float | None = None
+
+
+class Asking:
+    """Sends records to the hub that it is linked to, and knows what has to be answered.
+
+    Attributes:
+        loop: The loop.
+        linked: Whether there is a hub that knows this client.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    _node: LayerNode
+
+    def __init__(self) -> None:
+        self.linked = False
+        self._peer: Peer | None = None
+        self._numbers = itertools.count(1)
+        self._requests: dict[int, Request] = {}
+        self._out: deque[list[Any]] = deque()
+        self._scheduled = False
+        self._waiting_bytes = 0
+        self._timeouts: list[tuple[float, int]] = []
+        self._timer: asyncio.TimerHandle | None = None
+
+    def say(self, *record: Any) -> None:
+        """Send a record in this turn of the loop."""
+        self._out.append(list(record))
+        self._schedule()
+
+    def say_if_linked(self, *record: Any) -> None:
+        """Send what is said anyhow once the link is there again."""
+        if self.linked:
+            self.say(*record)
+
+    def _schedule(self) -> None:
+        if self.linked and not self._scheduled:
+            self._scheduled = True
+            self.loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._scheduled = False
+        waiting = self._out
+        requests = self._requests
+        while waiting and self.linked and self._peer is not None:
+            if self._node.room(self._peer) <= 0:
+                self._scheduled = True
+                self._node.when_room(self._peer, self._flush)
+                return
+            part = [waiting.popleft() for _ in range(min(len(waiting), 1024))]
+            asked: list[Request] = []
+            for record in part:
+                if len(record) > 1 and record[0] in _ANSWERED:
+                    request = requests.get(record[1])
+                    if request is not None and request.record is record:
+                        request.sent = True
+                        self._waiting_bytes -= request.size
+                        asked.append(request)
+            self._send(part, asked)
+
+    def _send(self, records: list[list[Any]], asked: Iterable[Request]) -> None:
+        if self._peer is None:
+            return
+        bodies = [body for body, _ in p.pack(records)]
+        requests = tuple(asked)
+
+        def done(batch: Batch) -> None:
+            # Never sent, all of it: it may be sent again.
+            if len(batch.failed) == batch.count and not any(getattr(error, "sent", True) for _, error in batch.failed):
+                for request in requests:
+                    request.sent = False
+
+        self._node.send_batch(self._peer, [(b"", body) for body in bodies], done)
+
+    def _ask(
+        self,
+        kind: int,
+        *rest: Any,
+        again: bool,
+        size: int = 0,
+        watcher: Watcher | None = None,
+        timeout: float | None = None,
+    ) -> asyncio.Future[Any]:
+        number = next(self._numbers)
+        future: asyncio.Future[Any] = self.loop.create_future()
+        request = Request([kind, number, *rest], future, again, size, watcher)
+        self._requests[number] = request
+        if timeout is not None:
+            self._limit(number, timeout)
+        self._push(request)
+        return future
+
+    def _push(self, request: Request) -> None:
+        request.sent = False
+        self._waiting_bytes += request.size
+        self._out.append(request.record)
+        self._schedule()
+
+    def _expect(self, answer: Callable[[asyncio.Future[Any]], None], kind: int) -> int:
+        number = next(self._numbers)
+        future: asyncio.Future[Any] = self.loop.create_future()
+        future.add_done_callback(answer)
+        self._requests[number] = request = Request([kind], future, False)
+        request.sent = True
+        return number
+
+    def _give_up(self, request: Request, error: RedpollError) -> None:
+        if request.watcher is not None:
+            call("a watcher", request.watcher.gone, error)
+        fail_future(request.future, error)
+
+    # Timeouts of publishes
+
+    def _limit(self, number: int, timeout: float) -> None:
+        when = self.loop.time() + timeout
+        heapq.heappush(self._timeouts, (when, number))
+        if self._timeouts[0][1] == number:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer = self.loop.call_at(when, self._time_out)
+
+    def _time_out(self) -> None:
+        now = self.loop.time()
+        timeouts = self._timeouts
+        while timeouts and timeouts[0][0] <= now:
+            when, number = heapq.heappop(timeouts)
+            request = self._requests.get(number)
+            if request is None:
+                continue
+            if request.sent and self.linked and request.deadline is None:
+                # The hub says it itself.
+                request.deadline = when
+                heapq.heappush(timeouts, (now + _LATE, number))
+                continue
+            del self._requests[number]
+            if request.sent:
+                error: RedpollError = NotConfirmed(None, "the hub did not answer in time")
+            else:
+                with suppress(ValueError):
+                    self._out.remove(request.record)
+                error = Expired(None, request.record[-1], "waiting for the hub")
+            self._give_up(request, error)
+        while timeouts and timeouts[0][1] not in self._requests:
+            heapq.heappop(timeouts)
+        self._timer = self.loop.call_at(timeouts[0][0], self._time_out) if timeouts else None
+
+
+def fail_future(future: asyncio.Future[Any], error: BaseException) -> None:
+    """End a future that may never be awaited, unless it has ended."""
+    if not future.done():
+        future.set_exception(error)
+        future.exception()
+
+
+#: Kinds of records that begin with the number of a request.
+_ANSWERED: Final = frozenset(
+    {
+        p.PUBLISH,
+        p.EVENT,
+        p.CONSUME,
+        p.TAKE,
+        p.CLOSE,
+        p.RECLAIM,
+        p.ACCEPT,
+        p.DONE,
+        p.REJECT,
+        p.SUBSCRIBE,
+        p.WATCH,
+        p.CALL,
+    }
+)
