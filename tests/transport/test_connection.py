@@ -400,37 +400,6 @@ async def test_a_transport_that_closed_meanwhile(size: int) -> None:
             await within(sending)
 
 
-class Refusing(Gone):
-    """A transport whose first write the system refuses: it closes, and tells of that later."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.written: list[int] = []
-
-    def is_closing(self) -> bool:
-        return bool(self.written)
-
-    def write(self, data: bytes | bytearray | memoryview) -> None:
-        self.written.append(len(data))
-
-
-@pytest.mark.asyncio
-async def test_a_write_that_the_system_refuses() -> None:
-    """The other parts of a message are not written: asyncio would warn in its log of each."""
-    async with make(Inbox()) as server, make(listen=False) as client:
-        await within(client.send(to(server)))
-        (line,) = client._peers.connections
-        transport, line.transport = line.transport, Refusing()
-        sending = client.send(to(server, bytes(3_000_000)))
-        await turns()
-        assert len(line.transport.written) == 1
-        assert not line.link.writable
-        line.transport = transport
-        line.fail(PeerLost(THERE, "it is gone"))
-        with pytest.raises(NotConfirmed, match="it is gone"):
-            await within(sending)
-
-
 class Closing:
     """A transport that notes what is written to it once it closes."""
 

@@ -110,9 +110,9 @@ class Disk:
 
 
 def _same(found: tuple[Any, ...], expected: tuple[Any, ...]) -> bool:
-    """Whether two writes are equal, but for what is lost when times are rounded down."""
+    """Whether two writes are equal, but for what is lost when times become those of a clock."""
     return all(
-        one == other or (isinstance(one, float) and isinstance(other, float) and -1e-8 < other - one < 2e-6)
+        one == other or (isinstance(one, float) and isinstance(other, float) and -5e-7 < other - one < 2e-6)
         for one, other in zip(found, expected, strict=True)
     )
 
