@@ -1,0 +1,154 @@
+"""What clients call by name: looking at queues and tasks, repairing them, and looking after the hub."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DELAYED, TAKEN, Task
+from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.engines.hub.clients import Client
+from redpoll.bus.engines.hub.requests import check_payload
+from redpoll.bus.engines.hub.turns import Turns
+from redpoll.bus.envelope import OutcomeKind
+from redpoll.bus.records import QueueSpec, task_id
+from redpoll.errors import ProtocolError, RedpollError, ResultExpired, UnknownTask, UsageError
+
+__all__ = ["CALLS", "Calls"]
+
+
+class Calls:
+    """Does what clients call; each method of the table is given the client and the arguments, and returns the answer.
+
+    Args:
+        turns: The broker in its turns.
+        max_body: The largest body, in bytes.
+    """
+
+    def __init__(self, turns: Turns, max_body: int) -> None:
+        self._turns = turns
+        self._broker = turns.broker
+        self._max_body = max_body
+
+    def call(self, client: Client, request: int, name: str, arguments: list[Any]) -> None:
+        """Carry out a call, and answer it.
+
+        Raises:
+            UsageError: There is none of that name.
+            ProtocolError: The arguments cannot be.
+        """
+        call = CALLS.get(name)
+        if call is None:
+            raise UsageError(f"this hub knows no {name!r}", "is it older than this client?")
+        try:
+            value = call(self, client, *arguments)
+        except RedpollError:
+            raise
+        except (TypeError, ValueError, KeyError) as error:
+            raise ProtocolError(f"the arguments of {name!r} are none: {error}") from error
+        self._turns.claim(client, bool(self._broker.out.writes), p.REPLY, request, value)
+
+    def _declare(self, client: Client, spec: dict[str, Any], update: bool) -> None:
+        made = QueueSpec(**{**spec, "topics": tuple(spec.get("topics", ()))})
+        self._broker.queues.declare(client.member, made, time.monotonic(), update=update)
+
+    def _delete(self, client: Client, queue: str, if_unused: bool) -> None:  # noqa: ARG002  # as for all
+        found = self._broker.queues.get(queue)
+        if not if_unused or not (found.consumers or found.count):
+            self._broker.queues.delete(found, time.monotonic())
+
+    def _queues(self, client: Client) -> list[str]:  # noqa: ARG002
+        return list(self._broker.queues.found)
+
+    def _inspect(self, client: Client, queue: str) -> dict[str, Any]:  # noqa: ARG002
+        info = self._broker.admin.inspect(self._broker.queues.get(queue))
+        values = {each.name: getattr(info, each.name) for each in dataclasses.fields(info)}
+        values["spec"] = {each.name: getattr(info.spec, each.name) for each in dataclasses.fields(info.spec)}
+        return {key: dict(value) if hasattr(value, "keys") else value for key, value in values.items()}
+
+    def _cancel(self, client: Client, task: bytes) -> str | None:  # noqa: ARG002
+        return self._broker.work.cancel(p.id_number(task), time.monotonic())
+
+    def _tell(self, client: Client, task: bytes, payload: bytes) -> bool:  # noqa: ARG002
+        check_payload(payload, self._max_body)
+        return self._broker.work.tell(p.id_number(task), payload)
+
+    def _lookup(self, client: Client, task: bytes) -> dict[str, Any]:  # noqa: ARG002
+        number = p.id_number(task)
+        found = self._broker.work.find(number, time.monotonic())
+        if isinstance(found, Task):
+            return self._info(found)
+        if found is None:
+            raise (ResultExpired if self._broker.tasks.knows(number) else UnknownTask)(
+                task_id(self._turns.store.name, number)
+            )
+        return {
+            "id": task_id(self._turns.store.name, number),
+            "queue": found.queue,
+            "state": "dead" if found.kind is OutcomeKind.DEAD else "done",
+            "attempt": found.attempts + 1,
+            "outcome": [int(found.kind), found.payload, found.detail],
+            "history": list(found.history),
+        }
+
+    def _info(self, task: Task) -> dict[str, Any]:
+        state = "ready"
+        if task.state == DELAYED:
+            state = "delayed"
+        elif task.state in {TAKEN, ACCEPTED}:
+            state = "taken"
+        elif task.state > ACCEPTED:
+            state = "dead"
+        extra = task.extra
+        return {
+            "id": task_id(self._turns.store.name, task.id),
+            "queue": task.queue.name,
+            "state": state,
+            "attempt": task.attempts + 1,
+            "cancelling": bool(task.flags & CANCEL),
+            "payload": task.payload,
+            "history": [] if extra is None else list(extra.history),
+            "origin": task_id(self._turns.store.name, extra.origin) if extra is not None and extra.origin else None,
+        }
+
+    def _browse(self, client: Client, queue: str, state: Any, limit: int) -> list[dict[str, Any]]:  # noqa: ARG002
+        return [self._info(each) for each in self._broker.admin.browse(self._broker.queues.get(queue), state, limit)]
+
+    def _purge(self, client: Client, queue: str, state: Any) -> int:  # noqa: ARG002
+        return self._broker.admin.purge(self._broker.queues.get(queue), state, time.monotonic())
+
+    def _move(self, client: Client, source: str, target: str, limit: int | None) -> int:  # noqa: ARG002
+        queues = self._broker.queues
+        return self._broker.admin.move(queues.get(source), queues.get(target), limit, time.monotonic())
+
+    def _pause(self, client: Client, queue: str, paused: bool) -> None:  # noqa: ARG002
+        self._broker.queues.pause(self._broker.queues.get(queue), paused)
+
+    def _redrive(self, client: Client, queue: str, tasks: list[bytes] | None) -> list[bytes]:
+        numbers = None if tasks is None else [p.id_number(each) for each in tasks]
+        found = self._broker.queues.get(queue)
+        made = self._broker.admin.redrive(client.member, found, numbers, time.monotonic())
+        return [p.id_bytes(each.id) for each in made]
+
+    def _observe(self, client: Client, wanted: bool) -> None:
+        client.observes = wanted
+        self._turns.look_for_observers()
+
+
+CALLS: Final[Mapping[str, Callable[..., Any]]] = {
+    "declare": Calls._declare,
+    "delete": Calls._delete,
+    "queues": Calls._queues,
+    "inspect": Calls._inspect,
+    "cancel": Calls._cancel,
+    "tell": Calls._tell,
+    "lookup": Calls._lookup,
+    "browse": Calls._browse,
+    "purge": Calls._purge,
+    "move": Calls._move,
+    "pause": Calls._pause,
+    "redrive": Calls._redrive,
+    "observe": Calls._observe,
+}

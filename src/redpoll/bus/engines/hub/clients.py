@@ -1,0 +1,114 @@
+"""The clients of a hub, and what is said to each of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import Any, Final
+
+from redpoll.bus.broker.queue import Consumer, Parked, Subscription
+from redpoll.bus.broker.queue import Peer as BrokerPeer
+from redpoll.bus.engines.hub import protocol as p
+from redpoll.errors import RedpollError
+from redpoll.node import Received
+from redpoll.node.door import Batch, LayerNode, Peer
+
+__all__ = ["Client", "Watch"]
+
+#: Records that wait for one client, beyond which those that may be lost are, and its requests wait to be released.
+_WAITING: Final = 10_000
+_MAY_BE_LOST: Final = frozenset({p.EVENTS, p.PROGRESSED, p.NOTE})
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A watcher of a client, by the number of the request that made it."""
+
+    request: int
+    durable: bool
+
+
+class Client:
+    """A client in one session.
+
+    Args:
+        node: The hub's node.
+        peer: The node's.
+        member: The broker's.
+
+    Attributes:
+        peer: The node's.
+        member: The broker's.
+        consumers: The broker's consumers by the client's numbers.
+        subscriptions: The subscriptions likewise.
+        parked: Publishes that wait for room, by request.
+        observes: Whether it wants notes.
+        open: Whether anything is said to it still.
+    """
+
+    def __init__(self, node: LayerNode, peer: Peer, member: BrokerPeer) -> None:
+        self._node = node
+        self.peer = peer
+        self.member = member
+        self.consumers: dict[int, Consumer] = {}
+        self.subscriptions: dict[int, Subscription] = {}
+        self.parked: dict[int, Parked] = {}
+        self.observes = False
+        self.open = True
+        self._waiting: deque[list[Any]] = deque()
+        self._held: list[Received[Any]] = []
+        self._scheduled = False
+
+    def say(self, *record: Any) -> None:
+        """Send a record in this turn of the loop, behind those before."""
+        waiting = self._waiting
+        if not self.open or (len(waiting) >= _WAITING and record[0] in _MAY_BE_LOST):
+            return
+        waiting.append(list(record))
+        if not self._scheduled:
+            self._scheduled = True
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def reply(self, request: int, value: Any = None) -> None:
+        """Answer a request, unless it wants no answer."""
+        if request:
+            self.say(p.REPLY, request, value)
+
+    def fail(self, request: int, error: RedpollError) -> None:
+        """Answer that it was not done."""
+        if request:
+            self.say(p.FAILED, request, p.pack_error(error))
+
+    def flush(self) -> None:
+        """Send what waits, as far as there is room."""
+        self._scheduled = False
+        node = self._node
+        waiting = self._waiting
+        while waiting and self.open:
+            if node.room(self.peer) <= 0:
+                self._scheduled = True
+                node.when_room(self.peer, self.flush)
+                break
+            part = [waiting.popleft() for _ in range(min(len(waiting), 1024))]
+            node.send_batch(self.peer, [(b"", body) for body, _ in p.pack(part)], _ended)
+        if self._held and (len(waiting) < _WAITING or not self.open):
+            held, self._held = self._held, []
+            for message in held:
+                message.release()
+
+    def release(self, messages: list[Received[Any]]) -> list[Received[Any]]:
+        """Return the messages that may be released now: none of a client that does not read what it is answered."""
+        if len(self._waiting) < _WAITING or not self.open:
+            return messages
+        self._held += messages
+        return []
+
+    def end(self) -> None:
+        """Say nothing more to it."""
+        self.open = False
+        self.flush()
+
+
+def _ended(batch: Batch) -> None:
+    """What could not be sent is lost with its session, whose end the node tells."""

@@ -1,0 +1,294 @@
+"""What clients ask of a hub, a record each: publishing, taking, ending, subscribing, watching."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from struct import Struct
+from typing import Any, Final
+
+from redpoll.bus.broker.queue import DURABLE, Consumer, Parked, Task
+from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.engines.hub.clients import Client, Watch
+from redpoll.bus.engines.hub.turns import Turns
+from redpoll.bus.envelope import OutcomeKind
+from redpoll.bus.records import Publication
+from redpoll.errors import PayloadTooLarge, ProtocolError, QueueFull
+
+__all__ = ["REQUESTS", "Requests", "check_payload"]
+
+#: Bytes of an envelope before its head, and those that head may have.
+_PREFIX: Final = Struct("!BI")
+_MAX_HEAD: Final = 65_536
+_ENDINGS: Final = frozenset({OutcomeKind.RESULT, OutcomeKind.ERROR, OutcomeKind.CANCELLED, OutcomeKind.TIME_LIMIT})
+
+
+class Requests:
+    """Does what clients ask for; each method is given the client, and what the record has.
+
+    Args:
+        turns: The broker in its turns.
+        max_body: The largest body, in bytes.
+    """
+
+    def __init__(self, turns: Turns, max_body: int) -> None:
+        self._turns = turns
+        self._broker = turns.broker
+        self._max_body = max_body
+
+    def _publish(self, client: Client, request: int, queue: str, payload: bytes, watched: bool, *how: Any) -> None:
+        size = check_payload(payload, self._max_body)
+        found = self._broker.queues.found.get(queue)
+        durable = found is not None and found.spec.durable
+        if durable and self._turns.store.full:
+            raise QueueFull(None, 0, "bytes, as the disk of the hub is full", queue=queue)
+        watch = Watch(request, durable) if watched else None
+        got = self._broker.intake.submit(
+            client.member, queue, payload, size, time.monotonic(), watch, how, (request, watched)
+        )
+        if isinstance(got, Parked):
+            client.parked[request] = got
+        elif isinstance(got, Task):
+            self._turns.reply(client, durable, request, [p.id_bytes(got.id), False])
+        else:
+            if watched:
+                self._turns.watch_known(client, request, got)
+            self._turns.reply(client, durable, request, [p.id_bytes(got), True])
+
+    def _event(
+        self,
+        client: Client,
+        request: int,
+        subject: str,
+        payload: bytes,
+        mandatory: bool,
+        last: int,
+        timeout: float | None,
+    ) -> None:
+        size = check_payload(payload, self._max_body)
+        got = self._broker.intake.publish(
+            client.member, subject, payload, size, time.monotonic(), mandatory, last, timeout, (request, False)
+        )
+        if got is not None:
+            client.parked[request] = got
+        else:
+            self._turns.reply(client, bool(self._broker.out.writes), request, [b"", False])
+
+    def _withdraw(self, client: Client, request: int) -> None:
+        parked = client.parked.pop(request, None)
+        if parked is not None:
+            self._broker.intake.unpark((parked,), time.monotonic())
+
+    def _consume(
+        self,
+        client: Client,
+        request: int,
+        number: int,
+        queue: str,
+        credit: int,
+        accept: bool,
+        exclusive: bool,
+        automatic: bool,
+    ) -> None:
+        _check(credit >= 0 and number not in client.consumers, "a consumer has a number of its own, and credit")
+        client.consumers[number] = self._broker.work.consume(
+            client.member,
+            queue,
+            time.monotonic(),
+            credit,
+            number,
+            auto=automatic,
+            exclusive=exclusive,
+            accepts=accept,
+        )
+        client.reply(request)
+
+    def _take(self, client: Client, request: int, number: int, queue: str) -> None:
+        _check(number not in client.consumers, "a consumer has a number of its own")
+        now = time.monotonic()
+        consumer = self._broker.work.consume(client.member, queue, now, 1, number, auto=False)
+        found = bool(consumer.held)
+        if found:
+            client.consumers[number] = consumer
+        self._broker.work.close(consumer, now)
+        client.reply(request, found)
+
+    def _credit(self, client: Client, number: int, more: int) -> None:
+        consumer = client.consumers.get(number)  # none where its queue is gone
+        if consumer is not None and not consumer.closed:
+            self._broker.work.add_credit(consumer, more)
+
+    def _close(self, client: Client, request: int, number: int) -> None:
+        consumer = client.consumers.get(number)
+        if consumer is not None:
+            self._broker.work.close(consumer, time.monotonic())
+            if not consumer.held:
+                del client.consumers[number]
+        client.reply(request)
+
+    def _reclaim(self, client: Client, request: int, number: int, task: bytes, token: int) -> None:
+        consumer = client.consumers.get(number)
+        if consumer is None:
+            client.reply(request, "lost")
+        else:
+            client.reply(request, self._broker.work.reclaim(consumer, p.id_number(task), token, time.monotonic()))
+
+    def _settle(self, client: Client) -> None:
+        self._broker.peers.settle(client.member, time.monotonic())
+
+    def _accept(self, client: Client, request: int, number: int, token: int) -> None:
+        consumer = client.consumers.get(number)
+        done = consumer is not None and self._broker.work.accept(consumer, token)
+        durable = consumer is not None and consumer.queue.spec.durable
+        self._turns.reply(client, durable, request, done)
+
+    def _done(
+        self,
+        client: Client,
+        request: int,
+        number: int,
+        token: int,
+        kind: int,
+        payload: bytes | None,
+        detail: str,
+        successors: list[Any],
+    ) -> None:
+        _check(kind in _ENDINGS, "a worker cannot end a task so")
+        size = 0 if payload is None else check_payload(payload, self._max_body)
+        consumer = client.consumers.get(number)
+        if consumer is None:
+            client.reply(request, False)
+            return
+        then = [self._successor(each) for each in successors]
+        done = self._broker.work.settle(
+            consumer, token, time.monotonic(), OutcomeKind(kind), payload, size, detail, then
+        )
+        self._ended(client, number, consumer)
+        self._turns.reply(client, consumer.queue.spec.durable, request, done)
+
+    def _successor(self, values: Any) -> tuple[Publication, int]:
+        match values:
+            case [str() as queue, bytes() as payload, dict() as options]:
+                size = check_payload(payload, self._max_body)
+                try:
+                    return Publication(queue, payload, **options), size  # type: ignore[arg-type]  # the owner's payload
+                except TypeError:
+                    pass
+        raise ProtocolError("expected a successor")
+
+    def _reject(self, client: Client, request: int, number: int, token: int, *how: Any) -> None:
+        requeue, delay, blame, exclude, reason, payload = how
+        if payload is not None:
+            check_payload(payload, self._max_body)
+        consumer = client.consumers.get(number)
+        if consumer is None:
+            client.reply(request, False)
+            return
+        done = self._broker.work.reject(
+            consumer,
+            token,
+            time.monotonic(),
+            requeue=requeue,
+            delay=delay,
+            blame=blame,
+            exclude=exclude,
+            reason=reason,
+            payload=payload,
+        )
+        self._ended(client, number, consumer)
+        self._turns.reply(client, consumer.queue.spec.durable, request, done)
+
+    def _ended(self, client: Client, number: int, consumer: Consumer) -> None:
+        if consumer.closed and not consumer.held:
+            client.consumers.pop(number, None)
+
+    def _progress(self, client: Client, number: int, token: int, payload: bytes) -> None:
+        check_payload(payload, self._max_body)
+        consumer = client.consumers.get(number)
+        if consumer is not None:
+            self._broker.work.progress(consumer, token, payload)
+
+    def _subscribe(self, client: Client, request: int, number: int, patterns: list[Any], last: bool) -> None:
+        _check(number not in client.subscriptions, "a subscription has a number of its own")
+        wanted = tuple(each for each in patterns if isinstance(each, str))
+        _check(len(wanted) == len(patterns) > 0, "patterns are texts")
+        client.subscriptions[number] = self._broker.intake.subscribe(client.member, wanted, number, last=last)
+        client.reply(request)
+
+    def _unsubscribe(self, client: Client, number: int) -> None:
+        subscription = client.subscriptions.pop(number, None)
+        if subscription is not None:
+            self._broker.peers.close(subscription)
+
+    def _watch(self, client: Client, request: int, task: bytes) -> None:
+        number = p.id_number(task)
+        watch = Watch(request, True)
+        found = self._broker.tasks.found.get(number)
+        if found is not None:
+            watching = [(found.peer, found.watch), *(() if found.extra is None else found.extra.watchers)]
+            if any(peer is client.member and each == watch for peer, each in watching if each is not None):
+                # It asks again, after its session was over.
+                client.reply(request)
+                return
+            watch = Watch(request, bool(found.flags & DURABLE))
+        self._broker.intake.watch(client.member, number, watch, time.monotonic())
+        client.reply(request)
+
+    def _unwatch(self, client: Client, request: int, task: bytes) -> None:
+        number = p.id_number(task)
+        found = self._broker.tasks.found.get(number)
+        if found is None:
+            return
+        if isinstance(found.watch, Watch) and found.peer is client.member and found.watch.request == request:
+            found.watch = None
+        elif found.extra is not None:
+            found.extra.watchers = tuple(
+                each for each in found.extra.watchers if each[0] is not client.member or each[1].request != request
+            )
+
+
+REQUESTS: Final[Mapping[int, Callable[..., None]]] = {
+    p.PUBLISH: Requests._publish,
+    p.EVENT: Requests._event,
+    p.WITHDRAW: Requests._withdraw,
+    p.CONSUME: Requests._consume,
+    p.TAKE: Requests._take,
+    p.CREDIT: Requests._credit,
+    p.CLOSE: Requests._close,
+    p.RECLAIM: Requests._reclaim,
+    p.SETTLE: Requests._settle,
+    p.ACCEPT: Requests._accept,
+    p.DONE: Requests._done,
+    p.REJECT: Requests._reject,
+    p.PROGRESS: Requests._progress,
+    p.SUBSCRIBE: Requests._subscribe,
+    p.UNSUBSCRIBE: Requests._unsubscribe,
+    p.WATCH: Requests._watch,
+    p.UNWATCH: Requests._unwatch,
+}
+
+
+def check_payload(payload: bytes, most: int) -> int:
+    """Return the size of the body of an envelope.
+
+    Args:
+        payload: The envelope, encoded.
+        most: Maximum size of the body, in bytes.
+
+    Raises:
+        ProtocolError: It is none.
+        PayloadTooLarge: The body is larger.
+    """
+    if len(payload) < _PREFIX.size:
+        raise ProtocolError("expected an envelope")
+    size = len(payload) - _PREFIX.size - int(_PREFIX.unpack_from(payload)[1])
+    if size < 0 or len(payload) - size > _MAX_HEAD + _PREFIX.size:
+        raise ProtocolError("expected an envelope with a complete head")
+    if size > most:
+        raise PayloadTooLarge(size, most)
+    return size
+
+
+def _check(holds: bool, rule: str) -> None:
+    if not holds:
+        raise ProtocolError(rule)

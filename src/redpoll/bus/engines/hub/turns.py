@@ -1,0 +1,188 @@
+"""The turns of a hub: what one wrote is stored, and what claims that it is stored is said once it is."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
+from os import urandom
+from typing import Any
+
+from redpoll.bus.broker import Limits
+from redpoll.bus.broker import outputs as out
+from redpoll.bus.broker.broker import Broker
+from redpoll.bus.broker.queue import DEADLINE, Parked, Task
+from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.engines.hub.clients import Client, Watch
+from redpoll.bus.engines.hub.store import Store
+from redpoll.errors import RedpollError
+from redpoll.node.door import Peer
+
+__all__ = ["Turns"]
+
+
+class Turns:
+    """The broker of a hub, its disk, and its clients, turn by turn of the loop.
+
+    Args:
+        store: Its store, open.
+        limits: Those of the broker.
+
+    Attributes:
+        store: The store.
+        broker: The broker, as it was when the store was closed last.
+        clients: The clients that said hello.
+    """
+
+    def __init__(self, store: Store, limits: Limits) -> None:
+        self.store = store
+        self.broker = Broker.restored(
+            store.load(), time.monotonic(), store.name, _bits(), limits, epoch=store.epoch, serial=store.serial
+        )
+        self.clients: dict[Peer, Client] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._armed = float("inf")
+        # What waits for the disk: of each turn that wrote, what is to be said once that is there.
+        self._unsynced: deque[list[tuple[Client, tuple[Any, ...]]]] = deque()
+        # Of this turn.
+        self._claims: list[tuple[Client, tuple[Any, ...]]] = []
+        self.end()
+
+    def claim(self, client: Client, durable: bool, *record: Any) -> None:
+        """Say something once it is on disk, where it is about what is to be there."""
+        if durable:
+            self._claims.append((client, record))
+        else:
+            client.say(*record)
+
+    def reply(self, client: Client, durable: bool, request: int, value: Any) -> None:
+        """Answer a request, as `claim` does, unless it wants no answer."""
+        if not request:
+            return
+        if durable:
+            self._claims.append((client, (p.REPLY, request, value)))
+        else:
+            client.say(p.REPLY, request, value)
+
+    def watch_known(self, client: Client, request: int, number: int) -> None:
+        """Watch the task that had the key of a publish before."""
+        with suppress(RedpollError):  # its outcome is not kept; the client asks when it has the number
+            self.broker.intake.watch(client.member, number, Watch(request, True), time.monotonic())
+
+    def end(self) -> None:
+        """End a turn: store what is to be stored; say what claims that it is stored when it is, and all else at once."""
+        outbox = self.broker.out
+        effects, writes = outbox.take(), outbox.take_writes()
+        for effect in effects:
+            self._carry(effect)
+        claims, self._claims = self._claims, []
+        if writes:
+            self._unsynced.append(claims)
+            self.store.write(writes, self._synced)
+        elif self._unsynced:
+            # It may be about what an earlier turn wrote.
+            self._unsynced[-1].extend(claims)
+        else:
+            for client, record in claims:
+                client.say(*record)
+        if self.broker.timers.earlier:
+            self._arm()
+
+    def stop(self) -> None:
+        """Let time do nothing more, and nothing be handed out."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for client in self.clients.values():
+            client.member.open = False
+
+    def look_for_observers(self) -> None:
+        """Look whether any client wants notes."""
+        self.broker.out.observed = any(each.observes for each in self.clients.values())
+
+    def _synced(self) -> None:
+        for client, record in self._unsynced.popleft():
+            client.say(*record)
+
+    # What the broker wants done
+
+    def _carry(self, effect: out.Effect) -> None:
+        kind = effect[0]
+        if kind == out.EVENT:
+            _, subscriptions, subject, payload, kept = effect
+            groups: dict[Client, list[int]] = {}
+            for each in subscriptions:
+                if each.peer.owner is not None:
+                    groups.setdefault(each.peer.owner, []).append(each.owner)
+            for client, numbers in groups.items():
+                client.say(p.EVENTS, numbers, subject, payload, kept)
+            return
+        if kind == out.NOTE:
+            _, _, what, queue, number, detail = effect
+            for client in self.clients.values():
+                if client.observes:
+                    client.say(p.NOTE, what, queue, p.id_bytes(number), detail)
+            return
+        client = effect[1].owner
+        if client is None:
+            return
+        if kind == out.DELIVER:
+            _, _, consumer, token, task, payload = effect
+            client.say(p.DELIVER, consumer.owner, token, p.id_bytes(task.id), task.attempts + 1, _left(task), payload)
+        elif kind == out.OUTCOME:
+            _, _, watch, _, ending, payload, detail = effect
+            self.claim(client, watch.durable, p.OUTCOME, watch.request, int(ending), payload, detail)
+        elif kind == out.PROGRESS:
+            client.say(p.PROGRESSED, effect[2].request, effect[4])
+        elif kind == out.ADMITTED:
+            self._admitted(client, *effect[2:])
+        elif kind == out.CANCELLED:
+            client.say(p.CANCELLED, effect[2].owner, effect[3], effect[4])
+        elif kind == out.TOLD:
+            client.say(p.TOLD, effect[2].owner, effect[3], effect[4])
+        else:
+            client.say(p.STOPPED, effect[2].owner, effect[3])
+
+    def _admitted(self, client: Client, parked: Parked, number: int, error: RedpollError | None, known: bool) -> None:
+        request, watched = parked.owner
+        client.parked.pop(request, None)
+        if error is not None:
+            client.fail(request, error)
+            return
+        if known and watched:
+            self.watch_known(client, request, number)
+        self.claim(client, True, p.REPLY, request, [p.id_bytes(number) if number else b"", known])
+
+    # Time
+
+    def _arm(self) -> None:
+        self.broker.timers.earlier = False
+        deadline = self.broker.deadline
+        if deadline is None or deadline >= self._armed:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed = deadline
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, deadline - time.monotonic()), self._advance)
+
+    def _advance(self) -> None:
+        self._timer = None
+        self._armed = float("inf")
+        try:
+            self.broker.advance(time.monotonic())
+        finally:
+            self.end()
+            self._arm()
+
+
+def _left(task: Task) -> float | None:
+    expires = task.expires
+    return None if expires is None or not task.flags & DEADLINE else expires - time.monotonic()
+
+
+def _bits() -> Iterator[int]:
+    while True:
+        block = urandom(1024)
+        yield from (int.from_bytes(block[at : at + 8]) for at in range(0, 1024, 8))
