@@ -13,10 +13,10 @@ import pytest
 from redpoll.blocking import connect
 from redpoll.bus import Broadcast
 from redpoll.bus.notifications import (
+    LogNotifier,
     Notification,
     NotificationHandler,
     NotificationOptions,
-    NullNotifier,
     Route,
     WSGIMiddleware,
 )
@@ -216,7 +216,7 @@ def test_routing(bus: BlockingBus) -> None:
         notifier = BlockingRoutingNotifier(
             bus.notifier("a"),
             Route(other.notifier("b"), events=("disk.*",), priorities=("error",)),
-            Route(NullNotifier()),
+            Route(LogNotifier("c")),
         )
         notifier.info("disk.full")
         notifier.error.future("disk.full", 7).result(PATIENCE)
@@ -229,7 +229,7 @@ def test_routing(bus: BlockingBus) -> None:
         ("b", "error"),
     ]
     with pytest.raises(UsageError, match="none of the notifiers"):
-        BlockingRoutingNotifier(NullNotifier())
+        BlockingRoutingNotifier(LogNotifier("c"))
 
 
 def test_logging_and_wsgi(bus: BlockingBus) -> None:

@@ -1,7 +1,7 @@
 """Notifications of events to their listeners: ``bus.notifications``."""
 
 from redpoll.bus.notifications.listener import Listener
-from redpoll.bus.notifications.local import LogNotifier, NullNotifier
+from redpoll.bus.notifications.local import LogNotifier
 from redpoll.bus.notifications.notifications import Notifications
 from redpoll.bus.notifications.notifier import Notifier, NotifierLike, Route, RoutingNotifier
 from redpoll.bus.notifications.producers import ASGIMiddleware, NotificationHandler, WSGIMiddleware
@@ -29,7 +29,6 @@ __all__ = [
     "Notifications",
     "Notifier",
     "NotifierLike",
-    "NullNotifier",
     "Priority",
     "Route",
     "RoutingNotifier",

@@ -1,4 +1,4 @@
-"""Notifiers that reach no listener: one that writes to a log, and one that drops everything."""
+"""A notifier that writes to a log, with secrets masked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, Final
 from redpoll.bus.notifications.notifier import Priorities
 from redpoll.bus.notifications.records import Priority, check_priority
 
-__all__ = ["LogNotifier", "NullNotifier", "masked"]
+__all__ = ["LogNotifier", "masked"]
 
 _LEVELS: Final[Mapping[Priority, int]] = MappingProxyType(
     {
@@ -91,25 +91,3 @@ class LogNotifier(Priorities):
         if self._log.isEnabledFor(_LEVELS[priority]):
             said = {"publisher": self.publisher, "event": event, "priority": priority, "payload": masked(payload)}
             self._log.log(_LEVELS[priority], "%s", json.dumps(said, default=lambda value: masked(repr(value))))
-
-
-class NullNotifier(Priorities):
-    """Drops all notifications: in the place of a notifier where nobody wants any."""
-
-    def __repr__(self) -> str:
-        return "<NullNotifier>"
-
-    async def notify(
-        self,
-        priority: Priority,
-        event: str,  # noqa: ARG002
-        payload: Any = None,  # noqa: ARG002
-        *,
-        headers: Mapping[str, Any] | None = None,  # noqa: ARG002
-    ) -> None:
-        """Do nothing.
-
-        Raises:
-            ConfigError: There is no such priority.
-        """
-        check_priority(priority)

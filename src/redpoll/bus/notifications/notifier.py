@@ -55,7 +55,6 @@ class NotifierLike(Protocol):
         self, priority: Priority, event: str, payload: Any, *, headers: Mapping[str, Any] | None = None
     ) -> None:
         """Send a notification."""
-        ...
 
 
 class Outlet:
@@ -310,7 +309,8 @@ class Route(Generic[NotifierT_co]):
 class RoutingNotifier(Priorities):
     """Sends each notification by all notifiers with rules that it fits; those without rules send everything.
 
-    They may be of several buses. All are tried; then the first error is raised.
+    They may be of several buses. All are tried; then the first error is raised. Without rules and notifiers it drops
+    everything.
 
     Args:
         *routes: Rules, and notifiers.
