@@ -29,7 +29,7 @@ def test_headers_are_used_within_a_block() -> None:
 def test_a_handlers_time_bounds_what_it_calls() -> None:
     """What a handler sends has no more time than it has itself; none where it has none left."""
     held = Held()
-    token = CURRENT.set(Context(None, held))  # type: ignore[arg-type]
+    token = CURRENT.set(Context(delivery=held))  # type: ignore[arg-type]
     try:
         assert inherit(None, 60.0) == (None, 2.0)
         assert inherit(None, None) == (None, 2.0)

@@ -11,7 +11,7 @@ from redpoll.bus.engine import Clock
 from redpoll.bus.envelope import Envelope, Outcome
 from redpoll.errors import RedpollError
 
-__all__ = ["FALSE", "TRUE", "Done", "Failed", "OutcomeWatcher", "close_all", "fail", "of_thread", "resolve", "sleep"]
+__all__ = ["FALSE", "TRUE", "Done", "Failed", "OutcomeFuture", "close_all", "fail", "of_thread", "resolve", "sleep"]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -52,29 +52,20 @@ class Failed:
         raise self._error
 
 
-class OutcomeWatcher:
-    """A watcher that settles a future with the outcome, and takes nothing else.
-
-    Args:
-        future: The future.
-    """
-
-    __slots__ = ("_future",)
-
-    def __init__(self, future: asyncio.Future[Outcome]) -> None:
-        self._future = future
+class OutcomeFuture(asyncio.Future[Outcome]):
+    """A future of the outcome of a task, which is the task's watcher too."""
 
     def progress(self, envelope: Envelope) -> None:
-        """Ignore it: the outcome settles the future."""
+        """Ignore it."""
 
     def outcome(self, outcome: Outcome) -> None:
         """Take the outcome."""
-        if not self._future.done():
-            self._future.set_result(outcome)
+        if not self.done():
+            self.set_result(outcome)
 
     def gone(self, error: RedpollError) -> None:
         """Take the error for which there is none."""
-        fail(self._future, error)
+        fail(self, error)
 
 
 def resolve(future: asyncio.Future[None] | None) -> None:

@@ -6,33 +6,25 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from redpoll.bus.engine import Delivery
 
-__all__ = ["CURRENT", "OUTSIDE", "Context", "current_context", "inherit", "use_headers"]
+__all__ = ["CURRENT", "NO_HEADERS", "OUTSIDE", "Context", "current_context", "inherit", "use_headers"]
 
-_NONE: Final[Mapping[str, Any]] = MappingProxyType({})
+NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
-class Context:
+class Context(NamedTuple):
     """The context of a handler.
 
-    Args:
-        headers: The headers that came with it; what is sent meanwhile carries them too. None is none.
-        delivery: The call or task, for patterns; None for what is not to be answered, and outside of a handler.
+    Attributes:
+        headers: The headers that came with its message; messages that the handler sends carry them too.
+        delivery: The call or task, for patterns; None for a message without an answer, and outside of a handler.
     """
 
-    __slots__ = ("_headers", "delivery")
-
-    def __init__(self, headers: Mapping[str, Any] | None = None, delivery: Delivery | None = None) -> None:
-        self._headers = headers
-        self.delivery = delivery
-
-    @property
-    def headers(self) -> Mapping[str, Any]:
-        """The headers that came with it."""
-        return self._headers or _NONE
+    headers: Mapping[str, Any] = NO_HEADERS
+    delivery: Delivery | None = None
 
     @property
     def left(self) -> float | None:

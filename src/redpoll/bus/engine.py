@@ -63,11 +63,9 @@ class Clock(Protocol):
 
     def time(self) -> float:
         """Monotonic seconds."""
-        ...
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> Timer:
         """Call a plain function on the engine's loop at a time of this clock."""
-        ...
 
 
 class Watcher(Protocol):
@@ -110,37 +108,30 @@ class Hold(Protocol):
     @property
     def id(self) -> str:
         """The task's id."""
-        ...
 
     @property
     def queue(self) -> str:
         """Name of the queue that it came from."""
-        ...
 
     @property
     def envelope(self) -> Envelope:
         """The message."""
-        ...
 
     @property
     def attempt(self) -> int:
         """1 at first, and one more for each worker that was lost with it; give-backs are none (`Capabilities.attempts`)."""
-        ...
 
     @property
     def left(self) -> float | None:
         """Seconds until its deadline, below 0 when it has passed; None if it has none."""
-        ...
 
     @property
     def lost(self) -> bool:
         """True if it was taken away: see `Listener.lost`."""
-        ...
 
     @property
     def cancelled(self) -> bool:
         """True if the work is not wanted any more: see `Listener.cancelled`."""
-        ...
 
     def progress(self, envelope: Envelope, /) -> bool:
         """Say something to the watchers, in order and before the outcome; nothing is stored.
@@ -148,7 +139,6 @@ class Hold(Protocol):
         Returns:
             False where the task is lost or nobody watches, as far as it is known at once. A sender may stop then.
         """
-        ...
 
 
 class Delivery(Hold, Protocol):
@@ -175,7 +165,6 @@ class Delivery(Hold, Protocol):
         Returns:
             True once the engine has noted it; begin only then. False: do not begin, it is lost or cancelled.
         """
-        ...
 
     def ack(self, outcome: Outcome | None = None, then: Sequence[Publication] = ()) -> Awaitable[bool]:
         """End the task: record its outcome and remove it, in one step, and tell the watchers.
@@ -194,7 +183,6 @@ class Delivery(Hold, Protocol):
             PayloadTooLarge: That of a successor is; nothing was done.
             NoRoute: A successor's queue does not exist; nothing was done.
         """
-        ...
 
     def reject(
         self,
@@ -223,7 +211,6 @@ class Delivery(Hold, Protocol):
         Raises:
             UsageError: The delay cannot be; the task is still held.
         """
-        ...
 
     def extend(self) -> bool:
         """Say that the work goes on, where the engine cannot see that; elsewhere it does nothing.
@@ -231,7 +218,6 @@ class Delivery(Hold, Protocol):
         Returns:
             False: it was lost.
         """
-        ...
 
 
 DeliverySink = Callable[[Delivery], object]
@@ -252,23 +238,19 @@ class Consumer(Protocol):
     @property
     def queue(self) -> str:
         """Name of the queue."""
-        ...
 
     @property
     def active(self) -> bool:
         """True if the engine hands out to it; False while reconnecting, and after the queue was deleted."""
-        ...
 
     def set_credit(self, credit: int, /) -> None:
         """Set how many deliveries may be open at a time; 0 pauses. More than that are kept until they end."""
 
     def __aiter__(self) -> Self:
         """Return itself; there is one iteration, which several tasks may share."""
-        ...
 
     async def __anext__(self) -> Delivery:
         """Wait for the next delivery."""
-        ...
 
     async def close(self) -> None:
         """Take no more. What was not handed to the sink or the iterator goes back; open deliveries stay as they are."""
@@ -283,25 +265,20 @@ class Subscription(Protocol):
     @property
     def patterns(self) -> tuple[str, ...]:
         """The patterns."""
-        ...
 
     @property
     def delivered(self) -> int:
         """Events that came."""
-        ...
 
     @property
     def dropped(self) -> int:
         """Events that were lost here, as far as it is known."""
-        ...
 
     def __aiter__(self) -> Self:
         """Return itself; there is one iteration, which several tasks may share."""
-        ...
 
     async def __anext__(self) -> Event:
         """Wait for the next event."""
-        ...
 
     async def close(self) -> None:
         """Take no more."""
@@ -322,17 +299,14 @@ class Engine(Protocol):
     @property
     def capabilities(self) -> Capabilities:
         """Its abilities; known once it is ready."""
-        ...
 
     @property
     def status(self) -> Status:
         """Its state."""
-        ...
 
     @property
     def clock(self) -> Clock:
         """Its time."""
-        ...
 
     async def __aenter__(self) -> Self:
         """Start on the running loop, and connect.
@@ -341,7 +315,6 @@ class Engine(Protocol):
             DialFailed: Nobody was there in time, and it was not told to go on trying.
             UsageError: It was started before.
         """
-        ...
 
     async def __aexit__(self, *exc_info: object) -> None:
         """Close."""
@@ -383,7 +356,6 @@ class Engine(Protocol):
 
     async def queues(self) -> list[str]:
         """The names of all queues."""
-        ...
 
     async def inspect(self, queue: str) -> QueueInfo:
         """Return the contents and counters of a queue.
@@ -391,7 +363,6 @@ class Engine(Protocol):
         Raises:
             NoRoute: It is not there.
         """
-        ...
 
     # -- publishing
 
@@ -450,7 +421,6 @@ class Engine(Protocol):
             NotConfirmed: It was sent, and no confirmation came (also a `TimeoutError` when by `timeout`).
             NotAuthorized: It is not allowed. Never sent.
         """
-        ...
 
     def publish_many(
         self,
@@ -482,7 +452,6 @@ class Engine(Protocol):
             BatchError: The first that failed, with its index; those before it are in the queue, none behind it is.
             PayloadTooLarge: One of the bodies is over the limit; none was sent.
         """
-        ...
 
     # -- taking
 
@@ -513,7 +482,6 @@ class Engine(Protocol):
             SpecConflict: `exclusive` cannot be had, or another consumer has it.
             NotAuthorized: It is not allowed.
         """
-        ...
 
     async def take(self, queue: str, timeout: float | None = 0.0) -> Delivery:
         """Take one task, in turn with the consumers.
@@ -527,7 +495,6 @@ class Engine(Protocol):
             NoRoute: The queue does not exist.
             SpecConflict: A consumer has the queue exclusively.
         """
-        ...
 
     async def subscribe(
         self,
@@ -549,7 +516,6 @@ class Engine(Protocol):
             ConfigError: A pattern cannot be one.
             NotAuthorized: It is not allowed.
         """
-        ...
 
     # -- tasks that are somewhere
 
@@ -563,7 +529,6 @@ class Engine(Protocol):
         Raises:
             UnknownTask: There is none with that id.
         """
-        ...
 
     async def tell(self, task: str, envelope: Envelope) -> bool:
         """Send a message to the worker of a task: the other direction of `Delivery.progress`.
@@ -571,7 +536,6 @@ class Engine(Protocol):
         Returns:
             False: nobody works on it.
         """
-        ...
 
     async def lookup(self, task: str) -> TaskInfo:
         """Return the state of a task.
@@ -581,7 +545,6 @@ class Engine(Protocol):
             ResultExpired: It ended, and its outcome is not kept.
             Unsupported: The engine has live results alone.
         """
-        ...
 
     async def watch(self, task: str, watcher: Watcher) -> None:
         """Watch a task that was submitted before, perhaps by somebody else; an outcome that is there is told at once.
@@ -592,16 +555,12 @@ class Engine(Protocol):
             Unsupported: The engine has live results alone.
         """
 
-    def unwatch(self, task: str, watcher: Watcher) -> None:
-        """Tell this watcher nothing more; it may be gone already."""
-
     # -- administration: each needs the permission to administer that queue
 
     async def browse(
         self, queue: str, state: Literal["ready", "delayed", "taken", "dead"] = "ready", limit: int = 100
     ) -> list[TaskInfo]:
         """Look at tasks, the next ones first, and change nothing."""
-        ...
 
     async def purge(self, queue: str, state: Literal["ready", "dead"] = "ready") -> int:
         """Remove the tasks that wait (they end as cancelled), or the dead letters.
@@ -609,7 +568,6 @@ class Engine(Protocol):
         Returns:
             How many.
         """
-        ...
 
     async def move(self, source: str, target: str, limit: int | None = None) -> int:
         """Move ready tasks to another queue, whatever that holds; they keep their ids.
@@ -617,7 +575,6 @@ class Engine(Protocol):
         Returns:
             How many.
         """
-        ...
 
     async def pause(self, queue: str, paused: bool = True) -> None:
         """Hand nothing out, or do so again; what workers have stays with them."""
@@ -632,7 +589,6 @@ class Engine(Protocol):
         Returns:
             The ids of the new tasks.
         """
-        ...
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Be told of everything that happens in this engine's queues, on this engine's loop; it is slower then.
@@ -642,4 +598,3 @@ class Engine(Protocol):
         Returns:
             What ends that.
         """
-        ...

@@ -241,25 +241,24 @@ def task_id(store: str, number: int) -> str:
     return f"{store}-{number >> 64}-{number & 0xFFFF_FFFF_FFFF_FFFF:016x}"
 
 
-class Receipt:
+class Receipt(NamedTuple):
     """The id of a task, for its publisher. It can be awaited, and is its own result.
 
     Attributes:
-        duplicate: Whether nothing was put into the queue because a task with this `dedup` key was there before; the id
+        store: Name of the store.
+        number: The serial, times 2**64, and the random bits; 0 for an event.
+        duplicate: True if nothing was put into the queue because a task with this `dedup` key was there before; the id
             is the earlier one's.
     """
 
-    __slots__ = ("_number", "_store", "duplicate")
-
-    def __init__(self, store: str, number: int, duplicate: bool = False) -> None:
-        self._store = store
-        self._number = number
-        self.duplicate = duplicate
+    store: str
+    number: int
+    duplicate: bool = False
 
     @property
     def id(self) -> str:
-        """The task's id: store, serial and 64 random bits as text; "" for what no queue took."""
-        return task_id(self._store, self._number) if self._number else ""
+        """The task's id: store, serial and 64 random bits as text; "" for an event."""
+        return task_id(self.store, self.number) if self.number else ""
 
     def __await__(self) -> Generator[None, None, Receipt]:
         """Return itself."""

@@ -283,7 +283,6 @@ def test_a_task_can_be_watched_later() -> None:
         watch(desk.boss, number, name, 0.0)
     with pytest.raises(QueueFull, match="2 watchers"):
         watch(desk.boss, number, "four", 0.0)
-    desk.broker.intake.unwatch(desk.boss, number, "two")
     worker = desk.consume("w", 2)
     desk.broker.work.progress(worker, next(iter(worker.held)), "half")
     desk.settle(worker, "r")
@@ -291,8 +290,10 @@ def test_a_task_can_be_watched_later() -> None:
     watch(desk.boss, number, "late", 0.0)
     assert desk.said()[2:] == [
         ("one", "PROGRESS", "half"),
+        ("two", "PROGRESS", "half"),
         ("three", "PROGRESS", "half"),
         ("one", "RESULT", "r"),
+        ("two", "RESULT", "r"),
         ("three", "RESULT", "r"),
         ("late", "RESULT", "r"),
     ]
@@ -300,16 +301,6 @@ def test_a_task_can_be_watched_later() -> None:
         watch(desk.boss, unkept, "late", 0.0)
     with pytest.raises(UnknownTask, match="task s-99-0000000000000000 is unknown"):
         watch(desk.boss, 99 << 64, "late", 0.0)
-    desk.broker.intake.unwatch(desk.boss, number, "late")
-
-
-def test_a_first_watcher_can_leave() -> None:
-    """The watcher that came with a task can be told nothing more, as any other."""
-    desk = Desk()
-    number = desk.number("a")
-    desk.broker.intake.unwatch(desk.boss, number, "a")
-    desk.settle(desk.consume("w"))
-    assert desk.said() == [("w", "a")]
 
 
 def test_watchers_and_subscriptions_are_bounded() -> None:

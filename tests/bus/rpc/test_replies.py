@@ -12,7 +12,7 @@ import pytest
 
 import redpoll
 from redpoll.bus import Envelope, Outcome, OutcomeKind
-from redpoll.bus.awaitables import OutcomeWatcher
+from redpoll.bus.awaitables import OutcomeFuture
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.rpc.replies import PartsWatcher, Reader
 from redpoll.bus.rpc.target import queue_spec
@@ -221,11 +221,10 @@ async def test_a_lost_server_is_told() -> None:
 
 async def test_a_reply_is_taken_once() -> None:
     """What comes for a caller that is gone, or comes twice, changes nothing."""
-    future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
-    watcher = OutcomeWatcher(future)
+    future = OutcomeFuture(loop=asyncio.get_running_loop())
     outcome = Outcome(OutcomeKind.RESULT)
-    watcher.progress(Envelope("raw", b""))
-    watcher.outcome(outcome)
-    watcher.outcome(Outcome(OutcomeKind.LOST))
-    watcher.gone(Closed("bus"))
+    future.progress(Envelope("raw", b""))
+    future.outcome(outcome)
+    future.outcome(Outcome(OutcomeKind.LOST))
+    future.gone(Closed("bus"))
     assert await future is outcome

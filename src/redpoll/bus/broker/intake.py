@@ -73,7 +73,8 @@ class Intake:
             UsageError: An option cannot be.
         """
         priority, delay, ttl, deadline, dedup, _, mandatory, timeout = options
-        check_publishing(priority, delay, ttl, deadline, timeout, dedup)
+        if options != PLAIN:
+            check_publishing(priority, delay, ttl, deadline, timeout, dedup)
         queue = self._tasks.queues.get(name)
         if queue is None:
             raise NoRoute(name, "declare it first")
@@ -316,16 +317,6 @@ class Intake:
         if found is None:
             raise (ResultExpired if self._tasks.knows(number) else UnknownTask)(self._tasks.text(number))
         self._tasks.tell(peer, (OUTCOME, peer, watch, number, found.kind, found.payload, found.detail))
-
-    def unwatch(self, peer: Peer, number: int, watch: Any) -> None:
-        """Tell a watcher nothing more."""
-        task = self._tasks.found.get(number)
-        if task is None:
-            return
-        if task.watch is watch and task.peer is peer:
-            task.watch = None
-        elif task.extra is not None:
-            task.extra.watchers = tuple(each for each in task.extra.watchers if each != (peer, watch))
 
     def unwatch_all(self, peer: Peer) -> list[Any]:
         """Tell the watchers of a peer nothing more; which they were."""

@@ -10,9 +10,9 @@ from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final, Literal
 
-from redpoll.bus.awaitables import OutcomeWatcher
+from redpoll.bus.awaitables import OutcomeFuture
 from redpoll.bus.context import CURRENT, OUTSIDE, inherit
-from redpoll.bus.engine import Engine
+from redpoll.bus.engine import Engine, Watcher
 from redpoll.bus.envelope import Envelope, OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.records import Receipt
@@ -202,18 +202,15 @@ class Caller:
                 headers, timeout = inherit(headers, timeout)
             if timeout is not None and timeout <= 0:
                 raise _over(way, timeout)
-            future = asyncio.get_running_loop().create_future()
-            if monitor:
-                envelope = self._payloads.pack(message, {**way.meta, MONITOR: monitor}, headers)
-                watcher: OutcomeWatcher = Monitor(future, self._engine.clock, monitor)
-            else:
-                envelope = self._payloads.pack(message, way.meta, headers)
-                watcher = OutcomeWatcher(future)
+            loop = asyncio.get_running_loop()
+            future = Monitor(loop, self._engine.clock, monitor) if monitor else OutcomeFuture(loop=loop)
+            meta = {**way.meta, MONITOR: monitor} if monitor else way.meta
+            envelope = self._payloads.pack(message, meta, headers)
             key = None if its.retry == 0 else self._key()
             receipt = self._engine.publish(
                 envelope,
                 queue=way.queue,
-                watcher=watcher,
+                watcher=future,
                 deadline=timeout,
                 dedup=key,
                 keep=False,
@@ -221,7 +218,7 @@ class Caller:
                 timeout=timeout,
             )
             if type(receipt) is not Receipt:
-                again = self._again(envelope, way, watcher, key, its, "deadline")
+                again = self._again(envelope, way, future, key, its, "deadline")
                 receipt = await self._persist(receipt, again, way, its, timeout)
             try:
                 outcome = await future
@@ -293,7 +290,7 @@ class Caller:
         self,
         envelope: Envelope,
         way: Way,
-        watcher: OutcomeWatcher | PartsWatcher | None,
+        watcher: Watcher | None,
         key: str | None,
         its: Settings,
         expires: Literal["deadline", "ttl"],

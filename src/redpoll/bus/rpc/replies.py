@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, Self
 
-from redpoll.bus.awaitables import OutcomeWatcher
+from redpoll.bus.awaitables import OutcomeFuture
 from redpoll.bus.engine import Clock, Timer
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
@@ -20,23 +20,21 @@ WINDOW_SIZE: Final = 64
 """Parts of a stream that are under way at most."""
 
 
-class Monitor(OutcomeWatcher):
-    """Waits for signs of life as well.
+class Monitor(OutcomeFuture):
+    """The future of a call that waits for signs of life as well.
 
     Args:
-        future: The caller's future.
+        loop: The loop.
         clock: The engine's.
         period: Seconds without one after which the call fails.
     """
 
-    __slots__ = ("_clock", "_period", "_timer")
-
-    def __init__(self, future: asyncio.Future[Outcome], clock: Clock, period: float) -> None:
-        super().__init__(future)
+    def __init__(self, loop: asyncio.AbstractEventLoop, clock: Clock, period: float) -> None:
+        super().__init__(loop=loop)
         self._clock = clock
         self._period = period
         self._timer: Timer | None = None
-        future.add_done_callback(self._stop)
+        self.add_done_callback(self._stop)
 
     def progress(self, envelope: Envelope) -> None:  # noqa: ARG002
         """Take a sign of life; the first one begins the watch, since a call may wait for its turn."""

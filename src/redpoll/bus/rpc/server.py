@@ -189,7 +189,7 @@ class Server(Service):
             simple = method is not None and method.kind is _COROUTINE
             if method is None:
                 method = self._endpoints.find(name, meta.get(NAMESPACE), meta.get(VERSION))
-            CURRENT.set(Context(envelope.headers or _NOTHING, delivery))
+            CURRENT.set(_new(Context, (envelope.headers or _NOTHING, delivery)))
             value = self._payloads.unpack(envelope)
             if simple:
                 result = await (method.function(**value) if method.keywords else method.function(value))

@@ -15,7 +15,7 @@ from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from redpoll.bus.context import CURRENT, Context
+from redpoll.bus.context import CURRENT, NO_HEADERS, Context
 from redpoll.bus.engine import Delivery
 from redpoll.bus.envelope import Envelope, Payloads
 from redpoll.bus.tasks.ending import Ending, Way, failed, returned
@@ -231,7 +231,7 @@ def _serve(way: Connection, setup: bytes) -> None:
         way.send(None)
         held: Any = _Held(way, job)
         try:
-            CURRENT.set(Context(held.envelope.headers, held))
+            CURRENT.set(Context(held.envelope.headers or NO_HEADERS, held))
             ending = returned(handler(Task(held, payloads)), payloads)
         except BaseException as error:  # noqa: BLE001  # any exception of a handler ends its task
             ending = failed(error, retry)

@@ -10,10 +10,10 @@ from datetime import UTC, datetime
 from types import TracebackType
 from typing import Any, Final, Literal
 
-from redpoll.bus.awaitables import OutcomeWatcher, close_all
+from redpoll.bus.awaitables import OutcomeFuture, close_all
 from redpoll.bus.context import CURRENT, OUTSIDE, inherit
 from redpoll.bus.engine import Engine
-from redpoll.bus.envelope import Outcome, OutcomeKind, Payloads
+from redpoll.bus.envelope import OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.records import QueueSpec, Receipt
 from redpoll.bus.tasks.handle import Handle, Watch, error_of
@@ -204,9 +204,7 @@ class Tasks:
         with suppress(SpecConflict):  # it is there, and different
             await self._engine.declare(QueueSpec(queue))
 
-    def run(
-        self, data: Any, queue: str = QUEUE, *, timeout: float | None = None, **options: Any
-    ) -> Coroutine[Any, Any, Any]:
+    async def run(self, data: Any, queue: str = QUEUE, *, timeout: float | None = None, **options: Any) -> Any:
         """Submit a task and wait for its result.
 
         Args:
@@ -221,27 +219,16 @@ class Tasks:
 
         Cancelling it ends the waiting, not the task.
         """
-        # Most have no options; theirs is the shorter way, without a coroutine around it.
-        return (
-            self._run_in_time(data, queue, timeout, options)
-            if options or timeout is not None
-            else self._run(data, queue)
-        )
-
-    async def _run_in_time(self, data: Any, queue: str, timeout: float | None, options: dict[str, Any]) -> Any:
-        if timeout is None:
-            return await (await self.submit(data, queue, **options)).result()
-        clock = self._engine.clock
-        end = clock.time() + timeout
-        handle = await self.submit(data, queue, timeout=timeout, **options)
-        return await handle.result(max(0.0, end - clock.time()))
-
-    async def _run(self, data: Any, queue: str) -> Any:
-        """Run a task of which nothing else is wanted than its result: without a handle, the way of most."""
-        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
+        if options or timeout is not None:
+            clock = self._engine.clock
+            began = clock.time()
+            handle = await self.submit(data, queue, timeout=timeout, **options)
+            return await handle.result(None if timeout is None else max(0.0, timeout - (clock.time() - began)))
+        # Most have no options, and need no handle.
+        future = OutcomeFuture(loop=asyncio.get_running_loop())
         headers = None if CURRENT.get() is OUTSIDE else inherit(None, None)[0]
         envelope = self._payloads.pack(data, None, headers)
-        done = self._engine.publish(envelope, queue=queue, watcher=OutcomeWatcher(future))
+        done = self._engine.publish(envelope, queue=queue, watcher=future)
         try:
             receipt = done if type(done) is Receipt else await done
         except NoRoute:

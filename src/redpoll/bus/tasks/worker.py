@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Any, Final, Literal, Self
 
 from redpoll.bus.awaitables import of_thread, resolve
-from redpoll.bus.context import CURRENT, Context
+from redpoll.bus.context import CURRENT, NO_HEADERS, Context
 from redpoll.bus.engine import Delivery, Engine, Timer
 from redpoll.bus.envelope import Envelope, Payloads
 from redpoll.bus.lasting import LastingConsumer
@@ -42,6 +42,7 @@ Stop = Literal["cancelled", "lost", "time limit", "closing"]
 _log = logging.getLogger("redpoll.bus.tasks")
 
 _BACK: Final = Ending(Way.REQUEUE)
+_new: Final = tuple.__new__
 #: Maximum pending progress of a handler in a thread; the oldest is dropped beyond that.
 _PROGRESS: Final = 1_000
 #: Results of these types are no futures.
@@ -341,7 +342,7 @@ class Worker:
                     # Its first step is done at once: it may be stopped in that.
                     job.work = asyncio.current_task()
                 delivery = job.delivery
-                CURRENT.set(Context(delivery.envelope.headers, delivery))
+                CURRENT.set(_new(Context, (delivery.envelope.headers or NO_HEADERS, delivery)))
                 if value is None:
                     value = await self.handler(Task(delivery, self.payloads))
                 if type(value) not in _VALUES:
@@ -462,7 +463,7 @@ class _Threads:
         worker = self._worker
         voice: Any = _Voice(job.delivery, loop)
         context = self._context.copy()
-        context.run(CURRENT.set, Context(voice.envelope.headers, voice))
+        context.run(CURRENT.set, Context(voice.envelope.headers or NO_HEADERS, voice))
         try:
             value = context.run(worker.handler, Task(voice, worker.payloads))
             if type(value) not in _VALUES and _is_future(value):

@@ -554,4 +554,3 @@ async def test_an_engine_that_is_not_open_says_so() -> None:
     assert [each is None for each in timers] == [False, True]
     with pytest.raises(Closed):
         await engine.declare(QueueSpec("q"))
-    engine.unwatch("x", Recorder())

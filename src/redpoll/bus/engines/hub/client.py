@@ -358,15 +358,6 @@ class HubEngine(HubMember):
             self._watchers.pop(request, None)
             raise
 
-    def unwatch(self, task: str, watcher: Watcher) -> None:
-        """Tell this watcher nothing more."""
-        if self.refusal() is None:
-            number = self._number(task)
-            for request, watched in list(self._watchers.items()):
-                if watched == (watcher, number):
-                    del self._watchers[request]
-                    self.say_if_linked(p.UNWATCH, request, p.id_bytes(number))
-
     # -- administration
 
     async def browse(

@@ -20,7 +20,6 @@
 | SUBSCRIBE | request, subscription, patterns, last | `Engine.subscribe` |
 | UNSUBSCRIBE | subscription | |
 | WATCH | request, id | `Engine.watch`; the number of the request names the watcher |
-| UNWATCH | request, id | |
 | CALL | request, name, arguments | everything else of `Engine`, by its name |
 | WELCOME | version, store, epoch, confirm, max_body | the answer to HELLO |
 | REPLY | request, value | it is done, as surely as WELCOME said |
@@ -78,7 +77,6 @@ __all__ = [
     "TAKE",
     "TOLD",
     "UNSUBSCRIBE",
-    "UNWATCH",
     "VERSION",
     "WATCH",
     "WELCOME",
@@ -96,7 +94,7 @@ VERSION: Final = 1
 HELLO, GOODBYE, PUBLISH, EVENT, WITHDRAW, CONSUME, TAKE, CREDIT, CLOSE, RECLAIM, SETTLE, ACCEPT, DONE, REJECT = range(
     14
 )
-PROGRESS, SUBSCRIBE, UNSUBSCRIBE, WATCH, UNWATCH, CALL = range(14, 20)
+PROGRESS, SUBSCRIBE, UNSUBSCRIBE, WATCH, CALL = range(14, 19)
 WELCOME, REPLY, FAILED, DELIVER, OUTCOME, PROGRESSED, CANCELLED, TOLD, STOPPED, EVENTS, NOTE = range(32, 43)
 
 _Types = type | tuple[type, ...]
@@ -123,7 +121,6 @@ FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
     SUBSCRIBE: (int, int, list, bool),
     UNSUBSCRIBE: (int,),
     WATCH: (int, bytes),
-    UNWATCH: (int, bytes),
     CALL: (int, str, list),
 }
 """The types of what follows a kind, in records of clients."""

@@ -234,18 +234,6 @@ class Requests:
         self._broker.intake.watch(client.member, number, watch, time.monotonic())
         client.reply(request)
 
-    def _unwatch(self, client: Client, request: int, task: bytes) -> None:
-        number = p.id_number(task)
-        found = self._broker.tasks.found.get(number)
-        if found is None:
-            return
-        if isinstance(found.watch, Watch) and found.peer is client.member and found.watch.request == request:
-            found.watch = None
-        elif found.extra is not None:
-            found.extra.watchers = tuple(
-                each for each in found.extra.watchers if each[0] is not client.member or each[1].request != request
-            )
-
 
 REQUESTS: Final[Mapping[int, Callable[..., None]]] = {
     p.PUBLISH: Requests._publish,
@@ -264,7 +252,6 @@ REQUESTS: Final[Mapping[int, Callable[..., None]]] = {
     p.SUBSCRIBE: Requests._subscribe,
     p.UNSUBSCRIBE: Requests._unsubscribe,
     p.WATCH: Requests._watch,
-    p.UNWATCH: Requests._unwatch,
 }
 
 

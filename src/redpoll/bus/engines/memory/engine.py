@@ -46,6 +46,8 @@ from redpoll.errors import (
 
 __all__ = ["LIMITS", "MAX_BODY", "MemoryEngine", "open_engine"]
 
+_new: Final = tuple.__new__
+
 MAX_BODY: Final = 16 * 2**20
 """The largest body, in bytes, unless told otherwise: the same as a hub's, so that what fits here fits there."""
 
@@ -280,7 +282,7 @@ class MemoryEngine(Member):
             elif effects or room.timers.earlier:
                 self.route(effects, publishing=True)
         if type(got) is Task:
-            return Receipt(room.store, got.id)
+            return _new(Receipt, (room.store, got.id, False))
         if got is None:
             return self.pressure() or Receipt(room.store, 0)
         return self._wait_for_room(got, watcher) if isinstance(got, Parked) else self.join(int(got), watcher)  # type: ignore[arg-type]
@@ -494,13 +496,6 @@ class MemoryEngine(Member):
         number = self._number(task)
         with self.turn() as (broker, now):
             broker.intake.watch(self.peer, number, watcher, now)
-
-    def unwatch(self, task: str, watcher: Watcher) -> None:
-        """Tell this watcher nothing more."""
-        if self.refusal() is None:
-            number = self._number(task)
-            with self.turn() as (broker, _):
-                broker.intake.unwatch(self.peer, number, watcher)
 
     # -- administration
 
