@@ -14,7 +14,7 @@ from redpoll import (
 from redpoll.transport import write_backpressure
 from redpoll.transport.write_backpressure import BACKED_UP
 from redpoll.wire.capabilities import Announcement
-from redpoll.wire.frames import PREAMBLE, Kind
+from redpoll.wire.frames import PREAMBLE, REQ_ACK, WANTED
 from redpoll.wire.handshake import Handshake
 from tests.node.support import Inbox, elapse, make, raw_dialling, settle, to, turns, until, within
 
@@ -163,7 +163,7 @@ async def test_who_does_not_read_the_answers_is_not_answered_further(kind: str, 
         writer.write(Handshake(1, b"x" * 16).encode() + introduction.encode())
         writer.transport.pause_reading()  # type: ignore[attr-defined]
         for number in range(1, count + 1):
-            writer.write(PREAMBLE.pack(number.to_bytes(16, "big"), number, 0, 0, Kind.REQ_ACK | Kind.WANTED))
+            writer.write(PREAMBLE.pack(number.to_bytes(16, "big"), number, 0, 0, REQ_ACK | WANTED))
         await until(lambda: node.stats().received == count, "all requests")
         await elapse(0.1)
         # What the system holds for a connection is some megabytes too.
@@ -215,7 +215,7 @@ async def test_what_waited_for_a_reader_that_left_is_handled() -> None:
     writer.write(Handshake(1, b"x" * 16).encode() + introduction.encode())
     writer.transport.pause_reading()  # type: ignore[attr-defined]
     for number in range(1, 101):
-        writer.write(PREAMBLE.pack(number.to_bytes(16, "big"), number, 0, 0, Kind.REQ_ACK | Kind.WANTED))
+        writer.write(PREAMBLE.pack(number.to_bytes(16, "big"), number, 0, 0, REQ_ACK | WANTED))
     await until(lambda: node.stats().received == 100, "all requests")
     await turns()
     assert 0 < begun < 50

@@ -22,6 +22,7 @@ from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
 
 # The wire's numbers, said again here: what src has wrong must not be wrong in its tests too.
+TYPE_BITS = ("REQ_ACK", "ACK", "NOOP", "RETRY", "WANTED", "ANSWER", "METADATA", "CONTINUED")
 REQ_ACK, ACK, NOOP, RETRY, WANTED, ANSWER, METADATA, CONTINUED = (1 << bit for bit in range(8))
 ANNOUNCE, PING, PONG, GOODBYE, CREDIT, CANCEL, FRAGMENT, SESSION = (0x04 | number << 3 for number in range(8))
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redpoll.message import MAX_HEADER_SIZE
+from redpoll.wire import frames
 from redpoll.wire.frames import (
     ACK_ANSWER,
     ACK_REFUSAL,
@@ -15,26 +16,27 @@ from redpoll.wire.frames import (
     MAX_REFUSAL_TEXT,
     PREAMBLE,
     PREAMBLE_SIZE,
+    REQ_ACK,
     TOTAL,
     Control,
-    Kind,
     control_frame,
     decode_refusal,
     encode_refusal,
     frame_struct,
 )
+from tests.wire.support import TYPE_BITS
 
 
 def test_preamble_is_libchirps() -> None:
     """The preamble's bytes are those of chirp.md 1.2: identity, serial, data length, header length, type."""
-    packed = PREAMBLE.pack(bytes(range(16)), 0x11223344, 5, 2, Kind.REQ_ACK)
+    packed = PREAMBLE.pack(bytes(range(16)), 0x11223344, 5, 2, REQ_ACK)
     assert packed.hex() == "000102030405060708090a0b0c0d0e0f1122334400000005000201"
     assert len(packed) == PREAMBLE_SIZE == 27
 
 
 def test_type_bits() -> None:
     """Libchirp's three bits are its own, the five above are ours, one each."""
-    assert {kind.name: int(kind) for kind in Kind} == {
+    assert {name: getattr(frames, name) for name in TYPE_BITS} == {
         "REQ_ACK": 0x01,
         "ACK": 0x02,
         "NOOP": 0x04,

@@ -22,7 +22,7 @@ from tests.wire.support import REQ_ACK, RETRY, THERE, Sent
 LOST = PeerLost(THERE, "cut")
 
 
-def sending(*, again: bool = False, stage: Stage = Stage.SENT) -> Sent:
+def sending(*, again: bool = False, stage: int = Stage.SENT) -> Sent:
     out = Sent(b"body", REQ_ACK | (RETRY if again else 0))
     out.stage = stage
     return out
@@ -73,7 +73,7 @@ def test_too_large(again: bool) -> None:
         (Cancelled.code, False, Stage.WITHDRAWING, ConfirmTimeout),
     ],
 )
-def test_of_refusal(code: int, again: bool, stage: Stage, expected: type[SendError]) -> None:
+def test_of_refusal(code: int, again: bool, stage: int, expected: type[SendError]) -> None:
     """A refusal is the error, unless an earlier sending or a deadline is decisive; `sent` is true if work may be done."""
     error = next(each for each in (HandlerFailed, ShuttingDown, Withdrawn, Cancelled) if each.code == code)(None, "no")
     ends = refusal_error(sending(again=again, stage=stage), error, THERE)

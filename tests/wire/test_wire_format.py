@@ -10,9 +10,10 @@ import pytest
 from redpoll.errors import REFUSALS, HandlerFailed
 from redpoll.node.claims import REJECTED
 from redpoll.transport.connection import ANNOUNCEMENT_GRACE, ANNOUNCEMENT_PATIENCE
+from redpoll.wire import frames
 from redpoll.wire.assembly import EAGER_ALLOCATION
 from redpoll.wire.capabilities import Announcement, serializer_flags
-from redpoll.wire.frames import ACK_NO_ANSWER, ANSWERED, MAX_REFUSAL_TEXT, Control, Goodbye, Kind
+from redpoll.wire.frames import ACK_NO_ANSWER, ANSWERED, MAX_REFUSAL_TEXT, Control, Goodbye
 from redpoll.wire.handshake import Handshake
 from redpoll.wire.link import Link
 from redpoll.wire.metadata import Field
@@ -24,6 +25,7 @@ from tests.wire.support import (
     NAME,
     REQ_ACK,
     RETRY,
+    TYPE_BITS,
     WANTED,
     Feeding,
     Sent,
@@ -247,7 +249,7 @@ def test_handshake_is_read() -> None:
 def test_type_bits() -> None:
     """The page names every bit of the type byte."""
     assert {(name, int(bit, 16)) for bit, name, *_ in table("| bit | name |")} == {
-        (each.name, int(each)) for each in Kind
+        (name, getattr(frames, name)) for name in TYPE_BITS
     }
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from redpoll.errors import Closed, DecodeError, MessageTooLarge, PeerLost, Undecodable
 from redpoll.node.received import Received, raised
 from redpoll.node.sending import Sending
-from redpoll.wire.frames import ACK_NO_ANSWER, Kind
+from redpoll.wire.frames import ACK, ACK_NO_ANSWER, REQ_ACK, WANTED
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Payload
 from redpoll.wire.slots import Slots
@@ -28,10 +28,7 @@ __all__ = ["Completion"]
 
 _logger = logging.getLogger("redpoll.node")
 
-_ACK = int(Kind.ACK)
-_REQ_ACK = int(Kind.REQ_ACK)
-_WANTED = int(Kind.WANTED)
-_REQUEST = _REQ_ACK | _WANTED
+_REQUEST = REQ_ACK | WANTED
 
 #: A link in one of these states may be closed once all of its messages have ended.
 _ENDING = frozenset((LinkState.LEAVING, LinkState.LEFT, LinkState.PARTING))
@@ -79,7 +76,7 @@ class Completion:
         self._events = events
         self._loop = loop
 
-    def release(self, message: Received[Any], kind: int = _ACK) -> None:
+    def release(self, message: Received[Any], kind: int = ACK) -> None:
         """Release a message outside of the dispatcher's turn."""
         if message.link.peer is not None and message.link.peer.slots.release(message, kind):
             self.freed(message)
@@ -109,7 +106,7 @@ class Completion:
         self.freed(message)
         return True
 
-    def handled(self, message: Received[Any], kind: int = _ACK) -> None:
+    def handled(self, message: Received[Any], kind: int = ACK) -> None:
         """Release a message whose handler returned, unless the application releases it."""
         if self._config.auto_release is not False:
             self.release(message, kind)
@@ -117,12 +114,12 @@ class Completion:
     @staticmethod
     def unanswered(message: Received[Any]) -> int:
         """Return the acknowledgement for a message whose handler returned None: the sender of a request learns that."""
-        if not message.kind & _WANTED:
-            return _ACK
+        if not message.kind & WANTED:
+            return ACK
         serial = message.serial
         # A partly written answer of `respond` goes on; a whole one is in the output before the acknowledgement.
         answering = any(each.answer and each.out.serial == serial for each in message.link.transfers)
-        return _ACK if answering else ACK_NO_ANSWER
+        return ACK if answering else ACK_NO_ANSWER
 
     def freed(self, message: Received[Any], count: int = 1) -> None:
         """Write the output and begin the messages that `count` freed slots allow."""
@@ -197,7 +194,7 @@ class Completion:
                 self._reply_plain(message, result, b"")
             self.handled(message)
             return
-        if not message.kind & _WANTED:
+        if not message.kind & WANTED:
             self.handled(message)
             return
         body = self._encode_answer(link, result)
@@ -211,7 +208,7 @@ class Completion:
                 other.answer(message, body, ends=False)
                 self._owner.wake_links(peer)
             self.handled(message)
-        elif message.phase or not message.kind & _REQ_ACK or self._config.auto_release is False:
+        elif message.phase or not message.kind & REQ_ACK or self._config.auto_release is False:
             link.answer(message, body, ends=False)
             self.handled(message)
             link.connection.wake()
@@ -241,7 +238,7 @@ class Completion:
         peer = link.peer
         if peer is None:
             raise Closed("message")
-        if link.announced is None or not message.kind & _WANTED:
+        if link.announced is None or not message.kind & WANTED:
             await self._owner.send(message.reply(data, header=header))
             return
         if link not in peer.links:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from redpoll.checks import call_problem, is_async
 from redpoll.errors import Cancelled, HandlerFailed, SendError, UsageError
 from redpoll.transport.connection import EARLY_FLUSH
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import ACK, WANTED
 from redpoll.wire.link import Link
 from redpoll.wire.output import OUTPUT_LIMIT
 from redpoll.wire.peer import Peer
@@ -43,8 +43,6 @@ _CHECK_EVERY = 16
 _WATCH_EVERY = 0.5
 _BLOCKED = 1.0
 
-_ACK = int(Kind.ACK)
-_WANTED = int(Kind.WANTED)
 
 _EAGER = sys.version_info >= (3, 12)
 
@@ -248,7 +246,7 @@ class Dispatcher:
             elif result is None:
                 frame = message.frame
                 if frame[4] or link_of.state is not LinkState.OPEN:
-                    slots.finish(message, self._completion.unanswered(message) if frame[4] & _WANTED else _ACK)
+                    slots.finish(message, self._completion.unanswered(message) if frame[4] & WANTED else ACK)
                 else:
                     if link_of is not link:
                         slots.credit(link, count, size)
@@ -302,7 +300,7 @@ class Dispatcher:
 
     def answers(self, link: Link) -> bool:
         """Return True if a running handler may still answer a request of a link that it released."""
-        return any(message.link is link and message.kind & _WANTED for message in self._tasks.values())
+        return any(message.link is link and message.kind & WANTED for message in self._tasks.values())
 
     def _done(self, message: Received[Any], given: Any, task: asyncio.Task[Any]) -> None:  # noqa: ARG002  # held till now
         self._tasks.pop(task, None)

@@ -28,7 +28,7 @@ from redpoll.node.node import Node
 from redpoll.node.received import Received
 from redpoll.node.sending import Queued, submit
 from redpoll.wire.capabilities import MESSAGE_UNIT
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import REQ_ACK, RETRY
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing, Payload, Stage
 from redpoll.wire.peer import Peer
 from redpoll.wire.send_errors import not_sent_errors, unsent_error
@@ -56,10 +56,6 @@ __all__ = [
     "why_unreachable",
 ]
 
-_REQ_ACK = int(Kind.REQ_ACK)
-_RETRY = int(Kind.RETRY)
-_SENT = int(Stage.SENT)
-_ENDED = int(Stage.ENDED)
 
 #: The message of a piece.
 _NOTHING = Message(None)
@@ -89,7 +85,7 @@ class Piece(Queued):
             acknowledge: Whether it ends when the peer releases it, or when it is written.
             message: The message that errors refer to.
         """
-        self.prepare(message, body, _REQ_ACK if acknowledge else 0, None, None, pinned=True)
+        self.prepare(message, body, REQ_ACK if acknowledge else 0, None, None, pinned=True)
         self.header = header
         self.size = len(header) + len(body)
         self.peer = _NO_PEER
@@ -97,18 +93,18 @@ class Piece(Queued):
     @property
     def over(self) -> bool:
         """True if it has ended: confirmed, failed, or withdrawn."""
-        return self.stage == _ENDED
+        return self.stage == Stage.ENDED
 
     @property
     def untouched(self) -> bool:
         """True if nothing of it was ever sent."""
-        return not (self.stage or self.kind & _RETRY)
+        return not (self.stage or self.kind & RETRY)
 
     @property
     def unfinished(self) -> bool:
         """True if it is being sent for the first time, and not written to its end: the peer cannot have it."""
         link = self.link
-        if self.stage != _SENT or link is None or self.kind & _RETRY:
+        if self.stage != Stage.SENT or link is None or self.kind & RETRY:
             return False
         return any(transfer.out is self for transfer in link.transfers)
 
@@ -118,10 +114,10 @@ class Piece(Queued):
         Raises:
             UsageError: The node has it: its peer counts it, and `LayerNode.withdraw` takes it back.
         """
-        if self.stage != _ENDED:
+        if self.stage != Stage.ENDED:
             if self.peer is not _NO_PEER:
                 raise UsageError("the node has this piece", "take it back with withdraw()")
-            self.stage = _ENDED
+            self.stage = Stage.ENDED
         self.release_body()
 
     def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
@@ -313,7 +309,7 @@ class LayerNode(Node[Any]):
             found.update(dict.fromkeys(out for out in link.written if out.link is not None))
             found.update(dict.fromkeys(transfer.out for transfer in link.transfers if not transfer.answer))
         found.update(dict.fromkeys(peer.queue))
-        return [each for each in found if each.stage != _ENDED and isinstance(each, Queued)]
+        return [each for each in found if each.stage != Stage.ENDED and isinstance(each, Queued)]
 
     # The flow
 

@@ -13,7 +13,7 @@ from weakref import WeakSet
 
 from redpoll.errors import Closed, RedpollError, ShuttingDown, UsageError
 from redpoll.platforms import after_fork
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import WANTED
 from redpoll.wire.link import Link
 from redpoll.wire.states import LinkState
 
@@ -31,8 +31,6 @@ CLOSING_GRACE = 0.25
 
 #: Interval in seconds for polling sends and links, which do not notify.
 _POLL_INTERVAL = 0.01
-
-_WANTED = int(Kind.WANTED)
 
 
 class Shutdown:
@@ -237,7 +235,7 @@ def _needed(link: Link) -> bool:
     peer = link.peer
     if link.transfers or (peer is not None and (peer.queued or peer.requests)):
         return True
-    return any(out.kind & _WANTED for out in link.in_flight.values())
+    return any(out.kind & WANTED for out in link.in_flight.values())
 
 
 def _awaits_goodbye(link: Link) -> bool:

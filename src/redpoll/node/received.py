@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
 from redpoll.errors import Abandoned, Cancelled, HandlerFailed, Refused, UsageError
 from redpoll.message import Message
 from redpoll.node.sending import UNSET, Unset
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import RETRY, WANTED
 from redpoll.wire.inbound import Inbound, Phase
 
 if TYPE_CHECKING:
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 __all__ = ["HandedOut", "Received", "ReceivingNode", "Taken", "raised"]
 
 DataT = TypeVar("DataT")
-
-_WANTED = int(Kind.WANTED)
 
 
 class ReceivingNode(Protocol):
@@ -107,12 +105,12 @@ class Received(Inbound[DataT]):
     @property
     def wanted(self) -> bool:
         """Whether the sender asked for an answer, with `request`. False for a libchirp sender, which cannot say."""
-        return self.kind & _WANTED != 0
+        return self.kind & WANTED != 0
 
     @property
     def redelivered(self) -> bool:
         """Whether it was resent after a link was lost, so that an earlier run may have seen it."""
-        return self.kind & Kind.RETRY != 0
+        return self.kind & RETRY != 0
 
     @property
     def ended(self) -> bool:

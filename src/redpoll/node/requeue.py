@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from redpoll.errors import NotSent, PeerLost, RedpollError
 from redpoll.node.sending import Queued
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import RETRY
 from redpoll.wire.link_lifecycle import fail_former, hand_over
 from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.send_errors import unsent_error
@@ -97,7 +97,7 @@ def _submit(out: Outgoing, peer: Peer, now: float) -> None:
     if isinstance(out, Queued):
         out.peer = peer
     link = peer.link
-    if link is not None and out.kind & Kind.RETRY and forgotten(out, link.remote_run):
+    if link is not None and out.kind & RETRY and forgotten(out, link.remote_run):
         # It was sent over links of another record, and could be sent at once.
         out.deadline = None
         peer.fail(out, unsent_error(out, NotSent(out.message, FORGOTTEN, peer.address), peer.address))

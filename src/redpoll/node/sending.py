@@ -11,7 +11,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from redpoll.errors import UsageError
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import REQ_ACK, WANTED
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing
 
@@ -48,8 +48,8 @@ class Unset(Enum):
 UNSET: Final = Unset.UNSET
 
 #: The kinds of a message that is to be acknowledged, and of one that is to be answered.
-ACKNOWLEDGED = int(Kind.REQ_ACK)
-REQUEST = int(Kind.REQ_ACK | Kind.WANTED)
+ACKNOWLEDGED = int(REQ_ACK)
+REQUEST = REQ_ACK | WANTED
 
 _YEAR = 31_536_000.0
 

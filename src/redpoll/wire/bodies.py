@@ -11,7 +11,18 @@ from typing import Any
 
 from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import Assembly
-from redpoll.wire.frames import CONTROL_MASK, LIBCHIRP_BITS, PREAMBLE, PREAMBLE_SIZE, TOTAL, Kind
+from redpoll.wire.frames import (
+    ANSWER,
+    CONTINUED,
+    CONTROL_MASK,
+    LIBCHIRP_BITS,
+    METADATA,
+    PREAMBLE,
+    PREAMBLE_SIZE,
+    REQ_ACK,
+    RETRY,
+    TOTAL,
+)
 from redpoll.wire.libchirp import answered
 from redpoll.wire.link import Link
 from redpoll.wire.metadata import MAX_METADATA, Field, decode_metadata
@@ -25,11 +36,6 @@ __all__ = ["LARGE", "Bodies"]
 #: Bodies of more bytes are neither copied out of the shared receive buffer nor joined with other output.
 LARGE = 64 * 1024
 
-_ANSWER = int(Kind.ANSWER)
-_RETRY = int(Kind.RETRY)
-_REQ_ACK = int(Kind.REQ_ACK)
-_METADATA = int(Kind.METADATA)
-_CONTINUED = int(Kind.CONTINUED)
 _LENGTH = Struct("!H")
 
 
@@ -116,7 +122,7 @@ class Bodies:
         elif refused:
             self._refuse(body)
         if size < total:
-            if kind & _RETRY and kind & _REQ_ACK and self._known(body):
+            if kind & RETRY and kind & REQ_ACK and self._known(body):
                 body.discard()
             partial = self._incoming.partial
             if partial is None:
@@ -148,11 +154,11 @@ class Bodies:
         keeps no record, and resent ones, whose serials are out of order on the link.
         """
         link = self._link
-        if kind & (_ANSWER | CONTROL_MASK) or link.announced is None:
+        if kind & (ANSWER | CONTROL_MASK) or link.announced is None:
             return True
         if not link.accepting:
-            return not kind & _REQ_ACK or kind & _RETRY != 0
-        if not kind & _RETRY:
+            return not kind & REQ_ACK or kind & RETRY != 0
+        if not kind & RETRY:
             link.last_serial = serial
         return True
 
@@ -197,7 +203,7 @@ class Bodies:
         if peer is None:
             return
         now = link.liveness.last_received
-        if body.kind & _ANSWER:
+        if body.kind & ANSWER:
             peer.answer_progressed(link, body.identity, body.serial, now)
         partial = self._incoming.partial
         if partial is None or self._progress_at == now:
@@ -211,7 +217,7 @@ class Bodies:
         self._incoming.end(body)
         if body.discarded:
             peer: Peer | None = self._link.peer
-            if body.kind & _ANSWER and peer is not None:
+            if body.kind & ANSWER and peer is not None:
                 peer.answer_discarded(self._link, body.identity, body.serial, body.kind)
         else:
             buffer = body.buffer
@@ -237,7 +243,7 @@ class Bodies:
         link = self._link
         peer: Peer | None = link.peer
         message = link.make((identity, serial, total + len(header), header, kind, data, deadline), link)
-        if kind & _ANSWER:
+        if kind & ANSWER:
             if peer is not None:
                 peer.answered(message)
             else:
@@ -247,8 +253,8 @@ class Bodies:
             if (peer is None or not answered(peer, message)) and link.accepting:
                 link.arrived.append(message)
             return
-        if kind & _REQ_ACK and peer is not None:
-            if kind & _RETRY:
+        if kind & REQ_ACK and peer is not None:
+            if kind & RETRY:
                 if peer.slots.resent(message):
                     return
             elif link.resent_elsewhere is not None and serial in link.resent_elsewhere:
@@ -268,7 +274,7 @@ class Bodies:
         body = self._incoming.waiting
         link = self._link
         kind = self._incoming.waiting_kind if body is None else body.kind
-        if link.announced is None or link.peer is None or kind & _ANSWER:
+        if link.announced is None or link.peer is None or kind & ANSWER:
             return False
         if body is None:
             self._rejecting = True
@@ -278,7 +284,7 @@ class Bodies:
 
     def _refuse(self, body: Assembly) -> None:
         """Discard a message and refuse it, unless it was received before: then its outcome is sent again."""
-        again = _RETRY | _REQ_ACK
+        again = RETRY | REQ_ACK
         known = body.kind & again == again and self._known(body)
         self._incoming.discard(body)
         link = self._link
@@ -299,7 +305,7 @@ def _read_lengths(source: Any, pos: int, end: int, kind: int) -> tuple[int, int,
     _, _, size, header_size, _ = PREAMBLE.unpack_from(source, pos)
     start = pos + PREAMBLE_SIZE
     block = 0
-    if kind & _METADATA:
+    if kind & METADATA:
         if size < _LENGTH.size:
             raise ProtocolError("frame with metadata is shorter than its length field")
         if end - start < _LENGTH.size:
@@ -312,7 +318,7 @@ def _read_lengths(source: Any, pos: int, end: int, kind: int) -> tuple[int, int,
         if size < 0:
             raise ProtocolError("metadata block exceeds its frame")
     total = size
-    if kind & _CONTINUED:
+    if kind & CONTINUED:
         if size < TOTAL.size:
             raise ProtocolError("continued message without its total length")
         start += block + header_size

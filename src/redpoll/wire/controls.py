@@ -9,14 +9,18 @@ from redpoll.wire import libchirp, session
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import (
+    ACK,
     ACK_ANSWER,
     ANSWERED,
     BLANK_IDENTITY,
+    NOOP,
     PREAMBLE,
     PREAMBLE_SIZE,
+    REQ_ACK,
+    RETRY,
+    WANTED,
     Control,
     Goodbye,
-    Kind,
     decode_refusal,
 )
 from redpoll.wire.link import Link
@@ -32,11 +36,6 @@ _MAX_SESSION = 64
 #: Maximum pings of a peer that does not read that are answered once it does, per link.
 MAX_UNANSWERED_PINGS = 8
 
-_ACK = int(Kind.ACK)
-_NOOP = int(Kind.NOOP)
-_RETRY = int(Kind.RETRY)
-_WANTED = int(Kind.WANTED)
-_REQ_ACK = int(Kind.REQ_ACK)
 _GOODBYES = {bytes((each,)): each for each in Goodbye}
 
 
@@ -63,9 +62,9 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
     if link.announced is None:
         _plain(link, identity, serial, size + header_size, kind)
         return stop
-    if kind & _NOOP:
+    if kind & NOOP:
         return _control(link, bodies, shared, source, pos, end)
-    if kind & _REQ_ACK:
+    if kind & REQ_ACK:
         raise ProtocolError("acknowledgement that requests an acknowledgement")
     if kind & ACK_ANSWER == ACK_ANSWER:
         return bodies.message(shared, source, pos, end, now)
@@ -81,9 +80,9 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
         return stop
     link.window.free(1, out.size)
     peer: Peer = link.peer
-    if kind & _RETRY:  # the same bit: a refusal
+    if kind & RETRY:  # the same bit: a refusal
         _refused(link, out, bytes(source[stop - size : stop]))
-    elif kind & out.kind & _WANTED:
+    elif kind & out.kind & WANTED:
         peer.released_without_answer(out)
     else:
         peer.confirmed(out)
@@ -93,7 +92,7 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
 def _refused(link: Link, out: Outgoing, body: bytes) -> None:
     peer: Peer | None = link.peer
     code, text = decode_refusal(body)
-    if peer is not None and code == ANSWERED and out.kind & _WANTED:
+    if peer is not None and code == ANSWERED and out.kind & WANTED:
         peer.answer_lost(out)
         return
     error: SendError = REFUSALS.get(code, Refused)(out.message, text, peer.address if peer is not None else None)
@@ -103,9 +102,9 @@ def _refused(link: Link, out: Outgoing, body: bytes) -> None:
 
 def _plain(link: Link, identity: bytes, serial: int, size: int, kind: int) -> None:
     """Apply a frame other than a message from a node that has not announced itself."""
-    if size or kind & _REQ_ACK:
+    if size or kind & REQ_ACK:
         raise ProtocolError("acknowledgement or probe with a header or data, or that requests an acknowledgement")
-    if kind & _NOOP:
+    if kind & NOOP:
         link.liveness.last_used = link.liveness.last_received
         if kind == Control.ANNOUNCE and identity != BLANK_IDENTITY:
             _announce(link, identity, serial, b"")
@@ -116,7 +115,7 @@ def _plain(link: Link, identity: bytes, serial: int, size: int, kind: int) -> No
 def _control(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos: int, end: int) -> int:
     identity, serial, size, header_size, kind = PREAMBLE.unpack_from(source, pos)
     stop: int = pos + PREAMBLE_SIZE + size
-    if header_size or kind & (_REQ_ACK | _ACK):
+    if header_size or kind & (REQ_ACK | ACK):
         raise ProtocolError("control frame with a header or acknowledgement bits")
     if kind == Control.FRAGMENT:
         return bodies.fragment(shared, source, pos, end)

@@ -1,31 +1,38 @@
 """Frames: the constants and structs of the wire format.
 
-A frame is a preamble of 27 bytes, then a metadata block (only with `Kind.METADATA`), a header and a body. The layout is
+A frame is a preamble of 27 bytes, then a metadata block (only with `METADATA`), a header and a body. The layout is
 libchirp's; the upper five bits of the type are redpoll's and are used only between nodes that announced themselves. The
 specification is docs/explanation/wire-format.md, whose section numbers are cited here.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from enum import IntEnum
 from functools import lru_cache
 from struct import Struct
 
 __all__ = [
+    "ACK",
     "ACK_ANSWER",
     "ACK_NO_ANSWER",
     "ACK_REFUSAL",
+    "ANSWER",
     "ANSWERED",
     "BLANK_IDENTITY",
+    "CONTINUED",
     "CONTROL_MASK",
     "LIBCHIRP_BITS",
     "MAX_REFUSAL_TEXT",
+    "METADATA",
+    "NOOP",
     "PREAMBLE",
     "PREAMBLE_SIZE",
+    "REQ_ACK",
+    "RETRY",
     "TOTAL",
+    "WANTED",
     "Control",
     "Goodbye",
-    "Kind",
     "control_frame",
     "decode_refusal",
     "encode_refusal",
@@ -48,19 +55,16 @@ BLANK_IDENTITY = bytes(16)
 MAX_REFUSAL_TEXT = 1024
 
 
-class Kind(IntFlag):
-    """Type byte of a frame (section 3). A frame with neither ACK nor NOOP is a message."""
-
-    MESSAGE = 0x00
-    REQ_ACK = 0x01
-    ACK = 0x02
-    NOOP = 0x04
-    # The other bits are used only between two nodes that announced themselves.
-    RETRY = 0x08
-    WANTED = 0x10
-    ANSWER = 0x20
-    METADATA = 0x40
-    CONTINUED = 0x80
+# Type byte of a frame (section 3). A frame with neither ACK nor NOOP is a message; without any bit it is unacknowledged.
+REQ_ACK = 0x01
+ACK = 0x02
+NOOP = 0x04
+# The other bits are used only between two nodes that announced themselves.
+RETRY = 0x08
+WANTED = 0x10
+ANSWER = 0x20
+METADATA = 0x40
+CONTINUED = 0x80
 
 
 class Control(IntEnum):
@@ -88,22 +92,22 @@ class Goodbye(IntEnum):
 
 
 #: The bits that a node which has not announced itself uses.
-LIBCHIRP_BITS = int(Kind.REQ_ACK | Kind.ACK | Kind.NOOP)
+LIBCHIRP_BITS = REQ_ACK | ACK | NOOP
 
 #: The bits that distinguish messages (neither is set), acknowledgements and control frames.
-CONTROL_MASK = int(Kind.ACK | Kind.NOOP)
+CONTROL_MASK = ACK | NOOP
 
 #: An acknowledgement that refuses the message; its body is the reason (section 4). Between announced nodes only.
-ACK_REFUSAL = int(Kind.ACK) | 0x08
+ACK_REFUSAL = ACK | RETRY
 
 #: Code of the refusal of a resent request that was answered, and whose answer is no longer there.
 ANSWERED = 9
 
 #: An acknowledgement whose body is the requested answer (section 4).
-ACK_ANSWER = int(Kind.ACK | Kind.ANSWER)
+ACK_ANSWER = ACK | ANSWER
 
 #: An acknowledgement of a request that gets no answer (section 4).
-ACK_NO_ANSWER = int(Kind.ACK | Kind.WANTED)
+ACK_NO_ANSWER = ACK | WANTED
 
 
 def control_frame(control: Control, serial: int = 0, identity: bytes = BLANK_IDENTITY, body: bytes = b"") -> bytes:

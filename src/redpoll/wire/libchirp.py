@@ -4,16 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import REQ_ACK, WANTED
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.peer import Peer
 
 __all__ = ["answered", "confirmed"]
-
-_REQ_ACK = int(Kind.REQ_ACK)
-_WANTED = int(Kind.WANTED)
-_ENDED = int(Stage.ENDED)
 
 
 def confirmed(peer: Peer, identity: bytes) -> None:
@@ -24,7 +20,7 @@ def confirmed(peer: Peer, identity: bytes) -> None:
                 del link.in_flight[serial]
                 link.window.free(1, out.size)
                 peer.unconfirmed -= link.announced is None
-                if link.announced is None and out.kind & _WANTED and out.stage != _ENDED:
+                if link.announced is None and out.kind & WANTED and out.stage != Stage.ENDED:
                     peer.mark_done(out)
                 else:
                     # This includes a message sent over another link, on which the peer announced itself.
@@ -42,7 +38,7 @@ def answered(peer: Peer, message: Inbound[Any]) -> bool:
     elif not requests.abandoned or not requests.pop_abandoned(message.identity):
         return False
     message.phase = 1
-    if message.kind & _REQ_ACK:
+    if message.kind & REQ_ACK:
         message.link.acknowledge(message)
     if out is None:
         # A late answer is not delivered to the handler.

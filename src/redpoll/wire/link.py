@@ -15,13 +15,17 @@ from redpoll.errors import PeerLost, ProtocolError
 from redpoll.wire.assembly import Assembly, BodyPool
 from redpoll.wire.capabilities import MESSAGE_UNIT, TELLS_RECORD, Announcement
 from redpoll.wire.frames import (
+    ACK,
     ACK_ANSWER,
     ACK_REFUSAL,
+    ANSWER,
+    METADATA,
     PREAMBLE,
     PREAMBLE_SIZE,
+    REQ_ACK,
+    RETRY,
     Control,
     Goodbye,
-    Kind,
     control_frame,
     encode_refusal,
 )
@@ -44,12 +48,6 @@ __all__ = ["Link", "LinkPeer"]
 
 _TIMED = Struct("!16sIIHBHBHI")
 _TIMED_EXTRA = DEADLINE_BLOCK.size
-_REQ_ACK = int(Kind.REQ_ACK)
-_ENDED = int(Stage.ENDED)
-_RETRY = int(Kind.RETRY)
-_ANSWER = int(Kind.ANSWER)
-_TIMED_BIT = int(Kind.METADATA)
-_ACK = int(Kind.ACK)
 
 
 class LinkPeer(Protocol):
@@ -375,7 +373,7 @@ class Link:
         if said is not Goodbye.ALL:
             # By age: a message in handling may be almost all serials old.
             age = (newest - last) & 0xFFFFFFFF
-            crossing = [out for out in self.in_flight.values() if not out.kind & _RETRY]
+            crossing = [out for out in self.in_flight.values() if not out.kind & RETRY]
             late += [out for out in crossing if said is Goodbye.NONE or (newest - out.serial) & 0xFFFFFFFF < age]
         late += self.transfers.unbegun()
         for out in late:
@@ -451,7 +449,7 @@ class Link:
         self.window.take(out.size)
         if size > self.settings.fragment_size:
             plain = self.announced is None
-            kind = kind & _REQ_ACK if plain else kind
+            kind = kind & REQ_ACK if plain else kind
             self.transfers.append(Transfer(out, kind, self.settings.fragment_size, whole=plain))
             return
         serial = peer.assign_serial(out, self)
@@ -461,13 +459,13 @@ class Link:
         header = out.header
         deadline = out.deadline
         output = self.output
-        if deadline is not None and kind & _REQ_ACK:
+        if deadline is not None and kind & REQ_ACK:
             self.output_size += _TIMED.size + out.size
             left = int((deadline - now) * 1000.0)
             if not 0 <= left <= 0xFFFFFFFF:
                 left = millis(deadline - now)
             output.append(
-                _TIMED.pack(out.identity, serial, size + _TIMED_EXTRA, len(header), kind | _TIMED_BIT, 7, 1, 4, left)
+                _TIMED.pack(out.identity, serial, size + _TIMED_EXTRA, len(header), kind | METADATA, 7, 1, 4, left)
             )
         else:
             self.output_size += PREAMBLE_SIZE + out.size
@@ -479,20 +477,20 @@ class Link:
         if size > APART:
             self.output_large = True
             self.last_large = serial, self.bytes_sent + self.output_size
-        if not kind & _REQ_ACK:
+        if not kind & REQ_ACK:
             if self.output_size > DONE_BELOW:
                 self.written.append(out)
             else:
                 if size and type(body) is not bytes:
                     # The caller may reuse its buffer before this is written.
                     output[-1] = bytes(body)
-                out.stage = _ENDED
+                out.stage = Stage.ENDED
                 out.deadline = None
                 out.settle(None, None)
 
     def _transmit_plain(self, out: Outgoing) -> None:
         """Write a message to a node that did not announce itself, in libchirp's format."""
-        kind = out.kind & _REQ_ACK
+        kind = out.kind & REQ_ACK
         self._put(PREAMBLE.pack(out.identity, out.serial, len(out.body), len(out.header), kind) + out.header)
         if len(out.body):
             self._put_body(out.body)
@@ -522,13 +520,13 @@ class Link:
         transfer = self.transfers.stop(out)
         if transfer is not None and not transfer.begun:
             self.forget(out)
-        elif transfer is not None or out.kind & _REQ_ACK:
+        elif transfer is not None or out.kind & REQ_ACK:
             self.control(Control.CANCEL, out.serial, b"\x01" if hard else b"")
         return transfer is not None
 
     # Ends of received messages, and answers
 
-    def acknowledge(self, message: Inbound[Any], kind: int = _ACK) -> None:
+    def acknowledge(self, message: Inbound[Any], kind: int = ACK) -> None:
         """Acknowledge a message: the work is done.
 
         Args:
@@ -536,7 +534,7 @@ class Link:
             kind: For an announced sender; `ACK_NO_ANSWER` says that no answer follows.
         """
         if self.announced is None:
-            self._put(PREAMBLE.pack(message.identity, self._next_serial(), 0, 0, _ACK))
+            self._put(PREAMBLE.pack(message.identity, self._next_serial(), 0, 0, ACK))
         else:
             frame = message.frame
             self.output.append(PREAMBLE.pack(frame[0], frame[1], 0, 0, kind))
@@ -560,7 +558,7 @@ class Link:
             ends: Whether the answer is the acknowledgement as well.
             out: Settled when the answer is written; None if nothing waits for that.
         """
-        kind = ACK_ANSWER if ends else _ANSWER
+        kind = ACK_ANSWER if ends else ANSWER
         size = len(body)
         if size > self.settings.fragment_size or (size > APART and not self.writable):
             # If the transport is full, the answer waits here instead.
@@ -595,7 +593,7 @@ class Link:
         """Apply a credit frame. It returns places of unacknowledged messages only."""
         acknowledged = len(self.in_flight)
         if self.transfers:
-            acknowledged += sum(1 for out in self.transfers.unbegun() if out.kind & _REQ_ACK)
+            acknowledged += sum(1 for out in self.transfers.unbegun() if out.kind & REQ_ACK)
         self.window.credited(body, acknowledged)
 
     def control(self, control: Control, serial: int = 0, body: bytes = b"") -> None:
@@ -665,7 +663,7 @@ class Link:
                 peer: LinkPeer = self.peer
                 peer.assign_serial(out, self)
             block = b""
-            if out.deadline is not None and out.kind & _REQ_ACK and not transfer.whole:
+            if out.deadline is not None and out.kind & REQ_ACK and not transfer.whole:
                 block = DEADLINE_BLOCK.pack(7, Field.DEADLINE, 4, millis(out.deadline - now))
             transfer.begin(block)
         pieces, done = transfers.take()
@@ -675,7 +673,7 @@ class Link:
             each.progress(now)
         if done:
             self.last_large = out.serial, self.bytes_sent
-            if not out.kind & _REQ_ACK:
+            if not out.kind & REQ_ACK:
                 if transfer.answer:
                     out.link = None  # as of a small one: it is no sending of this end's
                 self.written.append(out)

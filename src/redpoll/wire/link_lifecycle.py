@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redpoll.errors import Closed, Fenced, NoAnswer, NotAuthorized, NotConfirmed, PeerLost, RedpollError
-from redpoll.wire.frames import Goodbye, Kind
+from redpoll.wire.frames import ANSWER, REQ_ACK, RETRY, Goodbye
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import DONE_OR_ENDED, Outgoing, Stage
@@ -30,10 +30,6 @@ __all__ = [
     "shows_secret_of",
 ]
 
-_REQ_ACK = int(Kind.REQ_ACK)
-_RETRY = int(Kind.RETRY)
-_ANSWER = int(Kind.ANSWER)
-_ENDED = int(Stage.ENDED)
 _FOR_GOOD = frozenset((Goodbye.UP_TO, Goodbye.NONE))
 
 #: Errors after which one end wants no further link.
@@ -69,7 +65,7 @@ def on_announcement(peer: Peer, link: Link) -> None:
         peer.requests.forget(out)
     # Messages sent before the announcement were confirmed one at a time; from now on the window counts them.
     peer.unconfirmed -= len(link.in_flight)
-    peer.unconfirmed -= sum(1 for out in link.transfers.unbegun() if out.kind & _REQ_ACK)
+    peer.unconfirmed -= sum(1 for out in link.transfers.unbegun() if out.kind & REQ_ACK)
     link.arrived[:] = [message for message in link.arrived if not _is_known(peer, message)]
     for serial, hard in link.early_cancels:
         peer.cancelled(link, serial, hard=hard)
@@ -87,11 +83,11 @@ def on_announcement(peer: Peer, link: Link) -> None:
 
 def _is_known(peer: Peer, message: Inbound[Any]) -> bool:
     """Return True if a message received before its link had a peer is a duplicate or an answer; otherwise note it."""
-    if message.kind & _ANSWER:
+    if message.kind & ANSWER:
         peer.answered(message)
         return True
-    if message.kind & _REQ_ACK:
-        if message.kind & _RETRY and peer.slots.resent(message):
+    if message.kind & REQ_ACK:
+        if message.kind & RETRY and peer.slots.resent(message):
             return True
         peer.unacked[message.serial] = message
     return False
@@ -99,7 +95,7 @@ def _is_known(peer: Peer, message: Inbound[Any]) -> bool:
 
 def on_goodbye(peer: Peer, link: Link, said: Goodbye, last: int) -> None:
     """Apply the peer's goodbye on a link: messages that it will not handle are resent first, over another link."""
-    late = [out for out in link.goodbye_received(said, last, peer.serial) if out.stage != _ENDED]
+    late = [out for out in link.goodbye_received(said, last, peer.serial) if out.stage != Stage.ENDED]
     for out in reversed(late):
         peer.requeue(out)
     if _is_former(peer, link):
@@ -136,7 +132,7 @@ def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
     if former:
         fail_former(peer, error, again)
     for out in peer.requests.over(link):
-        if out.stage != _ENDED:
+        if out.stage != Stage.ENDED:
             peer.requests.drop(out)
             gone = NoAnswer(out.message, out.timeout, peer.address, "its answer cannot come any more")
             peer.fail(out, with_cause(gone, error))
@@ -160,7 +156,7 @@ def _open_on(peer: Peer, link: Link, error: RedpollError, resumes: bool) -> list
     in_flight.update(dict.fromkeys(each.out for each in transfers if each.out not in unbegun))
     if link.announced is None:
         # Messages still being written that were acknowledged already are no longer counted.
-        peer.unconfirmed -= len(link.in_flight) + sum(1 for out in unbegun if out.kind & _REQ_ACK)
+        peer.unconfirmed -= len(link.in_flight) + sum(1 for out in unbegun if out.kind & REQ_ACK)
     link.in_flight.clear()
     link.written.clear()
     transfers.clear()
@@ -168,18 +164,18 @@ def _open_on(peer: Peer, link: Link, error: RedpollError, resumes: bool) -> list
     kept = peer.session if resumes and link.announced is not None else None
     why = error._reason(peer.address) if in_flight else ""
     for out in in_flight:
-        if out.stage == Stage.SENT and out.kind & _REQ_ACK and (kept is not None or out.retry > 0):
+        if out.stage == Stage.SENT and out.kind & REQ_ACK and (kept is not None or out.retry > 0):
             if kept is not None:
                 kept.put_back(out)
             else:
                 out.retry -= 1
-            out.kind |= _RETRY
+            out.kind |= RETRY
             out.remote_run = link.remote_run
             again.append(out)
         elif out.stage not in DONE_OR_ENDED:
             peer.requests.drop(out)
             peer.fail(out, with_cause(NotConfirmed(out.message, why, peer.address), error))
-    return again + [out for out in unbegun if out.stage != _ENDED]
+    return again + [out for out in unbegun if out.stage != Stage.ENDED]
 
 
 def redundant_links(links: Sequence[Link], ours: bytes, theirs: bytes | None) -> list[Link]:
@@ -298,7 +294,7 @@ def fail_former(peer: Peer, error: RedpollError, waiting: list[Outgoing] | None 
     for out in peer.queue if waiting is None else waiting:
         if out.stage != Stage.QUEUED:
             continue
-        again = session is not None and out.kind & _RETRY and out.serial in session.again
+        again = session is not None and out.kind & RETRY and out.serial in session.again
         if again and out.retry > 0 and not out.pinned:
             # The caller allowed it to be handled twice.
             out.retry -= 1

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import ANSWER
 from redpoll.wire.stall_detector import MIN_PROGRESS
 from redpoll.wire.tally import Tally
 
@@ -30,8 +30,6 @@ PAUSE_TIMEOUT = 8.0
 
 #: In place of no limit: more than there can be.
 _NO_LIMIT = 2**63
-
-_ANSWER = int(Kind.ANSWER)
 
 
 class Holder(Protocol):
@@ -123,18 +121,18 @@ class Memory:
 
     def may_begin(self, kind: int) -> bool:
         """Return True if a large body of a type may begin."""
-        return not self.full or (kind & _ANSWER != 0 and self._oldest_answer() is None)
+        return not self.full or (kind & ANSWER != 0 and self._oldest_answer() is None)
 
     def may_grow(self, body: Assembly) -> bool:
         """Return True if a body that has begun may have more memory."""
-        if not self.full or (body.kind & _ANSWER and self._oldest_answer() is body):
+        if not self.full or (body.kind & ANSWER and self._oldest_answer() is body):
             return True
         if self._favourite not in self.unfinished:
             self._favourite = max(self.unfinished, key=lambda each: len(each.buffer), default=None)
         return self._favourite is body
 
     def _oldest_answer(self) -> Assembly | None:
-        return next((body for body in self.unfinished if body.kind & _ANSWER), None)
+        return next((body for body in self.unfinished if body.kind & ANSWER), None)
 
     # Output
 

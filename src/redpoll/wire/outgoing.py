@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from redpoll.message import Message
 from redpoll.serializers.parts import Parts
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import WANTED
 
 if TYPE_CHECKING:
     from redpoll.address import Address
@@ -24,22 +23,22 @@ Payload = Body | Parts
 _GONE: Any = None
 
 
-class Stage(IntEnum):
-    """Stage of a sending. It ends once, and `Outgoing.settle` is called once."""
+class Stage:
+    """Stages of a sending, as plain ints. It ends once, and `Outgoing.settle` is called once."""
 
     #: In its peer's queue; nothing is written.
-    QUEUED = 0
+    QUEUED: Final = 0
     #: Written, in part or whole, and unconfirmed.
-    SENT = 1
+    SENT: Final = 1
     #: The work is done; the answer is pending.
-    DONE = 2
+    DONE: Final = 2
     #: Past its deadline or cancelled; the other end was asked whether it had begun.
-    WITHDRAWING = 3
-    ENDED = 4
+    WITHDRAWING: Final = 3
+    ENDED: Final = 4
 
 
 #: Stages in which the sending is neither written further nor resent.
-DONE_OR_ENDED = frozenset((int(Stage.DONE), int(Stage.ENDED)))
+DONE_OR_ENDED = frozenset((Stage.DONE, Stage.ENDED))
 
 #: Slots of a class that is an Outgoing; a class with another base that has slots cannot inherit them from here.
 OUTGOING_FIELDS = (
@@ -140,7 +139,7 @@ class Outgoing:
     @property
     def wanted(self) -> bool:
         """True if an answer was requested and has not been received."""
-        return self.kind & Kind.WANTED != 0
+        return self.kind & WANTED != 0
 
     @property
     def address(self) -> Address | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import Assembly
 from redpoll.wire.capabilities import WINDOW_UNIT
-from redpoll.wire.frames import Kind, is_later
+from redpoll.wire.frames import ANSWER, REQ_ACK, RETRY, is_later
 from redpoll.wire.memory import Memory
 from redpoll.wire.settings import Settings
 
@@ -20,10 +20,6 @@ __all__ = ["MAX_DISCARDED", "Incoming", "Partial"]
 #: Maximum partial messages and answers per link that are discarded, such as answers to abandoned requests; of each only
 #: the number of bytes is kept.
 MAX_DISCARDED = 4096
-
-_REQ_ACK = int(Kind.REQ_ACK)
-_RETRY = int(Kind.RETRY)
-_ANSWER = int(Kind.ANSWER)
 
 
 class Partial:
@@ -80,13 +76,13 @@ class Partial:
         if key in self._bodies:
             raise ProtocolError(f"message {body.serial} began twice")
         self._bodies[key] = body
-        if not body.kind & _ANSWER:
+        if not body.kind & ANSWER:
             self._by_serial[body.serial] = body
         if body.discarded:
             # Not accepted, or received before: it has no place in the window at either end.
             self._count_discarded(1)
             return
-        if body.kind & _ANSWER:
+        if body.kind & ANSWER:
             self.answers[key] = body
             # This includes answers whose request has ended since, by its deadline or by another answer.
             self._discard([each for each in self.answers if not awaited(*each)])
@@ -114,7 +110,7 @@ class Partial:
     def discard_later(self, serial: int) -> None:
         """Discard acknowledged messages with later serials: they are resent over another link."""
         for body in self._bodies.values():
-            first_time = body.kind & (_REQ_ACK | _RETRY | _ANSWER) == _REQ_ACK
+            first_time = body.kind & (REQ_ACK | RETRY | ANSWER) == REQ_ACK
             if first_time and not body.discarded and is_later(body.serial, serial):
                 body.discard()
                 self._messages -= 1
@@ -144,7 +140,7 @@ class Partial:
             del self._by_serial[body.serial]
         if body.discarded:
             self._discarded -= 1
-        elif body.kind & _ANSWER:
+        elif body.kind & ANSWER:
             del self.answers[key]
         else:
             self._messages -= 1

@@ -27,7 +27,7 @@ from redpoll.errors import (
 )
 from redpoll.wire.assembly import Assembly
 from redpoll.wire.deadlines import Deadlines
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import ACK, REQ_ACK, RETRY, WANTED
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Outgoing, Stage, queued_size
@@ -40,11 +40,6 @@ from redpoll.wire.tally import Counters
 
 __all__ = ["ABANDONED_TIMEOUT", "WITHDRAW_GRACE", "Owner", "Peer", "select_link"]
 
-_REQ_ACK = int(Kind.REQ_ACK)
-_WANTED = int(Kind.WANTED)
-_RETRY = int(Kind.RETRY)
-_ACK = int(Kind.ACK)
-_ENDED = int(Stage.ENDED)
 
 #: libchirp's data length has 32 bits; its own limit is lower, but it is not announced.
 _MAX_PLAIN = 0xFFFFFFFF
@@ -180,7 +175,7 @@ class Peer:
         link = self.link
         settings = self.settings
         requests = self.requests
-        overasked = requests and out.kind & _WANTED and requests.count >= settings.queue_messages
+        overasked = requests and out.kind & WANTED and requests.count >= settings.queue_messages
         if link is not None and not self.queued and not overasked and link.admits(out):
             self._transmit(link, out, now)
             deadline = out.deadline
@@ -233,7 +228,7 @@ class Peer:
         queue = self.queue
         while queue:
             out = queue[0]
-            if out.stage == _ENDED:
+            if out.stage == Stage.ENDED:
                 queue.popleft()
                 continue
             if link is None:
@@ -241,7 +236,7 @@ class Peer:
                 return
             if not link.admits(out):
                 return
-            if out.kind & _RETRY and forgotten(out, link.remote_run):
+            if out.kind & RETRY and forgotten(out, link.remote_run):
                 if self.session is not None:
                     self.session.again.discard(out.serial)
                 self.fail_queued(out, NotSent(out.message, FORGOTTEN, self.address), None)
@@ -261,12 +256,12 @@ class Peer:
             if out.size > _MAX_PLAIN:
                 self.fail(out, too_large_error(out, _MAX_PLAIN, self.address))
                 return
-            if out.kind & _WANTED and not self.settings.acknowledge:
+            if out.kind & WANTED and not self.settings.acknowledge:
                 # As libchirp's asynchronous nodes do: the answer confirms the request.
-                out.kind &= ~_REQ_ACK
-            if out.kind & _REQ_ACK:
+                out.kind &= ~REQ_ACK
+            if out.kind & REQ_ACK:
                 self.unconfirmed += 1
-            if out.kind & _WANTED:
+            if out.kind & WANTED:
                 self.requests.forget(out)
                 self.requests.add(out.identity, out)
             if now - link.liveness.last_used > 0.75 * self.settings.reuse_time:
@@ -283,10 +278,10 @@ class Peer:
     def assign_serial(self, out: Outgoing, link: Link) -> int:
         """Assign a serial at the time of writing: serials have the order of the wire, which goodbyes rely on."""
         in_flight = link.in_flight
-        if out.kind & _RETRY and link.announced is not None:
+        if out.kind & RETRY and link.announced is not None:
             serial = out.serial
             self.counters.resent += 1
-            if out.kind & _WANTED:
+            if out.kind & WANTED:
                 self.requests.forget(out)
             if self.session is not None:
                 self.session.again.discard(serial)
@@ -296,7 +291,7 @@ class Peer:
                 # The serials wrapped around, and the message that had this one is still being handled.
                 serial = (serial + 1) & 0xFFFFFFFF
             self.serial = out.serial = serial
-        if out.kind & _REQ_ACK:
+        if out.kind & REQ_ACK:
             in_flight[serial] = out
         return serial
 
@@ -310,7 +305,7 @@ class Peer:
         # One unconfirmed message toward libchirp, which has one buffer for acknowledgements (chirp.md 1.6). A message to
         # resend to a node that announced itself before waits until it does so here: without the retry bit it would be
         # handled again.
-        return not (out.kind & _RETRY and self.epoch is not None) and not (out.kind & _REQ_ACK and self.unconfirmed)
+        return not (out.kind & RETRY and self.epoch is not None) and not (out.kind & REQ_ACK and self.unconfirmed)
 
     @property
     def awaits_link(self) -> bool:
@@ -345,10 +340,10 @@ class Peer:
 
     def fail(self, out: Outgoing, error: BaseException) -> None:
         """End a sending with an error."""
-        out.stage = _ENDED
+        out.stage = Stage.ENDED
         if not isinstance(error, Refused):
             self.counters.errors += 1
-        if out.kind & _RETRY:
+        if out.kind & RETRY:
             self.requests.forget(out)
         # A dropped future reports its failure when its last reference goes; the deadlines may hold that, and the error
         # refers to the message.
@@ -359,23 +354,23 @@ class Peer:
 
     def confirmed(self, out: Outgoing) -> None:
         """Apply the acknowledgement of an announced peer: the sending is done, or its answer is pending."""
-        if out.stage == _ENDED:
+        if out.stage == Stage.ENDED:
             out.deadline = None
             return
-        if out.kind & _WANTED:
+        if out.kind & WANTED:
             if out.stage == Stage.WITHDRAWING:
                 self.fail(out, NoAnswer(out.message, out.timeout, self.address))
             else:
                 self.mark_done(out)
                 self.requests.add(out.serial, out)
             return
-        out.stage = _ENDED
+        out.stage = Stage.ENDED
         out.deadline = None
         out.settle(None, None)
 
     def released_without_answer(self, out: Outgoing) -> None:
         """Fail a request that an announced peer released without an answer."""
-        if out.stage != _ENDED:
+        if out.stage != Stage.ENDED:
             why, hint = (
                 "the handler there returned None",
                 "return a value there, or await message.respond(…), or use send()",
@@ -390,12 +385,12 @@ class Peer:
 
     def written(self, out: Outgoing) -> None:
         """End an unacknowledged message that the transport took."""
-        if out.kind & _WANTED:
+        if out.kind & WANTED:
             # A request to libchirp ends with its answer.
             return
         out.deadline = None
-        if out.stage != _ENDED:
-            out.stage = _ENDED
+        if out.stage != Stage.ENDED:
+            out.stage = Stage.ENDED
             out.settle(None, None)
 
     def refused(self, out: Outgoing, error: SendError) -> None:
@@ -404,13 +399,13 @@ class Peer:
             self.requeue(out)
             return
         self.counters.refused_by_peer += 1
-        if out.stage == _ENDED:
+        if out.stage == Stage.ENDED:
             return
         self.fail(out, refusal_error(out, error, self.address))
 
     def answer_lost(self, out: Outgoing) -> None:
         """Fail a resent request that was answered over a link now lost."""
-        if out.stage != _ENDED:
+        if out.stage != Stage.ENDED:
             lost = PeerLost(self.address, "its answer was lost with the link")
             self.fail(out, with_cause(NoAnswer(out.message, out.timeout, self.address), lost))
 
@@ -423,11 +418,11 @@ class Peer:
         if out is None:
             self.counters.late += 1
             return
-        if message.kind & _ACK and link.in_flight.pop(serial, None) is not None:
+        if message.kind & ACK and link.in_flight.pop(serial, None) is not None:
             link.window.free(1, out.size)
-        if out.stage == _ENDED or not out.kind & _WANTED:
+        if out.stage == Stage.ENDED or not out.kind & WANTED:
             self.counters.late += 1
-            if message.kind & _ACK:
+            if message.kind & ACK:
                 self.confirmed(out)
             return
         if waiting:
@@ -442,15 +437,15 @@ class Peer:
         self.counters.late += 1
         if out is None:
             return
-        if kind & _ACK and link.in_flight.get(serial) is out:
+        if kind & ACK and link.in_flight.get(serial) is out:
             del link.in_flight[serial]
             link.window.free(1, out.size)
-        if out.stage != _ENDED and out.kind & _WANTED:
+        if out.stage != Stage.ENDED and out.kind & WANTED:
             self.requests.forget(out)
             if out.stage in (Stage.QUEUED, Stage.SENT):
                 self._stop_sending(out)
             self.fail(out, NoAnswer(out.message, out.timeout, self.address))
-        elif kind & _ACK:
+        elif kind & ACK:
             self.confirmed(out)
 
     def _stop_sending(self, out: Outgoing) -> None:
@@ -458,7 +453,7 @@ class Peer:
         if self.session is not None:
             self.session.again.discard(out.serial)
         if out.stage == Stage.QUEUED:
-            out.stage = _ENDED
+            out.stage = Stage.ENDED
             self._unqueue(out)
         else:
             link: Link | None = out.link
@@ -477,7 +472,7 @@ class Peer:
     def awaits(self, link: Link, identity: bytes, serial: int) -> bool:
         """Return True if a request waits for an answer over a link of an announced peer."""
         _, out = self._find_request(link, identity, serial)
-        return out is not None and out.stage != _ENDED and out.kind & _WANTED != 0
+        return out is not None and out.stage != Stage.ENDED and out.kind & WANTED != 0
 
     def awaits_answers(self, link: Link) -> bool:
         """Return True if requests sent over a link of an announced peer are handled and not answered: it closes the link."""
@@ -486,12 +481,12 @@ class Peer:
     def answer_progressed(self, link: Link, identity: bytes, serial: int, now: float) -> None:
         """Extend the deadline of a request: a piece of its large answer arrived."""
         _, out = self._find_request(link, identity, serial)
-        if out is not None and out.kind & _WANTED:
+        if out is not None and out.kind & WANTED:
             out.progress(now)
 
     def answer(self, out: Outgoing, message: Inbound[Any]) -> None:
         """End a request with its answer."""
-        out.stage = _ENDED
+        out.stage = Stage.ENDED
         out.deadline = None
         self.counters.received += 1
         out.settle(message, None)
@@ -499,21 +494,21 @@ class Peer:
     def withdraw(self, out: Outgoing, now: float, *, hard: bool = False) -> None:
         """Withdraw a sending whose caller stopped waiting: stop what can be stopped, and settle nothing."""
         stage = out.stage
-        if stage == _ENDED:
+        if stage == Stage.ENDED:
             return
-        out.stage = _ENDED
+        out.stage = Stage.ENDED
         link: Link | None = out.link
         if stage == Stage.SENT and link is not None and link.announced is None:
             # libchirp has no cancel frame: until its deadline the message blocks the next one.
             self.requests.drop(out)
-            if out.deadline is None and (out.kind & _REQ_ACK or link.is_writing(out)):
+            if out.deadline is None and (out.kind & REQ_ACK or link.is_writing(out)):
                 patience = self.settings.timeout
                 out.timeout = ABANDONED_TIMEOUT if patience is None else patience
                 out.deadline = now + out.timeout
                 self._watch(out.deadline, out)
             return
         out.deadline = None
-        if stage == Stage.DONE or out.kind & _RETRY:
+        if stage == Stage.DONE or out.kind & RETRY:
             self.requests.drop(out)
         if stage == Stage.QUEUED:
             self._unqueue(out)
@@ -528,10 +523,10 @@ class Peer:
         self.queued_bytes -= size
         self.memory.queue_bytes -= size
         queue = self.queue
-        while queue and queue[0].stage == _ENDED:
+        while queue and queue[0].stage == Stage.ENDED:
             queue.popleft()
         if len(queue) > 64 and len(queue) > 2 * self.queued:
-            self.queue = deque(entry for entry in queue if entry.stage != _ENDED)
+            self.queue = deque(entry for entry in queue if entry.stage != Stage.ENDED)
 
     def _send_cancel(self, out: Outgoing, hard: bool) -> bool:
         """Cancel a message at an announced peer; return True if it was not fully written, so cannot have begun."""
@@ -554,7 +549,7 @@ class Peer:
         part = link.incoming.drop(serial)
         if part is None or part.discarded:
             self.slots.withdraw(serial, hard)
-        elif part.kind & _REQ_ACK:
+        elif part.kind & REQ_ACK:
             link.refuse(part, Withdrawn.code, "withdrawn by its sender before it was complete")
         else:
             link.credit(1, part.size)
@@ -564,7 +559,7 @@ class Peer:
         self.counters.received += 1
         self.counters.refused += 1
         self.memory.tally.memory_refused += 1
-        if part.kind & _REQ_ACK:
+        if part.kind & REQ_ACK:
             link.refuse(part, Busy.code, "the node is at its memory_limit")
         else:
             link.credit(1, part.size)
@@ -579,7 +574,7 @@ class Peer:
             return
         out.stage = Stage.QUEUED
         out.link = None
-        if out.kind & _RETRY and out.kind & _WANTED:
+        if out.kind & RETRY and out.kind & WANTED:
             # The peer may have been handling it since the first time, and may answer before it is resent.
             self.requests.forget(out)
             self.requests.add(out.serial, out)
@@ -591,7 +586,7 @@ class Peer:
 
     def fail_queued(self, out: Outgoing, error: NotSent, cause: BaseException | None) -> None:
         """Fail a queued sending."""
-        out.stage = _ENDED
+        out.stage = Stage.ENDED
         if out.size > _HEAVY and self.queue[0] is not out:
             # It would stay until its turn comes, and its error refers to the message.
             self.queue.remove(out)
@@ -600,7 +595,7 @@ class Peer:
 
     def fail_queue(self, error: RedpollError, *, once: bool = False) -> None:
         """Fail all queued sendings; with `once`, only those that do not wait for another attempt to dial."""
-        failing = [entry for entry in self.queue if entry.stage != _ENDED and (entry.once or not once)]
+        failing = [entry for entry in self.queue if entry.stage != Stage.ENDED and (entry.once or not once)]
         self.deadlines.remove(failing)
         for out, failure in zip(failing, not_sent_errors(failing, error, self.address), strict=True):
             out.deadline = None
@@ -611,11 +606,11 @@ class Peer:
 
         With `pinned`, also those for the node itself, if it said that it is that one.
         """
-        moved = [out for out in self.queue if out.stage != _ENDED and (pinned or not out.pinned)]
+        moved = [out for out in self.queue if out.stage != Stage.ENDED and (pinned or not out.pinned)]
         self.deadlines.remove(moved)
         for out in moved:
             self.requests.forget(out)
-        self.queue = deque(out for out in self.queue if out.stage != _ENDED and out.pinned and not pinned)
+        self.queue = deque(out for out in self.queue if out.stage != Stage.ENDED and out.pinned and not pinned)
         self.queued = len(self.queue)
         left = sum(map(queued_size, self.queue))
         self.memory.queue_bytes += left - self.queued_bytes
@@ -639,18 +634,18 @@ class Peer:
             elif stage == Stage.SENT and self._send_cancel(out, out.hard):
                 expired = Expired(out.message, out.timeout, "being written", self.address)
                 self.fail(out, unsent_error(out, expired, self.address))
-            elif stage == Stage.SENT and link is not None and link.announced is not None and out.kind & _REQ_ACK:
+            elif stage == Stage.SENT and link is not None and link.announced is not None and out.kind & REQ_ACK:
                 out.stage = Stage.WITHDRAWING
                 out.deadline = now + WITHDRAW_GRACE
                 self.deadlines.add(out.deadline, out)
             else:
                 self.requests.drop(out)
                 error = ConfirmTimeout(out.message, out.timeout, self.address)
-                if stage != _ENDED:
+                if stage != Stage.ENDED:
                     self.fail(out, error)
                 if link is None or link.announced is not None or link not in self.links:
                     continue
-                if out.kind & _REQ_ACK:
+                if out.kind & REQ_ACK:
                     # As libchirp does: a late acknowledgement could not be distinguished from the next message's.
                     late = PeerLost(self.address, "a message was not acknowledged within its timeout")
                     self.owner.close(link, with_cause(late, error))
@@ -675,7 +670,7 @@ class Peer:
 def _crossed_goodbye(out: Outgoing) -> bool:
     """Return True if a resend that a stopping node did not begin is for its successor, as its goodbye says of others."""
     link = out.link
-    if not out.kind & _RETRY or out.stage != Stage.SENT or link is None or link.sending:
+    if not out.kind & RETRY or out.stage != Stage.SENT or link is None or link.sending:
         return False
     return all(transfer.out is not out for transfer in link.transfers)
 

@@ -12,12 +12,16 @@ from redpoll.errors import OtherProtocol, TLSError
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.controls import read_other, stray
 from redpoll.wire.frames import (
+    ACK,
     ACK_ANSWER,
     CONTROL_MASK,
     LIBCHIRP_BITS,
+    METADATA,
+    NOOP,
     PREAMBLE,
     PREAMBLE_SIZE,
-    Kind,
+    REQ_ACK,
+    WANTED,
     frame_struct,
 )
 from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake, is_alert, is_hello, spoken
@@ -47,16 +51,9 @@ _STREAM = 100
 _STREAM_MESSAGES = 1024
 _STREAM_READ = (32 * 1024, 128 * 1024)
 
-_ACK = int(Kind.ACK)
-_NOOP = int(Kind.NOOP)
-_REQ_ACK = int(Kind.REQ_ACK)
-_METADATA = int(Kind.METADATA)
 # Without any of these bits, and with a deadline alone as metadata, a message needs no call.
-_UNTIMED = 0xFF & ~int(Kind.REQ_ACK | Kind.WANTED | Kind.METADATA)
+_UNTIMED = 0xFF & ~(REQ_ACK | WANTED | METADATA)
 _DEADLINE_SIZE = DEADLINE_BLOCK.size
-_WANTED = int(Kind.WANTED)
-_SENT = int(Stage.SENT)
-_ENDED = int(Stage.ENDED)
 
 
 class Reader:
@@ -194,15 +191,15 @@ class Reader:
             identity, serial, size, header_size, kind = unpack(source, pos)
             if not announced:
                 kind &= LIBCHIRP_BITS
-                if peer is None and not kind & _NOOP:
+                if peer is None and not kind & NOOP:
                     # libchirp may already acknowledge and answer over this link what was sent over another.
                     incoming.awaiting_peer = True
                     return pos
             stop = start + header_size + size
             if not kind & CONTROL_MASK:
                 whole = header_size + size
-                if stop > end or kind & _UNTIMED or (whole > small and (whole > timed or not kind & _METADATA)):
-                    if not kind & _UNTIMED and whole <= (timed if kind & _METADATA else small):
+                if stop > end or kind & _UNTIMED or (whole > small and (whole > timed or not kind & METADATA)):
+                    if not kind & _UNTIMED and whole <= (timed if kind & METADATA else small):
                         # A common shape, but incomplete.
                         return pos
                     consumed = bodies.message(shared, source, pos, end, now)
@@ -213,7 +210,7 @@ class Reader:
                         return pos
                     continue
                 deadline = None
-                if kind & _METADATA:
+                if kind & METADATA:
                     if source[start : start + 5] != DEADLINE_PREFIX or size < _DEADLINE_SIZE:
                         consumed = bodies.message(shared, source, pos, end, now)
                         if consumed < 0:
@@ -239,7 +236,7 @@ class Reader:
                     if announced:
                         if peer is None:
                             append(message)
-                        elif kind & _REQ_ACK:
+                        elif kind & REQ_ACK:
                             peer.unacked[serial] = message
                             append(message)
                         else:
@@ -254,7 +251,7 @@ class Reader:
                         pos = self._run(source, pos, run, size)
                 elif peer is None or not answered(peer, message):
                     append(message)
-            elif kind == _ACK and announced and not size and not header_size:
+            elif kind == ACK and announced and not size and not header_size:
                 # Those of a read come in a row, and their places are freed together.
                 count = total = 0
                 while True:
@@ -267,8 +264,8 @@ class Reader:
                     else:
                         count += 1
                         total += out.size
-                        if out.stage == _SENT and not out.kind & _WANTED:
-                            out.stage = _ENDED
+                        if out.stage == Stage.SENT and not out.kind & WANTED:
+                            out.stage = Stage.ENDED
                             out.deadline = None
                             out.settle(None, None)
                         else:
@@ -276,7 +273,7 @@ class Reader:
                     if pos + PREAMBLE_SIZE > end:
                         break
                     identity, serial, size, header_size, kind = unpack(source, pos)
-                    if kind != _ACK or size or header_size:
+                    if kind != ACK or size or header_size:
                         break
                 link.window.free(count, total)
             elif (

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import WANTED
 from redpoll.wire.outgoing import Outgoing
 
 __all__ = ["MAX_ABANDONED", "Requests"]
 
 #: Maximum abandoned requests to libchirp that are remembered per peer, so that their late answers are recognized.
 MAX_ABANDONED = 1024
-
-_WANTED = int(Kind.WANTED)
 
 
 class Requests(dict[int | bytes, list[Outgoing]]):
@@ -48,7 +46,7 @@ class Requests(dict[int | bytes, list[Outgoing]]):
 
     def drop(self, out: Outgoing) -> None:
         """Abandon a request; a late answer of libchirp is not delivered as a message."""
-        if out.link is not None and out.link.announced is None and out.kind & _WANTED:
+        if out.link is not None and out.link.announced is None and out.kind & WANTED:
             abandoned = self.abandoned
             if abandoned is None:
                 abandoned = self.abandoned = {}

@@ -17,12 +17,10 @@ from redpoll.errors import (
     SendError,
     Withdrawn,
 )
-from redpoll.wire.frames import Kind
+from redpoll.wire.frames import RETRY
 from redpoll.wire.outgoing import Outgoing, Stage
 
 __all__ = ["not_sent_errors", "refusal_error", "too_large_error", "unsent_error", "with_cause"]
-
-_RETRY = int(Kind.RETRY)
 
 
 def with_cause(error: Any, cause: BaseException | None) -> Any:
@@ -48,7 +46,7 @@ def unsent_error(
 ) -> SendError:
     """Return the error of a sending that the peer does not have; if it was sent before, it may have been handled then."""
     ends: SendError = error
-    if out.kind & _RETRY:
+    if out.kind & RETRY:
         if isinstance(error, Expired):
             ends = ConfirmTimeout(out.message, out.timeout, address)
         else:
@@ -60,7 +58,7 @@ def unsent_error(
 def too_large_error(out: Outgoing, limit: int, address: Address | None) -> MessageTooLarge | NotConfirmed:
     """Return the error of a sending too large for the other end; if it was sent before, it may have been handled then."""
     error = MessageTooLarge("message", out.size, limit)
-    if not out.kind & _RETRY:
+    if not out.kind & RETRY:
         return error
     again = NotConfirmed(out.message, f"the resend failed: {error._reason(address)}", address)
     again.__cause__ = error
@@ -72,9 +70,9 @@ def refusal_error(out: Outgoing, error: SendError, address: Address | None) -> S
     if isinstance(error, Withdrawn):
         # It timed out there, or here; it does not matter on which clock first.
         expired = Expired(out.message, out.timeout, "waiting in the peer's inbox", address)
-        return unsent_error(out, expired, address, error if out.kind & _RETRY else None)
+        return unsent_error(out, expired, address, error if out.kind & RETRY else None)
     verdict = error
-    if out.kind & _RETRY and not error.sent:
+    if out.kind & RETRY and not error.sent:
         # This one was not handled; an earlier one may have been.
         verdict = NotConfirmed(out.message, f"the resend failed: {error._reason(address)}", address)
     elif isinstance(error, Cancelled) and out.stage == Stage.WITHDRAWING:

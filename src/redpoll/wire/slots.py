@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from redpoll.errors import PeerLost, RedpollError, Withdrawn
 from redpoll.wire.capabilities import WINDOW_UNIT
 from redpoll.wire.duplicates import RecentOutcomes
-from redpoll.wire.frames import ANSWERED, Kind, refusal_text
+from redpoll.wire.frames import ACK, ANSWERED, REQ_ACK, RETRY, WANTED, refusal_text
 from redpoll.wire.inbound import Inbound, Phase
 from redpoll.wire.link import Link
 from redpoll.wire.memory import Memory
@@ -23,10 +23,6 @@ from redpoll.wire.tally import Counters
 
 __all__ = ["OVERHEAD", "LinkOwner", "SlotPool", "Slots"]
 
-_ACK = int(Kind.ACK)
-_REQ_ACK = int(Kind.REQ_ACK)
-_RETRY = int(Kind.RETRY)
-_WANTED = int(Kind.WANTED)
 _ENDED = int(Phase.ENDED)
 _CLOSED = LinkState.CLOSED
 
@@ -293,7 +289,7 @@ class Slots:
 
     # Ends
 
-    def release(self, message: Inbound[Any], kind: int = _ACK) -> bool:
+    def release(self, message: Inbound[Any], kind: int = ACK) -> bool:
         """Release a message: free its slot, and acknowledge it as `kind` says. Return False if it had ended."""
         if message.phase:
             return False
@@ -302,7 +298,7 @@ class Slots:
         self.finish(message, kind)
         return True
 
-    def finish(self, message: Inbound[Any], kind: int = _ACK) -> None:
+    def finish(self, message: Inbound[Any], kind: int = ACK) -> None:
         """Release a message whose slot the caller keeps, to begin the next one in it."""
         message.phase = _ENDED
         link: Link = message.link
@@ -310,7 +306,7 @@ class Slots:
         if link.state is _CLOSED:
             self._free_carried(message)
         frame = message.frame
-        if not frame[4] & _REQ_ACK:
+        if not frame[4] & REQ_ACK:
             link.credit(1, frame[2])
         elif link.announced is None:
             self._usable(link).acknowledge(message)
@@ -362,7 +358,7 @@ class Slots:
             self._free_carried(message)
         if link.announced is None:
             return
-        if message.kind & _REQ_ACK:
+        if message.kind & REQ_ACK:
             text = refusal_text(text)
             self._note_outcome(message, message.serial, (code, text))
             link.refuse(message, code, text)
@@ -395,11 +391,11 @@ class Slots:
         self.drop_withdrawn(link)
         messages, link.arrived = link.arrived, []
         for message in messages:
-            if link.accepting and link.announced is not None and message.kind & (_REQ_ACK | _RETRY) == _REQ_ACK:
+            if link.accepting and link.announced is not None and message.kind & (REQ_ACK | RETRY) == REQ_ACK:
                 if self.unacked.get(message.serial) is message:
                     del self.unacked[message.serial]
                 link.reject_from(message.serial)
-            elif not promised and not link.accepting and message.kind & _REQ_ACK:
+            elif not promised and not link.accepting and message.kind & REQ_ACK:
                 link.arrived.append(message)
             else:
                 self.counters.received += 1
@@ -463,7 +459,7 @@ class Slots:
 
     def carry(self, link: Link) -> None:
         """Count a lost link's unreleased messages, which reduce the window of later links."""
-        unacknowledged = (each for each in self.inbox if not each.phase and not each.kind & _REQ_ACK)
+        unacknowledged = (each for each in self.inbox if not each.phase and not each.kind & REQ_ACK)
         messages = [each for each in (*unacknowledged, *self.unacked.values()) if each.link is link]
         self.carried += link.unreleased
         self.pool.carried += link.unreleased
@@ -547,7 +543,7 @@ class Slots:
         else:
             self._mark_resent(message)
             return False
-        if outcome is None and message.kind & _WANTED and not message.link.transfers.answering(serial):
+        if outcome is None and message.kind & WANTED and not message.link.transfers.answering(serial):
             message.link.refuse(message, ANSWERED, "it was answered, and the answer is not kept")
         elif outcome is None:
             message.link.acknowledge(message)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from redpoll.serializers.parts import Parts
-from redpoll.wire.frames import PREAMBLE, TOTAL, Control, Kind
+from redpoll.wire.frames import CONTINUED, METADATA, PREAMBLE, TOTAL, Control
 from redpoll.wire.outgoing import Body, Outgoing
 
 __all__ = ["LONG", "LONG_PIECE", "PIECES_PER_TURN", "Transfer", "Transfers"]
@@ -76,7 +76,7 @@ class Transfer:
         if self.whole:
             self._first = PREAMBLE.pack(out.identity, out.serial, total, len(header), self._kind) + header
             return
-        kind = self._kind | Kind.CONTINUED | (Kind.METADATA if metadata else 0)
+        kind = self._kind | CONTINUED | (METADATA if metadata else 0)
         size = len(metadata) + TOTAL.size + min(self._piece, total)
         preamble = PREAMBLE.pack(out.identity, out.serial, size, len(header), kind)
         self._first = preamble + metadata + header + TOTAL.pack(total)
