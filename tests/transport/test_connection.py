@@ -400,6 +400,22 @@ async def test_a_transport_that_closed_meanwhile(size: int) -> None:
             await within(sending)
 
 
+@pytest.mark.asyncio
+async def test_writing_to_a_connection_that_was_reset_logs_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    """The first write that the system refuses is the last: asyncio logs a warning for each further one."""
+    async with make(listen=False) as node, raw_listener() as listener:
+        sending = node.send(Message(b"x", f"127.0.0.1:{listener.port}"), acknowledge=False)
+        link = await listener.accept()
+        link.write(handshake(listener.port, b"I" * 16) + announcement().encode())
+        await within(sending)
+        listener.close()
+        futures = [node.send(Message(bytes(50_000), f"127.0.0.1:{listener.port}"), timeout=0.1) for _ in range(30)]
+        link.reset()
+        await settle(*futures)
+        assert all(future.exception() for future in futures)
+    assert [record.getMessage() for record in caplog.records if record.name == "asyncio"] == []
+
+
 class Closing:
     """A transport that notes what is written to it once it closes."""
 

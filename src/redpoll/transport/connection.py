@@ -514,6 +514,8 @@ class Connection(asyncio.BufferedProtocol):
             if len(parts) < 2 or not (vectored or self.secured is not None):
                 for part in parts:
                     transport.write(part)
+                    if transport.is_closing():  # the system refused it; asyncio logs a warning for each further write
+                        break
                 return
             transport.writelines(parts)
             if self.link.writable and transport.get_write_buffer_size() > WRITE_HIGH_WATER:
