@@ -83,7 +83,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "sends that have ended, behind one that has not": [
             "wire/test_peer.py::test_queue_forgets_the_withdrawn",
             "wire/test_peer.py::test_deadlines_keep_little_of_what_ended",
-            "wire/test_deadlines.py::test_memory_follows_the_live_ones",
+            "wire/test_deadlines.py::test_nothing_is_kept_of_what_ended",
         ],
         "answers that a peer does not read": [
             "node/test_handlers.py::test_who_does_not_read_the_answers_is_not_answered_further"

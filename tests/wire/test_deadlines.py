@@ -1,178 +1,140 @@
 from __future__ import annotations
 
 import weakref
-from dataclasses import dataclass
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from redpoll.wire.deadlines import Deadlines
+from redpoll.errors import ConfirmTimeout, Expired
+from redpoll.wire.outgoing import Stage
+from redpoll.wire.peer import WITHDRAW_GRACE
+from tests.wire.linked import acknowledge, lose, submit
+from tests.wire.support import WANTED, Followed, Sent, add_link, announcement, make_peer, owner, taken
 
 
-@dataclass(eq=False)
-class Item:
-    deadline: float | None
+def test_none() -> None:
+    """Nothing is timed: nothing to wait for."""
+    peer = make_peer()
+    submit(peer, Sent())
+    assert (peer.next_deadline(), peer.expire(1e9), owner(peer).rings) == (None, None, [])
 
 
-def test_empty() -> None:
-    """Nothing watched: nothing to look for."""
-    watched: Deadlines[Item] = Deadlines()
-    assert (watched.next(), watched.expire(1e9), len(watched)) == (None, [], 0)
+def test_each_at_its_time() -> None:
+    """Sendings expire at their deadlines in any order, queued or in flight; the next deadline is said each time."""
+    peer = make_peer()
+    add_link(peer, announced=announcement(window=1))
+    flying, queued, late = Sent(timeout=3.0), Sent(timeout=1.0), Sent(timeout=9.0)
+    submit(peer, flying, queued, late)
+    assert owner(peer).rings == [3.0, 1.0]
+    assert peer.expire(1.0) == 3.0
+    assert (type(queued.error), flying.settled) == (Expired, False)
+    assert peer.expire(3.0) == 3.0 + WITHDRAW_GRACE
+    assert peer.expire(4.0) == 9.0
+    assert (type(flying.error), late.settled) == (ConfirmTimeout, False)
+    peer.expire(9.0)
+    assert (type(late.error), peer.next_deadline()) == (Expired, None)
 
 
-def test_in_order() -> None:
-    """Items added in the order of their deadlines expire in that order, each once."""
-    watched: Deadlines[Item] = Deadlines()
-    items = [Item(float(number)) for number in range(5)]
-    for item in items:
-        watched.add(item.deadline or 0.0, item)
-    assert watched.next() == 0.0
-    assert watched.expire(2.0) == items[:3]
-    assert watched.next() == 3.0
-    assert watched.expire(9.0) == items[3:]
-    assert len(watched) == 0
+def test_extended() -> None:
+    """A sending whose transfer moves on expires at its later deadline."""
+    peer = make_peer()
+    submit(peer, out := Sent(timeout=2.0))
+    out.progress(1.0)
+    assert peer.expire(2.0) == 3.0
+    assert not out.settled
+    peer.expire(3.0)
+    assert type(out.error) is Expired
 
 
-def test_out_of_order() -> None:
-    """An earlier deadline that is added later expires in time."""
-    watched: Deadlines[Item] = Deadlines()
-    late, early = Item(9.0), Item(1.0)
-    watched.add(9.0, late)
-    watched.add(1.0, early)
-    assert watched.next() == 1.0
-    assert watched.expire(1.0) == [early]
-    assert watched.expire(9.0) == [late]
+def test_nothing_is_kept_of_what_ended() -> None:
+    """A sending that ends before its deadline is not kept until then, nor is its body."""
+    peer = make_peer()
+    link = add_link(peer)
+    out = Sent(body := Followed(b"body"), timeout=5.0)
+    submit(peer, out)
+    taken(link)
+    acknowledge(link, out)
+    gone = weakref.ref(body)
+    del body, out
+    assert (gone(), peer.next_deadline()) == (None, None)
 
 
-def test_ended_is_not_due() -> None:
-    """An item that ended is neither waited for nor given out."""
-    watched: Deadlines[Item] = Deadlines()
-    ended, live = Item(1.0), Item(2.0)
-    watched.add(1.0, ended)
-    watched.add(2.0, live)
-    ended.deadline = None
-    assert watched.next() == 2.0
-    assert watched.expire(5.0) == [live]
+def test_many_that_wait_are_not_looked_at_too_often() -> None:
+    """Many that wait, each with a deadline of its own, expire soon after it, in few looks."""
+    peer = make_peer()
+    count = 20_000
+    for number in range(count):
+        peer.submit(Sent(timeout=1.0, now=number * 1e-5), number * 1e-5)
+    looks, now = 0, 1.0
+    while (following := peer.expire(now)) is not None:
+        assert now < following
+        now = following
+        looks += 1
+    assert looks < 50
+    assert now < 1.0 + count * 1e-5 + 0.1
 
 
-def test_moved_on() -> None:
-    """An item whose deadline moved on is looked at again then."""
-    watched: Deadlines[Item] = Deadlines()
-    item = Item(1.0)
-    watched.add(1.0, item)
-    item.deadline = 4.0
-    assert watched.expire(1.0) == []
-    assert watched.next() == 4.0
-    assert watched.expire(4.0) == [item]
-
-
-def test_removed() -> None:
-    """A removed item is never given out, though it has not ended."""
-    watched: Deadlines[Item] = Deadlines()
-    items = [Item(3.0), Item(1.0), Item(2.0)]
-    for item in items:
-        watched.add(item.deadline or 0.0, item)
-    watched.remove(items[:2])
-    assert watched.expire(9.0) == items[2:]
-
-
-def test_what_is_large_goes_soon() -> None:
-    """Of items that ended and refer to much, no more than a megabyte is kept behind one that lives."""
-    watched: Deadlines[Item] = Deadlines()
-    stays = Item(1.0)
-    watched.add(1.0, stays)
-    seen = []
-    for _ in range(100):
-        item = Item(2.0)
-        watched.add(2.0, item)
-        seen.append(weakref.ref(item))
-        item.deadline = None
-        watched.ended(300_000)
-        del item
-        assert sum(each() is not None for each in seen) <= 3
-    assert watched.expire(1.0) == [stays]
-
-
-def test_what_ended_in_front_goes_at_once() -> None:
-    """Nothing that ended is kept once it is reported and no live item is before it."""
-    watched: Deadlines[Item] = Deadlines()
-    item = Item(2.0)
-    watched.add(2.0, item)
-    item.deadline = None
-    watched.ended(1)
-    assert len(watched) == 0
-
-
-def test_memory_follows_the_live_ones() -> None:
-    """Items that end before their time are dropped: of a million a few hundred are kept."""
-    watched: Deadlines[Item] = Deadlines()
-    stays = Item(1e9)
-    watched.add(1e9, stays)
-    most = 0
-    for number in range(100_000):
-        item = Item(1e9 + number)
-        watched.add(1e9 + number, item)
-        item.deadline = None
-        most = max(most, len(watched))
-    assert most < 1000
-    assert watched.next() == 1e9
-
-
-class Watching(RuleBasedStateMachine):
-    """Deadlines beside the plainest thing that does the same: a list."""
+class Expiring(RuleBasedStateMachine):
+    """Sendings of a peer with a small window: each ends at its deadline, if nothing ended it before."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.watched: Deadlines[Item] = Deadlines()
-        self.plain: list[Item] = []
         self.now = 0.0
+        self.peer = make_peer(in_order=True)
+        self.link = add_link(self.peer, announced=announcement(window=3))
+        self.open: list[Sent] = []
 
-    @rule(delay=st.integers(0, 20))
-    def add(self, delay: int) -> None:
-        item = Item(self.now + delay)
-        self.watched.add(self.now + delay, item)
-        self.plain.append(item)
-
-    @rule(data=st.data())
-    def end(self, data: st.DataObject) -> None:
-        if self.plain:
-            self.plain.pop(data.draw(st.integers(0, len(self.plain) - 1))).deadline = None
-
-    @rule(data=st.data(), delay=st.integers(0, 9))
-    def move_on(self, data: st.DataObject, delay: int) -> None:
-        if self.plain:
-            item = self.plain[data.draw(st.integers(0, len(self.plain) - 1))]
-            assert item.deadline is not None
-            item.deadline += delay
+    @rule(delay=st.integers(1, 20), kind=st.sampled_from([1, 1 | WANTED]))
+    def send(self, delay: int, kind: int) -> None:
+        out = Sent(b"", kind, timeout=float(delay), now=self.now)
+        self.open.append(out)
+        self.peer.submit(out, self.now)
 
     @rule(data=st.data())
-    def remove(self, data: st.DataObject) -> None:
-        if self.plain:
-            item = self.plain.pop(data.draw(st.integers(0, len(self.plain) - 1)))
-            self.watched.remove([item])
+    def withdraw(self, data: st.DataObject) -> None:
+        if self.open:
+            out = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
+            self.peer.withdraw(out, self.now)
+            out.ends.append((None, None))
+
+    @rule(data=st.data())
+    def acknowledge(self, data: st.DataObject) -> None:
+        flying = [out for out in self.link.in_flight.values() if isinstance(out, Sent) and not out.settled]
+        if flying:
+            acknowledge(self.link, data.draw(st.sampled_from(flying)))
+            self.peer.pump(self.now)
+
+    @rule(data=st.data())
+    def move_on(self, data: st.DataObject) -> None:
+        if self.open:
+            data.draw(st.sampled_from(self.open)).progress(self.now)
+
+    @rule()
+    def lose(self) -> None:
+        lose(self.link, now=self.now)
+        self.link = add_link(self.peer, announced=announcement(window=3), now=self.now)
 
     @rule(passing=st.integers(0, 15))
     def expire(self, passing: int) -> None:
         self.now += passing
-        due = self.watched.expire(self.now)
-        expected = [item for item in self.plain if item.deadline is not None and item.deadline <= self.now]
-        assert sorted(map(id, due)) == sorted(map(id, expected))
-        for item in due:
-            self.plain.remove(item)
-            item.deadline = None
+        self.peer.armed = None
+        due = [out for out in self.open if out.deadline is not None and out.deadline <= self.now]
+        self.peer.armed = self.peer.expire(self.now)
+        for out in due:
+            assert out.settled or out.stage == Stage.WITHDRAWING
+        self.peer.pump(self.now)
 
     @invariant()
     def is_asked_in_time(self) -> None:
-        """The next look is never after the first deadline, and there is none where nothing lives."""
-        live = [item.deadline for item in self.plain if item.deadline is not None]
-        following = self.watched.next()
-        if live:
-            assert following is not None
-            assert following <= min(live)
-        else:
-            assert following is None
+        """The timer is set for the first deadline at the latest, and for none where nothing is open."""
+        self.open = [out for out in self.open if not out.settled]
+        first = min((out.deadline for out in self.open if out.deadline is not None), default=None)
+        assert self.peer.next_deadline() == first
+        if first is not None:
+            assert self.peer.armed is not None
+            assert self.peer.armed <= max(first, self.now + 0.001)
 
 
-WatchingTest = Watching.TestCase
-WatchingTest.settings = settings(stateful_step_count=40)
+ExpiringTest = Expiring.TestCase
+ExpiringTest.settings = settings(stateful_step_count=40)

@@ -217,7 +217,7 @@ def test_plain_cancelled_and_acknowledged(kind: int) -> None:
         feed(link, frame(ACK, 1, identity=out.identity))
     peer.expire(99.0)
     assert owner(peer).closed == []
-    assert peer.deadlines.next() is None
+    assert peer.next_deadline() is None
 
 
 def test_answers_to_what_was_given_up() -> None:

@@ -154,7 +154,7 @@ def test_control_frames_do_not_stop_the_clock(plain: bool) -> None:
         for job in begin_all(link):
             peer.slots.release(job)
         assert len(sent(link)) == 1
-    assert peer.deadlines.next() == 3.0
+    assert peer.next_deadline() == 3.0
     peer.expire(3.0)
     peer.expire(4.0)
     assert type(out.error) is ConfirmTimeout

@@ -255,7 +255,7 @@ def test_queue_moves_to_the_peer_that_is_there() -> None:
     sendings = [Sent(timeout=5.0), Sent(pinned=True), Sent()]
     submit(peer, *sendings)
     assert peer.take_queue() == [sendings[0], sendings[2]]
-    assert (list(peer.queue), peer.queued, peer.deadlines.next()) == ([sendings[1]], 1, None)
+    assert (list(peer.queue), peer.queued, peer.next_deadline()) == ([sendings[1]], 1, None)
 
 
 def test_places() -> None:
@@ -289,7 +289,7 @@ def test_done_when_released() -> None:
     assert not out.settled
     acknowledge(link, out)
     assert out.error is None
-    assert peer.deadlines.next() is None
+    assert peer.next_deadline() is None
 
 
 def test_answered() -> None:
@@ -355,7 +355,7 @@ def test_the_earliest_deadline_is_armed() -> None:
     submit(peer, Sent(timeout=5.0), Sent(timeout=9.0), Sent(timeout=1.0), Sent(timeout=2.0))
     assert owner(peer).rings == [5.0, 1.0]
     peer.expire(1.0)
-    assert peer.deadlines.next() == 2.0
+    assert peer.next_deadline() == 2.0
 
 
 def test_expires_in_the_peers_inbox() -> None:
@@ -380,7 +380,7 @@ def test_expires_while_it_is_handled() -> None:
     link = add_link(peer)
     submit(peer, out := Sent(timeout=2.0))
     peer.expire(2.0)
-    assert peer.deadlines.next() == 2.0 + WITHDRAW_GRACE
+    assert peer.next_deadline() == 2.0 + WITHDRAW_GRACE
     peer.expire(2.0 + WITHDRAW_GRACE)
     assert type(out.error) is ConfirmTimeout
     assert (link.window.used, list(link.in_flight.values())) == (1, [out])
@@ -456,7 +456,7 @@ def test_cancelled_in_flight(hard: bool) -> None:
     assert [(kind, data) for kind, _, _, _, data in sent(link)] == [(CANCEL, b"\x01" if hard else b"")]
     assert owner(peer).woken == [link]
     acknowledge(link, out)
-    assert (out.settled, link.window.used, peer.deadlines.next()) == (False, 0, None)
+    assert (out.settled, link.window.used, peer.next_deadline()) == (False, 0, None)
 
 
 def test_cancelled_after_the_acknowledgement() -> None:

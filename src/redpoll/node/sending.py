@@ -245,8 +245,7 @@ class Timers:
         peer.armed = None
         for link in peer.links:
             link.connection.backpressure.note_progress(now)
-        peer.expire(now)
-        following = peer.deadlines.next()
+        following = peer.expire(now)
         if following is not None:
             self.arm(peer, following)
         if peer.queued:

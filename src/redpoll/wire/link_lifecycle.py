@@ -300,9 +300,7 @@ def fail_former(peer: Peer, error: RedpollError, waiting: list[Outgoing] | None 
             out.retry -= 1
         elif again or out.pinned:
             failing.append(out)
-    peer.deadlines.remove(failing)
     for out, failure in zip(failing, not_sent_errors(failing, error, peer.address), strict=True):
-        out.deadline = None
         peer.fail_queued(out, failure, error)
 
 

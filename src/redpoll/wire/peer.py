@@ -7,7 +7,8 @@ the next link, is in link_lifecycle.py, and libchirp's confirmations are in libc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import Any, Protocol
 
 from redpoll.address import Address
@@ -26,7 +27,6 @@ from redpoll.errors import (
     Withdrawn,
 )
 from redpoll.wire.assembly import Assembly
-from redpoll.wire.deadlines import Deadlines
 from redpoll.wire.frames import ACK, REQ_ACK, RETRY, WANTED
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
@@ -47,6 +47,10 @@ _MAX_PLAIN = 0xFFFFFFFF
 #: Seconds after the deadline in which a redpoll peer can say whether it had begun: a send that it had not begun fails
 #: as not sent, which is worth a round trip.
 WITHDRAW_GRACE = 0.2
+
+#: Minimum seconds per sending between two looks for what is past its deadline, so that looking takes a small part of
+#: the time.
+_LOOK = 2e-6
 
 #: A failed sending of more bytes is removed from the middle of the queue.
 _HEAVY = 64 * 1024
@@ -98,7 +102,6 @@ class Peer:
         "broken",
         "certificate",
         "counters",
-        "deadlines",
         "epoch",
         "host",
         "identity",
@@ -149,7 +152,6 @@ class Peer:
         self.queued = 0
         self.queued_bytes = 0
         self.requests = Requests()
-        self.deadlines: Deadlines[Outgoing] = Deadlines()
         self.armed: float | None = None
         self.epoch: int | None = None
         self.session: Session | None = None if settings.resume is None else Session()
@@ -178,12 +180,7 @@ class Peer:
         overasked = requests and out.kind & WANTED and requests.count >= settings.queue_messages
         if link is not None and not self.queued and not overasked and link.admits(out):
             self._transmit(link, out, now)
-            deadline = out.deadline
-            if deadline is not None:
-                self.deadlines.add(deadline, out)
-                armed = self.armed
-                if armed is None or deadline < armed:
-                    self.owner.arm(self, deadline)
+            self._watch(out)
             return
         memory = self.memory
         size = queued_size(out)
@@ -203,8 +200,7 @@ class Peer:
             out.deadline = None
             self.fail(out, unsent_error(out, full, self.address))
         else:
-            if out.deadline is not None:
-                self._watch(out.deadline, out)
+            self._watch(out)
             self.queue.append(out)
             self.queued += 1
             self.queued_bytes += size
@@ -214,10 +210,9 @@ class Peer:
             elif not link.sending:
                 self.pump(now)
 
-    def _watch(self, deadline: float, out: Outgoing) -> None:
-        self.deadlines.add(deadline, out)
-        armed = self.armed
-        if armed is None or deadline < armed:
+    def _watch(self, out: Outgoing) -> None:
+        deadline = out.deadline
+        if deadline is not None and (self.armed is None or deadline < self.armed):
             self.owner.arm(self, deadline)
 
     def pump(self, now: float) -> None:
@@ -345,11 +340,7 @@ class Peer:
             self.counters.errors += 1
         if out.kind & RETRY:
             self.requests.forget(out)
-        # A dropped future reports its failure when its last reference goes; the deadlines may hold that, and the error
-        # refers to the message.
-        if out.deadline is not None:
-            out.deadline = None
-            self.deadlines.ended(out.size)
+        out.deadline = None
         out.settle(None, error)
 
     def confirmed(self, out: Outgoing) -> None:
@@ -505,7 +496,7 @@ class Peer:
                 patience = self.settings.timeout
                 out.timeout = ABANDONED_TIMEOUT if patience is None else patience
                 out.deadline = now + out.timeout
-                self._watch(out.deadline, out)
+                self._watch(out)
             return
         out.deadline = None
         if stage == Stage.DONE or out.kind & RETRY:
@@ -596,9 +587,7 @@ class Peer:
     def fail_queue(self, error: RedpollError, *, once: bool = False) -> None:
         """Fail all queued sendings; with `once`, only those that do not wait for another attempt to dial."""
         failing = [entry for entry in self.queue if entry.stage != Stage.ENDED and (entry.once or not once)]
-        self.deadlines.remove(failing)
         for out, failure in zip(failing, not_sent_errors(failing, error, self.address), strict=True):
-            out.deadline = None
             self.fail_queued(out, failure, error)
 
     def take_queue(self, *, pinned: bool = False) -> list[Outgoing]:
@@ -607,7 +596,6 @@ class Peer:
         With `pinned`, also those for the node itself, if it said that it is that one.
         """
         moved = [out for out in self.queue if out.stage != Stage.ENDED and (pinned or not out.pinned)]
-        self.deadlines.remove(moved)
         for out in moved:
             self.requests.forget(out)
         self.queue = deque(out for out in self.queue if out.stage != Stage.ENDED and out.pinned and not pinned)
@@ -619,9 +607,23 @@ class Peer:
 
     # Time
 
-    def expire(self, now: float) -> None:
-        """End what is past its deadline. `deadlines.next()` then says when to call again."""
-        for out in self.deadlines.expire(now):
+    def _open(self) -> Iterator[Outgoing]:
+        """Yield all sendings, in flight before queued ones; some more than once."""
+        for link in self.links:
+            yield from chain(link.in_flight.values(), link.written, (each.out for each in link.transfers))
+        yield from chain(chain.from_iterable(self.requests.values()), self.queue)
+
+    def next_deadline(self) -> float | None:
+        """Return the earliest deadline of a sending, or None."""
+        return min((out.deadline for out in self._open() if out.deadline is not None), default=None)
+
+    def expire(self, now: float) -> float | None:
+        """End what is past its deadline; return when to call again, or None.
+
+        Sendings are not kept by their deadlines, which costs nothing while they end in time; all are looked at here.
+        """
+        timed = dict.fromkeys(out for out in self._open() if out.deadline is not None)
+        for out in [out for out in timed if out.deadline is not None and out.deadline <= now]:
             stage = out.stage
             link: Link | None = out.link
             out.deadline = None
@@ -637,7 +639,6 @@ class Peer:
             elif stage == Stage.SENT and link is not None and link.announced is not None and out.kind & REQ_ACK:
                 out.stage = Stage.WITHDRAWING
                 out.deadline = now + WITHDRAW_GRACE
-                self.deadlines.add(out.deadline, out)
             else:
                 self.requests.drop(out)
                 error = ConfirmTimeout(out.message, out.timeout, self.address)
@@ -653,6 +654,8 @@ class Peer:
                     # As libchirp does: nothing can be written behind a message that it does not read.
                     late = PeerLost(self.address, "a message was not read within its timeout")
                     self.owner.close(link, with_cause(late, error))
+        following = min((out.deadline for out in timed if out.deadline is not None), default=None)
+        return None if following is None else max(following, now + _LOOK * len(timed))
 
     @property
     def idle(self) -> bool:

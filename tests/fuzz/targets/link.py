@@ -375,7 +375,7 @@ def _left(end: End) -> Iterator[tuple[str, Any]]:
     yield "waiting", slots.inbox
     yield "unacked", slots.unacked
     yield "carried", slots.carried or end.pool.carried or slots.carried_bytes
-    yield "deadlines", peer.deadlines.next()
+    yield "deadlines", peer.next_deadline()
     yield "not idle", not peer.idle
 
 

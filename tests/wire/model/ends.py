@@ -309,8 +309,7 @@ class End:
         peer = self.peer
         if peer.armed is not None and peer.armed <= now:
             peer.armed = None
-            peer.expire(now)
-            peer.armed = peer.deadlines.next()
+            peer.armed = peer.expire(now)
             if peer.queued:
                 peer.pump(now)
         for port in list(self.ports):

@@ -271,7 +271,7 @@ class TwoPeers(TwoEnds):
         assert end.open_sendings == []
         assert (peer.queued, peer.queued_bytes, peer.requests) == (0, 0, {})
         assert (peer.unacked, list(peer.slots.inbox), peer.slots.carried, peer.slots.running) == ({}, [], 0, 0)
-        assert peer.deadlines.next() is None
+        assert peer.next_deadline() is None
         assert peer.unconfirmed == 0
         for port in end.ports:
             link = port.link
