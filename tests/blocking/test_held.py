@@ -55,10 +55,10 @@ def _drop(node: QueueNode[Any]) -> None:
 
 
 def test_dropping_warns() -> None:
-    """Whoever drops it without ending it abandons it, with a warning that says what to do."""
+    """A message that is dropped before it has ended is abandoned, with a warning that names the remedy."""
     with make() as node, make() as sender:
         sent = sender.send(to(node))
-        with pytest.warns(RuntimeWarning, match="release or refuse it before"):
+        with pytest.warns(RuntimeWarning, match="release or refuse it first"):
             _drop(node)
         assert isinstance(sent.exception(PATIENCE), Abandoned)
 

@@ -1,4 +1,4 @@
-"""What both kinds of nodes for threads have: their life, sending, looking."""
+"""The base of both nodes for threads: start and stop, sending, properties."""
 
 from __future__ import annotations
 
@@ -51,10 +51,10 @@ ResultT = TypeVar("ResultT")
 
 
 class BlockingNode(Resident, Generic[DataT]):
-    """A node on a loop thread, which all such nodes of the process share; every method may be called from any thread.
+    """A node on the loop thread that all such nodes of the process share; every method may be called from any thread.
 
-    What waits raises `UsageError` on the loop thread itself, where hooks and the callbacks of futures run, and in a child
-    of the process (`os.fork`), which has to start nodes of its own.
+    Methods that wait raise `UsageError` on the loop thread itself, where hooks and the callbacks of futures run, and in a
+    forked child, which has to start nodes of its own.
     """
 
     def __init__(self, handler: Callable[[Any], Any] | None, config: Config) -> None:
@@ -66,14 +66,14 @@ class BlockingNode(Resident, Generic[DataT]):
         self._max_size = config.max_message_size
         self._life = threading.RLock()
 
-    # Life
+    # Start and stop
 
     def start(self) -> None:
-        """Listen, if the Config says so, and be ready to send.
+        """Start the node: listen, unless `Config.listen` is False, and get ready to send.
 
         Raises:
-            ConfigError: It cannot listen where it should, or its certificates cannot be used; nothing is left open, and it
-                may be tried again.
+            ConfigError: The node cannot listen at its address, or cannot use its certificates. Nothing is left open, and
+                `start` may be called again.
             UsageError: It was started before.
             Closed: It was stopped meanwhile.
 
@@ -88,21 +88,21 @@ class BlockingNode(Resident, Generic[DataT]):
         await self._node.start()
 
     def stop(self, drain: float | Unset | None = UNSET) -> None:
-        """Stop: take no more messages, finish those that were begun, say goodbye, close.
+        """Stop the node: accept no more messages, finish those that have begun, say goodbye, close.
 
-        While it drains, threads may still send and request what they need to finish.
+        During the drain threads may still send and request what they need to finish.
 
         Args:
-            drain: Seconds that messages that were begun, queued sends and unconfirmed ones have to end; unset is
-                `Config.timeout`, None is no limit, 0 is none. What has not ended then does: messages that wait are
-                refused as `ShuttingDown`, sends fail with `NotSent` or `NotConfirmed`.
+            drain: Seconds for begun messages, queued sends and unconfirmed ones to end; unset is
+                `Config.timeout`, None is no limit, 0 does not wait. Afterwards waiting messages are
+                refused as `ShuttingDown`, and sends fail with `NotSent` or `NotConfirmed`.
 
-        Stopping a node that is stopped does nothing, nor does stopping the parent's in a child process; a second call waits
-        for the first. Ctrl-C ends the draining, and comes out when the node is closed; a second one comes out at once, and
-        the node is closed all the same.
+        Stopping a stopped node does nothing, and neither does stopping the parent's node in a forked child; a second call
+        waits for the first. Ctrl-C ends the drain, and is raised when the node is closed; a second one is raised at once,
+        while the node still closes.
 
         Raises:
-            UsageError: `drain` is no time; the node goes on.
+            UsageError: `drain` is not a number of seconds; the node keeps running.
         """
         if not isinstance(drain, Unset) and drain is not None:
             check_seconds(drain, "drain")
@@ -114,22 +114,22 @@ class BlockingNode(Resident, Generic[DataT]):
             self._leave_behind()
             self._move_out(partial(self._node.stop, drain))
 
-    async def evict(self, patience: float) -> None:  # noqa: ARG002  # Lodger's
+    async def evict(self, patience: float) -> None:  # noqa: ARG002  # as `Lodger` declares it
         """For the library. See `Resident.evict`."""
         if self._node._state != "new":
             await self._node.stop(0)
 
     def _leave_behind(self) -> None:
-        """This thread stops the node: end what it would wait for in vain."""
+        """Abandon the message that this thread holds, since it is about to wait for the node to stop."""
 
     def inherit(self) -> None:
-        """For the library: this is a child of the process, where the node has let go of its sockets itself."""
+        """For the library: do nothing in a forked child, where the node closes its sockets itself."""
 
     def serve_forever(self) -> None:
-        """Wait until the node is stopped, which it may be already; Ctrl-C interrupts the waiting.
+        """Wait until the node is stopped; return at once if it is. Ctrl-C interrupts the wait.
 
         Raises:
-            Closed: The node was not started, or is just being stopped.
+            Closed: The node was not started, or is being stopped.
         """
         try:
             self._handover().run(self._node.serve_forever)
@@ -163,30 +163,30 @@ class BlockingNode(Resident, Generic[DataT]):
         acknowledge: bool | None = None,
         dial: Literal["retry", "once"] | None = None,
     ) -> Future[None]:
-        """Send a message; the future is done when the receiver released it or, unacknowledged, when it was written.
+        """Send a message; the future is done when the receiver has released it or, unacknowledged, when it was written.
 
         Args:
-            message: Where to is its address; a received message, or a `reply` to one, goes to the node that sent it.
-            timeout: Seconds for queue, connecting, transfer and remote work; unset is `Config.timeout`, None is no
+            message: The message, with an address; a received message, or a `reply` to one, goes to the node that sent it.
+            timeout: Seconds for queueing, connecting, transfer and remote work; unset is `Config.timeout`, None is no
                 limit.
-            retry: How often it may be sent again when it was not confirmed because a link was lost.
+            retry: Maximum resends if the message was not confirmed because a link was lost.
             acknowledge: Whether to wait for the release; None is `Config.acknowledge`.
-            dial: "once" fails with the first dialling that fails; None is `Config.dial`.
+            dial: "once" fails with the first failed dial; None is `Config.dial`.
 
         Returns:
             A `concurrent.futures.Future`. Cancelling it withdraws the message. Its callbacks are called on the loop thread;
-            they have to return soon.
+            they must return soon.
 
-        Messages of one thread are sent in the order of its calls. It does not wait, but for the loop thread if that is
-        behind by more than a thousand calls.
+        Messages of one thread are sent in the order of its calls. The call does not wait, unless the loop thread
+        is more than a thousand calls behind.
 
         Raises:
             Closed: The node is not running.
-            UsageError: The message has no address, or is no `Message`; an option has a value that it cannot have.
-            EncodeError: The serializer cannot carry the data.
-            MessageTooLarge: It is above what this node may send.
+            UsageError: The message has no address, or is not a `Message`; an option has an invalid value.
+            EncodeError: The serializer cannot encode the data.
+            MessageTooLarge: It exceeds `Config.max_message_size`.
 
-        The future fails as that of `redpoll.Node.send`; with `UsageError` when the address cannot be dialled.
+        The future fails as that of `redpoll.Node.send`, and with `UsageError` if the address cannot be dialled.
         """
         if acknowledge is None:
             kind = self._kind
@@ -205,23 +205,23 @@ class BlockingNode(Resident, Generic[DataT]):
         cancel: bool = False,
         dial: Literal["retry", "once"] | None = None,
     ) -> Future[Received[DataT]]:
-        """Send a message and ask for an answer: what the handler there returned, or responded with.
+        """Send a message and request an answer: the remote handler's return value, or its `respond`.
 
         Args:
             message: As for `send`.
             timeout: Seconds until the answer, as for `send`.
-            cancel: Whether a handler that still works when the request is cancelled or too late is cancelled as well.
+            cancel: Whether to cancel a handler that is still running when the request is cancelled or times out.
             dial: As for `send`.
 
         Returns:
-            A future of the answer, as that of `send`.
+            A future of the answer; otherwise as that of `send`.
 
         Raises:
             Closed: The node is not running.
             UsageError: As for `send`; also `EncodeError` and `MessageTooLarge`.
 
-        The future fails as that of `send`; with `NoAnswer` when the work was done and no answer came in time; with
-        `DecodeError` when the serializer cannot read the answer.
+        The future fails as that of `send`; with `NoAnswer` if the work was done but no answer arrived in time; with
+        `DecodeError` if the serializer cannot decode the answer.
         """
         return self._post(message, REQUEST, timeout, 0, dial, cancel)
 
@@ -268,25 +268,25 @@ class BlockingNode(Resident, Generic[DataT]):
         retry: int = 0,
         acknowledge: bool | None = None,
     ) -> int:
-        """Send messages in order, as fast as the windows allow, with no more open than a window.
+        """Send messages in order, as fast as the receivers' windows allow, with at most a window of them open.
 
         Args:
-            messages: Any iterable; this thread asks it for the next message only while fewer than a window are open, so it
-                may be endless, may wait itself, and is slowed by the receivers.
+            messages: Any iterable. This thread asks it for the next message only while fewer than a window are open, so it
+                may be endless, may block, and is slowed down by the receivers.
             timeout: For each message, as for `send`.
             retry: For each message, as for `send`.
             acknowledge: As for `send`.
 
         Returns:
-            How many messages were sent; all of them succeeded.
+            The number of messages sent; all of them succeeded.
 
         Raises:
-            BatchError: One failed: `index` is the first that did, `completed` counts those that succeeded. No message
-                behind those open at that moment was sent; those have ended when it is raised.
-            UsageError: What was given is no iterable, or an option has a value that it cannot have.
+            BatchError: A message failed: `index` is that of the first, `completed` counts the successful ones. No message
+                after those open at that moment was sent, and all of those have ended.
+            UsageError: `messages` is not an iterable, or an option has an invalid value.
             Closed: The node is not running.
 
-        What the iterable itself raises, and Ctrl-C, come out as they are, and what is open then is withdrawn.
+        Exceptions of the iterable itself, and Ctrl-C, are raised unchanged, and open messages are withdrawn.
         """
         self._handover().check_blocking()
         if timeout is not UNSET and timeout is not None:
@@ -300,90 +300,90 @@ class BlockingNode(Resident, Generic[DataT]):
         """Wait until a message to an address would be written at once: link up, nothing queued, a window place free.
 
         Args:
-            address: Where to.
-            timeout: Seconds; unset is `Config.timeout`, None is no limit; 0 only looks, and dials nobody.
+            address: The address of the peer.
+            timeout: Seconds; unset is `Config.timeout`, None is no limit; 0 only checks, and does not dial.
 
         Raises:
-            Expired: It did not become so in time; the cause is why dialling failed, if it did.
+            Expired: The timeout ended first; its cause is the error of dialling, if dialling failed.
             ConfigError: The address needs TLS, and there are no certificates.
-            TLSError: The ends do not agree on encryption, or on who is who.
-            NotAuthorized: `Config.authorize` here does not let it in, or the other end does not, as far as it has said so.
-            OtherProtocol: The server there is not a node.
+            TLSError: The ends do not agree on encryption, or on a certificate.
+            NotAuthorized: `Config.authorize` of this node or of the peer refused.
+            OtherProtocol: The server at the address is not a node.
             Fenced: Another run of this node took over its session there.
-            UsageError: The address or the timeout is none.
-            Closed: The node is not running, or stopped before it was so.
+            UsageError: The address or the timeout is invalid.
+            Closed: The node is not running, or was stopped meanwhile.
         """
         self._handover().run(partial(self._node.ready, address, timeout=timeout))
 
     def check(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> bool:
-        """Whether a node answers at an address: a link is up, or dialling once gives one. No handler there is called.
+        """Return True if a node answers at an address: a link is up, or one dial makes one. No handler is called.
 
         Args:
-            address: Where to look.
+            address: The address of the peer.
             timeout: Seconds; unset is `Config.timeout`, None is no limit.
 
         Raises:
             ConfigError: The address needs TLS, and there are no certificates.
-            TLSError: The ends do not agree on encryption, or on who is who.
-            NotAuthorized: `Config.authorize` here does not let it in, or the other end does not, as far as it has said so.
+            TLSError: The ends do not agree on encryption, or on a certificate.
+            NotAuthorized: `Config.authorize` of this node or of the peer refused.
             Fenced: Another run of this node took over its session there.
-            UsageError: The address or the timeout is none.
+            UsageError: The address or the timeout is invalid.
             Closed: The node is not running.
         """
         found: bool = self._handover().run(partial(self._node.check, address, timeout=timeout))
         return found
 
     def reload_certificates(self, tls: TLS | tuple[ssl.SSLContext, ssl.SSLContext] | None = None) -> None:
-        """Use the files of `Config.tls` as they are now, or others; links that are up stay as they are.
+        """Use the current files of `Config.tls`, or other certificates, for new links; existing links stay as they are.
 
         Args:
-            tls: What is used from now on; None is `Config.tls`, whose files are read again. Contexts are used as they are.
+            tls: The new certificates; None reads the files of `Config.tls` again. SSL contexts are used as they are.
 
         Raises:
-            ConfigError: They cannot be used; what was used before stays.
-            UsageError: The node encrypts nothing.
+            ConfigError: The certificates cannot be used; the former ones stay in use.
+            UsageError: The node does not use TLS.
             Closed: The node is not running.
         """
         self._handover().run(self._node.reload_certificates, tls)
 
-    # Looking
+    # Properties
 
     @property
     def config(self) -> Config:
-        """The options it was made with."""
+        """The node's options."""
         return self._node.config
 
     @property
     def identity(self) -> bytes:
-        """Its 16 bytes, which other nodes know it by."""
+        """The node's identity, 16 bytes."""
         return self._node.identity
 
     @property
     def listening(self) -> tuple[Address, ...]:
-        """Where it listens; empty before `start` and where `Config.listen` is False."""
+        """The addresses that it listens at; empty before `start`, and if `Config.listen` is False."""
         return self._node.listening
 
     @property
     def address(self) -> Address:
-        """Where other nodes can dial it: the first that it listens at, with the public port if one is set.
+        """The address at which other nodes can dial it: the first of `listening`, with the public port if one is set.
 
         Raises:
-            Closed: It does not listen, has not been started, or was stopped.
+            Closed: The node does not listen, has not been started, or was stopped.
         """
         return self._node.address
 
     @property
     def events(self) -> NodeEvents:
-        """Its hooks, called on the loop thread: they have to return soon, and may not wait."""
+        """The hooks, called on the loop thread: they must return soon, and must not wait."""
         return self._node.events
 
     @property
     def peers(self) -> tuple[PeerInfo, ...]:
-        """The peers that it knows now."""
+        """The current peers."""
         return self._look(lambda: self._node.peers)
 
     def stats(self) -> NodeStats:
-        """What it counted so far, in all and for each peer: an immutable record."""
+        """Return the counters, in total and for each peer: an immutable record."""
         return self._look(self._node.stats)
 
     def _look(self, function: Callable[[], ResultT]) -> ResultT:

@@ -1,4 +1,4 @@
-"""`send_many` of threads: a stream of messages with at most a window of them open."""
+"""`send_many` of nodes for threads: sends a stream of messages with at most a window of them open."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from redpoll.message import Message
 
 __all__ = ["send_all"]
 
-#: Open sends toward a peer whose window is not known yet.
+#: Maximum open sends to a peer whose window is not known yet.
 _OPEN_AT_FIRST = 64
 
 _Open = deque[Future[None]]
@@ -21,12 +21,12 @@ _Open = deque[Future[None]]
 def send_all(
     send: Callable[[Message[Any]], Future[None]], messages: Iterable[Message[Any]], catch_up: Callable[[], object]
 ) -> int:
-    """See `BlockingNode.send_many`.
+    """Send all messages: see `BlockingNode.send_many`.
 
     Args:
-        send: Sends one.
-        messages: All of them.
-        catch_up: Waits until the loop has got to the first, whose peer is known then.
+        send: Sends one message.
+        messages: The messages.
+        catch_up: Waits until the loop has handled the first message; its peer is known then.
     """
     if not isinstance(messages, Iterable):
         raise UsageError(f"expected an iterable of messages, not {type(messages).__name__}")
@@ -37,7 +37,7 @@ def send_all(
             try:
                 future = send(message)
             except Exception as error:
-                # Those before it may fail as well, and were first.
+                # Earlier messages may fail as well, and come first.
                 completed += _finish(futures, completed)
                 raise BatchError(completed, completed, error) from error
             futures.append(future)
@@ -54,13 +54,13 @@ def send_all(
 
 
 def _limit(future: Any) -> int:
-    """The window of the peer that a message goes to, as far as it is known."""
+    """Return the window of the peer that a message goes to, or a default if it is not known."""
     link = future.peer.link if hasattr(future, "peer") else None
     return max(1, link.window.limit) if link is not None and link.announced is not None else _OPEN_AT_FIRST
 
 
 def _finish(futures: _Open, completed: int) -> int:
-    """Wait for all that is open; return how many succeeded, which is all."""
+    """Wait for all open sends; return their number, since all succeeded."""
     count = 0
     while futures:
         _oldest(futures, completed + count)
@@ -69,7 +69,7 @@ def _finish(futures: _Open, completed: int) -> int:
 
 
 def _oldest(futures: _Open, completed: int) -> None:
-    """Wait for the oldest; if it failed, for the others as well, and raise."""
+    """Wait for the oldest send; if it failed, wait for the others as well, and raise."""
     try:
         futures[0].result()
     except RedpollError as error:

@@ -1,4 +1,4 @@
-"""A bus for threads. Its package stands above this one, and is imported when it is used."""
+"""`redpoll.blocking.connect`: makes a bus for threads. The package of the bus is imported on first use."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["connect"]
 
 
 def connect(url: str, **options: Any) -> BlockingBus:
-    """Make a bus for threads; nothing is connected before it is entered.
+    """Make a bus for threads. It connects when its `with` block is entered.
 
     ``with redpoll.blocking.connect("memory://") as bus: ...``
 
     Args:
-        url: Which engine, and where: as for `redpoll.connect`.
-        **options: Those of `redpoll.connect`.
+        url: The URL of the engine, as for `redpoll.connect`.
+        **options: The options of `redpoll.connect`.
 
     Raises:
         ConfigError: As `redpoll.connect`.

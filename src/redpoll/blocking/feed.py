@@ -1,4 +1,4 @@
-"""Messages on their way to threads: taken on the loop in bursts, pulled by threads one by one."""
+"""Received messages for threads: the loop takes them in bursts, threads pull them one by one."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from redpoll.node.pulling import Consumers
 
 __all__ = ["BURST", "GIVE_BACK", "Feed"]
 
-#: Messages that are taken at a time, at most, as slots allow: enough for a wake-up to cost little, and few enough that the
-#: first are acknowledged, and their sender goes on, while the next are handled.
+#: Maximum messages per burst, as far as slots allow. Larger bursts save wake-ups; smaller ones let the sender proceed
+#: earlier.
 BURST = 32
 
-#: Seconds after which messages that were taken and that no thread came for go back to wait where others do.
+#: Seconds after which messages that no thread has pulled return to the inbox.
 GIVE_BACK = 0.05
 
 #: Parts of the frame of a message without a deadline.
@@ -32,47 +32,47 @@ _TIMELESS = 6
 
 
 class Feed(ThreadQueue[Received[Any]]):
-    """Gives the messages of one node to threads.
+    """Hands the messages of one node to threads.
 
-    The loop takes as many as slots allow when a thread asks and none is ready; what no thread has pulled is still the
-    library's: it can be withdrawn, expires, and goes back to the inbox when nobody comes. A thread that is interrupted
+    When a thread waits and no message is ready, the loop takes as many as slots allow. Until a thread pulls a message, its
+    sender can withdraw it, it can expire, and it returns to the inbox if no thread pulls it. A thread that is interrupted
     while it waits has taken nothing.
     """
 
     def __init__(self) -> None:
         super().__init__("node")
-        #: Those to be released, which need no lock.
+        #: Messages to release; needs no lock.
         self._released: deque[Received[Any]] = deque()
         self._releasing = False
         self._holders: weakref.WeakSet[Held] = weakref.WeakSet()
-        # What belongs to the loop
+        # Used by the loop alone
         self._consumers: Consumers
         self._completion: Completion
         self._handover: Handover
         self._decode: Callable[[Any], Any] | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._taken_before = 0
-        #: Messages that were refused because the node stopped while somebody held them.
+        #: Messages that were refused because the node stopped while a consumer held them.
         self.abandoned: list[Received[Any]] = []
 
     # For threads
 
     def hold(self) -> Held:
-        """Where a thread or a loop keeps what it pulled; if the node stops before, it is abandoned."""
+        """Return a holder for pulled messages; its message is abandoned if the node stops."""
         held = Held(self)
         with self._lock:
             self._holders.add(held)
         return held
 
     def pull(self, held: Held, timeout: float | None) -> Received[Any] | None:
-        """Wait for a message, in a slot, and decoded.
+        """Wait for a message that has a slot, and decode it.
 
         Args:
-            held: Where it is put.
+            held: The holder that receives it.
             timeout: Seconds; None is no limit.
 
         Returns:
-            The message; None if none came in time.
+            The message; None on timeout.
 
         Raises:
             Closed: The node stopped.
@@ -86,7 +86,7 @@ class Feed(ThreadQueue[Received[Any]]):
         return self.pull_nowait(held)
 
     def pull_nowait(self, held: Held) -> Received[Any] | None:
-        """As `pull`, for a message that is there; the loop is asked for it."""
+        """Pull a message without waiting for one to arrive."""
         if self._handover.forked:
             self._handover.check()
         message = self.take(held, waits=False)
@@ -110,16 +110,16 @@ class Feed(ThreadQueue[Received[Any]]):
                 self._releasing = True
                 self._handover.post(self._release_all)
         except BaseException:
-            # Ctrl-C, maybe before it was posted. Nothing comes in between before this one call.
+            # Ctrl-C, perhaps before the post. Nothing can interrupt between here and this one call.
             start_new_thread(self._handover.post, (self._release_all,))
             raise
 
     def claim(self) -> None:
-        """A loop over the node begins: until `unclaim` nothing that waits is refused for want of a consumer."""
+        """Note that a loop over the node began: until `unclaim`, no waiting message is refused as unclaimed."""
         self._handover.post(self._count_iterator)
 
     def unclaim(self) -> None:
-        """A loop over the node ended."""
+        """Note that a loop over the node ended."""
         self._handover.post(self._consumers.iterator_ended)
 
     def _count_iterator(self) -> None:
@@ -138,8 +138,8 @@ class Feed(ThreadQueue[Received[Any]]):
             self._handover.post(self._watch)
 
     def _is_fit(self, message: Received[Any]) -> bool:
-        """Whether a message is to be handled: its deadline has not passed, and the serializer can read it."""
-        if message.ended:  # meanwhile; it was pulled before, by who was interrupted
+        """Return True if a message's deadline has not passed and the serializer can decode it; refuse it otherwise."""
+        if message.ended:  # meanwhile; a thread that was interrupted pulled it before
             return False
         decode = self._decode
         if decode is None and len(message.frame) <= _TIMELESS:
@@ -152,7 +152,7 @@ class Feed(ThreadQueue[Received[Any]]):
             return True
         try:
             data = decode(message.data)
-        except Exception as error:  # noqa: BLE001  # a serializer may be anybody's
+        except Exception as error:  # noqa: BLE001  # a serializer may raise anything
             self._handover.post(self._completion.unreadable, (message, error))
             return False
         message._take_decoded(data)
@@ -163,13 +163,13 @@ class Feed(ThreadQueue[Received[Any]]):
     def open(
         self, consumers: Consumers, completion: Completion, handover: Handover, decode: Callable[[Any], Any] | None
     ) -> None:
-        """The node was started.
+        """Connect to the started node.
 
         Args:
-            consumers: Where messages are taken from.
-            completion: Ends them.
-            handover: Leads to the loop.
-            decode: Makes a payload of bytes; None leaves them.
+            consumers: The source of messages.
+            completion: Ends messages.
+            handover: The way to the loop.
+            decode: Decodes payloads; None leaves them as bytes.
         """
         self._consumers = consumers
         self._completion = completion
@@ -178,7 +178,7 @@ class Feed(ThreadQueue[Received[Any]]):
         consumers.serve(self)
 
     def _want(self) -> None:
-        """Threads wait, or have stopped to: take what is there, or wait for it."""
+        """Take messages for waiting threads, or wait for messages; stop if no thread waits any more."""
         consumers = self._consumers
         while self._wanted:
             if not self._take():
@@ -187,7 +187,7 @@ class Feed(ThreadQueue[Received[Any]]):
         consumers.unclaim(self)
 
     def _take(self) -> bool:
-        """Take what is there; False if nothing is."""
+        """Take a burst of messages; return False if none is available."""
         batch: list[Any] = self._consumers.take_batch_nowait(BURST)
         if not batch:
             return False
@@ -196,20 +196,20 @@ class Feed(ThreadQueue[Received[Any]]):
         return True
 
     def _watch(self) -> None:
-        """See to it that nothing stays here for long."""
+        """Start the timer that returns unpulled messages to the inbox."""
         if self._timer is None and not self._closed:
             self._timer = self._handover.loop.call_later(GIVE_BACK, self._give_back)
 
     def done(self) -> bool:
-        """Whether no thread waits that has nothing to come for."""
+        """Return True if no thread waits for a message."""
         return not self._asked
 
-    def set_result(self, result: None, /) -> None:  # noqa: ARG002  # as futures have it
-        """Something may be there."""
+    def set_result(self, result: None, /) -> None:  # noqa: ARG002  # the signature of futures
+        """React to an arrival."""
         self._want()
 
     def _give_back(self) -> None:
-        """Let wait where others do what no thread came for since the last time."""
+        """Return messages to the inbox that no thread has pulled since the last call."""
         self._timer = None
         messages: list[Received[Any]] = []
         with self._lock:
@@ -224,7 +224,7 @@ class Feed(ThreadQueue[Received[Any]]):
             self._watch()
 
     def _release_all(self) -> None:
-        """Release what threads are done with, the messages of one link in one go."""
+        """Release the messages that threads are done with, one call per run of messages of one link."""
         self._releasing = False
         released = self._released
         batch: list[Any] = []
@@ -238,7 +238,7 @@ class Feed(ThreadQueue[Received[Any]]):
             self._completion.release_many(batch)
 
     def take_back(self, message: Received[Any]) -> bool:
-        """Refuse a message that its sender withdrew, if no thread has it yet."""
+        """Refuse a message that its sender withdrew; return False if a thread has pulled it."""
         with self._lock:
             if message not in self._ready:
                 return False
@@ -247,7 +247,7 @@ class Feed(ThreadQueue[Received[Any]]):
         return True
 
     def close(self) -> None:
-        """The node closes: what no thread has waits again, to be refused; what one holds is abandoned."""
+        """Close with the node: unpulled messages return to the inbox, to be refused; held ones are abandoned."""
         with self._lock:
             self._end()
             messages = list(self._ready)

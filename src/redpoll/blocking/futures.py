@@ -1,4 +1,4 @@
-"""A future that threads wait for: of `concurrent.futures`, cheap while nobody waits, and safe to interrupt."""
+"""A `concurrent.futures.Future` that is cheap while no thread waits for it, and safe to interrupt by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ from redpoll.platforms import after_fork
 
 __all__ = ["LOOK", "ThreadFuture", "time_left"]
 
-#: Seconds after which a thread that waits looks whether it still has to: Ctrl-C that comes just before it sleeps does not
-#: wake it, and the thread that was to wake it may have been interrupted.
+#: Seconds between checks of a waiting thread: Ctrl-C just before it sleeps does not
+#: wake it, and the thread that should wake it may have been interrupted.
 LOOK = 0.5
 
-#: Seconds that what the library does with futures may take, before it was interrupted.
+#: Seconds after which a held condition is assumed to be leaked by an interrupted thread.
 _STUCK = 5.0
 
 _PENDING = "PENDING"
 _CANCELLED = "CANCELLED"
 _FINISHED = "FINISHED"
 
-#: Held while a future ends that nobody waits for, or while somebody begins to wait. One thread may come here twice: by a
-#: signal's handler, or a finalizer.
+#: Guards the end of a future, and the beginning of a wait. Reentrant, for signal handlers and finalizers.
 _lock = threading.RLock()
 
 
 class _Condition(_thread.RLock):  # type: ignore[misc]  # it is final for checkers alone
-    """What `concurrent.futures` has of the condition of a future.
+    """The condition of a future, as far as `concurrent.futures` uses it.
 
-    A `with` enters the lock itself: the library's is entered by a function, which Ctrl-C can leave with the lock held.
+    `with` enters the lock itself. `threading.Condition` enters it by a Python function, which Ctrl-C can leave with the lock
+    held.
     """
 
     def notify_all(self) -> None:
-        """Nobody waits for this."""
+        """Do nothing: no thread waits on it."""
 
 
-#: For all futures with callbacks, or that somebody is to `wait` for.
+#: Shared by all futures with callbacks, and those given to `concurrent.futures.wait`.
 _condition = _Condition()
 
 
 def _new_lock() -> None:
-    global _lock, _condition  # noqa: PLW0603  # a thread that is not in the child may hold the parent's
+    global _lock, _condition  # noqa: PLW0603  # a thread that does not exist in the child may hold the parent's
     _lock = threading.RLock()
     _condition = _Condition()
 
 
 def _free_condition() -> None:
-    """Have another condition where Ctrl-C left this one held: `concurrent.futures.wait` takes it once for each future."""
+    """Replace the condition if Ctrl-C left it held: `concurrent.futures.wait` acquires it once per future."""
     global _condition  # noqa: PLW0603  # one for all
     if _condition.acquire(timeout=_STUCK):
         _condition.release()
@@ -62,14 +62,14 @@ after_fork(_new_lock)
 
 
 class ThreadFuture(Future[Any]):
-    """A `concurrent.futures.Future` in every respect, but for its condition.
+    """A `concurrent.futures.Future` without a condition of its own.
 
-    It has none before a callback or a `wait` needs it, which for most messages of a burst is never. `result` and `exception`
-    wait without it: an interruption inside of the library's own `Condition.wait` can leave its lock held, and who ends the
-    future would then wait for ever.
+    It uses the shared one once a callback or a `wait` needs it, which most messages of a burst never do. `result` and
+    `exception` wait without it: an interruption inside `threading.Condition.wait` can leave its lock held, and the thread
+    that ends the future would then wait forever.
     """
 
-    # What `Future.__init__` sets, which is not called.
+    # The attributes that `Future.__init__` sets; it is not called.
     _state = _PENDING
     _result: Any = None
     _exception: BaseException | None = None
@@ -77,7 +77,7 @@ class ThreadFuture(Future[Any]):
     _sleepers: list[threading.Lock] | None = None
 
     def __init__(self) -> None:
-        """Be pending."""
+        """Create a pending future."""
 
     @property
     def _condition(self) -> _Condition:  # type: ignore[override]
@@ -90,11 +90,11 @@ class ThreadFuture(Future[Any]):
         return _condition
 
     def done(self) -> bool:
-        """Whether it has ended."""
+        """Return True if it has ended."""
         return self._state not in {_PENDING, "RUNNING"}
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the end; return the result, or raise the error."""
+        """Wait until it has ended; return the result, or raise the error."""
         if self._state != _FINISHED:
             self._sleep(timeout)
         error = self._exception
@@ -103,26 +103,26 @@ class ThreadFuture(Future[Any]):
         try:
             raise error
         finally:
-            # Else the error's traceback would refer to this frame, and this frame to the error.
+            # Otherwise the traceback refers to this frame, and this frame to the error.
             del error, self
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end; return the error, or None."""
+        """Wait until it has ended; return the error, or None."""
         if self._state != _FINISHED:
             self._sleep(timeout)
         return self._exception
 
     def cancel(self) -> bool:
-        """Cancel the future; False if it has ended."""
+        """Cancel the future; return False if it has ended."""
         if not super().cancel():
             return False
         with self._condition:
             if self._state == _CANCELLED:
-                self.set_running_or_notify_cancel()  # those who `wait()` look for nothing less
+                self.set_running_or_notify_cancel()  # `concurrent.futures.wait` expects this state
         return True
 
     def finish(self, result: Any, error: BaseException | None) -> None:
-        """End, unless it has ended: whoever waits is woken, and callbacks are called."""
+        """End the future, unless it has ended: wake waiting threads, call callbacks."""
         with _lock:
             if self._state != _PENDING:
                 return
@@ -146,24 +146,24 @@ class ThreadFuture(Future[Any]):
             self._wake()
 
     def wake_sleepers(self) -> None:
-        """It has ended: wake those that wait for that."""
+        """Wake the threads that wait, since the future has ended."""
         if self._sleepers is not None:
             self._wake()
 
     def _invoke_callbacks(self) -> None:
-        # Before them: one of them may wait for what a thread does then.
+        # First: a callback may wait for something that a woken thread does.
         self.wake_sleepers()
         super()._invoke_callbacks()  # type: ignore[misc]  # typeshed leaves it out
 
     def _may_wait(self) -> None:
-        """Refuse to wait where that would never end."""
+        """Raise if waiting on this thread could never end."""
 
     def _sleep(self, timeout: float | None) -> None:
-        """Wait for the end.
+        """Wait until it has ended.
 
         Raises:
-            TimeoutError: It has not come in time.
-            CancelledError: It is a cancellation.
+            TimeoutError: It has not ended in time.
+            CancelledError: It was cancelled.
         """
         if self._state == _PENDING:
             self._may_wait()

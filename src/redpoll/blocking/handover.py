@@ -1,4 +1,4 @@
-"""From threads to the event loop: calls wait in a deque, and a burst of them wakes the loop once."""
+"""Calls from threads to the event loop: they wait in a deque, and a burst of them wakes the loop once."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from redpoll.node.lifecycle import forked_error
 
 __all__ = ["BACKLOG", "Call", "Handover", "LoopFuture", "Promise"]
 
-#: Calls that run before the loop gets its turn, and that may wait for it before a thread that sends waits as well.
+#: Maximum calls per turn of the loop, and maximum waiting calls before a thread that sends is made to wait.
 BACKLOG = 1024
 
 _logger = logging.getLogger("redpoll.blocking")
 
 
 class Promise(Protocol):
-    """What a call is for: it is told if the call cannot be made, or raises."""
+    """The result of a call; it is failed if the call cannot be made, or raises."""
 
     def fail(self, error: BaseException) -> None:
         """End with an error, unless it has ended."""
@@ -36,15 +36,15 @@ SendingT = TypeVar("SendingT", bound=Promise)
 
 
 class Handover:
-    """Takes calls for one event loop from all threads.
+    """Runs calls of all threads on one event loop, in the order of posting.
 
-    They run in the order of posting. Posting takes no lock: finalizers and signal handlers post as well.
+    Posting takes no lock: finalizers and signal handlers post as well.
 
     Args:
-        loop: Whose they are; it runs in the thread that makes this.
+        loop: The event loop; it runs in the thread that creates this object.
 
     Attributes:
-        forked: Whether this is a child of the process that it was made in.
+        forked: Whether this is a forked child of the process that created it.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -55,21 +55,22 @@ class Handover:
         self._woken = False
         self._closed = False
         self.forked = False
-        #: Coroutines that run for threads.
+        #: Calls whose coroutines are running.
         self._open: set[Call] = set()
 
     # For every thread
 
     def post(self, call: Callable[..., object], args: tuple[Any, ...] = (), promise: Promise | None = None) -> None:
-        """Have a call made on the loop.
+        """Schedule a call on the loop.
 
         Args:
             call: A plain function that returns at once.
             args: Its arguments.
-            promise: What it is for; None: an error of it is logged, and nobody minds if it is too late to be made.
+            promise: The result. Without one, an exception of the call is logged, and the call is dropped if the loop has
+                ended.
 
         Raises:
-            UsageError: This is a child of the process that made it.
+            UsageError: This is a forked child.
         """
         if self.forked:
             self.check()
@@ -82,7 +83,7 @@ class Handover:
                 except RuntimeError:  # the loop is closed, so this is as well
                     self._woken = False
         except BaseException:
-            # Ctrl-C, maybe before it was woken. No second one comes before the one call here, nor in another thread.
+            # Ctrl-C, perhaps before the wake-up. Nothing can interrupt before this one call, nor in another thread.
             start_new_thread(self._wake_again, ())
             raise
         if self._closed:
@@ -95,38 +96,37 @@ class Handover:
             self._drop()
 
     def post_sending(self, submit: Callable[[SendingT], object], out: SendingT) -> None:
-        """As `post`, for what a thread can make faster than the loop can send it: waits while `BACKLOG` calls wait."""
+        """Same as `post`, but wait while `BACKLOG` calls wait: a thread may send faster than the loop."""
         if len(self._calls) >= BACKLOG and not self.is_here:
             self.catch_up()
         self.post(submit, (out,), out)
 
     def catch_up(self) -> None:
-        """Wait until what was posted before has been done."""
+        """Wait until all calls posted before have been made."""
         self.run(_nothing)
 
     def run(self, function: Callable[..., Any], *args: Any) -> Any:
-        """Call a function on the loop, await what it returns if that is a coroutine, and wait for the result.
+        """Call a function on the loop, await its result if that is a coroutine, and wait for the outcome.
 
-        An exception that interrupts the waiting (Ctrl-C) cancels the coroutine, and comes out when that has ended. A second
-        one comes out at once.
+        Ctrl-C during the wait cancels the coroutine, and is raised when that has ended. A second Ctrl-C is raised at once.
 
         Raises:
-            UsageError: It is called on the loop itself, which would wait for itself; or in a child of the process.
+            UsageError: It is called on the loop itself, which would wait for itself; or in a forked child.
             Closed: The loop has ended.
         """
         return self.run_within(None, function, *args)
 
     def run_within(self, limit: float | None, function: Callable[..., Any], *args: Any) -> Any:
-        """As `run`, and wait so many seconds at most, where the loop may be blocked.
+        """Same as `run`, with a limit in seconds, since a callback may block the loop.
 
         Raises:
-            TimeoutError: It has not ended by then, and goes on.
+            TimeoutError: It has not ended in time; it continues.
         """
         self.check_blocking()
         return self.wait_for(Call(self), limit, function, *args)
 
     def wait_for(self, call: Call, limit: float | None, function: Callable[..., Any], *args: Any) -> Any:
-        """As `run_within`, with the future of the result, which says what becomes of one that nobody saw."""
+        """Same as `run_within`, with a given `Call`, which may undo a result that was not delivered."""
         try:
             self.post(self._begin, (call, function, args), call)
             return call.result(limit)
@@ -134,33 +134,33 @@ class Handover:
             raise
         except BaseException:
             if call._exception is None:
-                # As in `post`: nothing comes before this call.
+                # As in `post`: nothing can interrupt before this call.
                 start_new_thread(self.post, (call.stop,))
                 call.wait()
             raise
 
     def submit(self, function: Callable[..., Any], *args: Any) -> Call:
-        """As `run`, without waiting: the future of the result."""
+        """Same as `run`, but return the future instead of waiting."""
         call = Call(self)
         self.begin(call, function, *args)
         return call
 
     def begin(self, call: Call, function: Callable[..., Any], *args: Any) -> None:
-        """As `wait_for`, without waiting, but while `BACKLOG` calls wait."""
+        """Same as `wait_for` without waiting for the result; waits while `BACKLOG` calls wait."""
         if len(self._calls) >= BACKLOG and not self.is_here:
             self.catch_up()
         self.post(self._begin, (call, function, args), call)
 
     @property
     def is_here(self) -> bool:
-        """Whether this is the loop's thread."""
+        """True on the thread of the loop."""
         return threading.get_ident() == self._thread
 
     def check(self) -> None:
-        """Refuse use in a child of the process that it was made in.
+        """Refuse use in a forked child.
 
         Raises:
-            UsageError: This is one.
+            UsageError: This is a forked child.
         """
         if self.forked:
             raise forked_error()
@@ -169,7 +169,7 @@ class Handover:
         """Refuse to block the loop.
 
         Raises:
-            UsageError: This is its thread; or this is a child of its process.
+            UsageError: This is the thread of the loop, or a forked child.
         """
         self.check()
         if self.is_here:
@@ -181,7 +181,7 @@ class Handover:
     # For the loop
 
     def _run(self) -> None:
-        # First: what is posted from here on wakes the loop again, or is seen below.
+        # First: a call posted from here on wakes the loop again, or is taken below.
         self._woken = False
         calls = self._calls
         for _ in range(BACKLOG):
@@ -190,7 +190,7 @@ class Handover:
             call, args, promise = calls.popleft()
             try:
                 call(*args)
-            except Exception as error:  # noqa: BLE001  # told to whom it is for
+            except Exception as error:  # noqa: BLE001  # reported to its promise
                 _failed(promise, error)
             except BaseException as error:  # it ends the loop
                 if promise is not None:
@@ -226,7 +226,7 @@ class Handover:
                 call.give_back(task.result())
 
     def close(self) -> None:
-        """Make the calls that wait; those that are posted from now on, and coroutines that run, fail as `Closed`."""
+        """Make all waiting calls; running coroutines, and calls posted from now on, fail with `Closed`."""
         self._closed = True
         try:
             while self._calls:
@@ -237,15 +237,15 @@ class Handover:
                 call.fail(Closed("node"))
 
     def end(self) -> None:
-        """The loop's thread ends: another may get its number."""
+        """Forget the thread of the loop, which is ending: another thread may get its number."""
         self._thread = 0
 
     def abandon(self) -> None:
-        """This is a child of the process: there is no loop here."""
+        """Mark this as a forked child, in which the loop does not run."""
         self.forked = True
 
     def _drop(self) -> None:
-        """Fail what was posted after the end."""
+        """Fail the calls that were posted after the end."""
         while True:
             try:
                 _, _, promise = self._calls.popleft()
@@ -256,14 +256,14 @@ class Handover:
 
 
 class LoopFuture(ThreadFuture):
-    """A future that the loop ends; its callbacks are called by the loop, and not inside of what ended it."""
+    """A future that the loop ends; the loop calls its callbacks in a later turn."""
 
     _handover: Handover
 
     def _invoke_callbacks(self) -> None:
         handover = self._handover
         if handover.is_here:
-            # Waiting threads first: a callback may wait for what one of them does then.
+            # Wake waiting threads first: a callback may wait for something that one of them does.
             self.wake_sleepers()
             handover.loop.call_soon(super()._invoke_callbacks)
         else:
@@ -277,10 +277,11 @@ class Call(LoopFuture):
     """The result of a call that threads wait for.
 
     Attributes:
-        task: What runs it, if that is a coroutine; cancelling the future leaves it alone.
-        context: The variables with which a coroutine runs; None are those of the loop.
-        undo: Called on the loop with a result that nobody saw: who waited was interrupted, or the future cancelled.
-        unseen: Whether nobody will see the result.
+        task: The task, if the call runs a coroutine; cancelling the future does not cancel it.
+        context: The context of the coroutine; None is that of the loop.
+        undo: Called on the loop with a result that was not delivered: the waiting thread was interrupted, or the future
+            cancelled.
+        unseen: Whether the result will not be delivered.
     """
 
     task: asyncio.Task[Any] | None = None
@@ -292,11 +293,11 @@ class Call(LoopFuture):
         self._handover = handover
 
     def fail(self, error: BaseException) -> None:
-        """It raised, or could not be made."""
+        """End with the error of the call, or the reason why it was not made."""
         self.finish(None, error)
 
     def stop(self) -> None:
-        """On the loop: nobody waits. Cancel what runs; its end is this one's. What was not posted will not be."""
+        """On the loop: cancel the call, since no thread waits any more; a call that has not begun is not made."""
         self.unseen = True
         if self._state == "FINISHED":
             if self._exception is None:
@@ -307,13 +308,13 @@ class Call(LoopFuture):
             super().cancel()
 
     def give_back(self, result: Any) -> None:
-        """On the loop: nobody saw the result."""
+        """On the loop: undo a result that was not delivered."""
         undo, self.undo = self.undo, None
         if undo is not None:
             undo(result)
 
     def wait(self) -> None:
-        """Wait for the end, whatever it is."""
+        """Wait until it has ended in any way."""
         try:
             self._sleep(None)
         except CancelledError:

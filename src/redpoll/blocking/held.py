@@ -1,4 +1,4 @@
-"""What a thread or a loop pulled last, and what becomes of it if it is left there."""
+"""The message that a consumer pulled last, which is abandoned if the consumer drops it."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["Held", "warn_of"]
 
 
 class Held(Slot["Received[Any]"]):
-    """The message that a thread or a loop pulled last and has not ended; whoever drops it abandons that.
+    """The message that a thread or a loop pulled last and has not ended; dropping this object abandons it.
 
     Attributes:
-        feed: Where from.
-        item: It; None if it is no longer to be ended by who pulled it.
+        feed: The feed that it was pulled from.
+        item: The message; None if its consumer no longer has to end it.
     """
 
     __slots__ = ("feed",)
@@ -30,14 +30,14 @@ class Held(Slot["Received[Any]"]):
         self.feed = feed
 
     def release(self) -> None:
-        """End the message as done, if it was seen."""
+        """Release the message, if the consumer received it."""
         message = self.item
         if message is not None and self.seen:
             self.feed.release(message)
             self.item = None
 
     def abandon(self) -> Received[Any] | None:
-        """Refuse the message, if there is one that has not ended; return it."""
+        """Refuse and return the message; return None if there is none, or it has ended."""
         message, self.item = self.item, None
         if message is None or message.ended:
             return None
@@ -54,9 +54,9 @@ class Held(Slot["Received[Any]"]):
 
 
 def warn_of(message: Received[Any]) -> None:
-    """Say that a message was abandoned."""
+    """Warn that a message was abandoned."""
     warnings.warn(
-        f"{message!r} was refused as Abandoned: whoever pulled it left without ending it; release or refuse it before",
+        f"{message!r} was refused as Abandoned: its consumer dropped it without ending it: release or refuse it first",
         RuntimeWarning,
         stacklevel=3,
     )

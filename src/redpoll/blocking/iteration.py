@@ -1,4 +1,4 @@
-"""An asynchronous iterator for threads."""
+"""Asynchronous iterators for threads."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class _Step(NamedTuple):
-    """What a step gave.
+    """The outcome of a step.
 
     Attributes:
-        value: The value, if it gave one.
-        error: What it raised otherwise.
-        over: Whether that was the end.
+        value: The value, if there is one.
+        error: The exception otherwise.
+        over: Whether the iteration has ended.
     """
 
     value: Any
@@ -36,17 +36,17 @@ _OVER: Final = _Step(None, None, True)
 
 
 class Iteration(ThreadQueue[_Step], Generic[T_co]):
-    """An asynchronous iterator for threads: a step is begun when a thread waits for it, and not before.
+    """An asynchronous iterator for threads. A step begins when a thread waits for it.
 
-    Any number of threads may share it. Ctrl-C in a step loses nothing: what comes is the next. Closing it, or dropping it as
-    a loop does that is left by ``break``, closes the iterator.
+    Any number of threads may share it. Ctrl-C during a step loses no value: the next step returns it. Closing this object, or
+    dropping it by leaving a loop with ``break``, closes the iterator.
 
     Args:
-        handover: Leads to the iterator's loop.
-        check: Raises where a thread is not to wait.
+        handover: The way to the iterator's loop.
+        check: Raises on a thread that must not wait.
         source: The iterator.
-        name: What it belongs to, for errors.
-        wrap: Makes what threads are given of what comes, on the loop.
+        name: Its owner, for errors.
+        wrap: Called on the loop: converts a value into the one for threads.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
         self._context = contextvars.copy_context()
 
     def __iter__(self) -> Self:
-        """Return itself; there is one iteration."""
+        """Return itself."""
         return self
 
     def __next__(self) -> T_co:
@@ -75,18 +75,18 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
 
         Raises:
             Closed: The loop ended.
-            Exception: What the iterator raises.
+            Exception: The exception of the iterator.
         """
         self._may_wait()
         slot: Slot[_Step] = Slot()
         try:
             step = self.take(slot) or _OVER
             value, error, over = step
-            # From here on nothing is called, where Ctrl-C could come in.
+            # No call from here on: Ctrl-C cannot interrupt.
             slot.item = None
         except BaseException as interruption:
             if slot.item is not None:
-                # Ctrl-C when it had been taken. Nothing comes in between before this one call.
+                # Ctrl-C after the value was taken. Nothing can interrupt before this one call.
                 start_new_thread(self.put_back, (slot,))
             if self._left and isinstance(interruption, Closed):
                 raise StopIteration from None
@@ -95,10 +95,10 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
             raise StopIteration
         if error is not None:
             raise error
-        return value  # type: ignore[no-any-return]  # as wrapped
+        return value  # type: ignore[no-any-return]  # typed by `wrap`
 
     def close(self) -> None:
-        """Take no more: the iterator is closed, soon, and threads that wait here are told."""
+        """Stop: close the iterator, and end the waits of threads."""
         if not self._left:
             self._left = True
             self._handover.post(_finish, (self._handover.loop, self._source, self._step))
@@ -107,7 +107,7 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        """Take no more."""
+        """Stop."""
         self.close()
 
     def __del__(self) -> None:
@@ -116,7 +116,7 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
             self.close()
 
     def fail(self, error: BaseException) -> None:  # noqa: ARG002
-        """The loop ended."""
+        """End, since the loop has ended."""
         self._end()
 
     # For the queue
@@ -134,7 +134,7 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
         if not loop.is_running():
             self._end()
         elif self._step is None and self._wanted:
-            # It does not refer to this, which may be dropped meanwhile.
+            # The callback holds no reference: this object may be dropped meanwhile.
             me = weakref.ref(self)
 
             def stepped(step: asyncio.Task[_Step]) -> None:
@@ -155,12 +155,12 @@ class Iteration(ThreadQueue[_Step], Generic[T_co]):
         self._look()
 
 
-#: What closes iterators that nobody refers to any more.
+#: Tasks that close dropped iterators.
 _closing: Final[set[asyncio.Task[None]]] = set()
 
 
 def _finish(loop: asyncio.AbstractEventLoop, source: AsyncIterator[Any], step: asyncio.Task[_Step] | None) -> None:
-    if not loop.is_running():  # it has ended, and has closed what was open
+    if not loop.is_running():  # it has ended, and has closed its iterators
         return
     closing = loop.create_task(_close(source, step))
     _closing.add(closing)
@@ -180,5 +180,5 @@ async def _next(source: AsyncIterator[Any]) -> _Step:
         return _Step(await anext(source))
     except StopAsyncIteration:
         return _OVER
-    except Exception as error:  # noqa: BLE001  # it is raised where a thread waits
+    except Exception as error:  # noqa: BLE001  # raised on the waiting thread
         return _Step(None, error)

@@ -1,4 +1,4 @@
-"""The node on the loop that a node for threads stands before."""
+"""The node on the loop behind a node for threads."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ __all__ = ["LoopNode"]
 
 
 class LoopNode(Node[Any]):
-    """A node whose messages are for threads.
+    """A node whose messages go to threads.
 
     Args:
-        facade: What threads have of it.
-        handler: As for `Node`; None for one that is pulled from.
+        facade: The node for threads.
+        handler: As for `Node`; None for a node that is pulled from.
         config: The options.
 
     Attributes:
-        handover: Leads to its loop, from its start on.
-        feed: Gives its messages to threads; None where a handler has them.
+        handover: The way to its loop; set at the start.
+        feed: Hands its messages to threads; None if it has a handler.
     """
 
     _received = Received
@@ -51,7 +51,7 @@ class LoopNode(Node[Any]):
             self.feed.open(peers.consumers, peers.completion, self.handover, decode)
 
     def submit(self, out: Sending) -> None:
-        """Send what a thread posted, unless it was cancelled since."""
+        """Submit a sending that a thread posted, unless it was cancelled meanwhile."""
         if out._state != "PENDING":
             return
         if self._state != "running":
@@ -69,11 +69,11 @@ class LoopNode(Node[Any]):
         submit(out, peer, now)
 
     def unheard(self, message: Message[Any], error: BaseException) -> None:
-        """A send failed and nobody looked at its future."""
+        """Report a failed send whose future was dropped unseen."""
         self._peers.failures.tell(message, error)
 
     def take_back(self, message: Received[Any]) -> bool:
-        """Refuse a message that its sender withdrew, if no thread has it yet."""
+        """Refuse a message that its sender withdrew; return False if a thread has pulled it."""
         return self.feed is not None and self.feed.take_back(message)
 
     def refuse(self, message: Received[Any], code: int, text: str) -> None:
@@ -81,6 +81,6 @@ class LoopNode(Node[Any]):
         self._peers.completion.refuse(message._message if isinstance(message, Taken) else message, code, text)
 
     def stop_unstarted(self) -> None:
-        """Stop before the start."""
+        """Mark a node that was never started as stopped."""
         if self._state == "new":
             self._state = "stopped"

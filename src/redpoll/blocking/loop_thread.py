@@ -1,4 +1,4 @@
-"""The one thread of a process that runs the event loop of all nodes for threads."""
+"""The thread that runs the event loop of all nodes and buses for threads; a process has one."""
 
 from __future__ import annotations
 
@@ -21,39 +21,39 @@ from redpoll.runner import loop_factory
 
 __all__ = ["AT_EXIT", "Lodger", "LoopThread", "enter"]
 
-#: Seconds that what was sent has to leave when a program ends without closing.
+#: Seconds for unsent messages to leave when a program exits without closing.
 AT_EXIT: Final = 2.0
 
-#: Seconds without an answer after which the loop is taken for blocked, by a hook or a callback.
+#: Seconds without an answer after which the loop is assumed to be blocked by a hook or a callback.
 _BLOCKED: Final = 2.0
 
 _logger = logging.getLogger("redpoll.blocking")
 
 
 class Lodger(Protocol):
-    """A node that lives on the loop."""
+    """An object that runs on the loop thread: a node, a bus."""
 
     async def evict(self, patience: float) -> None:
-        """On the loop: end all that waits for anything here, within so many seconds; nothing where that has ended."""
+        """On the loop: end, and settle all waits, within a number of seconds. Does nothing if it has ended."""
 
     def stop(self, drain: float | None = ...) -> None:
-        """Stop, and leave."""
+        """Stop, and leave the loop."""
 
     def inherit(self) -> None:
-        """This is a child of the process that it runs in: close what came along."""
+        """Close inherited resources in a forked child."""
 
 
 class LoopThread:
-    """An event loop in a thread of its own: uvloop's where it is installed.
+    """An event loop in a thread of its own; uvloop's if that is installed.
 
-    It is a daemon thread, so that a program may end without it; what is registered at exit stops it before.
+    It is a daemon thread, stopped by an exit handler.
 
-    Who lives here is let go by the loop alone, once nothing waits for it any more: however often a thread is interrupted
-    that closes, starts or waits, nobody is left waiting for what nobody does.
+    Only the loop removes residents, after their end. So no interruption of a thread that starts, closes or waits can
+    leave another thread waiting forever.
 
     Attributes:
         handover: Takes calls for the loop.
-        lodgers: Who lives here, and what is done when each is gone; the last one that leaves ends it.
+        lodgers: The residents, each with a future that ends when it is gone; the thread ends with the last one.
     """
 
     handover: Handover
@@ -67,20 +67,20 @@ class LoopThread:
         self._thread = threading.Thread(target=self._run, name="redpoll loop", daemon=True)
 
     def begin(self) -> None:
-        """Begin, and wait until it runs."""
+        """Start the thread, and wait until the loop runs."""
         _all.add(self)
-        # In another thread, as it waits in a way that Ctrl-C may break.
+        # In another thread: `Thread.start` waits in a way that Ctrl-C can break.
         start_new_thread(self._start, ())
         self._up.result()
 
     def _start(self) -> None:
         try:
             self._thread.start()
-        except BaseException as error:  # noqa: BLE001  # it is raised where somebody waits
+        except BaseException as error:  # noqa: BLE001  # raised on the waiting thread
             self._is_over(error)
 
     def end_when_begun(self) -> None:
-        """Nobody moves in: end, also where it has not begun yet."""
+        """End without residents, also if the loop does not run yet."""
         self._up.add_done_callback(self._begun_in_vain)
 
     def _begun_in_vain(self, begun: Future[Any]) -> None:
@@ -90,37 +90,37 @@ class LoopThread:
     # For threads
 
     def see_off(self, lodger: Lodger, ending: Callable[[], Awaitable[None]], seconds: float | None = None) -> None:
-        """Have a lodger end in its own way, let it go, and wait for that.
+        """End a lodger, remove it, and wait until it is gone.
 
         Args:
-            lodger: Who; nothing is done if it is gone.
-            ending: Ends it, on the loop.
-            seconds: What that has. If a callback blocks the loop then, it is left to end when that returns. None is no limit.
+            lodger: The lodger; nothing is done if it is gone.
+            ending: Called on the loop; ends it.
+            seconds: The limit; None is no limit. If a callback blocks the loop, the end happens when that returns.
 
-        Ctrl-C cancels `ending`, and comes out when the lodger is gone; a second one at once, and the lodger goes all the
-        same.
+        Ctrl-C cancels `ending`, and is raised when the lodger is gone; a second one is raised at once, while the lodger
+        still ends.
         """
         try:
             self.handover.run_within(seconds, self._see_off, lodger, ending)
-        except Closed:  # its loop has ended, and it with that
+        except Closed:  # the loop has ended, and the lodger with it
             pass
         except TimeoutError:
             if self._is_blocked():
                 _logger.warning("a callback blocks the event loop: %r is closed when it returns", lodger)
                 return
         except BaseException:
-            # Ctrl-C, maybe before anything was begun. Nothing comes in between before this one call.
+            # Ctrl-C, perhaps before the beginning. Nothing can interrupt before this one call.
             start_new_thread(self.evict, (lodger,))
             self.wait(lodger)
             raise
         self.wait(lodger)
 
     def evict(self, lodger: Lodger, patience: float = 0) -> None:
-        """Have a lodger end, within so many seconds, and let it go."""
+        """End a lodger within a number of seconds, and remove it."""
         self.handover.post(self._evict, (lodger, patience))
 
     def wait(self, lodger: Lodger) -> None:
-        """Wait until a lodger is gone, and with the last one the thread."""
+        """Wait until a lodger is gone, and, if it was the last one, the thread."""
         gone = self.lodgers.get(lodger)
         if gone is not None:
             gone.exception()
@@ -128,18 +128,18 @@ class LoopThread:
             self._join(None)
 
     def _join(self, seconds: float | None) -> bool:
-        """Wait for the end of the thread; False if it has not come in so many seconds."""
+        """Wait for the end of the thread; return False if it has not ended in time."""
         try:
             self._over.result(seconds)
         except TimeoutError:
             return False
-        # Not by its `join`, which Ctrl-C may break; it is at its last step.
+        # Not by `Thread.join`, which Ctrl-C can break; the thread is at its last step.
         while self._thread in threading.enumerate():
             time.sleep(0.0001)
         return True
 
     def end(self, seconds: float) -> bool:
-        """End all that live here within so many seconds, and wait for the thread; False if a callback blocks it."""
+        """End all lodgers within a number of seconds, and wait for the thread; return False if a callback blocks it."""
         for lodger in list(self.lodgers):
             self.evict(lodger, seconds)
         over = self._join(seconds)
@@ -189,7 +189,7 @@ class LoopThread:
                 except BaseException:
                     if not self._up.done():
                         raise
-                    # By a callback: `sys.exit`, say.
+                    # By a callback, such as `sys.exit`.
                     _logger.exception("a callback ended the event loop, and with it all nodes for threads")
                     self._end_all(runner)
                 finally:
@@ -203,7 +203,7 @@ class LoopThread:
             self._is_over(None)
 
     def _is_over(self, error: BaseException | None) -> None:
-        """The thread ends, maybe because of an error; nobody is left."""
+        """Note the end of the thread, perhaps by an error, and remove all lodgers."""
         for lodger in list(self.lodgers):
             self._let_go(lodger)
         if self._up.done():
@@ -220,7 +220,7 @@ class LoopThread:
         await self._ending.wait()
 
     def _end_all(self, runner: asyncio.Runner) -> None:
-        """End all that live here, though callbacks end the loop again."""
+        """End all lodgers, even if callbacks end the loop again."""
         global _shared  # noqa: PLW0603  # one a process
         with _lock:
             if _shared is self:
@@ -238,24 +238,24 @@ class LoopThread:
         await asyncio.wait(self._evictions)
 
     def inherit(self) -> None:
-        """This is a child of the process, in which the thread does not run."""
+        """Adapt to a forked child, in which the thread does not run."""
         if hasattr(self, "handover"):
             self.handover.abandon()
         for lodger in list(self.lodgers):
             lodger.inherit()
 
 
-# Reentrant: a signal's handler may run while its thread is in here.
+# Reentrant: a signal handler may run while its thread holds it.
 _lock = threading.RLock()
 _shared: LoopThread | None = None
-#: Those that have not ended; one that ends is not shared any more.
+#: All threads that have not ended; one that is ending is no longer shared.
 _all: set[LoopThread] = set()
-#: What a child has of its parent's loops: an event loop that runs, as these seem to, cannot be dropped.
+#: A forked child's copies of its parent's threads: their event loops seem to run, so they cannot be dropped.
 _inherited: list[LoopThread] = []
 
 
 def enter(lodger: Lodger) -> LoopThread:
-    """Move in: the loop is started for the first one. `LoopThread.see_off` is the way out.
+    """Add a lodger to the shared loop thread, which is started for the first one. `LoopThread.see_off` removes it.
 
     Raises:
         UsageError: This is the thread of a loop, which would wait for itself.
@@ -266,7 +266,7 @@ def enter(lodger: Lodger) -> LoopThread:
             each.handover.check_blocking()
     try:
         for each in list(_all):
-            if lodger in each.lodgers:  # it leaves, and its thread was interrupted when it waited for that
+            if lodger in each.lodgers:  # it is leaving: its thread was interrupted while waiting for that
                 each.wait(lodger)
         with _lock:
             thread = _shared
@@ -277,13 +277,13 @@ def enter(lodger: Lodger) -> LoopThread:
             _shared = thread
             return thread
     except BaseException:
-        # Ctrl-C, maybe when it was in. Nothing comes in between before this one call.
+        # Ctrl-C, perhaps after the lodger was added. Nothing can interrupt before this one call.
         start_new_thread(_turn_away, (lodger,))
         raise
 
 
 def _turn_away(lodger: Lodger) -> None:
-    """Let a lodger go whose entering was interrupted, and end what was begun for it alone."""
+    """Remove a lodger whose entering was interrupted, and end a thread that was started for it alone."""
     with _lock:
         for thread in list(_all):
             if lodger in thread.lodgers:
@@ -310,7 +310,7 @@ def _at_exit() -> None:
     for thread in list(_all):
         lodgers = list(thread.lodgers)
         texts = [f"{lodger!r} was not stopped before the program ended" for lodger in lodgers]
-        # A callback that blocks the loop is not waited for.
+        # Does not wait if a callback blocks the loop.
         if lodgers and thread.end(AT_EXIT):
             for lodger in lodgers:
                 lodger.stop(0)

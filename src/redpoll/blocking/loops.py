@@ -1,4 +1,4 @@
-"""Ways to pull that end their messages themselves: a `for` loop, and a `with` block."""
+"""Pulling by a `for` loop and by a `with` block, which end their messages themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ DataT = TypeVar("DataT")
 
 
 class Messages(Generic[DataT]):
-    """One `for` loop over a node: each message is released when the next is asked for."""
+    """One `for` loop over a node: each message is released when the next is requested."""
 
     __slots__ = ("_counted", "_feed", "_held", "_mode")
 
@@ -35,7 +35,7 @@ class Messages(Generic[DataT]):
         return self
 
     def __next__(self) -> Received[DataT]:
-        """Release the message before, and wait for the next; the end is the node's."""
+        """Release the former message and wait for the next; end when the node stops."""
         held = self._held
         held.release()
         try:
@@ -79,7 +79,7 @@ class Take(Generic[DataT]):
             message = self._feed.pull(self._held, self._timeout)
         except BaseException:
             if self._held.item is not None:
-                # Ctrl-C, twice. No third one comes in between before this one call.
+                # Ctrl-C, twice. No third one can interrupt before this one call.
                 start_new_thread(self._feed.put_back, (self._held,))
             raise
         if message is None:

@@ -31,29 +31,29 @@ else:
 
     DataT = TypeVar("DataT")
 
-#: Whose handlers this thread runs.
+#: The node whose handler this thread runs.
 _here = threading.local()
 
 
 class PoolNode(BlockingNode[DataT]):
-    """A node that calls a handler with each message that arrives, in a pool of threads.
+    """A node that calls a handler with each received message, in a pool of threads.
 
     Args:
-        handler: A plain function, called in one of the threads. When it returns the message is released, which acknowledges
-            it; what it returns goes back if an answer is wanted; when it raises the message is refused.
+        handler: A plain function, called in one of the threads. When it returns, the message is released, which acknowledges
+            it, and the return value is sent back if an answer is wanted; if it raises, the message is refused.
         config: The options; None is all defaults.
-        max_workers: Threads at most; None is as `concurrent.futures.ThreadPoolExecutor` has it.
-        **options: Fields of `Config` that go before `config`'s. `slots` is `max_workers` unless it is given; `node_slots`
-            is never more than that, so that what waits for a thread waits in the inbox; behind a handler that released its
-            message and goes on it waits in the pool.
+        max_workers: Maximum number of threads; None is the default of `concurrent.futures.ThreadPoolExecutor`.
+        **options: Fields of `Config`; they override `config`'s. `slots` defaults to `max_workers`; `node_slots`
+            is at most `max_workers`, so that messages without a thread wait in the inbox. If a handler keeps running after it
+            released its message, the next one waits in the pool.
 
-    Use it as a context manager, or call `start` and `stop`. Each handler runs in its own copy of the context that the node
-    was started in. With more than one slot a peer's messages are begun in order, and handled side by side.
+    Use it as a context manager, or call `start` and `stop`. Each handler runs in a copy of the context in which the node
+    was started. With more than one slot a peer's messages begin in order, and are handled concurrently.
 
     Raises:
-        ConfigError: An option is unknown or has a value that it cannot have.
-        UsageError: The handler is no plain function that can be called with a message alone, or `max_workers` is no number
-            above 0.
+        ConfigError: An option is unknown or has an invalid value.
+        UsageError: The handler is not a plain function that can be called with a message alone, or `max_workers` is not a
+            positive integer.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PoolNode(BlockingNode[DataT]):
         self._context: Context
 
     def start(self) -> None:
-        """As every node's: see `BlockingNode.start`."""
+        """Start the node: see `BlockingNode.start`."""
         with self._life:
             self._node._check_new()
             self._context = copy_context()
@@ -93,13 +93,13 @@ class PoolNode(BlockingNode[DataT]):
                 raise
 
     def stop(self, drain: float | Unset | None = UNSET) -> None:
-        """As every node's: see `BlockingNode.stop`.
+        """Stop the node: see `BlockingNode.stop`.
 
-        The draining waits for handlers. After it those that still run have `message.cancelled` set, and their messages are
-        refused; what they return is dropped. A handler that goes on delays the end.
+        The drain waits for handlers. After it, `message.cancelled` is set for those still running, their messages are
+        refused, and their return values dropped. `stop` returns when all handlers have returned.
 
         Raises:
-            UsageError: Also when it is called by a handler, whose thread would wait for itself.
+            UsageError: Also if it is called by a handler, whose thread would wait for itself.
         """
         if self._thread is not None and getattr(_here, "node", None) is self:
             raise UsageError(
@@ -120,8 +120,8 @@ class PoolNode(BlockingNode[DataT]):
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         try:
             work = self._executor.submit(self._work, message, done)
-        except RuntimeError:  # the program ends, and with it all pools
-            self._node.refuse(message, ShuttingDown.code, "the program ended before it was begun")
+        except RuntimeError:  # the program is exiting, which shuts all pools down
+            self._node.refuse(message, ShuttingDown.code, "the program exited before the work began")
             return None
         try:
             result, error = await done
@@ -133,7 +133,7 @@ class PoolNode(BlockingNode[DataT]):
             return result
         if isinstance(error, Exception):
             raise error
-        # What would end a task, or the loop with it, ends this message alone.
+        # An exception that would end a task or the loop ends this message alone.
         raise RuntimeError(raised(error)) from error
 
     # In the threads of the pool
@@ -142,7 +142,7 @@ class PoolNode(BlockingNode[DataT]):
         _here.node = self
         try:
             result = self._context.copy().run(self._handler, message)
-        except BaseException as error:  # noqa: BLE001  # whatever a handler raises ends its message
+        except BaseException as error:  # noqa: BLE001  # any exception of a handler ends its message
             self._node.handover.post(_end, (done, None, error))
         else:
             self._node.handover.post(_end, (done, result, None))
@@ -154,17 +154,19 @@ def _end(done: asyncio.Future[Any], result: Any, error: BaseException | None) ->
 
 
 def _cpu_count() -> int | None:
-    """As ThreadPoolExecutor counts: since Python 3.13 those that this process may use."""
+    """Count processors as ThreadPoolExecutor does: since Python 3.13, those that this process may use."""
     count: Callable[[], int | None] = getattr(os, "process_cpu_count", os.cpu_count)
     return count()
 
 
 def _check_workers(number: object) -> None:
     if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise UsageError(f"max_workers is a number of threads from 1, or None, not {number!r}")
+        raise UsageError(f"max_workers is {number!r}; expected a positive integer, or None")
 
 
 def _check(handler: Any) -> None:
     check_handler(handler)
     if is_async(handler):
-        raise UsageError("a handler that runs in threads is a plain function", "redpoll.Node takes coroutine functions")
+        raise UsageError(
+            "expected a plain function as the handler of a PoolNode", "redpoll.Node takes coroutine functions"
+        )

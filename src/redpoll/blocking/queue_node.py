@@ -1,4 +1,4 @@
-"""A node that threads pull messages from."""
+"""The node from which threads pull messages."""
 
 from __future__ import annotations
 
@@ -29,17 +29,17 @@ else:
 
 
 class QueueNode(BlockingNode[DataT]):
-    """A node for threads that is pulled from, as a `queue.Queue` is: what arrives waits until a thread gets it.
+    """A node for threads that works like a `queue.Queue`: received messages wait until a thread gets them.
 
     Args:
         config: The options; None is all defaults.
-        **options: Fields of `Config` that go before `config`'s.
+        **options: Fields of `Config`; they override `config`'s.
 
     Use it as a context manager, or call `start` and `stop`. Any number of threads may pull from it and send with it; each
-    message goes to one of them. What waits raises `UsageError` on the loop thread, and in a child of the process.
+    message goes to one of them. Methods that wait raise `UsageError` on the loop thread, and in a forked child.
 
     Raises:
-        ConfigError: An option is unknown or has a value that it cannot have.
+        ConfigError: An option is unknown or has an invalid value.
     """
 
     def __init__(self, config: Config | None = None, **options: Any) -> None:
@@ -50,21 +50,21 @@ class QueueNode(BlockingNode[DataT]):
         self._mine = threading.local()
 
     def get(self, block: bool = True, timeout: float | None = None) -> Received[DataT]:
-        """Take the next message, and release the one that this thread got before.
+        """Release the message that this thread got before, and return the next one.
 
         Args:
-            block: Whether to wait for one.
-            timeout: Seconds to wait; None (default) is no limit, as everywhere in `queue`.
+            block: Whether to wait for a message.
+            timeout: Seconds to wait; None (default) is no limit, as in the module `queue`.
 
         Returns:
-            The message. If this thread neither ends it nor calls `get` again, it is refused as `Abandoned` when the thread
-            ends or the node stops, with a warning. `Config.auto_release` "get" releases it at once, False leaves it to you:
-            dropped before it was ended, it is refused as `Abandoned`, with a warning.
+            The message. If this thread neither ends it nor calls `get` again, it is refused as `Abandoned`, with a warning,
+            when the thread ends or the node stops. With `Config.auto_release` "get" it is released at once; with False you
+            have to end it: if it is dropped before, it is refused as `Abandoned`, with a warning.
 
         Raises:
-            queue.Empty: None came in time, or none is there.
-            UsageError: The timeout is none.
-            Closed: The node is not running, or stopped meanwhile.
+            queue.Empty: No message arrived in time, or, without `block`, none is available.
+            UsageError: The timeout is invalid.
+            Closed: The node is not running, or was stopped meanwhile.
 
         Ctrl-C while it waits loses no message.
         """
@@ -87,10 +87,10 @@ class QueueNode(BlockingNode[DataT]):
         return message
 
     def get_nowait(self) -> Received[DataT]:
-        """As `get(block=False)`.
+        """Same as `get(block=False)`.
 
         Raises:
-            queue.Empty: No message waits, or none may be begun before another ends.
+            queue.Empty: No message is available, or all slots are in use.
             Closed: The node is not running.
         """
         return self.get(block=False)
@@ -98,18 +98,18 @@ class QueueNode(BlockingNode[DataT]):
     def take(self, timeout: float | Unset | None = UNSET) -> Take[DataT]:
         """Take the next message for a block: `with node.take() as message`.
 
-        The end of the block releases it, an exception there refuses it, unless `Config.auto_release` is not True. What the
-        thread got by `get` stays open.
+        The end of the block releases the message, and an exception in it refuses the message, if `Config.auto_release` is
+        True. A message that the thread got by `get` stays open.
 
         Args:
             timeout: Seconds; unset is `Config.timeout`, None is no limit.
 
         Raises:
-            TimeoutError: On entering: none came in time.
-            UsageError: The timeout is none.
-            Closed: The node is not running, or stopped meanwhile.
+            TimeoutError: On entering the block: no message arrived in time.
+            UsageError: The timeout is invalid.
+            Closed: The node is not running, or was stopped meanwhile.
 
-        Ctrl-C while it waits loses no message; inside, the block refuses its message.
+        Ctrl-C while it waits loses no message; Ctrl-C in the block refuses the message.
         """
         if isinstance(timeout, Unset):
             timeout = self.config.timeout
@@ -118,21 +118,21 @@ class QueueNode(BlockingNode[DataT]):
         return Take(self._feed(), self._mode, timeout)
 
     def __iter__(self) -> Messages[DataT]:
-        """Messages one by one; each is released when the next is asked for. Ends when the node stops.
+        """Iterate over the messages; each is released when the next is requested. The iteration ends when the node stops.
 
         Raises:
             Closed: The node is not running.
 
-        Ctrl-C in a step loses no message. One that is still open when the loop is left is refused as `Abandoned`, with a
-        warning.
+        Ctrl-C while it waits loses no message. If the loop is left while a message is open, that is refused as `Abandoned`,
+        with a warning.
         """
         return Messages(self._feed(), self._mode)
 
     def stop(self, drain: float | Unset | None = UNSET) -> None:
-        """As every node's: see `BlockingNode.stop`.
+        """Stop the node: see `BlockingNode.stop`.
 
-        What this thread got and did not end is refused at once as `Abandoned`, what other threads hold when the draining is
-        over, with a warning.
+        The message that this thread got and did not end is refused as `Abandoned` at once; those of other threads are when
+        the drain is over. Each is a warning.
         """
         try:
             super().stop(drain)

@@ -1,4 +1,4 @@
-"""A received message as threads see it."""
+"""Received messages of nodes for threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _lock = threading.Lock()
 
 
 def _new_lock() -> None:
-    global _lock  # noqa: PLW0603  # a thread that is not in the child may hold the parent's
+    global _lock  # noqa: PLW0603  # a thread that does not exist in the child may hold the parent's
     _lock = threading.Lock()
 
 
@@ -31,10 +31,10 @@ after_fork(_new_lock)
 
 
 class Received(NodeReceived[DataT]):
-    """A message that arrived at a node for threads. It ends once: released (the work is done) or refused.
+    """A message received by a node for threads. It ends once: released (the work is done) or refused.
 
-    All of it may be called from any thread. As a context manager it releases on leaving and refuses on an exception, unless
-    it had ended before. `data` stays yours after the end. `deadline` is on the clock of `time.monotonic()`.
+    All methods may be called from any thread. As a context manager it is released on leaving, and refused on an exception,
+    unless it has ended before. `data` stays valid after the end. `deadline` is on the clock of `time.monotonic()`.
     """
 
     __slots__ = ("_ending", "_given_up", "_read")
@@ -49,14 +49,14 @@ class Received(NodeReceived[DataT]):
 
     @property
     def ended(self) -> bool:
-        """Whether it was released or refused."""
+        """True if it was released or refused."""
         return self.phase != 0 or hasattr(self, "_ending")
 
     @property
     def cancelled(self) -> threading.Event:  # type: ignore[override]
-        """Set when its sender gave up waiting: it was cancelled there, or its deadline passed; threads may wait for it.
+        """Set when the sender has cancelled or the deadline has passed; threads may wait for it.
 
-        Also when its node stops waiting for its handler.
+        It is also set when the node stops and no longer waits for the handler.
         """
         try:
             return self._given_up
@@ -69,30 +69,30 @@ class Received(NodeReceived[DataT]):
         return self._given_up
 
     def release(self) -> None:
-        """The work is done: give the slot back and acknowledge. Does nothing if the message has ended."""
+        """End the message as done: free the slot and acknowledge. Does nothing if the message has ended."""
         if not self.phase and not hasattr(self, "_ending"):
             keeper = self.link.connection.keeper
             keeper.node.handover.post(keeper.completion.release, (self,))
             self._ending = True
 
     def _refuse(self, code: int, text: str) -> None:
-        """Refuse with a reason of the library's."""
+        """Refuse with a code and a text of the library."""
         if not self.ended:
             keeper = self.link.connection.keeper
             keeper.node.handover.post(keeper.completion.refuse, (self, code, text))
             self._ending = True
 
     def respond(self, data: Any, *, header: bytes = b"") -> Future[None]:  # type: ignore[override]
-        """Send the answer that the sender wants. The message has still to end.
+        """Send the answer. The message must still be ended.
 
-        Toward a redpoll node that asked with `request` it is done when it was written; it waits for no slot there.
+        An answer to a `request` of a redpoll node is done when it is written, and needs no slot there.
         Otherwise it is a `send` of `reply(data)`.
 
         Returns:
-            A future; it need not be waited for, and cancelling it stops no answer. Until it is done `data` is the library's.
-            It fails with `EncodeError`, `MessageTooLarge`, `PeerLost` (the link is gone, and no newer one to the same node
-            is there), `NotConfirmed` (the link was lost before it was written); where the sender is a libchirp node or did
-            not ask as `send` does. An error that nobody looks at is told to nobody.
+            A future. It need not be awaited; cancelling it does not stop the answer. Until it is done, do not change `data`.
+            It fails with `EncodeError`, `MessageTooLarge`, `PeerLost` (the link is lost, and there is no newer one to the
+            same node) or `NotConfirmed` (the link was lost before the answer was written); toward a libchirp node, or a
+            sender that did not use `request`, as `send` does. An error that is not looked at is not reported.
         """
         keeper = self.link.connection.keeper
         return keeper.node.handover.submit(keeper.completion.respond, self, data, header)  # type: ignore[no-any-return]
@@ -109,7 +109,7 @@ class Received(NodeReceived[DataT]):
     # For the library
 
     def _abandon(self, text: str) -> bool:
-        """Refuse it because its consumer is gone; False in a child of the process, where it cannot be."""
+        """Refuse the message because its consumer dropped it; return False in a forked child, which cannot refuse."""
         try:
             self._refuse(Abandoned.code, text)
         except ValueError:
@@ -117,29 +117,29 @@ class Received(NodeReceived[DataT]):
         return True
 
     def _withdrawn(self, hard: bool) -> None:
-        """Its sender gave it up: one that no thread has is refused, else whoever works on it is told."""
+        """Apply the sender's withdrawal: refuse the message if no thread has it, else notify its consumer."""
         if not self.link.connection.keeper.node.take_back(self):
             super()._withdrawn(hard)
 
     def _take_decoded(self, data: Any) -> None:
-        """Put what the serializer made of the bytes in their place, once."""
-        # One step for a signal's handler: nothing here is a call.
+        """Replace the bytes by the decoded payload, once."""
+        # No call in between: a signal handler cannot run within this step.
         frame = self.frame
         self.frame = (*frame[:5], data, *frame[6:])
         self._read = True
 
 
-class Taken(HandedOut, Received[DataT]):  # type: ignore[override]  # what is set of a Received is set in its message
-    """What a node for threads hands out, or gives to its handler, that ends no messages itself."""
+class Taken(HandedOut, Received[DataT]):  # type: ignore[override]  # attributes of a Received are set in its message
+    """A message that its receiver has to end: handed out if `Config.auto_release` is not True."""
 
     __slots__ = ("_message",)
 
 
 def hand_out(message: Received[DataT], mode: bool | str) -> Received[DataT]:
-    """What a thread gets that pulled a message which is not to be released by the library later on.
+    """Return a pulled message as its consumer gets it if the library does not release it later.
 
     Args:
-        message: What was pulled.
+        message: The pulled message.
         mode: `Config.auto_release`, "get" or False.
     """
     if mode == "get":

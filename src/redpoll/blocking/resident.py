@@ -1,4 +1,4 @@
-"""What lives on the loop thread: how it moves in and out, whatever interrupts that, and what a fork leaves of it."""
+"""Residents of the loop thread: how nodes and buses start and end there, also across Ctrl-C and forks."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ __all__ = ["Resident", "when_dropped"]
 
 
 class Resident:
-    """A node, a bus, or whatever else threads use and the loop thread runs: a `Lodger` with a way in and a way out.
+    """An object that threads use and the loop thread runs: a node, a bus.
 
-    A subclass says how it ends where nobody asks for that: `evict`, `stop`, `inherit`.
+    A subclass defines how it ends without being asked by its user: `evict`, `stop`, `inherit`.
     """
 
     _thread: LoopThread | None = None
 
     def _move_in(self, start: Callable[[Handover], Any]) -> None:
-        """Start on the loop, and wait for that.
+        """Start on the loop, and wait until started.
 
         Args:
-            start: Starts it, on the loop, to which it is given the way; what it raises comes out.
+            start: Called on the loop, with the handover to it. Its exceptions are raised here.
 
-        Ctrl-C leaves nothing behind.
+        Ctrl-C leaves nothing running.
 
         Raises:
             UsageError: This is the thread of a loop, which would wait for itself.
         """
         thread = enter(self)
-        # Before it runs: its first message may be handled before this thread goes on.
+        # Before the start: the first message may be handled before this thread continues.
         self._thread = thread
         try:
             thread.handover.run(start, thread.handover)
         except BaseException:
-            # Ctrl-C too, maybe when it had just begun to run. Nothing comes in between before this one call.
+            # Also Ctrl-C, perhaps just after the start. Nothing can interrupt before this one call.
             start_new_thread(thread.evict, (self,))
             self._thread = None
             thread.wait(self)
             raise
 
     def _move_out(self, ending: Callable[[], Awaitable[None]], seconds: float | None = None) -> None:
-        """End on the loop, and wait for that; nothing is done where it has not moved in, nor in a child of the process.
+        """End on the loop, and wait until ended. Does nothing if it was not started, or in a forked child.
 
         Args:
-            ending: Ends it, on the loop.
-            seconds: What that has, where a callback blocks the loop. See `LoopThread.see_off`.
+            ending: Called on the loop; ends this object.
+            seconds: The limit if a callback blocks the loop: see `LoopThread.see_off`.
 
         Raises:
             UsageError: This is the loop's thread, which would wait for itself.
@@ -65,23 +65,23 @@ class Resident:
 
     @property
     def _is_inherited(self) -> bool:
-        """Whether this is a child of the process in which it lives."""
+        """True in a forked child of the process that started it."""
         return self._thread is not None and self._thread.handover.forked
 
     async def evict(self, patience: float) -> None:
-        """For the library: the loop ends, or a start that failed. End within so many seconds; nothing if it has ended."""
+        """For the library: end within a number of seconds, since the loop ends, or a start has failed."""
         raise NotImplementedError
 
     def stop(self, drain: float | None = 0) -> None:
-        """Stop, and move out; for the library, when the program ends."""
+        """Stop; the library calls it at the exit of the program."""
         raise NotImplementedError
 
     def inherit(self) -> None:
-        """For the library: this is a child of the process."""
+        """For the library: close inherited resources in a forked child."""
 
 
 class _Watch(weakref.ref[Any]):
-    """A reference to what a user holds, with the call that is due when nobody refers to that any more."""
+    """A weak reference to an object of the user, with the call to make when the object is dropped."""
 
     __slots__ = ("due",)
 
@@ -92,13 +92,13 @@ _call_due = methodcaller("due")
 
 
 def when_dropped(held: object, call: Callable[[], object]) -> object:
-    """Call a function, in a thread of its own, when nobody refers to an object any more.
+    """Call a function, in a thread of its own, when an object is dropped.
 
-    For what must happen though Ctrl-C comes just then: that may interrupt `__del__` before its first line, and between C's
-    functions, of which this is made alone, nothing interrupts.
+    Ctrl-C may interrupt `__del__` before its first line. This mechanism consists of C functions alone, which Ctrl-C
+    does not interrupt.
 
     Returns:
-        What asks for the call: drop it where that is not wanted any more.
+        A handle; dropping it withdraws the call.
     """
     watch = _Watch(held, _call_due)
     watch.due = partial(start_new_thread, call, ())

@@ -1,4 +1,4 @@
-"""The future that `send` and `request` return to threads, the core's `Outgoing` at the same time."""
+"""The future that `send` and `request` of nodes for threads return; it is the core's `Outgoing` as well."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 __all__ = ["Sending"]
 
 
-# What a sending that is done has for a message.
+# The message of a sending that is done.
 _GONE: Any = None
 
 
 class _Unheard:
-    """Goes with a future that failed: dropped before anybody looked at the error, it tells the hook.
+    """Belongs to a failed future: calls the hook if it is dropped before its error was looked at.
 
     Attributes:
-        node: Whose hook; None once somebody looked.
+        node: The node with the hook; None once the error was looked at.
     """
 
     __slots__ = ("_error", "_message", "node")
@@ -41,11 +41,11 @@ class _Unheard:
 
 
 class Sending(LoopFuture, Queued):
-    """How one sending ends: None for a send, the answer for a request, or an error."""
+    """The outcome of one sending: None for a send, the answer for a request, or an error."""
 
-    #: Tells of a failure that nobody looks at.
+    #: Reports a failure that is not looked at.
     _unheard: _Unheard | None = None
-    #: Whether the caller gave no timeout.
+    #: True if the caller gave no timeout.
     unset = False
 
     def __init__(self, node: LoopNode) -> None:
@@ -58,21 +58,21 @@ class Sending(LoopFuture, Queued):
     # For threads
 
     def result(self, timeout: float | None = None) -> Any:
-        """Wait for the end.
+        """Wait for the outcome.
 
         Args:
-            timeout: Seconds to wait here, beside what the sending itself has; None is no limit.
+            timeout: Seconds to wait here, apart from the timeout of the sending; None is no limit.
 
         Returns:
             None for a send, the answer for a request.
 
         Raises:
-            TimeoutError: It has not ended by then; it goes on.
+            TimeoutError: It has not ended in time; the sending continues.
             CancelledError: It was cancelled.
-            UsageError: It has not ended, and this is the thread of the event loop, which would wait for itself; or a child
-                of the process that sends it.
+            UsageError: It has not ended, and this is the thread of the event loop, which would wait for itself; or a forked
+                child of the sending process.
 
-        It fails with the errors of `Node.send` and `Node.request`. Ctrl-C interrupts the waiting, not the sending.
+        It also raises the errors of `Node.send` and `Node.request`. Ctrl-C interrupts the wait, not the sending.
         """
         if self._state == "FINISHED" and self._exception is None:
             return self._result
@@ -82,14 +82,14 @@ class Sending(LoopFuture, Queued):
             self._hear()
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
-        """Wait for the end; the error if it is one, else None. Otherwise as `result`."""
+        """Wait for the outcome; return the error, or None. Otherwise as `result`."""
         try:
             return super().exception(timeout)
         finally:
             self._hear()
 
     def cancel(self) -> bool:
-        """Withdraw the message and cancel the future; False if it has ended."""
+        """Withdraw the message and cancel the future; return False if it has ended."""
         handover = self._node.handover
         handover.check()
         if not super().cancel():
@@ -98,7 +98,7 @@ class Sending(LoopFuture, Queued):
         return True
 
     def _hear(self) -> None:
-        """Somebody looked at what it ended with, if it has."""
+        """Note that the error, if any, was looked at."""
         if self._unheard is not None and self._state == "FINISHED":
             self._unheard.node = None
 
@@ -110,14 +110,14 @@ class Sending(LoopFuture, Queued):
             peer.withdraw(self, self._node.handover.loop.time(), hard=self.hard)
 
     def settle(self, answer: Any, error: BaseException | None) -> None:
-        """End: whoever waits is woken, and callbacks are called."""
+        """End the future: wake waiting threads and call callbacks."""
         if self._state != "PENDING":
             return
         if error is None:
             if answer is not None and not self._owner.raw:
                 try:
                     self._owner.decode(answer)
-                except Exception as problem:  # noqa: BLE001  # a serializer may be anybody's
+                except Exception as problem:  # noqa: BLE001  # a serializer may raise anything
                     self.settle(None, problem)
                     return
             self.body = self.header = b""
@@ -130,6 +130,6 @@ class Sending(LoopFuture, Queued):
                 self._unheard.node = None
 
     def fail(self, error: BaseException) -> None:
-        """End with an error before it began."""
-        # Its traceback refers to this, and would keep it from being dropped.
+        """End with an error before the sending began."""
+        # The traceback refers to this object, and would keep it alive.
         self.settle(None, error.with_traceback(None))

@@ -1,4 +1,4 @@
-"""A queue from the event loop to threads that Ctrl-C may interrupt at any moment: nothing in it is lost by that."""
+"""A queue from the event loop to threads that loses no item if Ctrl-C interrupts a thread at any moment."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ItemT = TypeVar("ItemT")
 
 
 class Slot(Generic[ItemT]):
-    """Where a thread has what it takes from a queue.
+    """Holds the item that a thread takes from a queue.
 
     Attributes:
-        item: It; None if there is none.
-        seen: Whether it was returned to the thread, which Ctrl-C may have kept from that.
-        waiter: What wakes the thread.
+        item: The item; None if there is none.
+        seen: Whether it was returned to the thread; Ctrl-C may have prevented that.
+        waiter: The lock whose release wakes the thread.
     """
 
     __slots__ = ("__weakref__", "item", "seen", "waiter")
@@ -33,21 +33,21 @@ class Slot(Generic[ItemT]):
 
 
 class ThreadQueue(Generic[ItemT]):
-    """Items in order, given by the loop, taken by threads one by one.
+    """Items in order, added by the loop, taken by threads one by one.
 
-    The loop is asked when a thread waits and nothing is there. A thread that is interrupted while it waits has taken nothing.
-    A subclass says how the loop is asked, and may refuse items that nobody is to have.
+    The loop is asked for items when a thread waits and none is ready. A thread that is interrupted while it waits has taken
+    nothing. A subclass defines how to ask the loop, and may drop items instead of handing them out.
 
     Args:
-        name: Whose it is, for errors.
+        name: Its owner, for errors.
     """
 
     def __init__(self, name: str) -> None:
-        # Reentrant: a signal's handler may run while its thread is in here.
+        # Reentrant: a signal handler may run while its thread holds it.
         self._lock = threading.RLock()
-        # What it guards
+        # Guarded by the lock
         self._ready: deque[ItemT] = deque()
-        #: Threads that wait, by the lock that wakes each, and whether it was; in order.
+        #: Waiting threads in order: the lock that wakes each, and whether it was woken.
         self._waiting: dict[threading.Lock, bool] = {}
         self._asked = False
         self._closed = False
@@ -57,35 +57,35 @@ class ThreadQueue(Generic[ItemT]):
     # For subclasses
 
     def _check(self) -> None:
-        """Refuse to wait where that would never end. Called by threads."""
+        """Raise if waiting on this thread could never end. Called by threads."""
         raise NotImplementedError
 
     def _ask(self) -> None:
-        """Have the loop look whether it is `_wanted`, soon. Called by threads, also when one stops waiting."""
+        """Make the loop check `_wanted` soon. Called by threads, also when one stops waiting."""
         raise NotImplementedError
 
     def _is_fit(self, item: ItemT) -> bool:  # noqa: ARG002
-        """Whether an item is to be taken: if not, this has ended it. Called by the thread that has it."""
+        """Return True to hand an item out; end the item otherwise. Called by the thread that took it."""
         return True
 
     def _came_back(self, item: ItemT) -> None:
-        """An item waits again, as the first, or cannot, since this is closed. Called with the lock."""
+        """React to an item that was put back, or that could not be since the queue is closed. Called with the lock."""
 
     # For threads
 
     def take(self, slot: Slot[ItemT], deadline: float | None = None, *, waits: bool = True) -> ItemT | None:
-        """Take the next item, or the one that the slot has from a time when this was interrupted.
+        """Take the next item, or the one that the slot still holds from an interrupted call.
 
         Args:
-            slot: Where it is put, in one step.
+            slot: Receives the item, in one step.
             deadline: On the clock of `time.monotonic`; None is no limit.
-            waits: False takes what is there.
+            waits: Whether to wait for an item.
 
         Returns:
-            The item; None if none came in time.
+            The item; None if there was none in time.
 
         Raises:
-            Closed: Nothing is left, and nothing more comes.
+            Closed: The queue is closed and empty.
         """
         ready = self._ready
         try:
@@ -93,7 +93,7 @@ class ThreadQueue(Generic[ItemT]):
                 with self._lock:
                     item = slot.item
                     if item is None and ready:
-                        # One step for a signal's handler: nothing here is a call.
+                        # No call in between: a signal handler cannot run within this step.
                         item = ready[0]
                         del ready[0]
                         slot.item = item
@@ -111,13 +111,13 @@ class ThreadQueue(Generic[ItemT]):
             raise
 
     def _wait(self, slot: Slot[ItemT], deadline: float | None) -> bool:
-        """Have the loop told that somebody waits, and wait; False if the time is over."""
+        """Ask the loop for items and wait; return False if the deadline has passed."""
         self._check()
-        # Not a Condition: an interruption inside of its `wait` can leave it without its lock, or hold that for ever.
+        # Not a Condition: an interruption inside its `wait` can leave its lock released, or held forever.
         waiter = threading.Lock()
         waiter.acquire()
         with self._lock:
-            if slot.waiter is not None:  # from a time when this was interrupted
+            if slot.waiter is not None:  # of an interrupted call
                 self._waiting.pop(slot.waiter, None)
             slot.waiter = waiter
             if self._ready:
@@ -130,7 +130,7 @@ class ThreadQueue(Generic[ItemT]):
                 return False
             self._waiting[waiter] = False
             if not self._asked:
-                # In this order: interrupted in between, it is asked twice, and not never.
+                # In this order: an interruption in between means asking twice, not never.
                 self._ask()
                 self._asked = True
         waiter.acquire(timeout=min(left, LOOK))
@@ -139,7 +139,7 @@ class ThreadQueue(Generic[ItemT]):
         return True
 
     def _wake(self, count: int) -> None:
-        """Wake so many of those that wait; the lock is held."""
+        """Wake a number of waiting threads. Called with the lock."""
         for waiter, woken in self._waiting.items():
             if not count:
                 return
@@ -153,7 +153,7 @@ class ThreadQueue(Generic[ItemT]):
             self._ask()
 
     def put_back(self, slot: Slot[ItemT]) -> None:
-        """Nobody saw what was taken: let it be the next; another may have to be woken in this one's place."""
+        """Put an undelivered item back as the next one, and wake another thread for it."""
         with self._lock:
             if slot.waiter is not None:
                 self._waiting.pop(slot.waiter, None)
@@ -170,19 +170,19 @@ class ThreadQueue(Generic[ItemT]):
 
     @property
     def _wanted(self) -> bool:
-        """Whether more threads wait than there is for. If not, the next one that waits asks again."""
+        """True if more threads wait than items are ready. Otherwise the next waiting thread asks again."""
         with self._lock:
             self._asked = len(self._waiting) > len(self._ready)
             return self._asked
 
     def _give(self, items: Collection[ItemT]) -> None:
-        """These came."""
+        """Add items."""
         with self._lock:
             self._ready.extend(items)
             self._wake(len(items))
 
     def _end(self) -> None:
-        """Nothing more comes: those that wait are told, when nothing is left."""
+        """Close: waiting threads get the remaining items, then `Closed`."""
         with self._lock:
             self._closed = True
             self._wake(len(self._waiting))

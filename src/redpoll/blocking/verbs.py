@@ -1,4 +1,4 @@
-"""Methods of objects on the loop, for threads: what is awaited there is waited for here, or begun as a future."""
+"""Methods for threads that call coroutine methods of an object on the loop: they wait, or return a future."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ TargetT_co = TypeVar("TargetT_co", covariant=True)
 
 
 class Home(Protocol):
-    """Where calls are made: what lives on the loop thread."""
+    """The resident of the loop thread through which calls are made."""
 
     @property
     def name(self) -> str:
-        """What it is, for errors."""
+        """Its name, for errors."""
         ...
 
     @property
@@ -33,13 +33,13 @@ class Home(Protocol):
 
         Raises:
             Closed: It is not running.
-            UsageError: This is a child of its process.
+            UsageError: This is a forked child.
         """
         ...
 
 
 class _Call(Call):
-    """The result of a verb, as `concurrent.futures` has it; cancelling it cancels what runs."""
+    """The future of a verb; cancelling it cancels the coroutine."""
 
     def __init__(self, home: Home, handover: Handover, undo: Callable[[Any], object] | None) -> None:
         super().__init__(handover)
@@ -48,11 +48,11 @@ class _Call(Call):
         self._name = home.name
 
     def fail(self, error: BaseException) -> None:
-        """It raised, or could not be made."""
+        """End with the error of the call, or the reason why it was not made."""
         super().fail(Closed(self._name) if isinstance(error, Closed) and error.what == "node" else error)
 
     def cancel(self) -> bool:
-        """Cancel it; False if it has ended."""
+        """Cancel it; return False if it has ended."""
         if not super().cancel():
             return False
         if self.task is None or not self.task.done():
@@ -65,23 +65,23 @@ class _Call(Call):
 
 
 def check_blocking(home: Home) -> Handover:
-    """The way to the loop, for who is going to wait.
+    """Return the way to the loop for a thread that is going to wait.
 
     Raises:
         Closed: It is not running.
-        UsageError: This is the loop's thread; or a child of the process.
+        UsageError: This is the loop's thread, or a forked child.
     """
     handover = home.handover
     if handover.is_here:
         raise UsageError(
             f"this would block the thread of the event loop, which does the work of this {home.name}",
-            "coroutine functions and callbacks of futures run there: begin it by its .future(), or leave it to a thread",
+            "coroutine functions and callbacks of futures run there: use .future(), or another thread",
         )
     return handover
 
 
 def call(home: Home, function: Callable[..., R], *args: Any) -> R:
-    """Call a plain function on the loop; on the loop's own thread at once."""
+    """Call a plain function on the loop and wait for it; on the loop's own thread, call it directly."""
     handover = home.handover
     if handover.is_here:
         return function(*args)
@@ -98,10 +98,10 @@ def wait(
     """Call a coroutine function on the loop, in the caller's context, and wait for the result.
 
     Args:
-        home: Where.
+        home: The resident.
         method: The function.
         *args: Its arguments.
-        undo: What is called on the loop with a result that nobody saw, because the thread was interrupted.
+        undo: Called on the loop with a result that was not delivered because the thread was interrupted.
     """
     handover = check_blocking(home)
     result: R = handover.wait_for(_Call(home, handover, undo), None, _perform, method, args, {}, None)
@@ -116,10 +116,10 @@ async def _perform(
 
 
 class Face(Generic[TargetT_co]):
-    """What threads have of an object on the loop.
+    """The face for threads of an object on the loop.
 
     Args:
-        home: Where it lives.
+        home: The resident that runs it.
         target: The object.
     """
 
@@ -132,7 +132,7 @@ class Face(Generic[TargetT_co]):
 
 
 class Attribute(Generic[T]):
-    """An attribute of a `Face`, read from the object on the loop, where it has the same name."""
+    """An attribute of a `Face`, read from the attribute of the same name of the object on the loop."""
 
     def __set_name__(self, owner: type, name: str) -> None:
         self._name = name
@@ -144,7 +144,7 @@ class Attribute(Generic[T]):
     def __get__(self, face: Face[Any], owner: type) -> T: ...
 
     def __get__(self, face: Face[Any] | None, owner: type) -> Self | T:
-        """Return the object's own."""
+        """Return the attribute of the object."""
         if face is None:
             return self
         found: T = getattr(face._target, self._name)
@@ -152,7 +152,7 @@ class Attribute(Generic[T]):
 
 
 class BoundVerb(Generic[P, T]):
-    """A verb of one object: calling it waits, and Ctrl-C ends that."""
+    """A verb of one object: calling it waits; Ctrl-C cancels it."""
 
     __slots__ = ("_face", "_verb")
 
@@ -172,7 +172,7 @@ class BoundVerb(Generic[P, T]):
         return inspect.signature(self._verb.of(self._face))
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Do it, and wait until it is done.
+        """Call the method, and wait for its result.
 
         Raises:
             UsageError: This is the thread of the event loop.
@@ -186,11 +186,11 @@ class BoundVerb(Generic[P, T]):
         return result
 
     def future(self, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Begin it, without waiting, on any thread.
+        """Call the method without waiting, from any thread.
 
         Returns:
-            A `concurrent.futures.Future`; cancelling it ends what it waits for. Its callbacks are called on the thread of the
-            event loop: they have to return soon, and what would wait raises `UsageError` there.
+            A `concurrent.futures.Future`; cancelling it cancels the call. Its callbacks are called on the thread of the
+            event loop: they must return soon, and methods that wait raise `UsageError` there.
         """
         home = self._face._home
         handover = home.handover
@@ -201,7 +201,7 @@ class BoundVerb(Generic[P, T]):
 
 
 class Verb(Generic[P, T]):
-    """A method of a `Face`, made of one that is awaited: see `verb`."""
+    """A method of a `Face` that calls a coroutine method: see `verb`."""
 
     def __init__(
         self, method: Callable[..., Any], wrap: Callable[[Any, Any], Any] | None, undo: Callable[[Any], object] | None
@@ -227,7 +227,7 @@ class Verb(Generic[P, T]):
         return method
 
     def wrap_for(self, home: Home) -> Callable[[Any], Any] | None:
-        """What makes of a result what threads have of it."""
+        """Return the function that converts results for threads, or None."""
         wrap = self._wrap
         return None if wrap is None else lambda result: wrap(home, result)
 
@@ -253,12 +253,12 @@ def verb(
     *,
     undo: Callable[[Any], object] | None = None,
 ) -> Verb[Any, Any]:
-    """A method that is waited for, with the name and the signature of one that is awaited.
+    """Make a method for threads of a coroutine method, with its name and signature.
 
     Args:
         method: The function of the class on the loop.
-        wrap: Makes, of the home and the result, what threads are given; on the loop.
-        undo: Called on the loop with a result that nobody saw: who waited was interrupted, or the future was cancelled.
+        wrap: Called on the loop: converts the home and the result into the value for threads.
+        undo: Called on the loop with a result that was not delivered: the thread was interrupted, or the future cancelled.
     """
     return Verb(method, wrap, undo)
 
@@ -295,11 +295,11 @@ class _Maker(Generic[P, T]):
 def maker(
     method: Callable[Concatenate[Any, P], R], wrap: Callable[[Any, R], T], /, *, on_loop: bool = False
 ) -> _Maker[P, T]:
-    """A method that waits for nothing and returns an object, with the signature of that of the class on the loop.
+    """Make a method for threads of a plain method that returns an object, with its signature.
 
     Args:
         method: The function of the class on the loop.
-        wrap: Makes, of the home and the object, what threads are given.
-        on_loop: Whether it is called on the loop.
+        wrap: Converts the home and the object into the value for threads.
+        on_loop: Whether to call the method on the loop.
     """
     return _Maker(method, wrap, on_loop)
