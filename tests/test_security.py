@@ -1,4 +1,4 @@
-"""docs/explanation/security.md against the tests: what it says stops somebody is shown by a test that exists."""
+"""docs/explanation/security.md against the tests: each defence is shown by a test that exists."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ TEST = re.compile(r"`([\w/]+\.py)::(\w+)`")
 class Threat(NamedTuple):
     """A row of the table."""
 
-    who: str
-    what: str
-    stopped_by: str
+    attacker: str
+    attack: str
+    defence: str
     shown_by: str
 
 
@@ -37,4 +37,4 @@ def test_each_threat_has_its_tests() -> None:
     for threat in THREATS:
         tests = TEST.findall(threat.shown_by)
         assert ", ".join(f"`{path}::{name}`" for path, name in tests) == threat.shown_by
-        assert not [(path, name) for path, name in tests if name not in found_in(TESTS / path)], threat.what
+        assert not [(path, name) for path, name in tests if name not in found_in(TESTS / path)], threat.attack
