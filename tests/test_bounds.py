@@ -387,12 +387,12 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         ],
         "lines of the history of a task": ["bus/broker/test_tasks.py::test_the_history_is_bounded"],
         "deduplication keys of tasks": [
-            "bus/broker/test_dedup.py::test_a_key_counts_for_its_time",
-            "bus/broker/test_dedup.py::test_the_oldest_key_leaves_first",
+            "bus/broker/test_kept.py::test_a_key_counts_for_its_time",
+            "bus/broker/test_kept.py::test_the_oldest_key_leaves_first",
         ],
         "outcomes of tasks": [
-            "bus/broker/test_results.py::test_an_outcome_is_kept_for_its_time",
-            "bus/broker/test_results.py::test_the_oldest_outcomes_leave_at_the_bound",
+            "bus/broker/test_kept.py::test_an_outcome_is_kept_for_its_time",
+            "bus/broker/test_kept.py::test_the_oldest_outcomes_leave_at_the_bound",
         ],
         "watchers of a task, live subscriptions": [
             "bus/broker/test_intake.py::test_watchers_and_subscriptions_are_bounded"

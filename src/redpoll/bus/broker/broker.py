@@ -132,8 +132,8 @@ class Broker:
         for used in found.keys:
             if used.queue in queues:
                 queues[used.queue].dedup.add(used.key, used.id, used.when)
-        for number, ended in found.results.items():
-            self.tasks.results.add(number, ended.queue, *ended[2:-1])
+        for ended in found.results.values():
+            self.tasks.results.add(ended)
         for dead in found.dead.values():
             if dead.queue in queues:
                 bury(queues[dead.queue], dead, nobody)

@@ -1,4 +1,4 @@
-"""The last events of subjects, for those who subscribe later."""
+"""Records that outlive their task or event, within limits: outcomes, dedup keys, the last events of subjects."""
 
 from __future__ import annotations
 
@@ -8,18 +8,101 @@ from typing import Any
 
 from redpoll.bus.broker import outputs
 from redpoll.bus.broker.limits import CHARGE, Limits
-from redpoll.bus.broker.outputs import Outbox
+from redpoll.bus.broker.outputs import Ended, Forgotten, Outbox
 from redpoll.bus.broker.topics import Topics
 
-__all__ = ["Kept"]
+__all__ = ["Dedup", "Kept", "Results"]
+
+
+class Results:
+    """Outcomes by the number of their task: for a time, and within a number of bytes, the oldest leaving first.
+
+    Args:
+        limits: The limits of the broker.
+        out: The outbox, for the writes that forget outcomes.
+    """
+
+    def __init__(self, limits: Limits, out: Outbox) -> None:
+        self._seconds = limits.results_time
+        self._limit = limits.results_bytes
+        self._out = out
+        # In the order of adding.
+        self._found: dict[int, Ended] = {}
+        self._oldest = 0.0
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def find(self, task: int, now: float) -> Ended | None:
+        """Return the outcome of a task; None if it is not kept."""
+        found = self._found.get(task)
+        return None if found is None or now - found.when >= self._seconds else found
+
+    def add(self, ended: Ended) -> None:
+        """Keep an outcome, and forget the oldest ones."""
+        self._found[ended.id] = ended
+        self.bytes += ended.size + CHARGE
+        if self.bytes > self._limit or ended.when - self._oldest >= self._seconds:
+            self._forget(ended.when)
+
+    def _forget(self, now: float) -> None:
+        # Some more than need be: finding the oldest in a dict takes as long as there are gaps before it.
+        found = self._found
+        room = self._limit - self._limit // 16 if self.bytes > self._limit else self._limit
+        gone = []
+        for task, result in found.items():
+            if self.bytes <= room and now - result.when < self._seconds:
+                self._oldest = result.when
+                break
+            self.bytes -= result.size + CHARGE
+            gone.append(task)
+        else:
+            self._oldest = now
+        for task in gone:
+            del found[task]
+        if self._out.writes is not None:
+            self._out.writes += map(Forgotten, gone)
+
+
+class Dedup:
+    """Dedup keys of a queue and the tasks that had them, the oldest first.
+
+    Args:
+        seconds: Time for which a key counts.
+        limit: Maximum number of keys; the oldest leaves first.
+    """
+
+    __slots__ = ("_keys", "_limit", "_seconds")
+
+    def __init__(self, seconds: float, limit: int) -> None:
+        self._seconds = seconds
+        self._limit = limit
+        self._keys: OrderedDict[str, tuple[int, float]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def find(self, key: str, now: float) -> int:
+        """Return the number of the task that had a key; 0 if none had it in time."""
+        found = self._keys.get(key)
+        return 0 if found is None or now - found[1] >= self._seconds else found[0]
+
+    def add(self, key: str, task: int, now: float) -> None:
+        """Note the key of a task, and forget expired keys."""
+        keys = self._keys
+        keys.pop(key, None)
+        keys[key] = (task, now)
+        while len(keys) > self._limit or now - next(iter(keys.values()))[1] >= self._seconds:
+            keys.popitem(last=False)
 
 
 class Kept:
-    """Events by subject, within the broker's limits: the subject that was published to least recently leaves first.
+    """The last events of subjects, for later subscribers; the subject that was published to least recently leaves first.
 
     Args:
-        limits: How many subjects, how many bytes.
-        out: Where what is to be stored is said.
+        limits: The limits of the broker.
+        out: The outbox, for the writes.
     """
 
     def __init__(self, limits: Limits, out: Outbox) -> None:
@@ -51,7 +134,7 @@ class Kept:
             self.bytes += _size(events)
 
     def matching(self, patterns: Iterable[str]) -> Iterator[tuple[str, Any]]:
-        """The subjects and events that some patterns want, the oldest of a subject first."""
+        """Iterate over the subjects and events that match some patterns, the oldest of a subject first."""
         topics: Topics[None] = Topics()
         for pattern in patterns:
             topics.add(pattern, None)

@@ -16,7 +16,7 @@ from dataclasses import InitVar, dataclass, field
 from heapq import heappop, heappush, heapreplace
 from typing import Any, Final, TypeAlias
 
-from redpoll.bus.broker.dedup import Dedup
+from redpoll.bus.broker.kept import Dedup
 from redpoll.bus.broker.limits import CHARGE, Limits
 from redpoll.bus.broker.outputs import DELIVER, Accepted, Effect, Outbox, Taken
 from redpoll.bus.broker.permissions import Permissions

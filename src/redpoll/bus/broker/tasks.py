@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Any, Final
 
+from redpoll.bus.broker.kept import Results
 from redpoll.bus.broker.limits import CHARGE, Limits
 from redpoll.bus.broker.outputs import (
     CANCELLED,
@@ -35,13 +36,13 @@ from redpoll.bus.broker.queue import (
     KEEP,
     PLAIN,
     TAKEN,
+    Extra,
     Options,
     Parked,
     Peer,
     Queue,
     Task,
 )
-from redpoll.bus.broker.results import Results
 from redpoll.bus.broker.timers import Timers
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import task_id
@@ -53,7 +54,9 @@ DUE, EXPIRES = 0, 1
 
 _DIGITS: Final = 64
 _SIZES: Final = 4_096
+_NO_EXTRA: Final = Extra()
 _EXPIRED: Final = OutcomeKind.EXPIRED
+_new: Final = tuple.__new__
 
 
 def as_before(task: Task) -> Options:
@@ -161,21 +164,9 @@ class Tasks:
         return size + CHARGE
 
     def _written(self, task: Task, due: float | None) -> Put:
-        extra = task.more if task.extra is not None else None
-        return Put(
-            task.id,
-            task.queue.name,
-            task.payload,
-            task.body,
-            task.flags,
-            extra.priority if extra else 0,
-            due,
-            task.expires,
-            extra.attempts if extra else 0,
-            extra.history if extra else (),
-            extra.origin if extra else 0,
-            extra.lost if extra else 0,
-        )
+        it = task.extra or _NO_EXTRA
+        where = (task.id, task.queue.name, task.payload, task.body, task.flags)
+        return Put(*where, it.priority, due, task.expires, it.attempts, it.history, it.origin, it.lost)
 
     def delay(self, task: Task, due: float) -> None:
         """Let a task that is nowhere be ready later."""
@@ -225,18 +216,18 @@ class Tasks:
         queue.bytes -= task.size
         if task.timer is not None:
             self._timers.cancel(task.timer)
-        flags = task.flags
         extra = task.extra
-        attempts, history = (0, ()) if extra is None else (extra.attempts, extra.history)
-        if flags & KEEP:
-            self.results.add(task.id, queue.name, kind, payload, size, detail, task.token, now, attempts, history)
         out = self._out
-        if out.writes is not None and flags & DURABLE:
-            keep = bool(flags & KEEP)
-            token = task.token
-            out.writes.append(
-                Ended(task.id, keep, kind, payload, size, detail, token, now, attempts, history, queue.name)
-            )
+        keep = bool(task.flags & KEEP)
+        stored = out.writes is not None and task.flags & DURABLE
+        if keep or stored:
+            attempts, history = (0, ()) if extra is None else (extra.attempts, extra.history)
+            fields = (task.id, keep, kind, payload, size, detail, task.token, now, attempts, history, queue.name)
+            ended = _new(Ended, fields)
+            if keep:
+                self.results.add(ended)
+            if out.writes is not None and stored:
+                out.writes.append(ended)
         if task.watch is not None:
             if task.peer.present:
                 out.effects.append((OUTCOME, task.peer, task.watch, task.id, kind, payload, detail))
@@ -333,9 +324,7 @@ class Tasks:
     @staticmethod
     def went_back(task: Task, due: float | None) -> Back:
         """What a store is to know of a task that is in its queue again."""
-        extra = task.extra
-        if extra is None:
-            return Back(task.id, due, 0, ())
+        extra = task.extra or _NO_EXTRA
         return Back(task.id, due, extra.attempts, extra.history, extra.lost)
 
     def bury(self, task: Task, now: float, reason: str) -> None:
@@ -354,20 +343,9 @@ class Tasks:
         queue.dead[task.id] = task
         queue.dead_bytes += task.size
         if self._out.writes is not None and task.flags & DURABLE:
-            more = task.more
-            self._out.writes.append(
-                Dead(
-                    task.id,
-                    queue.name,
-                    payload,
-                    task.body,
-                    history,
-                    task.flags,
-                    more.priority,
-                    more.attempts,
-                    more.origin,
-                )
-            )
+            it = task.more
+            where = (task.id, queue.name, payload, task.body, history, task.flags)
+            self._out.writes.append(Dead(*where, it.priority, it.attempts, it.origin))
         spec = queue.spec
         while len(queue.dead) > 1 and (
             queue.dead_bytes > spec.max_bytes or (spec.max_length is not None and len(queue.dead) > spec.max_length)

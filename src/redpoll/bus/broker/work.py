@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, Final, Literal
 
-from redpoll.bus.broker.outputs import CANCELLED, TOLD, Accepted, Asked, Changed, Taken
+from redpoll.bus.broker.outputs import CANCELLED, TOLD, Accepted, Asked, Changed, Ended, Taken
 from redpoll.bus.broker.permissions import CONSUME, PUBLISH
 from redpoll.bus.broker.queue import (
     ACCEPTED,
@@ -22,7 +22,6 @@ from redpoll.bus.broker.queue import (
     Queue,
     Task,
 )
-from redpoll.bus.broker.results import Result
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import Publication, check_publishing
@@ -389,7 +388,7 @@ class Work:
             self._out.effects.append((TOLD, task.consumer.peer, task.consumer, task.token, payload))
         return task.consumer.peer.present
 
-    def find(self, number: int, now: float) -> Task | Result | None:
+    def find(self, number: int, now: float) -> Task | Ended | None:
         """A task that has no outcome yet, or one that is kept."""
         return self._tasks.found.get(number) or self._tasks.results.find(number, now)
 

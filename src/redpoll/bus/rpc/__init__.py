@@ -1,6 +1,6 @@
 """Calls by name, casts, streamed answers: ``bus.rpc``."""
 
-from redpoll.bus.rpc.caller import CallStats, Settings
+from redpoll.bus.rpc.caller import CallOptions, CallStats, Settings
 from redpoll.bus.rpc.client import Client
 from redpoll.bus.rpc.endpoints import (
     AccessPolicy,
@@ -16,6 +16,7 @@ from redpoll.bus.rpc.target import Target
 
 __all__ = [
     "AccessPolicy",
+    "CallOptions",
     "CallStats",
     "Client",
     "ExplicitAccessPolicy",

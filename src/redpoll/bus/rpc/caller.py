@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypedDict
 
 from redpoll.bus.awaitables import OutcomeFuture
 from redpoll.bus.context import CURRENT, OUTSIDE, inherit
@@ -30,7 +30,7 @@ from redpoll.errors import (
     UsageError,
 )
 
-__all__ = ["CallStats", "Caller", "Settings", "Way", "check_times"]
+__all__ = ["CallOptions", "CallStats", "Caller", "Settings", "Way", "check_times"]
 
 _OK: Final = OutcomeKind.RESULT
 #: Ways that are remembered, and statistics; the oldest leaves first.
@@ -56,24 +56,26 @@ def check_times(timeout: float | None, retry: int | None = 0, wait: float = 0.0,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """The settings of a client's calls: the arguments of `Rpc.call`.
+    """The settings of a call, or of all calls of a client. Times are seconds.
 
     Raises:
         ConfigError: A field has a value that it cannot have.
     """
 
     timeout: float | None
-    """Seconds for a call; None is no limit."""
+    """Time for all of a call; of a cast, the time after which it is dropped if it was not begun. 0 is one that is over.
+    None: no limit."""
     retry: int | None
-    """The number of times a message is sent again that was not taken; None: until its time is over."""
+    """Number of retries of a message that certainly was not taken, or that carries a key by which a second one is
+    refused. None: until its time is over."""
     wait: float = 0.0
-    """Seconds to wait for a server to appear."""
+    """Time to wait for a server to appear."""
     mandatory: bool = True
-    """Fail where there is no server."""
+    """Fail with `NoRoute` where there is no server. False waits for one, until the timeout."""
     monitor: float | None = None
-    """Seconds without a sign of life after which a call fails."""
+    """Time without a sign of life of the server that has begun a call, after which it fails. None: no limit."""
     headers: Mapping[str, Any] | None = None
-    """For the handlers."""
+    """Headers for the handler, beside those of `use_headers`."""
     version_cap: str | None = None
     """The highest version that may be asked for; None allows all."""
 
@@ -82,6 +84,17 @@ class Settings:
         check_times(self.timeout, self.retry, self.wait, self.monitor)
         if self.version_cap is not None:
             check_version("version_cap", self.version_cap)
+
+
+class CallOptions(TypedDict, total=False):
+    """Fields of `Settings` that a single call can have as keywords; the others are those of its client, or of the bus."""
+
+    timeout: float | None
+    retry: int | None
+    wait: float
+    mandatory: bool
+    monitor: float | None
+    headers: Mapping[str, Any] | None
 
 
 class CallStats:

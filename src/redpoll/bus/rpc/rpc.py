@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import EllipsisType
-from typing import Any, Final, TypeVar, overload
+from typing import Any, Final, TypeVar, Unpack, overload
 
 from redpoll.bus.awaitables import close_all
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Payloads
 from redpoll.bus.failures import AllowedExceptions
-from redpoll.bus.rpc.caller import Caller, CallStats, Settings, check_times
+from redpoll.bus.rpc.caller import Caller, CallOptions, CallStats, Settings, check_times
 from redpoll.bus.rpc.client import Client, typed_client
 from redpoll.bus.rpc.endpoints import AccessPolicy, Endpoints
 from redpoll.bus.rpc.replies import Stream
@@ -90,6 +90,7 @@ class Rpc:
         self._engine = engine
         self._payloads = payloads
         self._caller = Caller(engine, payloads, AllowedExceptions(options.allowed_exceptions))
+        self._settings = Settings(timeout=options.timeout, retry=options.retry)
         self._servers: set[Service] = set()
 
     @property
@@ -160,12 +161,7 @@ class Rpc:
         args: Any = None,
         *,
         server: str | None = None,
-        timeout: float | EllipsisType | None = ...,
-        retry: int | EllipsisType | None = ...,
-        wait: float = 0.0,
-        mandatory: bool = True,
-        monitor: float | None = None,
-        headers: Mapping[str, Any] | None = None,
+        **settings: Unpack[CallOptions],
     ) -> Coroutine[Any, Any, Any]:
         """Call a method, and wait for its answer. It is begun at most once.
 
@@ -174,13 +170,7 @@ class Rpc:
             method: Name of the method; None hands `args` to a function that is served.
             args: Its keywords as a mapping; or the message.
             server: This server only.
-            timeout: Seconds for all of it; 0 is one that is over. None: no limit.
-            retry: Number of retries if it certainly was not taken, or can carry a key by which a second one is
-                refused. None: until its time is over.
-            wait: Seconds to wait for a server to appear.
-            mandatory: Fail with `NoRoute` where there is no server. False waits for one, until the timeout.
-            monitor: Seconds without a sign of life of the server that has begun it, after which it fails.
-            headers: For the handler, beside those of `use_headers`.
+            **settings: Fields of `Settings`: timeout, retry, wait, mandatory, monitor, headers.
 
         Raises:
             ConfigError: A value cannot be.
@@ -189,9 +179,7 @@ class Rpc:
         """
         way = self._caller.way(target, method, server)
         way.require_one()
-        return self._caller.call(
-            way, _message(method, args), self._settings(timeout, retry, wait, mandatory, monitor, headers)
-        )
+        return self._caller.call(way, _message(method, args), self._with(settings))
 
     def cast(
         self,
@@ -200,21 +188,13 @@ class Rpc:
         args: Any = None,
         *,
         server: str | None = None,
-        timeout: float | EllipsisType | None = ...,
-        retry: int | EllipsisType | None = ...,
-        wait: float = 0.0,
-        mandatory: bool = True,
-        headers: Mapping[str, Any] | None = None,
+        **settings: Unpack[CallOptions],
     ) -> Coroutine[Any, Any, None]:
         """Call a method without an answer; done when a queue has it. It is begun at most once.
 
-        The arguments are those of `call`, but for `timeout`: seconds after which it is dropped if it was not begun. A target
-        that is all servers is a `fanout`.
+        The arguments are those of `call`. A target that is all servers is a `fanout`.
         """
-        way = self._caller.way(target, method, server)
-        return self._caller.cast(
-            way, _message(method, args), self._settings(timeout, retry, wait, mandatory, None, headers)
-        )
+        return self._caller.cast(self._caller.way(target, method, server), _message(method, args), self._with(settings))
 
     def fanout(
         self,
@@ -229,7 +209,7 @@ class Rpc:
         The arguments are those of `call`.
         """
         way = self._caller.way(target, method)
-        return self._caller.fanout(way, _message(method, args), self._settings(headers=headers))
+        return self._caller.fanout(way, _message(method, args), self._with({"headers": headers}))
 
     def stream(
         self,
@@ -248,7 +228,9 @@ class Rpc:
         """
         way = self._caller.way(target, method, server)
         way.require_one()
-        return self._caller.stream(way, _message(method, args), self._settings(timeout, wait=wait, headers=headers))
+        return self._caller.stream(
+            way, _message(method, args), self._with({"timeout": timeout, "wait": wait, "headers": headers})
+        )
 
     @overload
     def client(self, target: Target | str, /, **settings: Any) -> Client: ...
@@ -269,26 +251,12 @@ class Rpc:
             ConfigError: A value cannot be.
             UsageError: There is no such setting.
         """
-        client = Client(self._caller, Target.of(target), self._settings()).prepare(**settings)
+        client = Client(self._caller, Target.of(target), self._settings).prepare(**settings)
         return client if interface is None else typed_client(client, interface)
 
-    def _settings(
-        self,
-        timeout: float | EllipsisType | None = ...,
-        retry: int | EllipsisType | None = ...,
-        wait: float = 0.0,
-        mandatory: bool = True,
-        monitor: float | None = None,
-        headers: Mapping[str, Any] | None = None,
-    ) -> Settings:
-        return Settings(
-            timeout=self.options.timeout if isinstance(timeout, EllipsisType) else timeout,
-            retry=self.options.retry if isinstance(retry, EllipsisType) else retry,
-            wait=wait,
-            mandatory=mandatory,
-            monitor=monitor,
-            headers=headers,
-        )
+    def _with(self, settings: CallOptions) -> Settings:
+        """The settings of the bus, with some changed."""
+        return replace(self._settings, **settings) if settings else self._settings
 
 
 def _message(method: str | None, args: Any) -> Any:

@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from redpoll.bus import OutcomeKind, QueueSpec
-from redpoll.bus.broker.dedup import Dedup
+from redpoll.bus.broker.kept import Dedup
 from redpoll.bus.broker.outputs import (
     Accepted,
     Asked,
