@@ -403,6 +403,11 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "bus/broker/test_kept.py::test_the_subject_that_was_used_least_recently_leaves",
         ],
         "messages for the watchers of a disconnected bus": ["bus/broker/test_peers.py::test_an_inbox_is_bounded"],
+        "bytes from a client of a hub before its hello": ["bus/engines/hub/test_tokens.py::test_strangers"],
+        "time of a client of a hub to say hello": ["bus/engines/hub/test_tokens.py::test_strangers"],
+        "unread answers of a client of a hub": ["bus/engines/hub/test_hub.py::test_who_does_not_read_is_not_read"],
+        "consumers of one client of a hub": ["bus/engines/hub/test_hub.py::test_consumers_are_bounded"],
+        "tasks in one answer to `browse` from a hub": ["bus/engines/hub/test_hub.py::test_browsing_is_bounded"],
         "subjects whose receivers are cached": ["bus/broker/test_topics.py::test_what_is_remembered_is_bounded"],
         "broadcasts that wait for an iteration or a coroutine function": [
             "bus/test_feed.py::test_the_oldest_is_pushed_out"

@@ -560,7 +560,7 @@ class Engine(Protocol):
     async def browse(
         self, queue: str, state: Literal["ready", "delayed", "taken", "dead"] = "ready", limit: int = 100
     ) -> list[TaskInfo]:
-        """Look at tasks, the next ones first, and change nothing."""
+        """Look at tasks, the next ones first, and change nothing; an engine may return fewer than the limit."""
 
     async def purge(self, queue: str, state: Literal["ready", "dead"] = "ready") -> int:
         """Remove the tasks that wait (they end as cancelled), or the dead letters.

@@ -30,12 +30,12 @@ class EngineURL:
     """The name of the engine."""
     hosts: tuple[tuple[str, int | None], ...]
     """Hosts and ports, to be tried in turn; names of memory engines are hosts as well."""
-    user: str | None
-    """Percent-decoded, as all that follows."""
+    user: str | None = field(repr=False)
+    """Percent-decoded, as all that follows; where it is a token, a secret."""
     password: str | None = field(repr=False)
     path: str
     """Without the slash that begins it."""
-    options: tuple[tuple[str, str], ...]
+    options: tuple[tuple[str, str], ...] = field(repr=False)
     """The query."""
 
     @classmethod

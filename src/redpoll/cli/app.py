@@ -37,7 +37,10 @@ _EXAMPLES: dict[Callable[..., Any], list[str]] = {
     send: ["redpoll send 127.0.0.1:2998 hello", "redpoll send 127.0.0.1:2998 --lines < some.log"],
     request: ['redpoll request 127.0.0.1:2998 "are you there?" --timeout 2'],
     echo: ["redpoll echo 127.0.0.1:2998"],
-    hub: ["redpoll hub --data /var/lib/redpoll", "redpoll hub --data hub --host 0.0.0.0 --tls pki/hub.pem"],
+    hub: [
+        "redpoll hub --data /var/lib/redpoll",
+        "redpoll hub --data hub --host 0.0.0.0 --tls pki/hub.pem --tokens tokens.toml",
+    ],
     directory: ["redpoll directory", "redpoll directory --config directory.toml --token-file token"],
 }
 

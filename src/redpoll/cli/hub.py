@@ -7,11 +7,12 @@ from typing import Annotated, NoReturn
 import typer
 
 from redpoll.bus.engines.hub.hub import PORT, Hub
-from redpoll.tls import TLS
+from redpoll.config import Config
+from redpoll.errors import UsageError
 
 from . import runtime
 from .codes import ExitCode
-from .options import CaOption, JsonOption, QuietOption, TlsOption, UntilEofOption
+from .options import CaOption, JsonOption, PlainOption, QuietOption, TlsOption, UntilEofOption, encryption_options
 from .output import Output, counted
 from .runtime import Stop
 from .serving import serving
@@ -24,12 +25,21 @@ _HOST = "127.0.0.1"
 def hub(
     data: Annotated[str, typer.Option("--data", metavar="DIR", help="The folder; it is made where there is none.")],
     host: Annotated[
-        str, typer.Option("--host", metavar="HOST", help="Where to listen; others than loopback need --tls.")
+        str,
+        typer.Option("--host", metavar="HOST", help="Where to listen; others than loopback need --tls and --tokens."),
     ] = _HOST,
     port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port, 0 for any free one.")] = PORT,
     until_eof: UntilEofOption = False,
+    tokens: Annotated[
+        str | None,
+        typer.Option("--tokens", metavar="FILE", help="The tokens that programs have to show, and what each allows."),
+    ] = None,
+    no_tokens: Annotated[
+        bool, typer.Option("--no-tokens", help="Let whoever reaches it do everything, also off loopback.")
+    ] = False,
     tls: TlsOption = None,
     ca: CaOption = None,
+    plain: PlainOption = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> NoReturn:
@@ -39,7 +49,10 @@ def hub(
     come back keep what they hold. Ctrl-C and SIGTERM end it with exit code 0, and wait for no worker.
     """
     output = Output(json=json, quiet=quiet)
-    made = Hub(data, port, host, tls=None if tls is None and ca is None else TLS(certificate=tls, ca=ca))
+    if tokens is not None and no_tokens:
+        raise UsageError("--tokens and --no-tokens contradict each other", "leave one of them out")
+    config = Config(**encryption_options(plain=plain, tls=tls, ca=ca))
+    made = Hub(data, port, host, tokens=False if no_tokens else tokens, config=config)
     runtime.run(lambda stop: _serve(made, stop, output, until_eof=until_eof), output)
 
 

@@ -114,6 +114,8 @@ def remedy(error: BaseException | str) -> str | None:
     for each in (error, getattr(error, "__cause__", None)):
         if isinstance(each, ConfigError) and each.field == "encryption":
             return "give --tls FILE, or add --plain if everybody on the way may read and change the messages"
+        if isinstance(each, ConfigError) and each.field == "tokens" and each.hint:
+            return "give --tokens FILE, or add --no-tokens if whoever reaches it may do everything"
         if isinstance(each, TLSError):
             return "give --tls on both ends or on neither; `redpoll pki show` says what is wrong with a FILE"
     if isinstance(error, NotAuthorized) and error.hint is not None and "token" in error.hint:

@@ -51,6 +51,7 @@ __all__ = [
     "host_of",
     "is_linked",
     "local_host",
+    "peer_at",
     "peer_of",
     "remote_of",
     "why_unreachable",
@@ -399,9 +400,14 @@ def ask(
     return node.request(_Bound(peer, data, header), timeout=timeout)
 
 
+def peer_at(node: Node[Any], address: Address) -> Peer | None:
+    """Return the peer that an address means by now, as far as is known."""
+    return node._peers.routes.get(address)
+
+
 def why_unreachable(node: Node[Any], address: Address) -> RedpollError | None:
     """Return why the peer at an address has no link, as far as is known."""
-    peer = node._peers.routes.get(address)
+    peer = peer_at(node, address)
     return None if peer is None else peer.last_error
 
 

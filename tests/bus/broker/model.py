@@ -111,7 +111,7 @@ class BrokerModel(RuleBasedStateMachine):
     def declare(self) -> None:
         """Make the queues."""
         for spec in SPECS:
-            self.broker.queues.declare(self.boss, spec, self.now)
+            self.broker.queues.declare(spec, self.now)
         for name in WORKERS[:2]:
             self.join(name)
             for queue in NAMES[:2]:
@@ -207,7 +207,7 @@ class BrokerModel(RuleBasedStateMachine):
         self.broker = Broker.restored(self.disk, self.now, "s", self.bits, LIMITS, epoch=self.epoch)
         assert before is None or before == _picture(self.broker)
         self.boss = self.broker.peers.join("boss", self.now)
-        self.broker.queues.declare(self.boss, SPECS[-1], self.now)
+        self.broker.queues.declare(SPECS[-1], self.now)
         for number in self.confirmed:
             if number in self.broker.tasks.found:
                 self.broker.intake.watch(self.boss, number, "watch", self.now)

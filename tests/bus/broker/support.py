@@ -51,7 +51,7 @@ class Desk:
 
     def declare(self, name: str, *, update: bool = False, **spec: Any) -> Any:
         """Declare a queue."""
-        return self.broker.queues.declare(self.boss, QueueSpec(name, **spec), self.now, update=update)
+        return self.broker.queues.declare(QueueSpec(name, **spec), self.now, update=update)
 
     def submit(self, body: str = "", queue: str = "q", owner: Any = None, **options: Any) -> Any:
         """Submit a task whose watcher is called like its body."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given
 
@@ -46,32 +44,6 @@ def test_each_pattern_covers_itself(pattern: str) -> None:
         assert _covers(pattern.split("."), pattern.split("."))
 
 
-@pytest.mark.parametrize(
-    "words", [["submit"], ["work"], ["publish"], ["subscribe"], ["call"], ["serve"], ["administer"]]
-)
-def test_each_verb_needs_its_word(words: list[str]) -> None:
-    """A peer can do at the broker what its permissions name, and nothing else."""
-    desk = Desk()
-    desk.declare("rpc:calc", kind="rpc")
-    desk.boss.rights = Permissions("ann", {word: ["q", "calc", "news"] for word in words})
-    broker, boss = desk.broker, desk.boss
-    verbs: dict[str, Callable[[], object]] = {
-        "submit": lambda: desk.submit("x"),
-        "call": lambda: desk.submit("x", "rpc:calc"),
-        "work": lambda: desk.consume(boss),
-        "serve": lambda: desk.consume(boss, queue="rpc:calc"),
-        "publish": lambda: broker.intake.publish(boss, "news", "", 0, 0.0),
-        "subscribe": lambda: broker.intake.subscribe(boss, ("news",)),
-        "administer": lambda: desk.declare("q", ttl=1, update=True),
-    }
-    for word, verb in verbs.items():
-        if word in words:
-            verb()
-        else:
-            with pytest.raises(NotAuthorized):
-                verb()
-
-
 def test_permissions_are_for_the_name_behind_the_prefix() -> None:
     """The prefix of a pattern is cut off once; the name of a tasks' queue is the user's as a whole."""
     desk = Desk()
@@ -84,22 +56,3 @@ def test_permissions_are_for_the_name_behind_the_prefix() -> None:
     }
     for (name, kind), title in titles.items():
         assert desk.declare(name, kind=kind).title == title
-    desk.boss.rights = Permissions("ann", {"submit": ["night"]})
-    desk.submit("x", "night")
-    with pytest.raises(NotAuthorized):
-        desk.submit("x", "secret:night")
-
-
-def test_naming_a_queue_in_settings_needs_submit_there() -> None:
-    """Who may use a queue cannot make its dead letters fill another one, nor bind it to subjects of others."""
-    desk = Desk()
-    desk.boss.rights = Permissions("ann", {"submit": ["mine"], "subscribe": ["my.#"]})
-    desk.declare("mine")
-    with pytest.raises(NotAuthorized, match="may not use 'other'"):
-        desk.declare("other")
-    desk.boss.rights = Permissions("ann", {"submit": ["new"], "subscribe": ["my.#"]})
-    with pytest.raises(NotAuthorized, match="may not submit 'q'"):
-        desk.declare("new", dead_letter="q")
-    with pytest.raises(NotAuthorized, match="may not subscribe to"):
-        desk.declare("new", topics=("#",))
-    desk.declare("new", topics=("my.news",))

@@ -123,9 +123,9 @@ class Broker:
         return broker
 
     def _fill(self, found: Restored, now: float) -> None:
-        nobody = Peer("", None, None, present=False, open=False, gone=True)
+        nobody = Peer("", None, present=False, open=False, gone=True)
         for declared in found.queues.values():
-            queue = self.queues.declare(nobody, declared.spec, now)
+            queue = self.queues.declare(declared.spec, now)
             if declared.paused:
                 self.queues.pause(queue, True)
         queues = self.queues.found

@@ -8,7 +8,6 @@ from typing import Any, Final
 from redpoll.bus.broker.kept import Kept
 from redpoll.bus.broker.limits import CHARGE
 from redpoll.bus.broker.outputs import ADMITTED, EVENT, OUTCOME
-from redpoll.bus.broker.permissions import PUBLISH
 from redpoll.bus.broker.queue import PLAIN, Options, Parked, Peer, Queue, Subscription, Task
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.topics import Topics
@@ -69,7 +68,6 @@ class Intake:
             NoRoute: There is no such queue, or no consumer and one is needed.
             QueueFull: There is no room, and the queue refuses.
             Expired: There is no room, or it is not to be begun any more, and no time is left.
-            NotAuthorized: It may not.
             UsageError: An option cannot be.
         """
         priority, delay, ttl, deadline, dedup, _, mandatory, timeout = options
@@ -78,8 +76,6 @@ class Intake:
         queue = self._tasks.queues.get(name)
         if queue is None:
             raise NoRoute(name, "declare it first")
-        if peer.rights is not None:
-            peer.rights.require(PUBLISH[queue.spec.kind], queue.title)
         if mandatory and not queue.consumers:
             raise NoRoute(name)
         if (ttl is not None and ttl <= 0) or (deadline is not None and deadline <= 0):
@@ -139,14 +135,11 @@ class Intake:
             NoRoute: Nobody wants it, and somebody has to.
             QueueFull: A queue that wants it has no room, and refuses.
             Expired: A queue that wants it has no room, and no time is left.
-            NotAuthorized: It may not.
             ConfigError: It is no subject, or an option cannot be.
         """
         check_publishing(0, 0.0, None, None, timeout)
         if type(last) is not int or last < 0:
             raise ConfigError("last", last, "must be an int, 0 or more")
-        if peer.rights is not None:
-            peer.rights.require("publish", subject)
         live = self._live.match(subject)
         queues = self._bound.match(subject) if self._bound.count else ()
         if mandatory and not live and not queues:
@@ -212,11 +205,7 @@ class Intake:
         Raises:
             ConfigError: A pattern cannot be one.
             QueueFull: There are too many subscriptions.
-            NotAuthorized: It may not.
         """
-        if peer.rights is not None:
-            for pattern in patterns:
-                peer.rights.require_pattern(pattern)
         if self._live.count + len(patterns) > self._limits.subscriptions:
             raise QueueFull(None, self._limits.subscriptions, "subscriptions", queue=patterns[0])
         subscription = Subscription(peer, patterns, owner)

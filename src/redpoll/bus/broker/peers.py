@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from redpoll.bus.broker.permissions import Permissions
 from redpoll.bus.broker.queue import Peer, Queue, Subscription
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.topics import Topics
@@ -35,19 +34,18 @@ class Peers:
         self._topics = topics
         self.found: dict[str, Peer] = {}
 
-    def join(self, name: str, now: float, owner: Any = None, rights: Permissions | None = None) -> Peer:
+    def join(self, name: str, now: float, owner: Any = None) -> Peer:
         """Let a peer come, or return; one that is there under that name is replaced.
 
         What its watchers were to be told meanwhile is among the effects.
         """
         peer = self.found.get(name)
         if peer is None:
-            peer = self.found[name] = Peer(name, owner, rights)
+            peer = self.found[name] = Peer(name, owner)
             return peer
         if peer.present:
             self._detach(peer, now)
         peer.owner = owner
-        peer.rights = rights
         for timer in peer.timers:
             self._timers.cancel(timer)
         peer.present = True
@@ -58,7 +56,7 @@ class Peers:
 
     def absent(self, name: str) -> Peer:
         """A peer that was there before a restart, and is expected back."""
-        peer = self.found[name] = Peer(name, None, None, present=False, open=False)
+        peer = self.found[name] = Peer(name, None, present=False, open=False)
         return peer
 
     def settle(self, peer: Peer, now: float) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final, TypeAlias
 from redpoll.bus.broker.kept import Dedup
 from redpoll.bus.broker.limits import CHARGE, Limits
 from redpoll.bus.broker.outputs import DELIVER, Accepted, Effect, Outbox, Taken
-from redpoll.bus.broker.permissions import Permissions
+from redpoll.bus.broker.permissions import title_of
 from redpoll.bus.broker.timers import Entry
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import QueueSpec
@@ -73,8 +73,6 @@ class Peer:
     """Its name; who returns under it is the same."""
     owner: Any
     """The owner's own."""
-    rights: Permissions | None
-    """What it may do; None is everything."""
     present: bool = True
     """Whether it is there. An absent one keeps what it holds for a while."""
     gone: bool = False
@@ -310,9 +308,8 @@ class Queue:
         """Make what depends on the spec."""
         self.change(self.spec)
         self.name = self.spec.name
-        prefix, _, title = self.name.partition(":")
         # Users choose the names of tasks' queues as a whole.
-        self.title = self.name if self.spec.kind == "task" else title or prefix
+        self.title = title_of(self.spec)
         self.flags = DURABLE if self.spec.durable else 0
         self.dedup = Dedup(limits.dedup_time, limits.dedup_keys)
         self._levels = tuple(deque() for _ in range(self.spec.priorities))

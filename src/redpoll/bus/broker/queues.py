@@ -7,14 +7,13 @@ from dataclasses import replace
 from typing import Final
 
 from redpoll.bus.broker.outputs import STOPPED, Declared, Deleted
-from redpoll.bus.broker.permissions import CONSUME, PUBLISH
-from redpoll.bus.broker.queue import Peer, Queue
+from redpoll.bus.broker.queue import Queue
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.topics import Topics
 from redpoll.bus.broker.work import Work
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import QueueSpec
-from redpoll.errors import NoRoute, NotAuthorized, QueueFull, SpecConflict
+from redpoll.errors import NoRoute, QueueFull, SpecConflict
 
 __all__ = ["Queues"]
 
@@ -50,11 +49,9 @@ class Queues:
             raise NoRoute(name, "declare it first")
         return found
 
-    def declare(self, peer: Peer, spec: QueueSpec, now: float, *, update: bool = False) -> Queue:
+    def declare(self, spec: QueueSpec, now: float, *, update: bool = False) -> Queue:
         """Make sure that a queue is there. See `redpoll.bus.engine.Engine.declare`."""
         queue = self.found.get(spec.name)
-        if peer.rights is not None:
-            self._check(peer, spec, queue)
         if queue is None:
             return self._make(spec, now)
         if spec != queue.spec:
@@ -74,20 +71,6 @@ class Queues:
                 self._tasks.admit(queue, now)
         queue.used = now
         return queue
-
-    def _check(self, peer: Peer, spec: QueueSpec, queue: Queue | None) -> None:
-        rights = peer.rights
-        if rights is None:
-            return
-        kind, title = spec.kind, spec.name.rpartition(":")[2]
-        if not any(rights.allow(word, title) for word in (PUBLISH[kind], CONSUME[kind], "administer")):
-            raise NotAuthorized(f"{rights.name!r} may not use {spec.name!r}")
-        if queue is not None and spec != queue.spec:
-            rights.require("administer", title)
-        if spec.dead_letter is not None:
-            rights.require("submit", spec.dead_letter.rpartition(":")[2])
-        for pattern in spec.topics:
-            rights.require_pattern(pattern)
 
     def _make(self, spec: QueueSpec, now: float) -> Queue:
         if len(self.found) >= self._limits.queues:

@@ -7,7 +7,6 @@ from itertools import count
 from typing import Any, Final, Literal
 
 from redpoll.bus.broker.outputs import CANCELLED, TOLD, Accepted, Asked, Changed, Ended, Taken
-from redpoll.bus.broker.permissions import CONSUME, PUBLISH
 from redpoll.bus.broker.queue import (
     ACCEPTED,
     ASIDE,
@@ -79,13 +78,10 @@ class Work:
         Raises:
             NoRoute: There is no such queue.
             SpecConflict: Somebody else has it, or has it exclusively.
-            NotAuthorized: It may not.
         """
         queue = self._tasks.queues.get(name)
         if queue is None:
             raise NoRoute(name)
-        if peer.rights is not None:
-            peer.rights.require(CONSUME[queue.spec.kind], queue.title)
         if queue.consumers and (exclusive or next(iter(queue.consumers.values())).exclusive):
             raise SpecConflict(name, "exclusive", not exclusive, exclusive, "another consumer is there")
         begun: set[int] | None = set() if tells_begin else None
@@ -153,10 +149,10 @@ class Work:
 
         Raises:
             NoRoute: There is no such queue for a successor; nothing was done.
-            NotAuthorized: A successor may not go there; nothing was done.
         """
         for publication, _ in then:
-            self._check_successor(consumer.peer, publication)
+            if publication.queue not in self._tasks.queues:
+                raise NoRoute(publication.queue)
         task = consumer.held.pop(token, None)
         if task is None:
             return False
@@ -177,13 +173,6 @@ class Work:
         else:
             self._freed(consumer, token)
         return ended
-
-    def _check_successor(self, peer: Peer, publication: Publication) -> None:
-        queue = self._tasks.queues.get(publication.queue)
-        if queue is None:
-            raise NoRoute(publication.queue)
-        if peer.rights is not None:
-            peer.rights.require(PUBLISH[queue.spec.kind], queue.title)
 
     def accept(self, consumer: Consumer, token: int) -> bool:
         """Let nobody else begin a task from now on."""

@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from redpoll import Config
 from redpoll.bus.broker import Limits
@@ -21,10 +22,11 @@ class Running:
         hub: The hub.
     """
 
-    def __init__(self, store: Store | None = None, limits: Limits | None = None, port: int = 0) -> None:
+    def __init__(self, store: Store | None = None, limits: Limits | None = None, port: int = 0, **options: Any) -> None:
         self._store = MemoryStore() if store is None else store
         self._limits = limits
-        self._port = port
+        self._config = Config(port=port, serializer="raw")
+        self._options = options
         self._began = threading.Event()
         self._error: BaseException | None = None
         self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
@@ -37,9 +39,7 @@ class Running:
         self._loop = asyncio.get_running_loop()
         self._end = asyncio.Event()
         try:
-            self.hub = HubServer(
-                self._store, Config(port=self._port, serializer="raw"), self._limits, confirm="process"
-            )
+            self.hub = HubServer(self._store, self._config, self._limits, confirm="process", **self._options)
             await self.hub.start()
         except BaseException as error:
             self._error = error
@@ -57,9 +57,11 @@ class Running:
 
 
 @contextmanager
-def running(store: Store | None = None, limits: Limits | None = None, port: int = 0) -> Iterator[Running]:
+def running(
+    store: Store | None = None, limits: Limits | None = None, port: int = 0, **options: Any
+) -> Iterator[Running]:
     """Run a hub."""
-    hub = Running(store, limits, port)
+    hub = Running(store, limits, port, **options)
     try:
         yield hub
     finally:

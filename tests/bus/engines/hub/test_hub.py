@@ -10,6 +10,7 @@ import pytest
 
 import redpoll
 from redpoll import ConfigError, Hub, Message, Node, UsageError
+from redpoll.bus.engines.hub import calls, requests
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.errors import DialFailed, ProtocolError, StoreError
 from redpoll.serializers import get
@@ -62,7 +63,7 @@ def body(*records: object) -> bytes:
     return bytes(get("msgpack").encode(list(records)))
 
 
-HELLO = [p.HELLO, p.VERSION, "stranger"]
+HELLO = [p.HELLO, p.VERSION, "stranger", ""]
 
 
 @pytest.mark.asyncio
@@ -74,7 +75,7 @@ HELLO = [p.HELLO, p.VERSION, "stranger"]
         body(1),
         body([]),
         body([p.CREDIT, 1, 1]),
-        body([p.HELLO, 99, "x"]),
+        body([p.HELLO, 99, "x", ""]),
         body(HELLO, [p.CREDIT, "1", 1]),
         body(HELLO, [p.PUBLISH]),
         body(HELLO, [p.CALL, 1, "declare", [{"nonsense": 1}, False]]),
@@ -134,3 +135,55 @@ async def test_cancelled_waits(tmp_path: Path) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await each
         assert (await bus.queues.inspect("q")).ready == 1
+
+
+@pytest.mark.asyncio
+async def test_who_does_not_read_is_not_read() -> None:
+    """Of a client that does not read what it is answered no more is taken over, until it does."""
+    go = asyncio.Event()
+    read = 0
+
+    async def slow(_: object) -> None:
+        nonlocal read
+        read += 1
+        await go.wait()
+
+    with running() as hub:
+        async with Node(slow, listen=False, serializer="raw", slots=1, window=1) as client:
+            hello = body(HELLO, *([p.CALL, number, "queues", []] for number in range(1, 15_000)))
+            await client.send(Message(body(HELLO), hub.hub.address), timeout=PATIENCE)
+            first = client.send(Message(hello, hub.hub.address), timeout=PATIENCE)
+            with pytest.raises(TimeoutError):
+                await asyncio.wait_for(asyncio.shield(first), 0.2)
+            assert read == 1
+            go.set()
+            await first
+        assert read > 4
+
+
+@pytest.mark.asyncio
+async def test_consumers_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client has so many consumers and no more."""
+    monkeypatch.setattr(requests, "_CONSUMERS", 2)
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            await bus.queues.declare("q")
+            consumers = [await bus.engine.consume("q") for _ in range(2)]
+            with pytest.raises(redpoll.QueueFull, match="2 consumers of a client"):
+                await bus.engine.consume("q")
+            await consumers[0].close()
+            await bus.engine.consume("q")
+
+
+@pytest.mark.asyncio
+async def test_browsing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One answer has so many tasks, and bytes of them, and no more; one task always fits."""
+    with running() as hub:
+        async with redpoll.connect(hub.url, serializer="raw") as bus:
+            for _ in range(5):
+                await bus.tasks.submit(bytes(1_000), queue="q")
+            monkeypatch.setattr(calls, "_BROWSED", 4)
+            assert len(await bus.queues.browse("q", limit=10**9)) == 4
+            for most, count in ((3_500, 3), (1, 1)):
+                monkeypatch.setattr(calls, "_BROWSED_BYTES", most)
+                assert len(await bus.queues.browse("q")) == count

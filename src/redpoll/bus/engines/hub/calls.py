@@ -9,14 +9,19 @@ from typing import Any, Final
 
 from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DELAYED, TAKEN, Task
 from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.engines.hub.authorization import may_see
 from redpoll.bus.engines.hub.clients import Client
 from redpoll.bus.engines.hub.requests import check_payload
 from redpoll.bus.engines.hub.turns import Turns
 from redpoll.bus.envelope import OutcomeKind
-from redpoll.bus.records import QueueSpec, task_id
+from redpoll.bus.records import task_id
 from redpoll.errors import ProtocolError, RedpollError, ResultExpired, UnknownTask, UsageError
 
 __all__ = ["CALLS", "Calls"]
+
+#: Tasks, and bytes of them, in one answer.
+_BROWSED: Final = 1_000
+_BROWSED_BYTES: Final = 16 * 2**20
 
 
 class Calls:
@@ -50,17 +55,17 @@ class Calls:
             raise ProtocolError(f"the arguments of {name!r} are none: {error}") from error
         self._turns.claim(client, bool(self._broker.out.writes), p.REPLY, request, value)
 
-    def _declare(self, client: Client, spec: dict[str, Any], update: bool) -> None:
-        made = QueueSpec(**{**spec, "topics": tuple(spec.get("topics", ()))})
-        self._broker.queues.declare(client.member, made, time.monotonic(), update=update)
+    def _declare(self, client: Client, spec: dict[str, Any], update: bool) -> None:  # noqa: ARG002  # as for all
+        self._broker.queues.declare(p.rebuild_spec(spec), time.monotonic(), update=update)
 
     def _delete(self, client: Client, queue: str, if_unused: bool) -> None:  # noqa: ARG002  # as for all
         found = self._broker.queues.get(queue)
         if not if_unused or not (found.consumers or found.count):
             self._broker.queues.delete(found, time.monotonic())
 
-    def _queues(self, client: Client) -> list[str]:  # noqa: ARG002
-        return list(self._broker.queues.found)
+    def _queues(self, client: Client) -> list[str]:
+        found, rights = self._broker.queues.found, client.rights
+        return [name for name, each in found.items() if rights is None or may_see(rights, each.spec.kind, each.title)]
 
     def _inspect(self, client: Client, queue: str) -> dict[str, Any]:  # noqa: ARG002
         info = self._broker.admin.inspect(self._broker.queues.get(queue))
@@ -114,7 +119,14 @@ class Calls:
         }
 
     def _browse(self, client: Client, queue: str, state: Any, limit: int) -> list[dict[str, Any]]:  # noqa: ARG002
-        return [self._info(each) for each in self._broker.admin.browse(self._broker.queues.get(queue), state, limit)]
+        found: list[dict[str, Any]] = []
+        size = 0
+        for task in self._broker.admin.browse(self._broker.queues.get(queue), state, min(limit, _BROWSED)):
+            size += len(task.payload)
+            if size > _BROWSED_BYTES and found:
+                break
+            found.append(self._info(task))
+        return found
 
     def _purge(self, client: Client, queue: str, state: Any) -> int:  # noqa: ARG002
         return self._broker.admin.purge(self._broker.queues.get(queue), state, time.monotonic())

@@ -32,6 +32,7 @@ from redpoll.bus.records import (
 )
 from redpoll.bus.urls import EngineURL
 from redpoll.checks import check_function, require, seconds
+from redpoll.config import Config
 from redpoll.errors import (
     BatchError,
     ConfigError,
@@ -43,6 +44,7 @@ from redpoll.errors import (
     UnknownTask,
     UsageError,
 )
+from redpoll.tls import TLS
 
 __all__ = ["HubEngine", "open_engine"]
 
@@ -77,8 +79,7 @@ class HubEngine(HubMember):
     async def inspect(self, queue: str) -> QueueInfo:
         """Return the contents and counters of a queue."""
         values = await self._call("inspect", queue)
-        spec = values.pop("spec")
-        return QueueInfo(spec=QueueSpec(**{**spec, "topics": tuple(spec["topics"])}), **values)
+        return QueueInfo(spec=p.rebuild_spec(values.pop("spec")), **values)
 
     # -- publishing
 
@@ -445,17 +446,20 @@ def _info(values: dict[str, Any]) -> TaskInfo:
 
 
 def open_engine(url: EngineURL, options: Mapping[str, Any]) -> HubEngine:
-    """Make the engine of a URL: ``redpoll://host:port,host2:port2``, with the options wait, connect_timeout and config.
+    """Make the engine of a URL: ``redpoll://token@host:port,host2:port2``.
+
+    Options, in the URL or not: wait; connect_timeout; token; tls, a file with a certificate and its key, and ca, one with
+    the CAs that are trusted, or a `TLS`; and config, for all of its node.
 
     Raises:
-        ConfigError: The URL has no host, or has a path; or there is no such option.
+        ConfigError: The URL has no host, or has a path or a password; there is no such option, or it cannot be.
     """
     given: dict[str, Any] = {**dict(url.options), **options}
-    if not url.hosts or url.path or url.user:
-        raise ConfigError("url", str(url), "has hosts with their ports and nothing else", "redpoll://host:port")
-    for name, value in given.items():
-        if name not in {"wait", "connect_timeout", "config"}:
-            raise ConfigError(name, value, "is no option of redpoll://")
+    if not url.hosts or url.path or url.password is not None:
+        raise ConfigError("url", str(url), "has hosts with their ports, and a token before them", "redpoll://host:port")
+    for name in sorted(given.keys() - _OPTIONS):
+        # Not its value: the name may be that of a token, mistyped.
+        raise ConfigError(name, "…", "is no option of redpoll://", f"there are {', '.join(sorted(_OPTIONS))}")
     timeout = given.get("connect_timeout", 5.0)
     if isinstance(timeout, str):
         with suppress(ValueError):
@@ -464,5 +468,16 @@ def open_engine(url: EngineURL, options: Mapping[str, Any]) -> HubEngine:
     wait = given.get("wait", False)
     if isinstance(wait, str):
         wait = wait.lower() in {"1", "true", "yes"}
+    token = given.get("token", url.user)
+    if token is not None and (not isinstance(token, str) or not token):
+        raise ConfigError("token", "hidden", "must be text, not empty")
+    config: Config | None = given.get("config")
+    tls, ca = given.get("tls"), given.get("ca")
+    if tls is not None or ca is not None:
+        record = tls if isinstance(tls, TLS) else TLS(certificate=tls, ca=ca)
+        config = Config.from_options(config, {"tls": record, "encryption": True})
     hosts = [Address.of_host(host, PORT if port is None else port) for host, port in url.hosts]
-    return HubEngine(hosts, wait=wait, connect_timeout=timeout, config=given.get("config"))
+    return HubEngine(hosts, wait=wait, connect_timeout=timeout, token=token or "", config=config)
+
+
+_OPTIONS: Final = frozenset({"wait", "connect_timeout", "token", "tls", "ca", "config"})

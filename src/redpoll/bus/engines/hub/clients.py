@@ -7,6 +7,7 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
 
+from redpoll.bus.broker.permissions import Permissions
 from redpoll.bus.broker.queue import Consumer, Parked, Subscription
 from redpoll.bus.broker.queue import Peer as BrokerPeer
 from redpoll.bus.engines.hub import protocol as p
@@ -36,10 +37,14 @@ class Client:
         node: The hub's node.
         peer: The node's.
         member: The broker's.
+        rights: What it may do; None is everything.
+        token: The digest of the token that it showed; b"" is none.
 
     Attributes:
         peer: The node's.
         member: The broker's.
+        rights: What it may do; None is everything.
+        token: The digest of its token.
         consumers: The broker's consumers by the client's numbers.
         subscriptions: The subscriptions likewise.
         parked: Publishes that wait for room, by request.
@@ -47,10 +52,14 @@ class Client:
         open: Whether anything is said to it still.
     """
 
-    def __init__(self, node: LayerNode, peer: Peer, member: BrokerPeer) -> None:
+    def __init__(
+        self, node: LayerNode, peer: Peer, member: BrokerPeer, rights: Permissions | None, token: bytes
+    ) -> None:
         self._node = node
         self.peer = peer
         self.member = member
+        self.rights = rights
+        self.token = token
         self.consumers: dict[int, Consumer] = {}
         self.subscriptions: dict[int, Subscription] = {}
         self.parked: dict[int, Parked] = {}

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from redpoll.address import Address
 from redpoll.bus.broker import Limits
 from redpoll.bus.engines.hub.disk import open_store
 from redpoll.bus.engines.hub.server import HubServer
+from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.config import Config
-from redpoll.errors import Closed, RedpollError, StoreError, UsageError
+from redpoll.errors import Closed, ConfigError, RedpollError, StoreError, UsageError
 from redpoll.tls import TLS
 
 __all__ = ["PORT", "Hub"]
@@ -29,15 +30,17 @@ class Hub:
     Args:
         data: The folder; it is made where there is none.
         port: The port, 5683 by default; 0 is any free one.
-        host: The address to listen at, 127.0.0.1 by default. Others need `tls`.
-        tls: The certificates; None is plain.
+        host: The address to listen at, 127.0.0.1 by default. Off loopback `tls` and `tokens` are needed.
+        tls: The certificates; None is plain, which off loopback has to be said: ``config=Config(encryption=False)``.
+        tokens: The file of the tokens that programs have to show, and of what each allows. It is read again when it
+            changes. None is none, on loopback alone; False is none anywhere: who reaches the hub may do everything.
         limits: What the hub holds at most, and how long it waits.
         config: Further options of its node.
 
     Use it as an async context manager.
 
     Raises:
-        ConfigError: An option cannot be; or it would listen off loopback without encryption.
+        ConfigError: An option cannot be; or it would listen off loopback without encryption or tokens.
         StoreError: The folder is another hub's, cannot be written, is damaged, or of a newer version; raised by `start`.
     """
 
@@ -48,6 +51,7 @@ class Hub:
         host: str = "127.0.0.1",
         *,
         tls: TLS | None = None,
+        tokens: str | os.PathLike[str] | Literal[False] | None = None,
         limits: Limits | None = None,
         config: Config | None = None,
     ) -> None:
@@ -56,6 +60,14 @@ class Hub:
         if tls is not None:
             options |= {"tls": tls, "encryption": True}
         self._config = Config.from_options(config, options)
+        if tokens is None and not all(_is_local(each) for each in self._config.hosts):
+            raise ConfigError(
+                "tokens",
+                None,
+                "must be given off loopback",
+                "pass the file, or tokens=False to let everybody do everything",
+            )
+        self._tokens = Tokens(tokens) if tokens else None
         self._limits = limits
         self._server: HubServer | None = None
         self._stopped = False
@@ -112,7 +124,7 @@ class Hub:
             raise UsageError("this hub was started before", "make another one")
         store = open_store(self._data)
         try:
-            server = HubServer(store, self._config, self._limits)
+            server = HubServer(store, self._config, self._limits, tokens=self._tokens)
             await server.start()
         except BaseException:
             await store.close()
@@ -141,3 +153,8 @@ class Hub:
         if server.failed.done():
             error = server.failed.exception()
             raise error if isinstance(error, RedpollError) else StoreError(self._data, str(error))
+
+
+def _is_local(host: str) -> bool:
+    address = Address.of_host(host, 0)
+    return address.kind != "tcp" or address.is_loopback

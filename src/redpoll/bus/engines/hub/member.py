@@ -35,6 +35,7 @@ from redpoll.config import Config
 from redpoll.errors import (
     Closed,
     DialFailed,
+    NotAuthorized,
     NotConfirmed,
     ProtocolError,
     RedpollError,
@@ -42,7 +43,7 @@ from redpoll.errors import (
     UsageError,
 )
 from redpoll.node import Received
-from redpoll.node.door import LayerNode, Peer
+from redpoll.node.door import LayerNode, Peer, peer_at
 from redpoll.platforms import after_fork
 
 __all__ = ["HubMember"]
@@ -72,11 +73,6 @@ class _Node(LayerNode):
             engine.arrived(messages)
         return messages
 
-    def _session_began(self, peer: Peer, renewed: bool) -> None:  # noqa: ARG002
-        engine = self._engine()
-        if engine is not None:
-            engine.began(peer)
-
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:
         engine = self._engine()
         if engine is not None:
@@ -90,6 +86,7 @@ class HubMember(Asking):
         hosts: Addresses of hubs, which are tried in turn.
         wait: Whether a hub that is not there is waited for, in the background.
         connect_timeout: Seconds that starting may take, where it does not wait.
+        token: The token that it shows; "" is none.
         config: Options of its node: TLS.
     """
 
@@ -99,12 +96,14 @@ class HubMember(Asking):
         *,
         wait: bool = False,
         connect_timeout: float = 5.0,
+        token: str = "",
         config: Config | None = None,
     ) -> None:
         super().__init__()
         self._hosts = tuple(hosts)
         self._wait = wait
         self._connect_timeout = connect_timeout
+        self._token = token
         self.capabilities = Capabilities(engine="redpoll", confirm="disk", results="stored", max_body=16 * 2**20)
         self.max_body = self.capabilities.max_body
         self.status = Status()
@@ -285,12 +284,16 @@ class HubMember(Asking):
             self._welcome = self.loop.create_future()
             try:
                 await self._node.ready(address, timeout=self._connect_timeout)
+                self._peer = peer_at(self._node, address)
+                self._send([[p.HELLO, p.VERSION, self._name, self._token]], ())
                 async with asyncio.timeout(self._connect_timeout):
                     await self._greeted()
             except TimeoutError as error:
                 self._failed(error if isinstance(error, RedpollError) else DialFailed(address, "no hub answers"))
             except RedpollError as error:
                 self._failed(error)
+                if isinstance(error, NotAuthorized) and not self._wait:
+                    fail_future(ready, error)
             else:
                 pause = _PAUSE
                 self._last_error = None
@@ -313,14 +316,8 @@ class HubMember(Asking):
     def _failed(self, error: RedpollError) -> None:
         self._last_error = error
         self._peer = None
-        if isinstance(error, StaleHub):
+        if isinstance(error, StaleHub | NotAuthorized):
             self.status.change(EngineState.DEGRADED, str(error))
-
-    def began(self, peer: Peer) -> None:
-        """For the node: there is a session with a hub."""
-        if not self.closed:
-            self._peer = peer
-            self._send([[p.HELLO, p.VERSION, self._name]], ())
 
     def ended(self, peer: Peer, error: RedpollError) -> None:
         """For the node: it is over."""
@@ -457,6 +454,9 @@ class HubMember(Asking):
 
     def _refused(self, number: int, values: list[Any]) -> None:
         error = p.rebuild_error(values)
+        if not number:
+            self._dismissed(error)
+            return
         request = self._requests.pop(number, None)
         if request is not None:
             fail_future(request.future, error)
@@ -465,6 +465,13 @@ class HubMember(Asking):
         if watched is not None:
             # It was asked for again.
             call("a watcher", watched[0].gone, NotConfirmed(None, f"its outcome is not known: {error}"))
+
+    def _dismissed(self, error: RedpollError) -> None:
+        """The hub does not know this client, or no more: it says hello again."""
+        self.linked = False
+        fail_future(self._welcome, error)
+        if not self._lost.done():
+            self._lost.set_result(error)
 
     def _delivered(
         self, number: int, token: int, task: bytes, attempt: int, left: float | None, payload: bytes

@@ -2,7 +2,7 @@
 
 | kind | rest | meaning |
 |---|---|---|
-| HELLO | version, name | the client is there, or again; first over each session |
+| HELLO | version, name, token | the client is there, or again; before all else |
 | GOODBYE | | it does not return: what it holds goes back |
 | PUBLISH | request, queue, payload, watched, and the options of `Engine.publish` in their order | a task |
 | EVENT | request, subject, payload, mandatory, last, timeout | an event |
@@ -23,7 +23,7 @@
 | CALL | request, name, arguments | everything else of `Engine`, by its name |
 | WELCOME | version, store, epoch, confirm, max_body | the answer to HELLO |
 | REPLY | request, value | it is done, as surely as WELCOME said |
-| FAILED | request, error | it is not |
+| FAILED | request, error | it is not; of request 0: the hub does not know the client, or no more |
 | DELIVER | consumer, token, id, attempt, left, payload | a task |
 | OUTCOME | watcher, outcome, payload, detail | |
 | PROGRESSED | watcher, payload | |
@@ -43,6 +43,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from redpoll import errors
+from redpoll.bus.records import QueueSpec
 from redpoll.error_root import _rebuild
 from redpoll.errors import DecodeError, ProtocolError, RedpollError
 from redpoll.serializers import get
@@ -86,6 +87,7 @@ __all__ = [
     "pack",
     "pack_error",
     "rebuild_error",
+    "rebuild_spec",
     "unpack",
 ]
 
@@ -103,7 +105,7 @@ _NUMBER: Final = (int, float)
 _SECONDS: Final = (int, float, type(None))
 
 FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
-    HELLO: (int, str),
+    HELLO: (int, str, str),
     GOODBYE: (),
     PUBLISH: (int, str, bytes, bool, int, _NUMBER, _SECONDS, _SECONDS, (str, type(None)), bool, bool, _SECONDS),
     EVENT: (int, str, bytes, bool, int, _SECONDS),
@@ -204,6 +206,11 @@ def rebuild_error(values: list[Any]) -> RedpollError:
                 error.__dict__.update(attributes)
                 return error
     return ProtocolError(f"the hub answered with an error that is not known here: {values!r:.200}")
+
+
+def rebuild_spec(values: dict[str, Any]) -> QueueSpec:
+    """Make the settings of a queue again of the values of their fields."""
+    return QueueSpec(**{**values, "topics": tuple(values.get("topics", ()))})
 
 
 def id_bytes(number: int) -> bytes:

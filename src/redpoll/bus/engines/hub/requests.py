@@ -20,6 +20,8 @@ __all__ = ["REQUESTS", "Requests", "check_payload"]
 #: Bytes of an envelope before its head, and those that head may have.
 _PREFIX: Final = Struct("!BI")
 _MAX_HEAD: Final = 65_536
+#: Consumers of one client.
+_CONSUMERS: Final = 10_000
 _ENDINGS: Final = frozenset({OutcomeKind.RESULT, OutcomeKind.ERROR, OutcomeKind.CANCELLED, OutcomeKind.TIME_LIMIT})
 
 
@@ -91,6 +93,8 @@ class Requests:
         automatic: bool,
     ) -> None:
         _check(credit >= 0 and number not in client.consumers, "a consumer has a number of its own, and credit")
+        if len(client.consumers) >= _CONSUMERS:
+            raise QueueFull(None, _CONSUMERS, "consumers of a client", queue=queue)
         client.consumers[number] = self._broker.work.consume(
             client.member,
             queue,

@@ -12,13 +12,15 @@ from redpoll.address import Address
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.broker import Broker
 from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.engines.hub.authorization import authorize
 from redpoll.bus.engines.hub.calls import Calls
 from redpoll.bus.engines.hub.clients import Client
 from redpoll.bus.engines.hub.requests import REQUESTS, Requests
 from redpoll.bus.engines.hub.store import Store
+from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.bus.engines.hub.turns import Turns
 from redpoll.config import Config
-from redpoll.errors import ProtocolError, RedpollError
+from redpoll.errors import NotAuthorized, ProtocolError, RedpollError
 from redpoll.node import Received
 from redpoll.node.door import LayerNode, Peer, peer_of
 
@@ -27,6 +29,11 @@ __all__ = ["HubServer"]
 _log = logging.getLogger("redpoll.bus")
 
 MAX_BODY: Final = 16 * 2**20
+#: Bytes of a message before hello, and characters of the name in it.
+_HELLO: Final = 4_096
+_NAME: Final = 255
+#: Seconds between two looks at the tokens, and at who is there.
+_PAUSE: Final = 1.0
 #: Records that have no answer.
 _UNANSWERED: Final = frozenset({p.CREDIT, p.PROGRESS, p.SETTLE, p.UNSUBSCRIBE})
 
@@ -39,6 +46,12 @@ class _Node(LayerNode):
     def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
         """Take over records of a client."""
         return self._server.take(messages)
+
+    def _session_began(self, peer: Peer, renewed: bool) -> None:  # noqa: ARG002
+        self._server.meet(peer)
+
+    def _session_resumed(self, peer: Peer) -> None:
+        self._server.meet(peer)
 
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:
         self._server.lose(peer, error)
@@ -53,6 +66,7 @@ class HubServer:
         limits: Those of its broker.
         confirm: What a confirmed task survives: "disk", or "process" where the store has no disk.
         max_body: The largest body, in bytes.
+        tokens: Those that clients have to show; None lets everybody do everything.
 
     Attributes:
         broker: The broker.
@@ -68,10 +82,12 @@ class HubServer:
         *,
         confirm: str = "disk",
         max_body: int = MAX_BODY,
+        tokens: Tokens | None = None,
     ) -> None:
         self._store = store
         self._confirm = confirm
         self._max_body = max_body
+        self._tokens = tokens
         self._limits = Limits() if limits is None else limits
         # Thousands of workers of one machine are normal.
         most = config.max_connections
@@ -82,6 +98,10 @@ class HubServer:
         self._requests: Requests
         self._calls: Calls
         self._clients: dict[Peer, Client]
+        # Who is linked and has not said hello, and until when that is waited for.
+        self._strangers: dict[Peer, float] = {}
+        self._patience = config.handshake_timeout
+        self._looking: asyncio.TimerHandle | None = None
 
     @property
     def address(self) -> Address:
@@ -98,9 +118,12 @@ class HubServer:
         self._requests = Requests(turns, self._max_body)
         self._calls = Calls(turns, self._max_body)
         await self.node.start()
+        self._look()
 
     async def close(self) -> None:
         """Put on disk what is to be there, say it, and end. What workers have stays theirs, and is not waited for."""
+        if self._looking is not None:
+            self._looking.cancel()
         self._turns.stop()
         await self._store.close()
         for client in list(self._clients.values()):
@@ -120,8 +143,11 @@ class HubServer:
         peer = peer_of(messages[0])
         try:
             for message in messages:
-                for record in p.unpack(message.data, p.FROM_CLIENTS):
+                for record in self._unpack(peer, message.data):
                     self._record(peer, record)
+        except NotAuthorized as error:
+            _log.warning("a client was not let in: %s: %s", peer.address, error)
+            self._dismiss(peer, error)
         except ProtocolError as error:
             self._expel(peer, error)
         finally:
@@ -129,15 +155,22 @@ class HubServer:
         client = self._clients.get(peer)
         return messages if client is None else client.release(messages)
 
+    def _unpack(self, peer: Peer, data: Any) -> list[list[Any]]:
+        if peer not in self._clients and len(data) > _HELLO:
+            raise ProtocolError(f"{len(data)} bytes before hello, which has {_HELLO} at most")
+        return p.unpack(data, p.FROM_CLIENTS)
+
     def _record(self, peer: Peer, record: list[Any]) -> None:
         kind = record[0]
         if kind == p.HELLO:
-            self._hello(peer, record[1], record[2])
+            self._hello(peer, *record[1:])
             return
         client = self._clients.get(peer)
         if client is None:
             raise ProtocolError("a client says hello first")
         try:
+            if client.rights is not None:
+                authorize(client.rights, self.broker, client.member, record)
             if kind == p.GOODBYE:
                 self._forget(client, goodbye=True)
             elif kind == p.CALL:
@@ -152,22 +185,37 @@ class HubServer:
 
     # Clients
 
-    def _hello(self, peer: Peer, version: int, name: str) -> None:
+    def meet(self, peer: Peer) -> None:
+        """A client has a link: it says hello in time, or in a session that goes on did so before."""
+        if peer not in self._clients:
+            self._strangers[peer] = time.monotonic() + self._patience
+
+    def _hello(self, peer: Peer, version: int, name: str, token: str) -> None:
         if version != p.VERSION:
             raise ProtocolError(f"this hub speaks version {p.VERSION} of the bus, not {version}")
-        former = self._clients.pop(peer, None)
+        if len(name) > _NAME:
+            raise ProtocolError(f"a client has a name of {len(name)} characters, {_NAME} at most")
+        rights, digest = None, b""
+        if self._tokens is not None:
+            digest, rights = self._tokens.find(token)
+            if rights is None:
+                raise NotAuthorized("the hub does not know the token" if token else "the hub wants a token")
+            # Nobody takes the place of a client that has another token.
+            name = f"{rights.name}:{name}"
+        former = self._clients.get(peer)
         if former is not None:
-            former.end()
+            self._forget(former, goodbye=former.member.name != name)
+        earlier = self.broker.peers.found.get(name)
+        if earlier is not None and earlier.owner is not None:
+            self._forget(earlier.owner, goodbye=False)
         member = self.broker.peers.join(name, time.monotonic())
-        earlier = member.owner
-        if earlier is not None:
-            earlier.end()
-            self._clients.pop(earlier.peer, None)
-        client = self._clients[peer] = member.owner = Client(self.node, peer, member)
+        client = self._clients[peer] = member.owner = Client(self.node, peer, member, rights, digest)
+        self._strangers.pop(peer, None)
         client.say(p.WELCOME, p.VERSION, self._store.name, self._store.epoch, self._confirm, self._max_body)
 
     def lose(self, peer: Peer, error: RedpollError) -> None:
         """The session of a client is over, without goodbye where it is known still."""
+        self._strangers.pop(peer, None)
         client = self._clients.get(peer)
         if client is not None:
             _log.debug("lost the client %s: %s", client.member.name, error)
@@ -186,6 +234,28 @@ class HubServer:
             self.broker.peers.leave(client.member, now, goodbye=goodbye)
             client.member.owner = None
         self._turns.look_for_observers()
+
+    def _look(self) -> None:
+        """Look, each second, who did not say hello in time, and whose token is none any more or allows something else."""
+        self._looking = asyncio.get_running_loop().call_later(_PAUSE, self._look)
+        now = time.monotonic()
+        for peer in [each for each, end in self._strangers.items() if end <= now]:
+            del self._strangers[peer]
+            self.node.cut(peer, ProtocolError("it did not say hello"))
+        if self._tokens is not None and self._tokens.renew():
+            for client in list(self._clients.values()):
+                rights = self._tokens.allowed(client.token)
+                if rights != client.rights:
+                    # It says hello again, and what it had is looked at again; without a token it cannot.
+                    self._forget(client, goodbye=rights is None)
+                    self._dismiss(client.peer, NotAuthorized("its token allows something else now"))
+            self._turns.end()
+
+    def _dismiss(self, peer: Peer, error: NotAuthorized) -> None:
+        """Tell a peer that it is not known, and close its link; it may dial again."""
+        self.meet(peer)
+        bodies = [(b"", body) for body, _ in p.pack([[p.FAILED, 0, p.pack_error(error)]])]
+        self.node.send_batch(peer, bodies, lambda _: self.node.cut(peer, error))
 
     def _expel(self, peer: Peer, error: ProtocolError) -> None:
         _log.warning("a client breaks the rules, and is not listened to any more: %s: %s", peer.address, error)

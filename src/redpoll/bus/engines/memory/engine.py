@@ -204,7 +204,7 @@ class MemoryEngine(Member):
     async def declare(self, spec: QueueSpec, *, update: bool = False) -> None:
         """Make sure that a queue is there."""
         with self.turn() as (broker, now):
-            broker.queues.declare(self.peer, spec, now, update=update)
+            broker.queues.declare(spec, now, update=update)
 
     async def delete(self, queue: str, *, if_unused: bool = False) -> None:
         """Delete a queue."""

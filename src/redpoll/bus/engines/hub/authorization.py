@@ -1,0 +1,193 @@
+"""Who may ask a hub for what: a rule for each record of clients, and for each call by name.
+
+What a client has by a record that was allowed, its consumers, deliveries and requests, is its own to use and to end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from time import monotonic
+from typing import Any, Final, NamedTuple
+
+from redpoll.bus.broker.broker import Broker
+from redpoll.bus.broker.permissions import CONSUME, PUBLISH, READ, Permissions, Word, title_of
+from redpoll.bus.broker.queue import Peer, Queue, Task
+from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.records import QueueKind
+from redpoll.errors import NotAuthorized, ProtocolError, RedpollError
+
+__all__ = ["RULES", "authorize", "may_see"]
+
+_Words = Mapping[QueueKind, Word]
+_ADMINISTER: Final[_Words] = {"task": "administer", "rpc": "administer", "events": "administer"}
+_DELETE: Final[_Words] = {**_ADMINISTER, "events": "subscribe"}
+
+
+class _Case(NamedTuple):
+    """A client that asks for something."""
+
+    rights: Permissions
+    broker: Broker
+    member: Peer
+
+    def require(self, name: str, words: _Words, *others: Word) -> None:
+        """Require the word for the kind of a queue, or one of the others. A queue that is not there is a task's."""
+        queue = self.broker.queues.found.get(name)
+        kind: QueueKind
+        kind, title = ("task", name) if queue is None else (queue.spec.kind, queue.title)
+        self.rights.require(words[kind], title, *others)
+
+    def of_task(self, task: bytes, words: _Words, *others: Word) -> None:
+        """Require the word for the queue of a task, but for one that the client submitted while this hub runs."""
+        found = self.broker.work.find(p.id_number(task), monotonic())
+        if isinstance(found, Task):
+            if found.peer is not self.member:
+                self.require(found.queue.name, words, *others)
+        elif found is not None:
+            self.require(found.queue, words, *others)
+
+
+def may_see(rights: Permissions, kind: QueueKind, title: str) -> bool:
+    """Return True if a queue may be used in any way: it may be declared then, and looked at from outside."""
+    return any(rights.allow(word, title) for word in (PUBLISH[kind], CONSUME[kind], "administer"))
+
+
+# The rules: each is given the case, and what the record or the call has.
+
+
+def _own(case: _Case, *_: Any) -> None:
+    """Allow what is about the client's own."""
+
+
+def _everything(case: _Case, *_: Any) -> None:
+    case.rights.require_pattern("#", "administer")
+
+
+def _administer(case: _Case, queue: str, *_: Any) -> None:
+    case.require(queue, _ADMINISTER)
+
+
+def _publish(case: _Case, _request: int, queue: str, *_: Any) -> None:
+    case.require(queue, PUBLISH)
+
+
+def _event(case: _Case, _request: int, subject: str, *_: Any) -> None:
+    case.rights.require("publish", subject)
+
+
+def _consume(case: _Case, _request: int, _number: int, queue: str, *_: Any) -> None:
+    case.require(queue, CONSUME)
+
+
+def _done(case: _Case, *values: Any) -> None:
+    for queue, *_ in values[-1]:
+        case.require(queue, PUBLISH)
+
+
+def _subscribe(case: _Case, _request: int, _number: int, patterns: Iterable[str], *_: Any) -> None:
+    for pattern in patterns:
+        case.rights.require_pattern(pattern)
+
+
+def _watch(case: _Case, _request: int, task: bytes) -> None:
+    case.of_task(task, READ)
+
+
+def _lookup(case: _Case, task: bytes) -> None:
+    case.of_task(task, READ, "administer")
+
+
+def _steer(case: _Case, task: bytes, *_: Any) -> None:
+    case.of_task(task, PUBLISH, "administer")
+
+
+def _declare(case: _Case, values: dict[str, Any], update: bool) -> None:
+    spec = p.rebuild_spec(values)
+    rights, title = case.rights, title_of(spec)
+    if not may_see(rights, spec.kind, title):
+        raise NotAuthorized(f"{rights.name!r} may not use {spec.name!r}")
+    queue = case.broker.queues.found.get(spec.name)
+    if update and queue is not None and queue.spec != spec:
+        case.require(spec.name, _ADMINISTER)
+    if spec.dead_letter is not None:
+        case.require(spec.dead_letter, PUBLISH)
+    for pattern in spec.topics:
+        rights.require_pattern(pattern)
+
+
+def _delete(case: _Case, queue: str, *_: Any) -> None:
+    case.require(queue, _DELETE, "administer")
+
+
+def _inspect(case: _Case, queue: str) -> None:
+    found: Queue | None = case.broker.queues.found.get(queue)
+    if found is None or not may_see(case.rights, found.spec.kind, found.title):
+        raise NotAuthorized(f"{case.rights.name!r} may not use {queue!r}")
+
+
+def _move(case: _Case, source: str, target: str, *_: Any) -> None:
+    case.require(source, _ADMINISTER)
+    case.require(target, PUBLISH)
+
+
+RULES: Final[Mapping[int | str, Callable[..., None]]] = {
+    p.GOODBYE: _own,
+    p.PUBLISH: _publish,
+    p.EVENT: _event,
+    p.WITHDRAW: _own,
+    p.CONSUME: _consume,
+    p.TAKE: _consume,
+    p.CREDIT: _own,
+    p.CLOSE: _own,
+    p.RECLAIM: _own,
+    p.SETTLE: _own,
+    p.ACCEPT: _own,
+    p.DONE: _done,
+    p.REJECT: _own,
+    p.PROGRESS: _own,
+    p.SUBSCRIBE: _subscribe,
+    p.UNSUBSCRIBE: _own,
+    p.WATCH: _watch,
+    p.UNWATCH: _own,
+    "declare": _declare,
+    "delete": _delete,
+    "queues": _own,  # those that it may see
+    "inspect": _inspect,
+    "cancel": _steer,
+    "tell": _steer,
+    "lookup": _lookup,
+    "browse": _administer,
+    "purge": _administer,
+    "move": _move,
+    "pause": _administer,
+    "redrive": _administer,
+    "observe": _everything,
+}
+"""The rule of each record but HELLO, which tells who it is, and CALL, whose calls have their own."""
+
+
+def authorize(rights: Permissions, broker: Broker, member: Peer, record: list[Any]) -> None:
+    """Raise unless a client may ask for something.
+
+    Args:
+        rights: Its permissions.
+        broker: The broker.
+        member: The client, at the broker.
+        record: The record, complete; a call that is not known is refused later.
+
+    Raises:
+        NotAuthorized: It may not.
+        ProtocolError: The arguments of a call cannot be.
+    """
+    kind, values = record[0], record[1:]
+    if kind == p.CALL:
+        _, kind, values = values
+    rule = RULES.get(kind)
+    if rule is None:
+        return
+    try:
+        rule(_Case(rights, broker, member), *values)
+    except RedpollError:
+        raise
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ProtocolError(f"the values of {kind!r} cannot be: {error}") from error

@@ -1,0 +1,145 @@
+"""Who may ask a hub for what: each record and each call, by the permissions of who asks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from typing import Any
+
+import pytest
+
+from redpoll.bus import QueueSpec
+from redpoll.bus.broker import Permissions
+from redpoll.bus.broker.queue import Task
+from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.engines.hub.authorization import RULES, authorize
+from redpoll.bus.engines.hub.calls import CALLS
+from redpoll.bus.engines.hub.requests import REQUESTS
+from redpoll.bus.envelope import OutcomeKind
+from redpoll.errors import NotAuthorized, ProtocolError
+from tests.bus.broker.support import Desk
+
+NAMES = ("q", "calc", "news")
+
+
+def ask(desk: Desk, words: dict[str, list[str]], *record: Any, who: str = "ann") -> None:
+    """Ask for something with these permissions; the record has its request and the like."""
+    authorize(Permissions("ann", words), desk.broker, desk.join(who), list(record))
+
+
+def spec(name: str, **options: Any) -> dict[str, Any]:
+    """The settings of a queue, as they are sent."""
+    return {**asdict(QueueSpec(name, **options)), "topics": list(options.get("topics", ()))}
+
+
+def test_nothing_is_forgotten() -> None:
+    """Each record of clients and each call by name has a rule, and something that carries it out."""
+    assert RULES.keys() == (p.FROM_CLIENTS.keys() - {p.HELLO, p.CALL}) | CALLS.keys()
+    assert REQUESTS.keys() == p.FROM_CLIENTS.keys() - {p.HELLO, p.GOODBYE, p.CALL}
+
+
+def desk_of_all() -> tuple[Desk, bytes]:
+    """A broker with a queue of each kind, and a task that somebody else submitted."""
+    desk = Desk()
+    desk.declare("rpc:calc", kind="rpc")
+    desk.declare("broadcast:news", kind="events")
+    return desk, p.id_bytes(desk.number("x"))
+
+
+#: What can be asked for, by the words of which each allows it.
+ASKED: list[tuple[set[str], Callable[[bytes], list[Any]]]] = [
+    ({"submit"}, lambda _: [p.PUBLISH, 1, "q", b"", False]),
+    ({"call"}, lambda _: [p.PUBLISH, 1, "rpc:calc", b"", False]),
+    ({"administer"}, lambda _: [p.PUBLISH, 1, "broadcast:news", b"", False]),
+    ({"publish"}, lambda _: [p.EVENT, 1, "news", b"", False, 0, None]),
+    ({"work"}, lambda _: [p.CONSUME, 1, 1, "q", 1, False, False, True]),
+    ({"serve"}, lambda _: [p.CONSUME, 1, 1, "rpc:calc", 1, True, False, True]),
+    ({"subscribe"}, lambda _: [p.CONSUME, 1, 1, "broadcast:news", 1, True, False, True]),
+    ({"work"}, lambda _: [p.TAKE, 1, 1, "q"]),
+    ({"subscribe"}, lambda _: [p.SUBSCRIBE, 1, 1, ["news"], False]),
+    ({"submit"}, lambda _: [p.DONE, 1, 1, 1, 0, None, "", [["q", b"", {}]]]),
+    ({"read results"}, lambda task: [p.WATCH, 1, task]),
+    ({"read results", "administer"}, lambda task: [p.CALL, 1, "lookup", [task]]),
+    ({"submit", "administer"}, lambda task: [p.CALL, 1, "cancel", [task]]),
+    ({"submit", "administer"}, lambda task: [p.CALL, 1, "tell", [task, b""]]),
+    ({"submit", "work", "administer"}, lambda _: [p.CALL, 1, "declare", [spec("q"), False]]),
+    ({"call", "serve", "administer"}, lambda _: [p.CALL, 1, "declare", [spec("rpc:calc", kind="rpc"), False]]),
+    ({"administer"}, lambda _: [p.CALL, 1, "declare", [spec("q", ttl=1.0), True]]),
+    ({"submit", "work", "administer"}, lambda _: [p.CALL, 1, "inspect", ["q"]]),
+    ({"administer"}, lambda _: [p.CALL, 1, "delete", ["q", False]]),
+    ({"subscribe", "administer"}, lambda _: [p.CALL, 1, "delete", ["broadcast:news", False]]),
+    *(
+        ({"administer"}, lambda _, name=name: [p.CALL, 1, name, ["q", True]])
+        for name in ("browse", "purge", "pause", "redrive")
+    ),
+]
+
+
+@pytest.mark.parametrize("number", range(len(ASKED)))
+def test_each_word(number: int) -> None:
+    """What is asked for is allowed by its own words, each of them alone, and by no other; nor for other names."""
+    words, make = ASKED[number]
+    desk, task = desk_of_all()
+    for word in ("submit", "work", "call", "serve", "publish", "subscribe", "read results", "administer"):
+        if word in words:
+            ask(desk, {word: list(NAMES)}, *make(task))
+            with pytest.raises(NotAuthorized):
+                ask(desk, {word: ["other"]}, *make(task))
+        else:
+            with pytest.raises(NotAuthorized, match="'ann' may not"):
+                ask(desk, {word: list(NAMES)}, *make(task))
+
+
+def test_all_of_it() -> None:
+    """What is about all queues needs permission for all; a move needs both ends."""
+    desk, _ = desk_of_all()
+    desk.declare("z")
+    with pytest.raises(NotAuthorized):
+        ask(desk, {"administer": ["q", "*"]}, p.CALL, 1, "observe", [True])
+    ask(desk, {"administer": ["#"]}, p.CALL, 1, "observe", [True])
+    with pytest.raises(NotAuthorized, match="may not submit 'z'"):
+        ask(desk, {"administer": ["q"]}, p.CALL, 1, "move", ["q", "z", None])
+    ask(desk, {"administer": ["q"], "submit": ["z"]}, p.CALL, 1, "move", ["q", "z", None])
+
+
+def test_naming_a_queue_in_settings_needs_submit_there() -> None:
+    """Who may use a queue cannot make its dead letters fill another one, nor bind it to subjects of others."""
+    desk, _ = desk_of_all()
+    words = {"submit": ["mine", "new"], "subscribe": ["my.#"]}
+    ask(desk, words, p.CALL, 1, "declare", [spec("mine"), False])
+    for name in ("other", "secret:mine"):
+        with pytest.raises(NotAuthorized, match=f"may not use '{name}'"):
+            ask(desk, words, p.CALL, 1, "declare", [spec(name), False])
+    for target in ("q", "rpc:calc", "not-there-yet"):
+        with pytest.raises(NotAuthorized, match=r"may not (submit|call)"):
+            ask(desk, words, p.CALL, 1, "declare", [spec("new", dead_letter=target), False])
+    with pytest.raises(NotAuthorized, match="may not subscribe to"):
+        ask(desk, words, p.CALL, 1, "declare", [spec("new", topics=("#",)), False])
+    ask(desk, words, p.CALL, 1, "declare", [spec("new", topics=("my.news",), dead_letter="mine"), False])
+
+
+def test_the_submitters_own() -> None:
+    """A task that a client submitted is its own to watch and to cancel; one that is done is asked for by the queue's name."""
+    desk, _ = desk_of_all()
+    made = desk.submit("y")
+    assert isinstance(made, Task)
+    task = p.id_bytes(made.id)
+    ask(desk, {}, p.WATCH, 1, task, who="boss")
+    ask(desk, {}, p.CALL, 1, "cancel", [task], who="boss")
+    desk.broker.tasks.end(made, OutcomeKind.RESULT, desk.now, "z", 1)
+    with pytest.raises(NotAuthorized, match="may not read results 'q'"):
+        ask(desk, {}, p.WATCH, 1, task, who="boss")
+    ask(desk, {"read results": ["q"]}, p.WATCH, 1, task)
+    # What never was there is told by the call itself.
+    ask(desk, {}, p.CALL, 1, "lookup", [bytes(16)])
+
+
+def test_arguments_that_cannot_be() -> None:
+    """A call whose arguments are none breaks the rules, and one that is not known is refused by itself."""
+    desk = Desk()
+    for arguments in ([], ["q", 1, 2, 3], [{"nonsense": 1}, False]):
+        with pytest.raises(ProtocolError):
+            ask(desk, {}, p.CALL, 1, "declare", arguments)
+    with pytest.raises(ProtocolError):
+        ask(desk, {}, p.DONE, 1, 1, 1, 0, None, "", [7])
+    ask(desk, {}, p.CALL, 1, "nonsense", [])

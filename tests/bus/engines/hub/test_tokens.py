@@ -1,0 +1,270 @@
+"""Tokens of a hub: who is let in, what each may do, and what happens when the file changes."""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redpoll
+from redpoll import Config, ConfigError, Hub, Message, Node
+from redpoll.bus import EngineState, EngineURL
+from redpoll.bus.broker import Permissions
+from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.engines.hub import server
+from redpoll.bus.engines.hub.tokens import Tokens
+from redpoll.errors import NotAuthorized
+from redpoll.testing.certificates import Certificates
+from tests.bus.engines.hub.support import running
+from tests.bus.engines.hub.test_hub import body
+from tests.node.support import PATIENCE, until
+
+ANN, BOB, OPS = "ann-ann-ann-ann-1", "bob-bob-bob-bob-2", "ops-ops-ops-ops-3"
+FILE = f"""
+[ann]
+token = "{ANN}"
+submit = ["night"]
+read_results = ["night"]
+[bob]
+token = ["{BOB}", "{BOB}-new"]
+work = ["#"]
+[ops]
+token = "{OPS}"
+all = ["#"]
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A file of tokens."""
+    made = tmp_path / "tokens.toml"
+    made.write_text(FILE)
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_PAUSE", 0.02)
+
+
+def url(hub: Any, token: str) -> str:
+    """The URL of a hub, with a token."""
+    return str(hub.url).replace("://", f"://{token}@")
+
+
+def test_what_a_file_says(file: Path) -> None:
+    """An identity has its permissions by each of its tokens; who shows none of them has none."""
+    tokens = Tokens(file)
+    for token in (BOB, f"{BOB}-new"):
+        _, rights = tokens.find(token)
+        assert rights is not None
+        assert rights == Permissions("bob", {"work": ["#"]})
+    _, ann = tokens.find(ANN)
+    assert ann is not None
+    assert ann.allow("read results", "night")
+    assert not ann.allow("work", "night")
+    _, ops = tokens.find(OPS)
+    assert ops is not None
+    assert all(ops.allow(word, "x.y") for word in ("submit", "administer", "read results"))
+    for token in ("", "ann", f"{ANN} ", "\udcff" * 16):
+        assert tokens.find(token)[1] is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[ann",
+        "ann = 1",
+        '[ann]\ntoken = "short"',
+        "[ann]\ntoken = 12345678901234567",
+        f'[ann]\ntoken = "{"x" * 1025}"',
+        f'[ann]\ntoken = "{ANN}"\nsubmit = "night"',
+        f'[ann]\ntoken = "{ANN}"\nsubmit = [1]',
+        f'[ann]\ntoken = "{ANN}"\nsubmits = ["night"]',
+        f'[ann]\ntoken = "{ANN}"\nsubmit = [""]',
+        f'[ann]\ntoken = "{ANN}"\n[bob]\ntoken = "{ANN}"',
+    ],
+)
+def test_what_a_file_cannot_say(file: Path, text: str) -> None:
+    """What cannot be meant is an error, which shows no token; a file that is read again changes nothing then."""
+    tokens = Tokens(file)
+    file.write_text(text)
+    with pytest.raises(ConfigError) as caught:
+        Tokens(file)
+    assert ANN not in str(caught.value)
+    assert not tokens.renew()
+    assert tokens.find(ANN)[1] is not None
+    file.unlink()
+    assert not tokens.renew()
+    assert tokens.find(ANN)[1] is not None
+
+
+def test_they_are_compared_in_constant_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each token of the file is compared, and by what tells nothing of where it differs."""
+    compared: list[bytes] = []
+    whole = hmac.compare_digest
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append(one)
+        return whole(one, other)
+
+    tokens = Tokens(file)
+    monkeypatch.setattr(hmac, "compare_digest", compare)
+    for token in (ANN, "nothing"):
+        compared.clear()
+        tokens.find(token)
+        assert len(compared) == 4
+
+
+@pytest.mark.asyncio
+async def test_each_may_do_what_it_may(tmp_path: Path, file: Path) -> None:
+    """A hub lets nobody in without a token; each client can do what its token allows, and is told what it may not."""
+    async with Hub(tmp_path / "hub", port=0, tokens=file) as hub:
+        for wrong, why in ((hub.url, "wants a token"), (url(hub, "no-token-of-it-0"), "does not know the token")):
+            with pytest.raises(NotAuthorized, match=why):
+                await redpoll.connect(wrong).__aenter__()
+        async with redpoll.connect(url(hub, ANN)) as ann, redpoll.connect(hub.url, token=BOB) as bob:
+            task = await ann.tasks.submit(20, queue="night")
+            with pytest.raises(NotAuthorized, match="'ann' may not submit 'day'"):
+                await ann.tasks.submit(1, queue="day")
+            with pytest.raises(NotAuthorized, match="'ann' may not work 'night'"):
+                await ann.tasks.next(queue="night", timeout=0)
+            with pytest.raises(NotAuthorized, match="'bob' may not submit 'night'"):
+                await bob.tasks.submit(1, queue="night")
+            with pytest.raises(NotAuthorized, match="'bob' may not administer 'night'"):
+                await bob.queues.purge("night")
+            async with bob.tasks.worker(lambda task: task.data + 1, queue="night"):
+                assert await task.result(timeout=PATIENCE) == 21
+            assert await ann.tasks.handle(task.id, queue="night").result(timeout=PATIENCE) == 21
+            with pytest.raises(NotAuthorized, match="'bob' may not read results"):
+                await bob.tasks.handle(task.id, queue="night").result(timeout=PATIENCE)
+            async with redpoll.connect(url(hub, OPS)) as ops:
+                await ops.queues.declare("day")
+                assert (await ops.queues.names(), await ann.queues.names()) == (["night", "day"], ["night"])
+
+
+@pytest.mark.asyncio
+async def test_a_revoked_token(tmp_path: Path, file: Path) -> None:
+    """When a token is taken out of the file its links are closed and its tasks go back; put in again it is let in again."""
+    async with (
+        Hub(tmp_path / "hub", port=0, tokens=file) as hub,
+        redpoll.connect(url(hub, OPS)) as ops,
+        redpoll.connect(url(hub, BOB)) as bob,
+    ):
+        await ops.queues.declare("night")
+        await ops.tasks.submit(1, queue="night")
+        async with bob.tasks.next(queue="night", timeout=PATIENCE) as task:
+            file.write_text(FILE.replace(BOB, "another-token-of-bob"))
+            await until(lambda: bob.state is EngineState.DEGRADED, "the end of its link")
+            assert "does not know the token" in (bob.status.reason or "")
+            # It comes back to the queue at once, and blames nobody.
+            async with ops.tasks.next(queue="night", timeout=PATIENCE) as again:
+                assert again.attempt == 1
+                again.set_result(2)
+            await until(lambda: ops.state is EngineState.READY, "ops")
+            file.write_text(FILE)
+            await until(lambda: bob.state is EngineState.READY, "its return")
+            assert task.lost
+        assert (await ops.queues.inspect("night")).done == 1
+
+
+@pytest.mark.asyncio
+async def test_permissions_that_change(tmp_path: Path, file: Path) -> None:
+    """What a token allows counts from when the file changes: what is not allowed any more ends, what is goes on."""
+    async with (
+        Hub(tmp_path / "hub", port=0, tokens=file) as hub,
+        redpoll.connect(url(hub, OPS)) as ops,
+        redpoll.connect(url(hub, BOB)) as bob,
+    ):
+        await ops.queues.declare("night")
+        await ops.queues.declare("day")
+        consumers = [await bob.engine.consume(name) for name in ("night", "day")]
+        file.write_text(FILE.replace('work = ["#"]', 'work = ["day"]'))
+        with pytest.raises(NotAuthorized, match="may not work 'night'"):
+            await asyncio.wait_for(anext(consumers[0]), PATIENCE)
+        await ops.tasks.submit(1, queue="day")
+        delivery = await asyncio.wait_for(anext(consumers[1]), PATIENCE)
+        assert await delivery.ack()
+
+
+@pytest.mark.asyncio
+async def test_nobody_takes_the_place_of_another(file: Path) -> None:
+    """A client that says to be another one, with a token of its own, gets nothing of that one's."""
+    with running(tokens=Tokens(file)) as hub:
+        async with redpoll.connect(url(hub, BOB)) as bob, Node(listen=False, serializer="raw") as stranger:
+            name = bob.engine._name  # type: ignore[attr-defined]
+            hello = body([p.HELLO, p.VERSION, name, OPS])
+            sent = stranger.send(Message(hello, hub.hub.address), timeout=PATIENCE)
+            await until(lambda: len(hub.hub.broker.peers.found) == 2, "both")
+            sent.cancel()
+            assert await bob.healthy()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("what", ["silent", "large", "wrong"])
+async def test_strangers(file: Path, monkeypatch: pytest.MonkeyPatch, what: str) -> None:
+    """Who does not say hello in time, says more before, or shows no token is cut off, and nothing is kept of it."""
+    with running(tokens=Tokens(file)) as hub:
+        hub.hub._patience = 0.1
+        async with Node(listen=False, serializer="raw") as stranger:
+            lost: list[object] = []
+            stranger.events.peer_lost = lambda _, error: lost.append(error)
+            if what == "silent":
+                await stranger.ready(hub.hub.address, timeout=PATIENCE)
+            else:
+                large = body([p.HELLO, p.VERSION, "x" * 5_000, OPS])
+                sent = large if what == "large" else body([p.HELLO, p.VERSION, "x", "no-token-of-it-0"])
+                stranger.send(Message(sent, hub.hub.address), timeout=PATIENCE).add_done_callback(
+                    lambda each: each.cancelled() or each.exception()
+                )
+            await until(lambda: lost, "the end of the stranger's link")
+            assert not hub.hub.broker.peers.found
+        await until(lambda: not hub.hub._strangers, "the end of its session")
+
+
+@pytest.mark.asyncio
+async def test_no_token_is_shown(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Neither errors nor logs nor reprs have the token."""
+    caplog.set_level(logging.DEBUG)
+    secret = "a-token-that-is-wrong"
+    with running(tokens=Tokens(file)) as hub:
+        bus = redpoll.connect(url(hub, secret), wait=True)
+        async with bus:
+            await until(lambda: bus.state is EngineState.DEGRADED, "the refusal")
+            texts = [repr(bus), str(bus.status.reason), repr(EngineURL.parse(url(hub, secret)))]
+        for options in ({"tokn": secret}, {"token": secret.encode()}):
+            with pytest.raises(ConfigError) as caught:
+                redpoll.connect(hub.url, **options)
+            texts.append(str(caught.value))
+    assert not [text for text in [*texts, caplog.text] if secret in text]
+
+
+def test_off_loopback(tmp_path: Path, file: Path) -> None:
+    """Off loopback a hub wants tokens, unless it is told that everybody may do everything."""
+    for host in ("0.0.0.0", "::", "hub.example.org"):
+        with pytest.raises(ConfigError, match="tokens"):
+            Hub(tmp_path / "hub", host=host)
+        Hub(tmp_path / "hub", host=host, tokens=False)
+        Hub(tmp_path / "hub", host=host, tokens=file)
+
+
+@pytest.mark.asyncio
+async def test_tls(tmp_path: Path, file: Path, redpoll_pki: Certificates) -> None:
+    """A hub with certificates is reached with those of the same CA, given as files, in the URL, or as a record."""
+    mine = str(redpoll_pki.issue("hub"))
+    async with Hub(tmp_path / "hub", port=0, tls=redpoll.TLS(certificate=mine), tokens=file) as hub:
+        for options in ({"tls": mine}, {"tls": redpoll.TLS(certificate=mine)}):
+            async with redpoll.connect(url(hub, OPS), **options) as bus:
+                await bus.queues.declare("q")
+        async with redpoll.connect(f"{url(hub, OPS)}?tls={mine}") as bus:
+            assert await bus.queues.names() == ["q"]
+        with pytest.raises(redpoll.RedpollError):
+            await redpoll.connect(url(hub, OPS), connect_timeout=0.5).__aenter__()
+    with pytest.raises(ConfigError):
+        await Hub(tmp_path / "hub", port=0, host="0.0.0.0", tokens=file).start()
+    async with Hub(tmp_path / "hub", port=0, host="0.0.0.0", tokens=file, config=Config(encryption=False)) as hub:
+        assert hub.holds["queues"] == 1
