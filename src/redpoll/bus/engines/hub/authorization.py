@@ -148,7 +148,6 @@ RULES: Final[Mapping[int | str, Callable[..., None]]] = {
     p.SUBSCRIBE: _subscribe,
     p.UNSUBSCRIBE: _own,
     p.WATCH: _watch,
-    p.UNWATCH: _own,
     "declare": _declare,
     "delete": _delete,
     "queues": _own,  # those that it may see
