@@ -296,7 +296,7 @@ async def test_a_forgotten_peer_is_known_again() -> None:
         peer, port = one.sessions[0][1], other.address.port
         await other.stop(0)
         await until(lambda: not is_linked(peer), "the loss of the link")
-        one._peers.recent._drop(peer)  # as when it was remembered long enough
+        one._peers.recent._drop(peer, False)  # as when it was remembered long enough
         assert one.peers == ()
         async with Layer(port=port, identity=b"B" * 16) as again:
             ends: list[Batch] = []
@@ -306,7 +306,7 @@ async def test_a_forgotten_peer_is_known_again() -> None:
             assert is_linked(peer)
             await again.stop(0)
         await until(lambda: not is_linked(peer), "the loss of the link")
-        one._peers.recent._drop(peer)
+        one._peers.recent._drop(peer, False)
         async with Layer(port=port, identity=b"B" * 16) as last:
             piece = One()
             one.submit(peer, piece, first=True)

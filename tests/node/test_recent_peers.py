@@ -10,7 +10,7 @@ import pytest
 
 from redpoll import Config
 from redpoll.config import MAX_RESUME
-from redpoll.node.recent_peers import PEER_SIZE, EvictionOrder, RecentPeers
+from redpoll.node.connection_limits import PEER_SIZE, LostPeers, RecentPeers
 from redpoll.wire.duplicates import OUTCOME_SIZE
 from redpoll.wire.link_lifecycle import ensure_session
 from redpoll.wire.peer import Peer
@@ -48,7 +48,7 @@ async def test_a_peer_is_remembered_for_its_time() -> None:
     """A peer with outcomes is remembered until its time is over, then it may be forgotten."""
     gone, forgotten = remembering(0.01)
     peer = known()
-    gone.add(peer)
+    gone.remember(peer)
     assert peer in gone
     await until(lambda: forgotten, "its end")
     assert forgotten == [peer]
@@ -61,10 +61,10 @@ async def test_a_session_makes_it_longer() -> None:
     loop = asyncio.get_running_loop()
     patient, endless, other = known(session=100), known(session=2**32 - 1), known()
     for peer in (patient, endless, other):
-        gone.add(peer)
+        gone.remember(peer)
     await until(lambda: forgotten, "the end of the one without")
     assert forgotten == [other]
-    left = [gone._timers[peer][0].when() - loop.time() for peer in (patient, endless)]
+    left = [gone._entries[peer].timer.when() - loop.time() for peer in (patient, endless)]
     assert 99 < left[0] < 101
     assert MAX_RESUME - 1 < left[1] < MAX_RESUME + 1
     gone.clear()
@@ -73,11 +73,11 @@ async def test_a_session_makes_it_longer() -> None:
 async def test_a_peer_that_can_send_nothing_again_is_not_remembered() -> None:
     """A peer without outcomes is kept if it was told that it is known: what it sent may have been lost on its way."""
     gone, _ = remembering()
-    gone.add(known(0))
+    gone.remember(known(0))
     assert len(gone) == 0
     told = known(0)
     told.record_sent = True
-    gone.add(told)
+    gone.remember(told)
     assert told in gone
     gone.clear()
 
@@ -86,13 +86,13 @@ async def test_who_is_back_is_not_counted() -> None:
     """A peer that is back is no longer absent, and nothing rings later; one that was not absent may be back too."""
     gone, forgotten = remembering(0.01)
     peer, other = known(host="there"), known()
-    gone.add(peer)
+    gone.remember(peer)
     gone.remove(peer)
     gone.remove(peer)
-    gone.add(other)
+    gone.remember(other)
     await until(lambda: forgotten, "the end of the other")
     assert forgotten == [other]
-    assert not gone._gone._hosts
+    assert not gone._ranks
 
 
 async def test_the_longest_absent_go_first() -> None:
@@ -100,7 +100,7 @@ async def test_the_longest_absent_go_first() -> None:
     gone, forgotten = remembering(max_connections=2)
     peers = [known() for _ in range(4)]
     for peer in peers:
-        gone.add(peer)
+        gone.remember(peer)
     assert forgotten == peers[:2]
     assert len(gone) == 2
     gone.clear()
@@ -116,12 +116,12 @@ async def test_strangers_do_not_drive_out_sessions() -> None:
     waiting.submit(Sent(), 0.0)
     strangers = [known() for _ in range(20)]
     for peer in (session, waiting, *strangers):
-        gone.add(peer)
+        gone.remember(peer)
     assert forgotten == strangers[:-1]
     late = known(session=30)
-    gone.add(late)
+    gone.remember(late)
     assert forgotten == strangers
-    gone.add(known(session=30))
+    gone.remember(known(session=30))
     assert forgotten == [*strangers, session]
     gone.clear()
 
@@ -132,7 +132,7 @@ async def test_a_host_drives_out_its_own() -> None:
     other = known(host="other")
     peers = [known(host="one", session=30) for _ in range(4)]
     for peer in (other, *peers):
-        gone.add(peer)
+        gone.remember(peer)
     assert forgotten == peers[:2]
     gone.clear()
 
@@ -142,21 +142,21 @@ async def test_bytes_are_bounded_in_all() -> None:
     gone, forgotten = remembering(memory_limit=4 * (2 * PEER_SIZE + 10 * OUTCOME_SIZE))
     peers = [known(4) for _ in range(3)]
     for peer in (peers[0], peers[0], peers[1]):
-        gone.add(peer)
+        gone.remember(peer)
     assert gone.size == 2 * PEER_SIZE + 8 * OUTCOME_SIZE
     assert not forgotten
-    gone.add(peers[2])
+    gone.remember(peers[2])
     assert forgotten == peers[:1]
     gone.clear()
     assert (len(gone), gone.size) == (0, 0)
-    assert remembering(memory_limit=None)[0]._limit == 256 * 1024 * 1024
+    assert remembering(memory_limit=None)[0]._size_limit == 256 * 1024 * 1024
 
 
 async def test_the_text_of_refusals_counts() -> None:
     """A peer whose messages were refused at length takes more room."""
     gone, _ = remembering()
     text = "no" * 100
-    gone.add(known(2, text=text))
+    gone.remember(known(2, text=text))
     assert gone.size == PEER_SIZE + 2 * (OUTCOME_SIZE + getsizeof(text))
     gone.clear()
 
@@ -170,7 +170,7 @@ async def test_two_windows_of_outcomes_are_enough() -> None:
     count = 2 * peer.settings.window
     assert peer.slots.remembered > count
     peer.record_sent = True
-    gone.add(peer)
+    gone.remember(peer)
     assert peer.slots.remembered == count
     assert peer.slots._outcomes is not None
     assert all(serial in peer.slots._outcomes for serial in range(1000 - count, 1000))
@@ -179,13 +179,13 @@ async def test_two_windows_of_outcomes_are_enough() -> None:
 
 async def test_gone_counts_once() -> None:
     """A peer that is added again went last, and one that is not there may be removed."""
-    gone = EvictionOrder(Config())
+    gone = LostPeers(asyncio.get_running_loop(), Config(), lambda *_: None)
     one, other = known(host="there"), known(host="there")
-    gone.add(one)
-    gone.add(other)
-    gone.add(one)
-    assert (list(gone), len(gone), one in gone, gone.first) == ([other, one], 2, True, other)
+    gone.add(one, 60.0)
+    gone.add(other, 60.0)
+    gone.add(one, 60.0)
+    assert (list(gone), len(gone), one in gone) == ([other, one], 2, True)
     gone.remove(known())
     for peer in gone:
         gone.remove(peer)
-    assert (len(gone), gone._hosts) == (0, {})
+    assert (len(gone), gone._ranks) == (0, {})

@@ -221,7 +221,7 @@ async def test_what_a_peer_has_forgotten_is_not_done_again(
 ) -> None:
     """A node that has forgotten who sends again does not handle it, and the sender learns that it may have been handled."""
     monkeypatch.setattr("redpoll.node.peers.REMEMBERED_FOR", 0.01)
-    monkeypatch.setattr("redpoll.node.recent_peers.MAX_RESUME", 0.0)
+    monkeypatch.setattr("redpoll.node.connection_limits.MAX_RESUME", 0.0)
     retry = options.get("retry", 0)
     inbox = Inbox()
     async with make(inbox) as server, Proxy(server.address) as proxy:

@@ -26,10 +26,9 @@ from redpoll.errors import (
 )
 from redpoll.node.admission import Admission
 from redpoll.node.completion import Completion
-from redpoll.node.connection_limits import ConnectionLimits
+from redpoll.node.connection_limits import REMEMBERED_FOR, ConnectionLimits, RecentPeers
 from redpoll.node.hooks import NodeEvents
 from redpoll.node.pressure import Pressure
-from redpoll.node.recent_peers import REMEMBERED_FOR, RecentPeers
 from redpoll.node.reports import LogLimit, Rejected, UnawaitedFailures
 from redpoll.node.requeue import Requeue
 from redpoll.node.routes import Claim, Routes
@@ -397,7 +396,7 @@ class Peers:
             peer.host = None if link.dialled else connection.remote.host
             if not parted or (peer.broken and link.goodbye not in (Goodbye.UP_TO, Goodbye.NONE)):
                 # A link that was only left says nothing of the messages of another one that broke: they may be resent.
-                self.recent.add(peer)
+                self.recent.remember(peer)
             self.sessions.lost(peer, error)
             if not peer.resuming:
                 self.requeue.readdress(peer, now)
@@ -559,7 +558,7 @@ class Peers:
         if not peer.links and not peer.slots.busy:
             self.connection_limits.settle(peer)
         if not peer.links and peer.idle and peer in self.routes and self.closing is None:
-            self.recent.add(peer)
+            self.recent.remember(peer)
             self.forget_if_idle(peer)
 
     def after_dispatch(self, peer: Peer) -> None:

@@ -12,7 +12,7 @@ from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
 from redpoll.errors import Fenced, PeerLost, RedpollError
-from redpoll.node.recent_peers import EvictionOrder
+from redpoll.node.connection_limits import LostPeers
 from redpoll.node.routes import may_be, proves
 from redpoll.wire import link_lifecycle as core
 from redpoll.wire.capabilities import SHOWS_SESSION
@@ -76,14 +76,12 @@ class Sessions:
         self._owner = owner
         self._routes = routes
         self._memory = memory
-        self._loop = loop
         self._resume = config.resume
         self._secret = config.secret
         if self._secret is None and self._resume is not None:
             self._secret = os.urandom(SECRET_SIZE)
-        #: Peers without a link, and the timers that end their sessions.
-        self._lost = EvictionOrder(config)
-        self._timers: dict[Peer, asyncio.TimerHandle] = {}
+        #: Peers without a link, until their sessions end.
+        self._lost = LostPeers(loop, config, self._expired)
         self._fenced: dict[Address, Fenced] = {}
 
     def __len__(self) -> int:
@@ -182,7 +180,7 @@ class Sessions:
         """Handle a peer's link whose run is known."""
         beside = any(each.dialled and each.sending for each in peer.links if each is not link)
         self.introduce(link, beside=link.dialled and (beside or self._routes.twin(peer) is not None))
-        waited = self._forget(peer)
+        waited = self._lost.remove(peer)
         if peer.links != [link]:
             return
         if waited and not renewed:
@@ -196,47 +194,36 @@ class Sessions:
         if closing is not None:
             core.end(peer, closing)
         if not peer.resuming or self._resume is None:
-            self._forget(peer)
+            self._lost.remove(peer)
             self._ended(peer, error)
             return
         if peer not in self._lost:
-            self._timers[peer] = self._loop.call_later(self._resume, self._expire, peer)
-            self._lost.add(peer)
-            self._make_room(peer.host)
+            self._lost.add(peer, self._resume)
         if peer.session is not None and peer.session.redials and not self._owner.stopping:
             self._owner.need_link(peer)
 
-    def _make_room(self, host: str | None) -> None:
-        """End a session if there is one too many."""
-        other = self._lost.to_evict(host)
-        if other is not None:
-            self._memory.tally.sessions_ended += 1
-            self.end(other, PeerLost(other.address, "too many sessions wait for a link"))
-
-    def _expire(self, peer: Peer) -> None:
-        self.end(peer, PeerLost(peer.address, f"its link was lost, and no other was made within {self._resume:g} s"))
+    def _expired(self, peer: Peer, evicted: bool) -> None:
+        self._memory.tally.sessions_ended += evicted
+        why = f"its link was lost, and no other was made within {self._resume:g} s"
+        self._end(peer, PeerLost(peer.address, "too many sessions wait for a link" if evicted else why))
 
     def end(self, peer: Peer, error: RedpollError) -> None:
         """End a session without a link; do nothing if it has ended."""
-        waited = self._forget(peer)
+        if self._lost.remove(peer):
+            self._end(peer, error)
+        else:
+            core.end(peer, error)
+
+    def _end(self, peer: Peer, error: RedpollError) -> None:
         core.end(peer, error)
-        if waited:
-            self._ended(peer, error)
-            self._owner.room(peer)
-            self._routes.unlinked(peer)
-            self._owner.forget_if_idle(peer)
+        self._ended(peer, error)
+        self._owner.room(peer)
+        self._routes.unlinked(peer)
+        self._owner.forget_if_idle(peer)
 
     def _ended(self, peer: Peer, error: RedpollError) -> None:
         if peer.epoch is not None:
             self._owner.session_ended(peer, error)
-
-    def _forget(self, peer: Peer) -> bool:
-        timer = self._timers.pop(peer, None)
-        if timer is None:
-            return False
-        timer.cancel()
-        self._lost.remove(peer)
-        return True
 
     def close(self, error: RedpollError) -> None:
         """End all sessions: the node closes."""
