@@ -10,7 +10,7 @@ import pytest
 
 from redpoll import TLS, Message, Node, NotSent, PeerInfo, PeerLost
 from redpoll.errors import NotAuthorized
-from redpoll.node import authorization as authorization_module
+from redpoll.node import admission as admission_module
 from redpoll.node.authorization import Authorization
 from redpoll.testing.certificates import Certificates
 from tests.interop.raw import ACK, REQ_ACK, Frame, RawLink, handshake, raw_listener
@@ -323,7 +323,7 @@ async def test_libchirp_is_not_let_in() -> None:
 
 async def test_what_is_written_to_who_is_not_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
     """It gets one frame that says so and a goodbye that says that nothing was taken, and is closed if it does not close."""
-    monkeypatch.setattr(authorization_module, "REJECTION_TIME", 0.1)
+    monkeypatch.setattr(admission_module, "REJECTION_TIME", 0.1)
     inbox = Inbox()
     async with make(inbox, authorize=Gate(False).at_once) as server, raw_dialling(server, port=4000) as link:
         told, goodbye = await within(link.read_frame()), await within(link.read_frame())

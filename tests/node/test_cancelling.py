@@ -68,7 +68,7 @@ async def test_cancelled_while_connecting(call: str) -> None:
         address = gone.address
     async with make() as client:
         sending = begin(client, call, Message(b"", address))
-        await until(lambda: client._peers.at(address) in client._peers.dialler, "the dialling")
+        await until(lambda: client._peers.routes.at(address) in client._peers.dialler, "the dialling")
         sending.cancel()
         await settle(sending)
         await until(lambda: not client.peers, "the peer to be forgotten")

@@ -14,6 +14,7 @@ import pytest
 
 from redpoll import Address, Message, Node
 from redpoll.node import admission as admission_module
+from redpoll.node import claims as claims_module
 from redpoll.node.claims import DOUBT_TIMEOUT, Claims
 from redpoll.node.hooks import PeerInfo
 from redpoll.node.peers import Peers
@@ -81,13 +82,13 @@ async def test_ask_writes_to_the_trusted_link_alone() -> None:
     """A claim sends a number, and a ping, over the peer's own link and nothing over the one that claims."""
     claims, peer = Claims(), make_peer()
     line, claiming = trusted(peer), stranger()
-    number = claims.ask(claiming, peer, 0.0)
-    assert len(number) == 16
-    assert [(kind, body) for kind, _, _, _, body in sent(line.link)] == [(SESSION, PROVE + number), (PING, b"")]
+    claim = claims.ask(claiming, peer, 0.0)
+    assert len(claim.number) == 16
+    assert [(kind, body) for kind, _, _, _, body in sent(line.link)] == [(SESSION, PROVE + claim.number), (PING, b"")]
     assert not claiming.link.output
-    assert claims.of_connection(claiming) == number
-    assert claims.of_connection(line) is None
-    assert claims.of_peer(peer) == [number]
+    assert claims.get(claiming) is claim
+    assert claims.get(line) is None
+    assert claims.of_peer(peer) == claims.open == [claim]
 
 
 @pytest.mark.asyncio
@@ -95,7 +96,7 @@ async def test_numbers_are_not_used_twice() -> None:
     """Each claim has a number of its own."""
     claims, peer = Claims(), make_peer()
     trusted(peer)
-    assert len({claims.ask(stranger(), peer, 0.0) for _ in range(20)}) == 20
+    assert len({claims.ask(stranger(), peer, 0.0).number for _ in range(20)}) == 20
 
 
 @pytest.mark.asyncio
@@ -104,14 +105,13 @@ async def test_a_claim_is_proven_once() -> None:
     claims, peer = Claims(), make_peer()
     trusted(peer)
     claiming = stranger()
-    number = claims.ask(claiming, peer, 0.0)
-    assert claims.take(claiming, PROOF + number, []) == number
-    claim = claims.drop(number)
-    assert claim is not None
+    claim = claims.ask(claiming, peer, 0.0)
+    assert claims.take(claiming, PROOF + claim.number) is claim
     assert (claim.connection, claim.peer) == (claiming, peer)
-    assert claims.drop(number) is None
-    assert claims.take(claiming, PROOF + number, []) is None
-    assert claims.of_connection(claiming) is None
+    assert claims.drop(claim)
+    assert not claims.drop(claim)
+    assert claims.take(claiming, PROOF + claim.number) is None
+    assert claims.get(claiming) is None
     assert claims.of_peer(peer) == []
 
 
@@ -121,11 +121,11 @@ async def test_a_proof_counts_where_it_is_due(where: str) -> None:
     """The right number over any other connection proves nothing, and the claim stays open."""
     claims, peer = Claims(), make_peer()
     line, claiming, other = trusted(peer), stranger(), stranger()
-    number = claims.ask(claiming, peer, 0.0)
+    claim = claims.ask(claiming, peer, 0.0)
     claims.ask(other, peer, 0.0)
     wrong = {"trusted": line, "other claim": other, "not claiming": stranger()}[where]
-    assert claims.take(wrong, PROOF + number, []) is None
-    assert claims.take(claiming, PROOF + number, []) == number
+    assert claims.take(wrong, PROOF + claim.number) is None
+    assert claims.take(claiming, PROOF + claim.number) is claim
 
 
 @pytest.mark.asyncio
@@ -135,12 +135,13 @@ async def test_numbers_of_another_size_are_ignored(size: int) -> None:
     claims, peer = Claims(), make_peer()
     line, own = trusted(peer), stranger(dialled=True)
     claiming = stranger()
-    number = claims.ask(claiming, peer, 0.0)
-    wrong = (number * 4)[:size]
-    assert claims.take(claiming, PROOF + wrong, [own]) is None
-    assert claims.take(line, PROVE + wrong, [own]) is None
+    claims.opened(own)
+    claim = claims.ask(claiming, peer, 0.0)
+    wrong = (claim.number * 4)[:size]
+    assert claims.take(claiming, PROOF + wrong) is None
+    assert claims.take(line, PROVE + wrong) is None
     assert sessions(own) == []
-    assert claims.take(claiming, PROOF + number, [own]) == number
+    assert claims.take(claiming, PROOF + claim.number) is claim
 
 
 @pytest.mark.asyncio
@@ -148,7 +149,8 @@ async def test_numbers_of_another_size_are_ignored(size: int) -> None:
 async def test_other_bodies_are_ignored(body: bytes) -> None:
     """A session frame of an unknown kind does nothing."""
     claims, own = Claims(), stranger(dialled=True)
-    assert claims.take(trusted(make_peer()), body, [own]) is None
+    claims.opened(own)
+    assert claims.take(trusted(make_peer()), body) is None
     assert sessions(own) == []
 
 
@@ -158,7 +160,10 @@ async def test_a_number_is_returned_over_links_that_were_dialled() -> None:
     claims = Claims()
     asking = trusted(make_peer(), dialled=True)
     own, elsewhere = stranger(dialled=True), stranger(b"another node, 16", dialled=True)
-    assert claims.take(asking, PROVE + NUMBER, [asking, elsewhere, own]) is None
+    for each in (asking, elsewhere, own):
+        claims.opened(each)
+    claims.bound(asking)
+    assert claims.take(asking, PROVE + NUMBER) is None
     assert sessions(own) == [PROOF + NUMBER]
     assert own.scheduled
     assert sessions(elsewhere) == []
@@ -174,7 +179,9 @@ async def test_a_proof_waits_for_the_announcement() -> None:
     own, elsewhere = connection(bare_link()), connection(bare_link(), other_host)
     own.link.start(None)
     own.link.take_output()
-    assert claims.take(asking, PROVE + NUMBER, [own, elsewhere]) is None
+    claims.opened(own)
+    claims.opened(elsewhere)
+    assert claims.take(asking, PROVE + NUMBER) is None
     assert not own.link.output
     feed(own.link, handshake() + announcement())
     feed(elsewhere.link, handshake(identity=b"another node, 16") + announcement())
@@ -212,7 +219,8 @@ async def test_a_number_goes_to_who_asked_alone(
     for each, key in ((line, asking), (own, dialled)):
         if key is not None:
             shows(each, key)
-    assert claims.take(line, PROVE + NUMBER, [own]) is None
+    claims.opened(own)
+    assert claims.take(line, PROVE + NUMBER) is None
     if early:
         feed(own.link, handshake() + announcement())
         claims.settle(own)
@@ -224,11 +232,12 @@ async def test_a_lost_connection_is_forgotten() -> None:
     """Of a connection that is gone neither its claim nor the proof that it is owed is left."""
     claims, peer = Claims(), make_peer()
     asking, claiming, own = trusted(peer), stranger(), connection(bare_link())
-    number = claims.ask(claiming, peer, 0.0)
-    claims.take(asking, PROVE + NUMBER, [own])
+    claims.opened(own)
+    claim = claims.ask(claiming, peer, 0.0)
+    claims.take(asking, PROVE + NUMBER)
     claims.forget(claiming)
     claims.forget(own)
-    assert claims.drop(number) is None
+    assert not claims.drop(claim)
     feed(own.link, handshake() + announcement())
     claims.settle(own)
     assert sessions(own) == []
@@ -239,8 +248,7 @@ async def test_who_is_heard_after_it_was_asked_lives() -> None:
     """A holder lives if anything came over a link of its own after it was asked; a link that is silent is in doubt."""
     claims, peer = Claims(), make_peer()
     line = trusted(peer)
-    claim = claims.drop(claims.ask(stranger(), peer, 0.0))
-    assert claim is not None
+    claim = claims.ask(stranger(), peer, 0.0)
     assert not claim.holder_lives
     feed(line.link, Frame(BLANK, 1, PONG).encode())
     assert claim.holder_lives
@@ -251,16 +259,13 @@ async def test_who_does_not_answer_leaves_doubt() -> None:
     """A claim is open until the ping is answered or the doubt lasts too long; bytes that were under way decide nothing."""
     claims, peer = Claims(), make_peer()
     line = trusted(peer)
-    number = claims.ask(stranger(), peer, 100.0)
-    assert claims.in_doubt(number, 101.0)
+    claim = claims.ask(stranger(), peer, 100.0)
+    assert claim.in_doubt(101.0)
     feed(line.link, Frame(BLANK, 0, PONG).encode())
-    assert claims.in_doubt(number, 101.0)
-    assert not claims.in_doubt(number, 100.0 + DOUBT_TIMEOUT)
-    ping = int.from_bytes(number[:4], "big") | 1
-    feed(line.link, Frame(BLANK, ping, PONG).encode())
-    assert not claims.in_doubt(number, 101.0)
-    claims.drop(number)
-    assert not claims.in_doubt(number, 101.0)
+    assert claim.in_doubt(101.0)
+    assert not claim.in_doubt(100.0 + DOUBT_TIMEOUT)
+    feed(line.link, Frame(BLANK, claim.ping, PONG).encode())
+    assert not claim.in_doubt(101.0)
 
 
 # From end to end: sockets that play redpoll nodes.
@@ -566,22 +571,18 @@ async def test_a_question_costs_the_same_however_many_links_there_are(monkeypatc
     """Who asks for proofs, or brings wrong ones, makes the node look at links to its own identity alone."""
     async with make(Inbox()) as node, raw_listener() as listener:
         async with held(node, listener.port) as asking:
-            seen: list[list[Connection]] = []
-            take = Claims.take
-
-            def counted(self: Claims, line: Connection, body: bytes, dialled: list[Connection]) -> bytes | None:
-                seen.append(dialled)
-                return take(self, line, body, dialled)
-
-            monkeypatch.setattr(Claims, "take", counted)
+            seen: list[Connection] = []
+            for name in ("_prove", "_may_lead_to"):
+                monkeypatch.setattr(claims_module, name, lambda dialled, *_: seen.append(dialled))
             others = [to(node, b"to itself") for _ in range(3)]
             await within(asyncio.gather(*map(node.send, others)))
             peers = node._peers
+            assert any(peers.admission.claims._dialled.values())
             monkeypatch.setattr(peers, "connections", Unseen(peers.connections))
             for kind in (PROVE, PROOF):
                 asking.send(session(kind + NUMBER))
             assert await frames_until_pong(asking) == []
-            assert seen == [[], []]
+            assert seen == []
             monkeypatch.undo()
 
 

@@ -1,39 +1,39 @@
 """Admission of links: handshake, pins, `authorize`, proofs, and the peer that the link belongs to.
 
-The decisions are made in routes.py (which peer a link may belong to), claims.py (how that is proven) and
-authorization.py (the user's function); this module calls them in order.
+The decisions are made in wire/identity.py (which peer a link belongs to, or may belong to), claims.py (how that is
+proven) and authorization.py (the user's function); this module calls them in order, and acts on their results.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from redpoll.errors import Fenced, NotAuthorized, PeerLost, RedpollError
-from redpoll.node.authorization import REJECTION_TIME, Authorization
-from redpoll.node.claims import CLAIM_TIMEOUT, REJECTED, Claims
+from redpoll.errors import Fenced, NotAuthorized, RedpollError
+from redpoll.node.authorization import Authorization
+from redpoll.node.claims import CLAIM_TIMEOUT, REJECTED, Claims, OpenClaim, key_of
 from redpoll.node.hooks import PeerInfo
-from redpoll.node.routes import Claim, Routes, is_kept, may_be, place_of
 from redpoll.wire.frames import PREAMBLE_SIZE, Control
+from redpoll.wire.identity import Claim, Claimant, Routes
 from redpoll.wire.session import FENCED
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
     import asyncio
 
-    from redpoll.address import Address
     from redpoll.config import Config
-    from redpoll.node.claims import OpenClaim
     from redpoll.node.requeue import Requeue
     from redpoll.node.sessions import Sessions
-    from redpoll.tls.credentials import TLSSession
     from redpoll.transport.connection import Connection
     from redpoll.wire.link import Link
     from redpoll.wire.peer import Peer
 
-__all__ = ["LAG", "Admission"]
+__all__ = ["LAG", "REJECTION_TIME", "Admission"]
 
 #: Delay in seconds for reading what arrived while this process was busy.
 LAG = 0.01
+
+#: Time in seconds that a rejected node has to read the refusal and close.
+REJECTION_TIME = 1.0
 
 _REJECTED_TEXT = "the peer rejected this node"
 _HINT = "its authorize= decides: see the log of the peer"
@@ -44,9 +44,6 @@ class _Owner(Protocol):
 
     stopping: bool
     closing: RedpollError | None
-
-    def new_peer(self, address: Address | None, identity: bytes | None) -> Peer:
-        """Make a peer that is not known yet."""
 
     def bind(self, connection: Connection, peer: Peer, claim: Claim, now: float) -> None:
         """Give a link to its peer."""
@@ -82,12 +79,9 @@ class Admission:
         self._requeue = requeue
         self._loop = loop
         self.claims = Claims()
-        #: Links that have to show a secret, or that close because their run was fenced, and their timers; None once
+        #: Links that have to show a secret, or that close because they were rejected, and their timers; None once
         #: fired.
-        self._awaiting_secret: dict[Connection, asyncio.TimerHandle | None] = {}
-        #: The links that this node dialled: those without a peer, and the others by the identity of the remote node.
-        self._unbound: dict[Connection, None] = {}
-        self._dialled: dict[bytes | None, dict[Connection, None]] = {}
+        self._timers: dict[Connection, asyncio.TimerHandle | None] = {}
         self.authorization: Authorization | None = None
         if config.authorize is not None:
             self.authorization = Authorization(config.authorize, loop, config.handshake_timeout, self._decided)
@@ -98,72 +92,67 @@ class Admission:
         if isinstance(connection.error, NotAuthorized | Fenced):
             _drop(link)
             return
-        number = self.claims.of_connection(connection)
-        if number is not None:
+        claim = self.claims.get(connection)
+        if claim is not None:
             if self._is_overrun(link):
-                self._unproven(number)
+                self._unproven(claim)
             elif link.incoming.awaiting_peer:
                 # Read on once the peer is known; until then there is room for one read.
                 self._owner.pause(connection)
             return
-        if connection.secured is not None and not self._is_expected(connection.secured, connection):
+        if not self._is_expected(connection) or not self._is_authorized(connection):
             return
-        if self.authorization is not None and not self._is_authorized(connection, self.authorization):
-            return
-        if self._sessions.awaits(link) and self._may_wait(connection):
+        claimant = _claimant(connection)
+        if claimant.awaits_secret and self._may_wait(connection):
             return
         self.claims.settle(connection)
-        if self._is_known_by_secret(connection, now):
-            return
-        session = connection.secured
-        peer, claim = self._routes.identify(
-            link,
-            connection.remote,
-            connection.target,
-            self._owner.new_peer,
-            connection.certificate,
-            checks_names=session is not None and session.checks_names,
-        )
-        if claim is Claim.TO_PROVE:
-            number = self.claims.ask(connection, peer, now)
+        self._disarm(connection)
+        peer, claimed = self._routes.identify(claimant)
+        if claimed is Claim.FENCED:
+            self._reject(connection, Fenced(None), FENCED)
+        elif claimed is Claim.TO_PROVE:
+            claim = self.claims.ask(connection, peer, now)
             self._owner.wake_links(peer)
             if link.incoming.awaiting_peer:
                 self._owner.pause(connection)
             if self._owner.stopping:
-                self._unproven(number)
+                self._unproven(claim)
             else:
-                self._decide_later(number)
-            return
-        self._owner.bind(connection, peer, claim, now)
-        if link.dialled and connection.certificate is None:
+                self._decide_later(claim)
+        else:
+            self._bind(connection, peer, claimed, now)
+
+    def _bind(self, connection: Connection, peer: Peer, claimed: Claim, now: float) -> None:
+        """Give a link to its peer, once the links of it that it replaces are closed."""
+        if claimed in (Claim.REPLACES, Claim.FENCES):
+            self._sessions.replace(peer, connection.link, fence=claimed is Claim.FENCES)
+            if peer not in self._routes:
+                # The peer had nothing but those links, and was forgotten.
+                self._routes.add(peer)
+            self._routes.relocate(peer, _claimant(connection))
+        self.claims.bound(connection)
+        self._sessions.bound(connection, peer)
+        _leave_former(connection, peer)
+        self._owner.bind(connection, peer, claimed, now)
+        if connection.link.dialled and connection.certificate is None:
             self._join_twin(connection, peer)
 
     def _may_wait(self, connection: Connection) -> bool:
         """Return True while a link may wait for its secret; the link is examined again when the time is over."""
-        if connection not in self._awaiting_secret:
+        if connection not in self._timers:
             seconds = self._config.handshake_timeout or CLAIM_TIMEOUT
-            self._awaiting_secret[connection] = self._loop.call_later(seconds, self._stop_waiting, connection)
-        return self._awaiting_secret[connection] is not None
+            self._timers[connection] = self._loop.call_later(seconds, self._stop_waiting, connection)
+        return self._timers[connection] is not None
 
     def _stop_waiting(self, connection: Connection) -> None:
         # The time is not compared: by uvloop's clock a timer may fire a rounding error early.
-        self._awaiting_secret[connection] = None
+        self._timers[connection] = None
         connection.go_on()
 
-    def _is_known_by_secret(self, connection: Connection, now: float) -> bool:
-        """Handle a link whose secret identifies its peer, or whose run was fenced; return True if it was handled."""
-        timer = self._awaiting_secret.pop(connection, None)
+    def _disarm(self, connection: Connection) -> None:
+        timer = self._timers.pop(connection, None)
         if timer is not None:
             timer.cancel()
-        try:
-            peer = self._sessions.find(connection)
-        except Fenced as error:
-            self._reject(connection, error, FENCED)
-            self._awaiting_secret[connection] = self._loop.call_later(REJECTION_TIME, connection.fail, error)
-            return True
-        if peer is not None:
-            self._owner.bind(connection, peer, Claim.PLAIN, now)
-        return peer is not None
 
     def _join_twin(self, connection: Connection, peer: Peer) -> None:
         """Leave a link to another address of a node that is linked already: that node would close one of the two.
@@ -173,13 +162,11 @@ class Admission:
 
         Where the old link was accepted, its identity is only a claim: the node that was dialled has to prove it.
         """
-        twin = self._routes.twin(peer)
-        if twin is not None:
+        twin, dialled = self._routes.twin(peer)
+        if twin is not None and dialled:
             self._adopt(connection, peer, twin, proven=False)
-            return
-        supposed = self._routes.supposed_twin(peer)
-        if supposed is not None:
-            self.claims.ask_twin(connection, supposed)
+        elif twin is not None:
+            self.claims.ask_twin(connection, twin)
             connection.wake()
 
     def _adopt(self, connection: Connection, peer: Peer, twin: Peer, *, proven: bool) -> None:
@@ -188,9 +175,11 @@ class Admission:
         connection.wake()
 
     @staticmethod
-    def _is_expected(session: TLSSession, connection: Connection) -> bool:
+    def _is_expected(connection: Connection) -> bool:
         """Return True if the remote node may be the one that it claims to be; otherwise close the link."""
-        link = connection.link
+        link, session = connection.link, connection.secured
+        if session is None:
+            return True
         if link.handshake is None:
             return False
         unknown = session.unknown_identity(link.handshake.identity)
@@ -223,17 +212,13 @@ class Admission:
             # Kept until the link is authorized.
             return
         bodies, link.session_frames = link.session_frames, []
-        dialled = [*self._dialled.get(link.remote_identity, ()), *self._unbound]
         for body in bodies:
-            dialled_elsewhere = self.claims.proven_twin(connection, body)
-            if dialled_elsewhere is not None:
-                self._proven_twin(dialled_elsewhere, link)
-                continue
-            number = self.claims.take(connection, body, dialled)
-            if number is not None:
-                proven = self.claims.drop(number)
-                if proven is not None:
-                    self._owner.bind(connection, proven.peer, Claim.PLAIN, now)
+            proven = self.claims.take(connection, body)
+            if isinstance(proven, OpenClaim):
+                self.claims.drop(proven)
+                self._bind(connection, proven.peer, Claim.PLAIN, now)
+            elif proven is not None:
+                self._proven_twin(proven, link)
 
     def _proven_twin(self, connection: Connection, known: Link) -> None:
         """Give a dialled connection the peer of an accepted link that is proven to be its twin, unless it is in use."""
@@ -242,122 +227,62 @@ class Admission:
         if peer is not None and twin is not None and twin is not peer and known.sending and not begun:
             self._adopt(connection, peer, twin, proven=True)
 
-    def opened(self, connection: Connection) -> None:
-        """Register a connection that this node dialled."""
-        self._unbound[connection] = None
-
-    def bound(self, connection: Connection) -> None:
-        """Note that a connection has its peer."""
-        link = connection.link
-        if link.dialled:
-            self._unbound.pop(connection, None)
-            self._dialled.setdefault(link.remote_identity, {})[connection] = None
-
     def forget(self, connection: Connection) -> None:
         """Forget a connection that was lost."""
-        self._unbound.pop(connection, None)
-        same = self._dialled.get(connection.link.remote_identity)
-        if same is not None:
-            same.pop(connection, None)
-            if not same:
-                del self._dialled[connection.link.remote_identity]
         self.claims.forget(connection)
-        timer = self._awaiting_secret.pop(connection, None)
-        if timer is not None:
-            timer.cancel()
+        self._disarm(connection)
         if self.authorization is not None:
             self.authorization.forget(connection)
 
     # Proofs
 
-    def _decide_later(self, number: bytes) -> None:
+    def _decide_later(self, claim: OpenClaim) -> None:
         # Two timers: what arrived while this process did not run is read in between.
-        self._loop.call_later(CLAIM_TIMEOUT, self._loop.call_later, LAG, self._decide, number)
+        self._loop.call_later(CLAIM_TIMEOUT, self._loop.call_later, LAG, self._decide, claim)
 
-    def _decide(self, number: bytes) -> None:
+    def _decide(self, claim: OpenClaim) -> None:
         """Decide a claim whose time is over, or wait longer while it is in doubt."""
-        if self.claims.in_doubt(number, self._loop.time()) and self._owner.closing is None:
-            self._decide_later(number)
+        still_open = self.claims.get(claim.connection) is claim
+        if still_open and claim.in_doubt(self._loop.time()) and self._owner.closing is None:
+            self._decide_later(claim)
         else:
-            self._unproven(number)
+            self._unproven(claim)
 
-    def _unproven(self, number: bytes) -> None:
+    def _unproven(self, claim: OpenClaim) -> None:
         """Decide a claim that was not proven in time, by the present holder of the identity and by the certificate."""
-        claimed = self.claims.drop(number)
-        if claimed is None or claimed.connection.transport is None:
+        connection = claim.connection
+        if not self.claims.drop(claim) or connection.transport is None:
             return
-        connection = claimed.connection
-        peer, claim = self._peer_of(claimed)
-        now = self._loop.time()
-        self._owner.bind(connection, peer, claim, now)
+        peer, claimed = self._routes.unproven(_claimant(connection), claim.peer, lives=claim.holder_lives)
+        self._bind(connection, peer, claimed, self._loop.time())
         connection.go_on()
         connection.resume_reading()
         if connection.link.state is not LinkState.OPEN:
             # The remote node said goodbye meanwhile, and waits for the outcomes of its messages.
             connection.part()
 
-    def _peer_of(self, claimed: OpenClaim) -> tuple[Peer, Claim]:
-        """Return the peer of a link that the holder of its identity did not prove."""
-        connection, peer = claimed.connection, claimed.peer
-        held = any(link.state is not LinkState.PARTING for link in peer.links)
-        same_key = may_be(peer, connection.certificate)
-        if same_key and not held:
-            return peer, Claim.PLAIN
-        if same_key and peer.certificate is not None and not claimed.holder_lives:
-            self._end_former_run(peer)
-            return peer, Claim.PLAIN
-        kept = is_kept(peer)
-        take_over = not kept or (same_key and not claimed.holder_lives)
-        new = self._routes.accept_new(connection.link, connection.remote, self._owner.new_peer, take_over=take_over)
-        return new, Claim.CONFLICT if kept else Claim.PLAIN
-
-    def _end_former_run(self, peer: Peer) -> None:
-        """Close the links of a node that restarted with the same certificate: they are dead, but not closed yet."""
-        for link in list(peer.links):
-            link.connection.give_up(PeerLost(peer.address, "its node restarted"))
-        if peer not in self._routes:
-            self._routes.add(peer)
-
-    @staticmethod
-    def leave_former(connection: Connection, peer: Peer) -> None:
-        """Leave the links of a peer on which this node showed another key: the peer may see two nodes there."""
-        session = connection.secured
-        for link in peer.links:
-            former = link.connection.secured
-            if session is not None and former is not None and former.own_key != session.own_key:
-                link.leave(accept_all=True)
-                link.connection.wake()
-
     def decide_for(self, peer: Peer) -> None:
         """Decide the open claims to a peer that is lost, or leaves."""
-        for number in self.claims.of_peer(peer):
-            self._unproven(number)
+        for claim in self.claims.of_peer(peer):
+            self._unproven(claim)
 
     # Authorization
 
-    def _is_authorized(self, connection: Connection, authorization: Authorization) -> bool:
-        link = connection.link
-        result = authorization.result(connection, lambda: self._info(connection))
-        if result is True:
+    def _is_authorized(self, connection: Connection) -> bool:
+        if self.authorization is None:
             return True
+        result = self.authorization.result(connection, lambda: _info(connection))
         if result is None:
             # Nothing is read from it meanwhile.
             self._owner.pause(connection)
-        elif link.state in (LinkState.OPEN, LinkState.LEFT):
+        elif result is not True:
             self._reject(connection, result)
-        else:
-            _drop(link)
-        return False
+        return result is True
 
     def _decided(self, connection: Connection) -> None:
         """Go on with a connection for which `authorize` returned late."""
         connection.resume_reading()
         connection.go_on()
-
-    def _info(self, connection: Connection) -> PeerInfo:
-        link = connection.link
-        address = place_of(link, connection.remote) if connection.target is None else connection.target.address
-        return PeerInfo(address, link.remote_identity, False, link.announced is not None, connection.certificate)
 
     def _reject(self, connection: Connection, error: RedpollError, body: bytes = REJECTED) -> None:
         """Tell the remote node that it is rejected and that none of its messages was accepted; then close."""
@@ -366,12 +291,13 @@ class Admission:
         if link.announced is None:
             # libchirp cannot be told.
             connection.fail(error)
-            return
-        link.control(Control.SESSION, body=body)
-        link.leave()
-        connection.wind_down(error)
-        if connection.ready is not None and not connection.ready.done():
-            connection.ready.set_exception(error)
+        elif link.state in (LinkState.OPEN, LinkState.LEFT):
+            link.control(Control.SESSION, body=body)
+            link.leave()
+            connection.wind_down(error)
+            self._timers[connection] = self._loop.call_later(REJECTION_TIME, connection.fail, error)
+            if connection.ready is not None and not connection.ready.done():
+                connection.ready.set_exception(error)
 
     def _rejected_by_peer(self, connection: Connection) -> None:
         """Fail what waits for a peer that rejected this node, so that it is not dialled again."""
@@ -387,8 +313,8 @@ class Admission:
 
     def stop(self) -> None:
         """Stop waiting for proofs and authorization: the node stops, and waiting messages are to be refused."""
-        for number in self.claims.open:
-            self._unproven(number)
+        for claim in self.claims.open:
+            self._unproven(claim)
         if self.authorization is not None:
             for connection in self.authorization.stop():
                 _drop(connection.link)
@@ -398,6 +324,28 @@ class Admission:
         """Cancel the calls of `authorize`."""
         if self.authorization is not None:
             await self.authorization.close()
+
+
+def _claimant(connection: Connection) -> Claimant:
+    session = connection.secured
+    checks_names = session is not None and session.checks_names
+    return Claimant(connection.link, connection.remote, connection.target, key_of(connection), checks_names)
+
+
+def _leave_former(connection: Connection, peer: Peer) -> None:
+    """Leave the links of a peer on which this node showed another key: the peer may see two nodes there."""
+    session = connection.secured
+    for link in peer.links:
+        former = link.connection.secured
+        if session is not None and former is not None and former.own_key != session.own_key:
+            link.leave(accept_all=True)
+            link.connection.wake()
+
+
+def _info(connection: Connection) -> PeerInfo:
+    link = connection.link
+    address = _claimant(connection).place if connection.target is None else connection.target.address
+    return PeerInfo(address, link.remote_identity, False, link.announced is not None, connection.certificate)
 
 
 def _drop(link: Link) -> None:

@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from redpoll.node.hooks import PeerInfo
     from redpoll.transport.connection import Connection
 
-__all__ = ["REJECTION_TIME", "Authorization"]
-
-#: Time in seconds that a rejected node has to read the refusal and close.
-REJECTION_TIME = 1.0
+__all__ = ["Authorization"]
 
 _logger = logging.getLogger("redpoll.node")
 
@@ -47,8 +44,8 @@ class Authorization:
         self._on_decided = decided
         #: True: allowed, None: pending, else the error of the refusal.
         self._results: dict[Connection, NotAuthorized | Literal[True] | None] = {}
-        self._tasks: dict[Connection, asyncio.Task[None]] = {}
-        #: The timeout of a pending call; after a refusal, the time to read it.
+        #: The pending calls, and the timers of their timeouts.
+        self._tasks: dict[Connection, asyncio.Task[Any]] = {}
         self._timers: dict[Connection, asyncio.TimerHandle] = {}
         self._errors = LogLimit(loop)
 
@@ -68,53 +65,39 @@ class Authorization:
         """
         if connection not in self._results:
             self._results[connection] = None
-            self._ask(connection, info())
+            try:
+                result = self._authorize(info())
+            except Exception as error:  # noqa: BLE001  # a function of the user's
+                self._failed(connection, error)
+            else:
+                if inspect.isawaitable(result):
+                    task = self._loop.create_task(_wait(result), name="redpoll authorize")
+                    self._tasks[connection] = task
+                    self._timers[connection] = self._loop.call_later(self._timeout, self._timed_out, connection)
+                    task.add_done_callback(partial(self._ended, connection, result))
+                else:
+                    self._decide(connection, result)
         return self._results[connection]
 
-    def _ask(self, connection: Connection, peer: PeerInfo) -> None:
-        try:
-            result = self._authorize(peer)
-        except Exception as error:  # noqa: BLE001  # a function of the user's
-            self._failed(connection, error)
-            return
-        if not inspect.isawaitable(result):
-            self._decide(connection, result)
-            return
-        task = self._loop.create_task(self._wait(connection, result), name="redpoll authorize")
-        if task.done():
-            # It finished eagerly.
-            self._over(connection, task)
-            return
-        self._tasks[connection] = task
-        self._timers[connection] = self._loop.call_later(self._timeout, self._timed_out, connection)
-        task.add_done_callback(partial(self._ended, connection, result))
-
-    def _ended(self, connection: Connection, result: Awaitable[Any], task: asyncio.Task[None]) -> None:
+    def _ended(self, connection: Connection, result: Awaitable[Any], task: asyncio.Task[Any]) -> None:
         del self._tasks[connection]
         if inspect.iscoroutine(result):
             # It may not have started.
             result.close()
-        self._over(connection, task)
+        if task.cancelled():
+            self._refuse(connection, "authorize was cancelled")
+        elif (error := task.exception()) is not None:
+            self._failed(connection, error)
+        else:
+            self._decide(connection, task.result())
         if not task.cancelling():
             # Otherwise the canceller handles the connection.
             self._on_decided(connection)
 
-    def _over(self, connection: Connection, task: asyncio.Task[None]) -> None:
-        if task.cancelled():
-            self._refuse(connection, "authorize was cancelled")
-
-    async def _wait(self, connection: Connection, result: Awaitable[Any]) -> None:
-        try:
-            value = await result
-        except Exception as error:  # noqa: BLE001  # a function of the user's
-            self._failed(connection, error)
-        else:
-            self._decide(connection, value)
-
     def _timed_out(self, connection: Connection) -> None:
         """Refuse a connection whose call timed out, even if `authorize` suppresses its cancellation."""
         self._refuse(connection, f"authorize timed out after {self._timeout:g} s")
-        self._cancel(connection)
+        self._tasks[connection].cancel()
         self._on_decided(connection)
 
     def _decide(self, connection: Connection, result: Any) -> None:
@@ -126,52 +109,43 @@ class Authorization:
             if self._errors.may_log():
                 _logger.error("%s", problem)
             self._refuse(connection, problem)
-        elif self._is_open(connection):
-            self._disarm(connection)
-            self._results[connection] = True
+        else:
+            self._settle(connection, True)
 
-    def _is_open(self, connection: Connection) -> bool:
-        """Return True if a connection is pending: neither decided nor lost."""
-        return self._results.get(connection, True) is None
-
-    def _failed(self, connection: Connection, error: Exception) -> None:
+    def _failed(self, connection: Connection, error: BaseException) -> None:
         if self._errors.may_log():
             _logger.error("authorize raised, so the link is rejected", exc_info=error)
         self._refuse(connection, f"authorize raised {type(error).__name__}", error)
 
-    def _refuse(
-        self, connection: Connection, detail: str, cause: Exception | None = None, *, counts: bool = True
-    ) -> None:
-        if not self._is_open(connection):
-            return
-        self._disarm(connection)
-        connection.link.memory.tally.unauthorized += counts
+    def _refuse(self, connection: Connection, detail: str, cause: BaseException | None = None) -> None:
         error = NotAuthorized(detail, connection.name)
         error.__cause__ = cause
-        self._results[connection] = error
-        self._timers[connection] = self._loop.call_later(REJECTION_TIME, connection.fail, error)
+        if self._settle(connection, error):
+            connection.link.memory.tally.unauthorized += 1
 
-    def _disarm(self, connection: Connection) -> None:
+    def _settle(self, connection: Connection, result: NotAuthorized | Literal[True]) -> bool:
+        """Set the result of a connection; return False if it is decided already, or lost."""
+        if self._results.get(connection, True) is not None:
+            return False
+        self._results[connection] = result
         timer = self._timers.pop(connection, None)
         if timer is not None:
             timer.cancel()
-
-    def _cancel(self, connection: Connection) -> None:
-        task = self._tasks.get(connection)
-        if task is not None:
-            task.cancel()
+        return True
 
     def forget(self, connection: Connection) -> None:
         """Forget a connection that was lost."""
         self._results.pop(connection, None)
-        self._disarm(connection)
-        self._cancel(connection)
+        if connection in self._timers:
+            self._timers.pop(connection).cancel()
+        if connection in self._tasks:
+            self._tasks[connection].cancel()
 
     def stop(self) -> list[Connection]:
         """Refuse the accepted connections that are pending, because the node stops; return them."""
         waiting = [each for each in self._tasks if not each.link.dialled]
         for connection in waiting:
-            self._refuse(connection, "the node is stopping", counts=False)
+            self._settle(connection, NotAuthorized("the node is stopping", connection.name))
             self._tasks[connection].cancel()
         return waiting
 
@@ -181,5 +155,7 @@ class Authorization:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for timer in self._timers.values():
-            timer.cancel()
+
+
+async def _wait(result: Awaitable[Any]) -> Any:
+    return await result

@@ -12,10 +12,10 @@ from redpoll.message import Message
 from redpoll.wire.runs import NO_MESSAGE, transmit_run
 
 if TYPE_CHECKING:
-    from redpoll.address import Address
     from redpoll.node.dialler import Dialler
     from redpoll.node.sending import Sending
     from redpoll.serializers.base import Serializer
+    from redpoll.wire.identity import Routes
     from redpoll.wire.outgoing import Payload
     from redpoll.wire.peer import Peer
 
@@ -46,9 +46,7 @@ class _Owner(Protocol):
     raw: bool
     serializer: Serializer[Any]
     dialler: Dialler
-
-    def at(self, address: Address) -> Peer:
-        """Return the peer at an address; if there is none, one to be dialled."""
+    routes: Routes
 
     def forget_if_idle(self, peer: Peer) -> None:
         """Forget a peer that nothing is kept for."""
@@ -104,7 +102,7 @@ class _Stream:
             return _END, None
         while self._open:
             await self._oldest()
-        peer = self._owner.at(address)
+        peer = self._owner.routes.at(address)
         while True:
             link = peer.link
             if link is None or link.announced is None:

@@ -5,14 +5,13 @@ random number over the trusted link; the peer returns it over the new link, if i
 that dial each other at the same time find that they are one peer with two links, and a stranger cannot pass for a peer.
 In the same way a node that dialled another one learns whether an accepted link belongs to that node too: the remote
 node then sees two links of one peer and leaves the dialled one. A number is returned only to a node with the
-certificate of the one that
-asked: otherwise a dialled node that claims to be the asking one could relay it. (Wire format, section 5.6.)
+certificate of the one that asked: otherwise a dialled node that claims to be the asking one could relay it. (Wire
+format, section 5.6.)
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from redpoll.wire.frames import Control
@@ -22,7 +21,7 @@ from redpoll.wire.peer import Peer
 if TYPE_CHECKING:
     from redpoll.transport.connection import Connection
 
-__all__ = ["CLAIM_TIMEOUT", "DOUBT_TIMEOUT", "REJECTED", "Claims", "OpenClaim"]
+__all__ = ["CLAIM_TIMEOUT", "DOUBT_TIMEOUT", "REJECTED", "Claims", "OpenClaim", "key_of"]
 
 #: Time in seconds that a link has to prove its claim; after that it becomes a peer of its own.
 CLAIM_TIMEOUT = 1.0
@@ -45,22 +44,21 @@ class OpenClaim(NamedTuple):
     Attributes:
         connection: The connection that claims the identity.
         peer: The holder of the identity.
+        number: The number that proves it.
         received: Bytes received over each link of that peer when it was asked.
-        ping: The number of the ping behind the question.
         asked: Time of the question, by the clock of the loop.
     """
 
     connection: Connection
     peer: Peer
+    number: bytes
     received: dict[Link, int]
-    ping: int
     asked: float
 
     @property
-    def same_run(self) -> bool:
-        """True if the peer and the claiming node announce the same run of a node."""
-        announced = self.connection.link.announced
-        return announced is not None and announced.epoch == self.peer.epoch
+    def ping(self) -> int:
+        """The number of the ping behind the question."""
+        return int.from_bytes(self.number[:4], "big") | 1
 
     @property
     def holder_lives(self) -> bool:
@@ -73,7 +71,8 @@ class OpenClaim(NamedTuple):
         Its link may be dead but not closed, or still deliver what was under way when the remote node closed it: it is
         lost soon then, and the new link succeeds it. After `DOUBT_TIMEOUT` there is no doubt any more.
         """
-        if not self.same_run or now >= self.asked + DOUBT_TIMEOUT:
+        announced = self.connection.link.announced
+        if announced is None or announced.epoch != self.peer.epoch or now >= self.asked + DOUBT_TIMEOUT:
             return False
         return any(self.ping in link.pings for link in self.peer.links)
 
@@ -82,46 +81,45 @@ class Claims:
     """The links of one node whose claims are not proven yet, and the proofs that this node owes."""
 
     def __init__(self) -> None:
-        self._open: dict[bytes, OpenClaim] = {}
-        #: The numbers of open claims, by claiming connection and by holder.
-        self._of_connection: dict[Connection, bytes] = {}
-        self._of_peer: dict[Peer, dict[bytes, None]] = {}
+        self._open: dict[Connection, OpenClaim] = {}
+        #: The claiming connections, by holder.
+        self._of_peer: dict[Peer, dict[Connection, None]] = {}
         #: By the connection to send the proof over: the number, and the connection that it was asked on.
         self._owed: dict[Connection, tuple[bytes, Connection]] = {}
         #: Dialled connections asked whether an accepted link is of the same node: the number, and the peer of that
         #: link.
         self._twins: dict[Connection, tuple[bytes, Peer]] = {}
+        #: The connections that this node dialled: those without a peer, and the others by the identity of the remote
+        #: node.
+        self._dialled: dict[bytes | None, dict[Connection, None]] = {}
 
-    def of_connection(self, connection: Connection) -> bytes | None:
-        """Return the number of the open claim of a connection, or None."""
-        return self._of_connection.get(connection)
+    def get(self, connection: Connection) -> OpenClaim | None:
+        """Return the open claim of a connection, or None."""
+        return self._open.get(connection)
 
     @property
-    def open(self) -> list[bytes]:
-        """The numbers of all open claims."""
-        return list(self._open)
+    def open(self) -> list[OpenClaim]:
+        """All open claims."""
+        return list(self._open.values())
 
-    def of_peer(self, peer: Peer) -> list[bytes]:
-        """Return the numbers of the open claims to a peer."""
-        return list(self._of_peer.get(peer, ()))
+    def of_peer(self, peer: Peer) -> list[OpenClaim]:
+        """Return the open claims to a peer."""
+        return [self._open[connection] for connection in self._of_peer.get(peer, ())]
 
-    def ask(self, connection: Connection, peer: Peer, now: float) -> bytes:
-        """Ask a peer, over its own link, to prove that a new connection is its own too; return the number.
+    def ask(self, connection: Connection, peer: Peer, now: float) -> OpenClaim:
+        """Ask a peer, over its own link, to prove that a new connection is its own too.
 
         A ping follows, which a live peer answers even if it has nothing to prove.
         """
-        number = os.urandom(_NUMBER_SIZE)
-        ping = int.from_bytes(number[:4], "big") | 1
         received = {link: link.bytes_received for link in peer.links}
-        self._open[number] = OpenClaim(connection, peer, received, ping, now)
-        self._of_connection[connection] = number
-        self._of_peer.setdefault(peer, {})[number] = None
+        claim = self._open[connection] = OpenClaim(connection, peer, os.urandom(_NUMBER_SIZE), received, now)
+        self._of_peer.setdefault(peer, {})[connection] = None
         asked = peer.link or next(iter(peer.links), None)
         if asked is not None:
-            asked.control(Control.SESSION, body=_PROVE + number)
-            asked.control(Control.PING, ping)
-            asked.pings.add(ping)
-        return number
+            asked.control(Control.SESSION, body=_PROVE + claim.number)
+            asked.control(Control.PING, claim.ping)
+            asked.pings.add(claim.ping)
+        return claim
 
     def ask_twin(self, connection: Connection, known: Peer) -> None:
         """Ask the remote node of a dialled connection to prove that the accepted links of another peer are its own."""
@@ -129,81 +127,85 @@ class Claims:
         self._twins[connection] = number, known
         connection.link.control(Control.SESSION, body=_PROVE + number)
 
-    def proven_twin(self, connection: Connection, body: bytes) -> Connection | None:
-        """Return the dialled connection whose remote node proves by a frame that an accepted link is its own."""
-        if body[:1] != _PROOF or connection.link.dialled:
-            return None
-        proof = body[1:], connection.link.peer
-        return next((dialled for dialled, asked in self._twins.items() if asked == proof), None)
+    def drop(self, claim: OpenClaim) -> bool:
+        """Stop waiting for a proof; return True if the claim was still open."""
+        if self._open.get(claim.connection) is not claim:
+            return False
+        del self._open[claim.connection]
+        same = self._of_peer[claim.peer]
+        del same[claim.connection]
+        if not same:
+            del self._of_peer[claim.peer]
+        for link in claim.peer.links:
+            link.pings.discard(claim.ping)
+        return True
 
-    def in_doubt(self, number: bytes, now: float) -> bool:
-        """Return True if a claim is open and cannot be decided yet."""
-        claim = self._open.get(number)
-        return claim is not None and claim.in_doubt(now)
-
-    def drop(self, number: bytes) -> OpenClaim | None:
-        """Stop waiting for a proof; return the claim if it was still open."""
-        claim = self._open.pop(number, None)
-        if claim is not None:
-            del self._of_connection[claim.connection]
-            same = self._of_peer[claim.peer]
-            del same[number]
-            if not same:
-                del self._of_peer[claim.peer]
-            for link in claim.peer.links:
-                link.pings.discard(claim.ping)
-        return claim
-
-    def take(self, connection: Connection, body: bytes, dialled: Iterable[Connection]) -> bytes | None:
-        """Handle a session frame.
-
-        Args:
-            connection: The connection that it arrived on.
-            body: The body of the frame.
-            dialled: The connections that this node dialled, except those known to lead to another node.
+    def take(self, connection: Connection, body: bytes) -> OpenClaim | Connection | None:
+        """Handle a session frame that arrived on a connection.
 
         Returns:
-            The number of the claim that it proves, or None.
+            The claim that it proves; or the dialled connection whose remote node proves that this link is its own, too;
+            or None.
         """
         kind, number = body[:1], body[1:]
         if len(number) != _NUMBER_SIZE:
             return None
+        link = connection.link
         if kind == _PROOF:
-            claim = self._open.get(number)
-            return number if claim is not None and claim.connection is connection else None
+            claim = self._open.get(connection)
+            if claim is not None and claim.number == number:
+                return claim
+            proof = number, link.peer
+            return None if link.dialled else next((each for each, asked in self._twins.items() if asked == proof), None)
         if kind == _PROVE:
-            for other in dialled:
+            for other in (*self._dialled.get(link.remote_identity, ()), *self._dialled.get(None, ())):
                 if other is connection:
                     continue
                 if other.link.announced is not None:
-                    self._prove(other, number, connection)
-                elif _may_lead_to(other, connection.link):
+                    _prove(other, number, connection)
+                elif _may_lead_to(other, link):
                     self._owed[other] = number, connection
         return None
+
+    def opened(self, connection: Connection) -> None:
+        """Register a connection that this node dialled."""
+        self._dialled.setdefault(None, {})[connection] = None
+
+    def bound(self, connection: Connection) -> None:
+        """Note that a connection has its peer."""
+        if connection.link.dialled:
+            self._dialled.get(None, {}).pop(connection, None)
+            self._dialled.setdefault(connection.link.remote_identity, {})[connection] = None
 
     def settle(self, connection: Connection) -> None:
         """Send the proof that is owed over a connection whose announcement arrived."""
         owed = self._owed.pop(connection, None)
         if owed is not None:
-            self._prove(connection, *owed)
+            _prove(connection, *owed)
 
     def forget(self, connection: Connection) -> None:
         """Forget a connection that was lost."""
         self._owed.pop(connection, None)
         self._twins.pop(connection, None)
-        number = self.of_connection(connection)
-        if number is not None:
-            self.drop(number)
-
-    @staticmethod
-    def _prove(dialled: Connection, number: bytes, asking: Connection) -> None:
-        """Return a number over a dialled connection, if it leads to the node that asked."""
-        if dialled.link.remote_identity == asking.link.remote_identity and _key(dialled) == _key(asking):
-            dialled.link.control(Control.SESSION, body=_PROOF + number)
-            dialled.wake()
+        for identity in {None, connection.link.remote_identity}:
+            same = self._dialled.get(identity, {})
+            same.pop(connection, None)
+            if not same:
+                self._dialled.pop(identity, None)
+        claim = self._open.get(connection)
+        if claim is not None:
+            self.drop(claim)
 
 
-def _key(connection: Connection) -> str | None:
+def _prove(dialled: Connection, number: bytes, asking: Connection) -> None:
+    """Return a number over a dialled connection, if it leads to the node that asked."""
+    if dialled.link.remote_identity == asking.link.remote_identity and key_of(dialled) == key_of(asking):
+        dialled.link.control(Control.SESSION, body=_PROOF + number)
+        dialled.wake()
+
+
+def key_of(connection: Connection) -> str | None:
+    """Return the public key in the certificate of a remote node; None without one."""
     return None if connection.certificate is None else connection.certificate.public_key
 
 

@@ -32,12 +32,12 @@ if TYPE_CHECKING:
     from redpoll.address import Address
     from redpoll.config import Config
     from redpoll.node.requeue import Requeue
-    from redpoll.node.routes import Routes
     from redpoll.node.sessions import Sessions
     from redpoll.tls.credentials import Credentials
     from redpoll.transport.carrier import Carrier
     from redpoll.transport.connection import Connection
     from redpoll.transport.secure import Secured
+    from redpoll.wire.identity import Routes
     from redpoll.wire.peer import Peer
 
 __all__ = ["HEAD_START", "USEFUL", "Dialler"]
@@ -55,9 +55,6 @@ class _Owner(Protocol):
     stopping: bool
     closing: RedpollError | None
     credentials: Credentials | None
-
-    def at(self, address: Address) -> Peer:
-        """Return the peer at an address; if there is none, one to be dialled."""
 
     def dialled(self, remote: Address, peer: Peer) -> Connection:
         """Make a connection that this node dials for a peer."""
@@ -401,7 +398,7 @@ class Dialler:
         """Wait until a peer is ready; see `Node.ready`."""
         owner = self._owner
         deadline = None if timeout is None else self._loop.time() + timeout
-        peer = owner.at(address)
+        peer = self._routes.at(address)
         while not peer.ready:
             if owner.closing is not None:
                 owner.forget_if_idle(peer)
@@ -422,11 +419,11 @@ class Dialler:
             ):
                 raise peer.last_error
             # Another peer may be at the address now, or this one may have been forgotten since it was woken.
-            peer = owner.at(address)
+            peer = self._routes.at(address)
 
     async def check(self, address: Address, timeout: float | None) -> bool:
         """Return True if a node answers at an address; see `Node.check`."""
-        peer = self._owner.at(address)
+        peer = self._routes.at(address)
         if peer.links:
             return True
         try:

@@ -219,7 +219,7 @@ class LayerNode(Node[Any]):
         if _get_running_loop() is not self._loop:
             self._check_loop()
         if peer.link is None:
-            peer = self._peers.bound_to(peer)
+            peer = self._peers.routes.bound_to(peer)
         if first and peer.queued:
             piece.peer = peer
             peer.requeue(piece)
@@ -265,7 +265,7 @@ class LayerNode(Node[Any]):
                 _fail_closed(record, peer)
                 continue
             if peer.link is None:
-                peer = self._peers.bound_to(peer)  # it may be forgotten with each that fails
+                peer = self._peers.routes.bound_to(peer)  # it may be forgotten with each that fails
             submit(record, peer, now)
         if peer.link is None:
             self._peers.forget_if_idle(peer)

@@ -482,11 +482,11 @@ class Node(Generic[DataT]):
             raise UsageError(f"expected a Message, not {type(message).__name__}", "Message(data, address)")
         pinned = message._bound_to()
         if isinstance(pinned, Peer) and pinned.owner is self._peers:
-            return self._peers.bound_to(pinned), True
+            return self._peers.routes.bound_to(pinned), True
         address = message.address
         if address is None:
             raise UsageError("the message has no address", 'Message(data, "host:port")')
-        return self._peers.at(address), False
+        return self._peers.routes.at(address), False
 
     async def send_many(
         self,

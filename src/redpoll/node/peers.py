@@ -15,15 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.address import Address
 from redpoll.config import Config, is_encrypted
-from redpoll.errors import (
-    Closed,
-    Fenced,
-    NotAuthorized,
-    RedpollError,
-    ShuttingDown,
-    Undecodable,
-    UsageError,
-)
+from redpoll.errors import Closed, Fenced, NotAuthorized, RedpollError, ShuttingDown, Undecodable
 from redpoll.node.admission import Admission
 from redpoll.node.completion import Completion
 from redpoll.node.connection_limits import REMEMBERED_FOR, ConnectionLimits, RecentPeers
@@ -31,7 +23,6 @@ from redpoll.node.hooks import NodeEvents
 from redpoll.node.pressure import Pressure
 from redpoll.node.reports import LogLimit, Rejected, UnawaitedFailures
 from redpoll.node.requeue import Requeue
-from redpoll.node.routes import Claim, Routes
 from redpoll.node.sending import Timers
 from redpoll.node.sessions import Sessions
 from redpoll.node.stats import Statistics, info
@@ -45,6 +36,7 @@ from redpoll.transport.spin import Spin
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, SERIALIZERS, TELLS_RECORD, Announcement, serializer_flags
 from redpoll.wire.frames import Control, Goodbye
+from redpoll.wire.identity import Claim, Routes
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.memory import TLS_LINK_SIZE, Memory
@@ -143,7 +135,7 @@ class Peers:
         self.closing: RedpollError | None = None
         self.completion = Completion(self, config, serializer, self.pool, events, self.loop)
         self._bodies = BodyPool(map_memory)
-        self.routes = Routes(identity)
+        self.routes = Routes(identity, self._new_peer)
         self.requeue = Requeue(self, self.routes, self.loop)
         self.sessions = Sessions(self, config, self.routes, self.memory, self.loop)
         self.admission = Admission(self, config, self.routes, self.sessions, self.requeue, self.loop)
@@ -192,7 +184,7 @@ class Peers:
         if connection not in self.connections:
             self.connections.add(connection)
             if connection.link.dialled:
-                self.admission.opened(connection)
+                self.admission.claims.opened(connection)
             if connection.secured is not None:
                 self.memory.link_bytes += TLS_LINK_SIZE
 
@@ -266,8 +258,6 @@ class Peers:
         """Give a link to its peer."""
         first = not peer.links
         self.recent.remove(peer)
-        self.admission.bound(connection)
-        self.sessions.bound(connection, peer)
         if peer.was_linked:
             peer.counters.reconnects += 1
         if connection.certificate is not None:
@@ -275,7 +265,6 @@ class Peers:
         if claim is Claim.CONFLICT:
             peer.counters.conflicts += 1
             self.events.tell("identity_conflict", info(peer))
-        self.admission.leave_former(connection, peer)
         attach(peer, connection.link, now)
         self.connection_limits.settle(peer)
         # The timer was set for the handshake; pings may be due earlier.
@@ -465,7 +454,7 @@ class Peers:
         """End the session of a peer without a link; do nothing if it has ended."""
         self.sessions.end(peer, error)
 
-    def new_peer(self, address: Address | None, identity: bytes | None) -> Peer:
+    def _new_peer(self, address: Address | None, identity: bytes | None) -> Peer:
         """Make a peer that is not known yet."""
         serial, record = random.getrandbits(31), random.getrandbits(64)
         return Peer(address, identity, self.settings, self.pool, self, serial, record)
@@ -481,29 +470,6 @@ class Peers:
         if self.consumers is not None:
             self.consumers.forget(peer)
         self.timers.forget(peer)
-
-    def at(self, address: Address) -> Peer:
-        """Return the peer at an address; if there is none, one to be dialled.
-
-        Raises:
-            UsageError: The address cannot be dialled.
-        """
-        peer = self.routes.get(address)
-        if peer is None:
-            if address.kind == "tcp" and address.port == 0:
-                hint = "to reach a peer that does not listen, reply to its messages"
-                raise UsageError(f"{address} cannot be dialled", hint)
-            peer = self.new_peer(address, None)
-            self.routes.add(peer)
-        return peer
-
-    def bound_to(self, peer: Peer) -> Peer:
-        """Return the peer for a message pinned to a node, which may have been forgotten and be back."""
-        known = self.routes.same_node(peer)
-        if known is None:
-            self.routes.add(peer, quietly=True)
-            return peer
-        return known
 
     # Waiting for room
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from redpoll.errors import PeerLost
 
 if TYPE_CHECKING:
-    from redpoll.node.routes import Routes
     from redpoll.transport.connection import Connection
+    from redpoll.wire.identity import Routes
     from redpoll.wire.memory import Holder, Memory
 
 __all__ = ["CHECK_EVERY", "Pressure"]

@@ -16,7 +16,7 @@ from redpoll.wire.peer import Peer
 if TYPE_CHECKING:
     from redpoll.node.completion import Completion
     from redpoll.node.received import Received
-    from redpoll.node.routes import Routes
+    from redpoll.wire.identity import Routes
     from redpoll.wire.slots import SlotPool
 
 __all__ = ["Consumers", "Consuming", "Take"]

@@ -14,8 +14,7 @@ from redpoll.wire.send_errors import unsent_error
 from redpoll.wire.session import FORGOTTEN, forgotten
 
 if TYPE_CHECKING:
-    from redpoll.address import Address
-    from redpoll.node.routes import Routes
+    from redpoll.wire.identity import Routes
     from redpoll.wire.peer import Peer
 
 __all__ = ["Requeue"]
@@ -23,9 +22,6 @@ __all__ = ["Requeue"]
 
 class _Owner(Protocol):
     """What moving a queue does to the peers of a node."""
-
-    def at(self, address: Address) -> Peer:
-        """Return the peer at an address."""
 
     def end_session(self, peer: Peer, error: RedpollError) -> None:
         """End the session of a peer without a link."""
@@ -81,7 +77,7 @@ class Requeue:
             return
         for out in peer.take_queue():
             address = out.message.address
-            there = self._owner.at(address) if address in others else peer
+            there = self._routes.at(address) if address in others else peer
             _submit(out, there, now)
             if there is not peer:
                 # The message may have failed at a bound.

@@ -12,11 +12,12 @@ from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
 from redpoll.errors import Fenced, PeerLost, RedpollError
+from redpoll.node.claims import key_of
 from redpoll.node.connection_limits import LostPeers
-from redpoll.node.routes import may_be, proves
 from redpoll.wire import link_lifecycle as core
 from redpoll.wire.capabilities import SHOWS_SESSION
 from redpoll.wire.frames import Control
+from redpoll.wire.identity import proves
 from redpoll.wire.session import FENCED, RESTARTED, SECRET_SIZE, Shown
 from redpoll.wire.states import LinkState
 
@@ -25,8 +26,8 @@ if TYPE_CHECKING:
 
     from redpoll.address import Address
     from redpoll.config import Config
-    from redpoll.node.routes import Routes
     from redpoll.transport.connection import Connection
+    from redpoll.wire.identity import Routes
     from redpoll.wire.link import Link
     from redpoll.wire.memory import Memory
     from redpoll.wire.peer import Peer
@@ -107,71 +108,27 @@ class Sessions:
         if secret or self._resume is not None:
             link.control(Control.SESSION, body=Shown(0 if beside else ceil(self._resume or 0), secret).encode())
 
-    @staticmethod
-    def awaits(link: Link) -> bool:
-        """Return True if an accepted link has still to show its secret, which precedes all messages."""
-        announced = link.announced
-        return (
-            not link.dialled
-            and link.shown is None
-            and announced is not None
-            and announced.flags & SHOWS_SESSION != 0
-            and not link.arrived
-        )
+    def replace(self, peer: Peer, link: Link, *, fence: bool) -> None:
+        """Close the links of a peer that a new one replaces.
 
-    # The peer of a secret
-
-    def find(self, connection: Connection) -> Peer | None:
-        """Return the peer that an accepted link belongs to by its secret, with conflicting links closed, or None.
-
-        A link of another run takes over from the links of the previous run, which is fenced: it is told, and closed. A
-        link of the same run takes over from links that its node must have lost, if it announces that it resends what
-        was in flight. A certificate takes precedence: a peer that had one must show the same key.
-
-        Raises:
-            Fenced: The link is of a run that was fenced already.
+        Those of the same run must have been lost by its node: what they may still deliver was resent over the new link.
+        Those of a former run are dead; with `fence` that run is remembered as replaced, and told so.
         """
-        link = connection.link
-        shown, announced = link.shown, link.announced
-        if link.dialled or announced is None or shown is None or not shown.secret:
-            return None
-        for peer in self._routes.of_identity(link.remote_identity):
-            session = peer.session
-            if session is None or not session.knows(shown.secret) or not may_be(peer, connection.certificate):
-                continue
-            if announced.epoch in session.former:
-                raise Fenced(None)
-            if peer.epoch == announced.epoch:
-                if shown.seconds and not any(each.dialled for each in peer.links):
-                    self._end_lost(peer)
-                elif peer.links:
-                    # Where both ends dialled at once, both links may live: this one is proven as others are.
-                    return None
-            else:
-                self._fence(peer)
-            if peer not in self._routes:
-                # The peer had nothing but those links, and was forgotten.
-                self._routes.add(peer)
-            self._routes.relocate(peer, link, connection.remote)
-            return peer
-        return None
-
-    def _end_lost(self, peer: Peer) -> None:
-        """Close the live links of a peer: what they may still deliver was resent over the new one."""
-        for link in list(peer.links):
-            if link.state in _LIVE:
-                link.connection.give_up(PeerLost(peer.address, "a newer link of its node replaced it"))
-
-    def _fence(self, peer: Peer) -> None:
-        if peer.epoch is not None:
+        same_run = link.announced is not None and link.announced.epoch == peer.epoch
+        if fence and peer.epoch is not None:
             core.ensure_session(peer).fence(peer.epoch)
-        for link in list(peer.links):
-            self._owner.expel(link.connection, FENCED, PeerLost(peer.address, RESTARTED))
+        for each in list(peer.links):
+            if fence:
+                self._owner.expel(each.connection, FENCED, PeerLost(peer.address, RESTARTED))
+            elif not same_run:
+                each.connection.give_up(PeerLost(peer.address, RESTARTED))
+            elif each.state in _LIVE:
+                each.connection.give_up(PeerLost(peer.address, "a newer link of its node replaced it"))
 
     def bound(self, connection: Connection, peer: Peer) -> None:
         """Keep the secret of a link with a matching certificate, which proves more than a secret shown before."""
         shown = connection.link.shown
-        if shown is not None and shown.secret and proves(peer, connection.certificate):
+        if shown is not None and shown.secret and proves(peer, key_of(connection)):
             core.ensure_session(peer).secret = shown.secret
 
     # Peers without a link
@@ -179,7 +136,7 @@ class Sessions:
     def met(self, peer: Peer, link: Link, renewed: bool) -> None:
         """Handle a peer's link whose run is known."""
         beside = any(each.dialled and each.sending for each in peer.links if each is not link)
-        self.introduce(link, beside=link.dialled and (beside or self._routes.twin(peer) is not None))
+        self.introduce(link, beside=link.dialled and (beside or self._routes.twin(peer)[1]))
         waited = self._lost.remove(peer)
         if peer.links != [link]:
             return

@@ -11,7 +11,7 @@ from redpoll.stats import NodeStats, PeerStats, TurnedAway
 if TYPE_CHECKING:
     from collections.abc import Sized
 
-    from redpoll.node.routes import Routes
+    from redpoll.wire.identity import Routes
     from redpoll.wire.memory import Memory
     from redpoll.wire.peer import Peer
 

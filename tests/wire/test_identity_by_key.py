@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from redpoll.address import Address
-from redpoll.node.routes import Claim
+from redpoll.wire.identity import Claim, Claimant
 from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.session import Shown
-from tests.node.book import (
+from tests.wire.book import (
     ELSEWHERE,
     NAME,
     ONE,
@@ -107,7 +107,7 @@ def test_another_certificate_where_a_peer_was_dialled(routes: Book, kept: bool) 
     lose(target)
     if kept:
         held(target)
-    peer, claim = routes.identify(link(ONE, dialled=True), THERE, target, new_peer, shown("b"))
+    peer, claim = routes.identify(Claimant(link(ONE, dialled=True), THERE, target, "b"))
     assert peer is not target
     assert claim is (Claim.CONFLICT if kept else Claim.PLAIN)
     assert routes.get(THERE) is peer
@@ -117,22 +117,22 @@ def test_another_certificate_where_a_name_leads(routes: Book) -> None:
     """Who is dialled by a name of a peer's place, and shows another certificate, is not that peer."""
     peer, _ = routes.accept(link(ONE), certificate=shown("a"))
     target = routes.known(NAME)
-    other, claim = routes.identify(link(ONE, dialled=True), THERE, target, new_peer, shown("b"))
+    other, claim = routes.identify(Claimant(link(ONE, dialled=True), THERE, target, "b"))
     assert (other, claim) == (target, Claim.CONFLICT)
     again = routes.known(Address("tcp", "other.example", 4000))
-    assert routes.identify(link(ONE, dialled=True), THERE, again, new_peer, shown("a")) == (peer, Claim.PLAIN)
+    assert routes.identify(Claimant(link(ONE, dialled=True), THERE, again, "a")) == (peer, Claim.PLAIN)
 
 
 @pytest.mark.parametrize(("key", "epoch", "same"), [("a", 7, True), ("b", 7, False), ("a", 8, False)])
 def test_two_names_of_one_node(routes: Book, key: str, epoch: int, same: bool) -> None:
     """Where names are checked, two of them lead to one peer if its certificate and its run are the same."""
     first = routes.known(NAME)
-    routes.identify(link(ONE, dialled=True), THERE, first, new_peer, shown("a"), checks_names=True)
+    routes.identify(Claimant(link(ONE, dialled=True), THERE, first, "a", checks_names=True))
     first.certificate = shown("a")
     attach(first, link(ONE, dialled=True), 0.0)
     second = routes.known(THERE)
     made = link(ONE, dialled=True, epoch=epoch)
-    peer, claim = routes.identify(made, THERE, second, new_peer, shown(key), checks_names=True)
+    peer, claim = routes.identify(Claimant(made, THERE, second, key, checks_names=True))
     assert (peer is first, claim) == (same, Claim.PLAIN)
 
 
@@ -144,4 +144,4 @@ def test_an_answer_is_for_the_certificate(routes: Book) -> None:
         book = Book()
         known = book.known(THERE, ONE)
         known.certificate = certificate
-        assert book.same_node(peer) is (known if same else None)
+        assert book.bound_to(peer) is (known if same else peer)

@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 from redpoll.address import Address
 from redpoll.errors import PeerLost
-from redpoll.node.routes import Claim, Routes
 from redpoll.tls.certificate import Certificate
 from redpoll.wire.capabilities import NOT_LISTENING
+from redpoll.wire.identity import Claim, Claimant, Routes
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.peer import Peer
@@ -54,13 +54,13 @@ class Book(Routes):
     """Routes, and short ways to ask them."""
 
     def __init__(self) -> None:
-        super().__init__(OWN)
+        super().__init__(OWN, new_peer)
 
     def accept(
         self, made: Link, remote: Address = FROM_THERE, certificate: Certificate | None = None
     ) -> tuple[Peer, Claim]:
         """Let a link in, and give it to its peer unless that is to be proven."""
-        peer, claim = self.identify(made, remote, None, new_peer, certificate)
+        peer, claim = self.identify(Claimant(made, remote, key=certificate.public_key if certificate else None))
         if claim is not Claim.TO_PROVE:
             peer.certificate = certificate
             attach(peer, made, 0.0)
@@ -68,7 +68,7 @@ class Book(Routes):
 
     def dial(self, made: Link, target: Peer, remote: Address = THERE) -> Peer:
         """Give a dialled link to its peer."""
-        peer, claim = self.identify(made, remote, target, new_peer)
+        peer, claim = self.identify(Claimant(made, remote, target))
         assert claim is Claim.PLAIN
         attach(peer, made, 0.0)
         return peer

@@ -8,9 +8,9 @@ from typing import NoReturn
 import pytest
 
 from redpoll.address import Address
-from redpoll.node.routes import Claim
+from redpoll.wire.identity import Claim, Claimant
 from redpoll.wire.peer import Peer
-from tests.node.book import (
+from tests.wire.book import (
     ELSEWHERE,
     FROM_THERE,
     FROM_UNIX,
@@ -95,7 +95,7 @@ class Unseen(dict[Address, Peer]):
 def test_forgetting_looks_at_no_other(routes: Book) -> None:
     """Forgetting one of many peers costs no look at the others."""
     one, two = routes.known(THERE, ONE), routes.known(ELSEWHERE, TWO)
-    routes._by_address = Unseen(routes._by_address)
+    routes.table = Unseen(routes.table)
     routes.forget(one)
     assert routes.get(THERE) is None
     assert routes.get(ELSEWHERE) is two
@@ -104,14 +104,13 @@ def test_forgetting_looks_at_no_other(routes: Book) -> None:
 def test_the_same_node_is_found_again(routes: Book) -> None:
     """Who was forgotten and is back is found by identity and address together."""
     peer = routes.known(THERE, ONE)
-    assert routes.same_node(peer) is peer
-    routes.forget(peer)
-    assert routes.same_node(peer) is None
-    routes.known(THERE, TWO)
-    routes.known(ELSEWHERE, ONE)
-    assert routes.same_node(peer) is None
-    back = routes.known(THERE, ONE)
-    assert routes.same_node(peer) is back
+    assert routes.bound_to(peer) is peer
+    for others in ([(THERE, TWO), (ELSEWHERE, ONE)], [(THERE, TWO), (ELSEWHERE, ONE), (THERE, ONE)]):
+        book = Book()
+        known = [book.known(*other) for other in others]
+        assert book.bound_to(peer) is (known[2] if len(known) == 3 else peer)
+        assert (peer in book) == (len(known) == 2)
+        assert book.get(THERE) is known[-1 if len(known) == 3 else 0]
 
 
 # Links that were dialled
@@ -330,7 +329,7 @@ def test_who_was_dialled_through_a_unix_socket_dials_back(routes: Book) -> None:
 def test_unproven_strangers_do_not_take_the_address(routes: Book) -> None:
     """Who could not prove its claim is a new peer, and the address goes on meaning the one that lives there."""
     peer, _ = routes.accept(link(ONE))
-    stranger = routes.accept_new(link(ONE), FROM_THERE, new_peer, take_over=False)
+    stranger = routes.accept_new(Claimant(link(ONE), FROM_THERE), take_over=False)
     assert stranger is not peer
     assert stranger in routes
     assert routes.get(THERE) is peer
@@ -353,15 +352,15 @@ def test_a_link_of_the_node_to_itself(routes: Book) -> None:
 def test_twins_are_what_this_node_dialled_twice(routes: Book) -> None:
     """Two addresses that lead to one run of a node are known; not one that came in, another run, or another kind of way."""
     first = routes.dial(link(ONE, dialled=True), routes.known(THERE))
-    assert routes.twin(first) is None
+    assert routes.twin(first) == (None, False)
     second = routes.dial(link(ONE, dialled=True), routes.known(ELSEWHERE), ELSEWHERE)
     assert second is not first
-    assert routes.twin(second) is first
+    assert routes.twin(second) == (first, True)
     again = routes.dial(link(ONE, dialled=True, epoch=8), routes.known(Address("tcp", "127.0.0.9", 1)), FROM_UNIX)
-    assert routes.twin(again) is None
+    assert routes.twin(again) == (None, False)
     through_unix = routes.dial(link(ONE, 0, dialled=True), routes.known(UNIX), UNIX)
-    assert routes.twin(through_unix) is None
+    assert routes.twin(through_unix) == (None, False)
     came_in, _ = routes.accept(link(TWO))
-    assert routes.twin(came_in) is None
+    assert routes.twin(came_in) == (None, False)
     lose(first)
-    assert routes.twin(second) is None
+    assert routes.twin(second) == (None, False)
