@@ -1,4 +1,4 @@
-"""The asyncio twin of the facade: the same names, on the event loop of the program."""
+"""The queue facade for asyncio: the same names, on the event loop of the program."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def new(
     """Make one end of a queue between processes, for asyncio: ``async with nq.aio.new(…) as queue``.
 
     Args:
-        protocol: What carries it, a `Protocol` or its text: "tcp", "mqtt" or "grpc".
+        protocol: The transport, a `Protocol` or its text: "tcp", "mqtt" or "grpc".
         purpose: Which end, a `Purpose` or its text: "server" or "client".
-        options: How; None is all defaults, with an id of its own.
+        options: The options; None is all defaults, with a random id.
 
     Raises:
         UsageError: There is no such protocol or purpose, or a library that the protocol needs is not installed; the text
@@ -48,9 +48,9 @@ def new(
 
 
 class Communicator:
-    """One end of a queue between processes, on an event loop: `redpoll.nq.Communicator` says what it promises.
+    """One end of a queue between processes, for asyncio, with the promises of `redpoll.nq.Communicator`.
 
-    Use it as an async context manager, or call `start` and `close`. All methods belong to the loop it was started on.
+    Use it as an async context manager, or call `start` and `close`. Call all methods on the loop on which it was started.
     """
 
     def __init__(self, protocol: Protocol, purpose: Purpose, options: CommunicatorOptions | None = None) -> None:
@@ -68,23 +68,23 @@ class Communicator:
         self._closing: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop
 
-    # Life
+    # Start and close
 
     @property
     def id(self) -> UUID:
-        """Who it is."""
+        """The id of this communicator."""
         return self.options.id
 
     @property
     def netloc(self) -> NetworkLocation:
-        """Where a server listens, with the port that the system chose if it was to, or where a client dials."""
+        """The address at which a server listens, with the actual port, or which a client dials."""
         return self._station.netloc
 
     async def start(self) -> None:
-        """Listen, or begin to dial.
+        """Start to listen, or to dial.
 
         Raises:
-            OSError: A server cannot listen there.
+            OSError: A server cannot listen at its address.
             UsageError: It was started before, or is being started.
             ConnectionAbortedError: It was closed meanwhile.
 
@@ -107,14 +107,14 @@ class Communicator:
                 self._state = "new"
 
     async def ready(self, timeout: float | None = None) -> None:
-        """Wait until a client has met its server; a server is ready from the start.
+        """Wait until a client is connected to its server; a server is always ready.
 
         Args:
             timeout: Seconds; None is no limit.
 
         Raises:
-            TimeoutError: It has not in time; it goes on trying.
-            ConnectionError: It will not.
+            TimeoutError: The server was not met in time; the client keeps trying.
+            ConnectionError: The server refused the client, the ends do not agree on encryption, or it is closed.
         """
         check_timeout(timeout)
         self._check_started()
@@ -123,15 +123,15 @@ class Communicator:
         await self._station.wait_ready(timeout)
 
     async def close(self, timeout: float | None = None, flush: bool = True) -> None:
-        """Take no more puts, see what was put to its ends, and close; what has come can still be got.
+        """Accept no more puts, wait for the confirmation of earlier ones, and close. Received messages can still be got.
 
         Args:
-            timeout: Seconds for that; None is no limit. What is not confirmed then fails with `ConnectionAbortedError`, and
-                a server's clients are left.
-            flush: False drops what was not sent, and waits for nobody.
+            timeout: Seconds to wait; None is no limit. Afterwards unconfirmed puts fail with `ConnectionAbortedError`, and
+                a server leaves its clients.
+            flush: False drops unsent messages, and does not wait.
 
-        Closing what is closed does nothing; a second call waits for the first. Cancelled, it drops what was not sent, and
-        the cancellation comes out when it is closed.
+        A closed communicator can be closed again; a second concurrent call waits for the first. If it is cancelled, it drops
+        unsent messages, and `CancelledError` is raised when the communicator is closed.
         """
         check_timeout(timeout)
         if self._state == "new":
@@ -155,15 +155,15 @@ class Communicator:
             closing.result()
 
     def disconnect(self, peer: UUID, flush: bool = True) -> None:
-        """End the session with a client; what it puts afterwards fails there with `ConnectionResetError`.
+        """End the session with a client; its later puts fail with `ConnectionResetError`.
 
         Args:
-            peer: The client; nothing is done if it is not there.
-            flush: Whether what was put for it arrives first. False drops what was not sent, and its futures fail with
-                `ConnectionResetError`; what is on its way is waited for, and is done or fails.
+            peer: The client; nothing is done if it is not connected.
+            flush: Whether messages put for it are delivered first. False drops the unsent ones, and their futures fail with
+                `ConnectionResetError`; those in flight are awaited.
 
         Raises:
-            UsageError: This is a client: it closes.
+            UsageError: This is a client; use `close`.
         """
         if not isinstance(self._station, ServerStation):
             raise UsageError("a client has no clients to disconnect", "close() ends its own session")
@@ -190,24 +190,24 @@ class Communicator:
     # Puts
 
     def put(self, data: Any, *peers: UUID) -> LoopCopy | LoopBroadcast:
-        """Put something for peers.
+        """Send a message to peers.
 
         Args:
-            data: What the serializer carries. Large binary parts of it are not copied, and must not change before the future
-                is done, nor for a while after it was cancelled.
-            peers: Those that it is for; none is the server, or all clients that are there now. Whoever is named twice gets
-                it twice.
+            data: The data. Large binary parts of it are not copied, and must not change before the future
+                is done, nor shortly after it was cancelled.
+            peers: The ids of the receivers; without any, the server, or all connected clients. A peer that is named twice
+                receives it twice.
 
         Returns:
-            An `asyncio.Future` that is done when the peer has it, or all of them have; it need not be awaited. Its `futures`
-            are those of each peer, `peers` the same by id. Cancelling it, or the task that awaits it, takes back what was not
-            sent to its end; what was arrives all the same.
+            An `asyncio.Future` that is done when all receivers have the message; it need not be awaited. Its `futures`
+            are those of each peer, `peers` the same by id. Cancelling it, or the task that awaits it, withdraws copies that
+            are not fully sent; the others are delivered.
 
         Raises:
-            MessageTooLarge: It is above `message_size`.
-            UsageError: It was not started, or a peer is no id.
+            MessageTooLarge: The message is above `message_size`.
+            UsageError: The communicator was not started, or a peer is not an id.
 
-        What the serializer raises comes out as it is. The future fails as that of `redpoll.nq.Communicator.put`.
+        Exceptions of the serializer are raised unchanged. The future fails as that of `redpoll.nq.Communicator.put`.
         """
         self._check_started()
         if peers:
@@ -228,19 +228,20 @@ class Communicator:
         """Wait for the next message.
 
         Args:
-            peers: Of whom; none is of anybody.
-            timeout: Seconds; None is no limit, 0 only looks.
+            peers: The ids of senders; without any, of all senders.
+            timeout: Seconds; None is no limit, 0 does not wait.
 
         Raises:
-            TimeoutError: None came in time.
-            ConnectionAbortedError: All that came was got, and this is closed, or another process took its place: the cause
-                says so.
-            ConnectionResetError: All that came was got, and the server is gone, or all of `peers` are.
-            ConnectionRefusedError: The server does not take this client; the cause says why.
+            TimeoutError: No message arrived in time.
+            ConnectionAbortedError: All received messages were got, and this communicator is closed, or another process took
+                its place; the cause tells which.
+            ConnectionResetError: All received messages were got, and the session with the server, or with all of `peers`, has
+                ended.
+            ConnectionRefusedError: The server refused this client; the cause says why.
             TLSError: The ends do not agree on encryption.
-            UsageError: It was not started.
+            UsageError: The communicator was not started.
 
-        What the serializer raises at bytes that it cannot read comes out as it is; that message is gone. Cancelling it loses
+        Exceptions of the serializer are raised unchanged, and lose that message. Cancelling it loses
         no message.
         """
         check_timeout(timeout)
@@ -265,7 +266,7 @@ class Communicator:
 
 
 def _tell(event: Callable[[UUID], None], peer: UUID) -> None:
-    """Call an event of the user's."""
+    """Call an event of the user."""
     try:
         event(peer)
     except Exception:

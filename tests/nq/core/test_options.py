@@ -249,7 +249,7 @@ def test_security_has_both_spellings() -> None:
 
 def test_two_certificates_are_an_error() -> None:
     """Both spellings with different files is an error that says that they mean the same."""
-    with pytest.raises(ConfigError, match=r"cert=a\.pem, which means the same \(give one of both\)"):
+    with pytest.raises(ConfigError, match=r"cert=a\.pem, which means the same \(pass one of them\)"):
         SecurityOptions(cert="a.pem", certificate="b.pem")
     assert "must be a path" in refused(SecurityOptions, key=5)
 
@@ -315,6 +315,6 @@ def test_secrets_are_not_shown() -> None:
 
 def test_a_password_needs_a_name() -> None:
     """MQTT has no password without a name."""
-    with pytest.raises(ConfigError, match="give username as well"):
+    with pytest.raises(ConfigError, match="pass username as well"):
         CommunicatorOptions(password="a")
     assert CommunicatorOptions(username="me", password="a").password == "a"

@@ -33,21 +33,21 @@ __all__ = ["Communicator"]
 
 
 class Communicator:
-    """One end of a queue between processes; `new` makes the one for a protocol and a purpose.
+    """One end of a queue between processes; `new` makes one for a protocol and a purpose.
 
-    A server has any number of clients, which come and go; a client has one server, for which it waits. Every method may be
-    called from any thread. What one peer puts for another arrives once and in order, as long as the other's process runs;
-    links that are lost meanwhile are made anew.
+    A server has any number of clients, which connect and disconnect at any time; a client has one server, and waits for it.
+    Every method may be called from any thread. Messages from one peer to another arrive once and in order, as long as the
+    receiving process runs; lost links are made again.
 
     Args:
-        options: How; None is all defaults, with an id of its own.
+        options: The options; None is all defaults, with a random id.
 
     Attributes:
         options: The options.
 
     Raises:
         ConfigError: Links would be plain off loopback, or a certificate is missing.
-        OSError: A server cannot listen there; a `TLSError` where it and an MQTT broker do not agree on encryption.
+        OSError: A server cannot listen at its address; a `TLSError` if it and an MQTT broker do not agree on encryption.
     """
 
     protocol: Protocol
@@ -62,60 +62,60 @@ class Communicator:
         self._house = _House(self.protocol, self.purpose, options, self._arrivals)
         self._house.move_in(self)
 
-    # Life
+    # Start and close
 
     @property
     def id(self) -> UUID:
-        """Who it is."""
+        """The id of this communicator."""
         return self.options.id
 
     @property
     def netloc(self) -> NetworkLocation:
-        """Where a server listens, with the port that the system chose if it was to, or where a client dials."""
+        """The address at which a server listens, with the actual port, or which a client dials."""
         return self._house.station.netloc
 
     def ready(self, timeout: float | None = None) -> None:
-        """Wait until a client has met its server; a server is ready from the start.
+        """Wait until a client is connected to its server; a server is always ready.
 
         Args:
             timeout: Seconds; None is no limit.
 
         Raises:
-            TimeoutError: It has not in time; it goes on trying.
-            ConnectionError: It will not: the server does not take it, the ends do not agree on encryption, another server
-                took the place of this one at an MQTT broker, or this is closed. The cause says which.
+            TimeoutError: The server was not met in time; the client keeps trying.
+            ConnectionError: The server refused the client, the ends do not agree on encryption, another server
+                took the place of this one at an MQTT broker, or this communicator is closed. The cause tells which.
         """
         check_timeout(timeout)
         self._house.ready(timeout)
 
     def close(self, timeout: float | None = None, flush: bool = True) -> None:
-        """Take no more puts, see what was put to its ends, and close; what has come can still be got.
+        """Accept no more puts, wait for the confirmation of earlier ones, and close. Received messages can still be got.
 
-        A client says that it is done when all that it has put is confirmed, and waits for what the server has for it. A
-        server waits for its clients, each of which closes for itself. A peer that is gone is waited for `resume` seconds.
+        A client waits until all its puts are confirmed, and until it has received all messages that the server has for it. A
+        server waits until each of its clients has closed. Either waits `resume` seconds for a peer whose link is lost.
 
         Args:
-            timeout: Seconds for that; None is no limit. What is not confirmed then fails with `ConnectionAbortedError`, and
-                a server's clients are left.
-            flush: False drops what was not sent, and waits for nobody.
+            timeout: Seconds to wait; None is no limit. Afterwards unconfirmed puts fail with `ConnectionAbortedError`, and
+                a server leaves its clients.
+            flush: False drops unsent messages, and does not wait.
 
-        It also waits, in that time, for `events` that are being called. Closing what is closed does nothing; a second call
-        waits with the first, and ends it for both if its own time is shorter or it does not flush. Ctrl-C ends the waiting,
-        and comes out when it is closed; a second one comes out at once, and it is closed all the same.
+        Within that time it also waits for running `events`. A closed communicator can be closed again; a second concurrent
+        call waits with the first, and ends it for both if its own timeout is shorter or it does not flush. Ctrl-C ends the
+        wait, and is raised when the communicator is closed; a second one is raised at once, and closing continues.
         """
         check_timeout(timeout)
         self._house.close(timeout, flush)
 
     def disconnect(self, peer: UUID, flush: bool = True) -> None:
-        """End the session with a client; what it puts afterwards fails there with `ConnectionResetError`.
+        """End the session with a client; its later puts fail with `ConnectionResetError`.
 
         Args:
-            peer: The client; nothing is done if it is not there.
-            flush: Whether what was put for it arrives first. False drops what was not sent, and its futures fail with
-                `ConnectionResetError`; what is on its way is waited for, and is done or fails.
+            peer: The client; nothing is done if it is not connected.
+            flush: Whether messages put for it are delivered first. False drops the unsent ones, and their futures fail with
+                `ConnectionResetError`; those in flight are awaited.
 
         Raises:
-            UsageError: This is a client: it closes.
+            UsageError: This is a client; use `close`.
         """
         self._house.disconnect(peer, flush)
 
@@ -139,29 +139,29 @@ class Communicator:
     # Puts
 
     def put(self, data: Any, *peers: UUID, timeout: float | None = None) -> ThreadCopy | ThreadBroadcast:
-        """Put something for peers; does not block, unless that was asked for with ``full="wait"``.
+        """Send a message to peers. Does not block, unless the option `full` is "wait".
 
         Args:
-            data: What the serializer carries. Large binary parts of it are not copied, and must not change before the future
+            data: The data. Large binary parts of it are not copied, and must not change before the future
                 is done.
-            peers: Those that it is for; none is the server, or all clients that are there now. Whoever is named twice gets
-                it twice.
-            timeout: Seconds to wait for room with ``full="wait"``, which otherwise nothing limits but `close`; then the
-                future fails with `QueueFull`. 0 takes it if there is room. Without that `full` nothing is waited for.
+            peers: The ids of the receivers; without any, the server, or all connected clients. A peer that is named twice
+                receives it twice.
+            timeout: With ``full="wait"``, seconds to wait for room; None waits until `close`. On timeout the
+                future fails with `QueueFull`. 0 does not wait. Otherwise without effect.
 
         Returns:
-            A `concurrent.futures.Future` that is done when the peer has it, or all of them have. Its `futures` are those of
-            each peer, `peers` the same by id. `cancel` takes back what was not sent to its end.
+            A `concurrent.futures.Future` that is done when all receivers have the message. Its `futures` are those of
+            each peer, `peers` the same by id. `cancel` withdraws copies that are not fully sent.
 
         Raises:
-            MessageTooLarge: It is above `message_size`.
-            UsageError: A peer is no id, or the timeout is none.
+            MessageTooLarge: The message is above `message_size`.
+            UsageError: A peer is not an id, or the timeout is invalid.
 
-        What the serializer raises comes out as it is. The future fails with `ConnectionResetError(peer)` when the peer is
-        unknown or gone, with `ConnectionAbortedError(id)` when this is closed before it is confirmed, or another process
-        took its place, with `ConnectionRefusedError(id)` when the server does not take this client, with `TLSError` when the
-        ends do not agree on encryption, with `QueueFull` at a bound of either end; one that is confirmed when it is got with
-        `Undecodable` if the peer's serializer cannot read it.
+        Exceptions of the serializer are raised unchanged. The future fails with `ConnectionResetError(peer)` if the peer is
+        unknown or its session ended; with `ConnectionAbortedError(id)` if this communicator is closed before the
+        confirmation, or another process took its place; with `ConnectionRefusedError(id)` if the server refuses this client;
+        with `TLSError` if the ends do not agree on encryption; with `QueueFull` at a limit of either end; with `Undecodable`,
+        if puts are confirmed by `get`, if the peer's serializer cannot decode the message.
         """
         if peers:
             check_peers(peers, PUT_HINT)
@@ -187,18 +187,19 @@ class Communicator:
         """Wait for the next message.
 
         Args:
-            peers: Of whom; none is of anybody.
-            timeout: Seconds; None is no limit, 0 only looks.
+            peers: The ids of senders; without any, of all senders.
+            timeout: Seconds; None is no limit, 0 does not wait.
 
         Raises:
-            TimeoutError: None came in time.
-            ConnectionAbortedError: All that came was got, and this is closed, or another process took its place: the cause
-                says so.
-            ConnectionResetError: All that came was got, and the server is gone, or all of `peers` are.
-            ConnectionRefusedError: The server does not take this client; the cause says why.
+            TimeoutError: No message arrived in time.
+            ConnectionAbortedError: All received messages were got, and this communicator is closed, or another process took
+                its place; the cause tells which.
+            ConnectionResetError: All received messages were got, and the session with the server, or with all of `peers`, has
+                ended.
+            ConnectionRefusedError: The server refused this client; the cause says why.
             TLSError: The ends do not agree on encryption.
 
-        What the serializer raises at bytes that it cannot read comes out as it is; that message is gone. Ctrl-C loses none.
+        Exceptions of the serializer are raised unchanged, and lose that message. Ctrl-C loses no message.
         """
         check_timeout(timeout)
         if peers:
@@ -211,7 +212,8 @@ class Communicator:
             self._arrivals.get(taken, frozenset(peers) or None, timeout, self._house.check_blocking)
             return self._read(taken)
         except BaseException:
-            # What was not seen is the next. Ctrl-C comes in where something is called: once more after this one call alone.
+            # An undelivered message is the next one. Only calls can be interrupted: Ctrl-C can come once more, after this one
+            # call.
             if taken[0] is not None:
                 self._arrivals.unseen.append(taken[0])
                 self._arrivals.look_again()
@@ -237,7 +239,7 @@ _logger = logging.getLogger("redpoll.nq")
 
 
 class _House(Resident):
-    """Where a communicator lives on the loop thread, apart from it, so that one that is dropped is noticed."""
+    """The resident of the loop thread; separate from its communicator, so that dropping that is noticed."""
 
     def __init__(
         self, protocol: Protocol, purpose: Purpose, options: CommunicatorOptions, arrivals: ThreadArrivals
@@ -249,7 +251,7 @@ class _House(Resident):
         self.handover: Handover
 
     def move_in(self, owner: Communicator) -> None:
-        """Start; close once nobody refers to the owner."""
+        """Start; close when the owner is dropped."""
         self._watch = when_dropped(owner, self._abandon)
         try:
             self._move_in(self._start)
@@ -273,7 +275,7 @@ class _House(Resident):
         """Wait until all peers have room for a put, and submit it in that moment."""
         try:
             self.handover.run(self.station.submit_with_room, copies, timeout)
-        except Closed as error:  # by another thread, and its loop has ended
+        except Closed as error:  # closed by another thread; the loop has ended
             put.fail(error)
 
     def disconnect(self, peer: UUID, flush: bool) -> None:
@@ -294,26 +296,26 @@ class _House(Resident):
             self._events.close(None if deadline is None else time_left(deadline))
 
     async def evict(self, patience: float) -> None:
-        """End at once: the program, the loop or nobody wants it any more."""
+        """End at once: the program or the loop ends, or the communicator was dropped."""
         await self.station.close(patience, patience > 0, evict=True)
 
-    def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # Lodger's
-        """The program ends, and this was evicted; its events have some time yet."""
+    def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # as `Lodger` declares it
+        """Give running events some time, since the program exits; the station has ended."""
         self.close(AT_EXIT, True)
 
     def inherit(self) -> None:
-        """This is a child of the process."""
+        """Close inherited resources in a forked child."""
         self._watch = None
         release_inherited(self.station.node)
 
     @property
     def is_open(self) -> bool:
-        """Whether it lives in this process."""
+        """True if it runs in this process."""
         thread = self._thread
         return thread is not None and not thread.handover.forked and self in thread.lodgers
 
     def _abandon(self) -> None:
-        """Nobody refers to the communicator any more."""
+        """End, since the communicator was dropped."""
         thread = self._thread
         if thread is not None and self.is_open:
             thread.evict(self)
@@ -322,11 +324,11 @@ class _House(Resident):
         return f"<communicator {self.station.id}, {self.station.netloc}>"
 
     def check_blocking(self) -> None:
-        """Refuse to wait where that would never end."""
+        """Raise if waiting on this thread could never end."""
         self.handover.check_blocking()
 
     def _tell(self, event: Callable[[UUID], None], peer: UUID) -> None:
-        """Call an event of the user's, in a thread of its own."""
+        """Call an event of the user in another thread."""
         if event is _SILENT.ini or event is _SILENT.fin:
             return
         if self._events is None:

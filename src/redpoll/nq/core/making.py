@@ -1,4 +1,4 @@
-"""What a protocol and a purpose stand for: the communicator for threads, and the station that both facades have."""
+"""Makes communicators: `new` for threads, and the station below both faces."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def new(
     """Make one end of a queue between processes.
 
     Args:
-        protocol: What carries it, a `Protocol` or its text: "tcp", "mqtt" or "grpc".
+        protocol: The transport, a `Protocol` or its text: "tcp", "mqtt" or "grpc".
         purpose: Which end, a `Purpose` or its text: "server" or "client".
-        options: How; None is all defaults, with an id of its own.
+        options: The options; None is all defaults, with a random id.
 
-    It returns at once, also when nobody listens yet: `ready` waits.
+    It returns at once, even if no server listens yet; `ready` waits.
 
     Raises:
         UsageError: There is no such protocol or purpose, or a library that the protocol needs is not installed; the text
@@ -50,10 +50,10 @@ def new(
 
 
 def one_of(kind: type[NameT], value: NameT | str) -> NameT:
-    """A member of an enum, by itself or by its text.
+    """Return a member of an enum, given as itself or as its text.
 
     Raises:
-        UsageError: There is no such.
+        UsageError: There is no such member.
     """
     try:
         return kind(value)
@@ -63,10 +63,10 @@ def one_of(kind: type[NameT], value: NameT | str) -> NameT:
 
 
 def checked(options: CommunicatorOptions | None) -> CommunicatorOptions:
-    """The options; None is all defaults, with an id of its own.
+    """Return the options; None is all defaults, with a random id.
 
     Raises:
-        UsageError: They are something else.
+        UsageError: The value is not a CommunicatorOptions.
     """
     if options is None:
         return CommunicatorOptions()
@@ -82,14 +82,14 @@ def make_station(
     arrivals: Arrivals,
     tell: Callable[[Callable[[UUID], None], UUID], object],
 ) -> AnyStation:
-    """Make what a communicator is on its event loop.
+    """Make the station of a communicator: its part on the event loop.
 
     Args:
-        protocol: What carries its links.
+        protocol: The transport.
         purpose: Which end.
-        options: Its options.
-        arrivals: Takes what comes.
-        tell: Calls an event of the user's with a peer.
+        options: The options.
+        arrivals: The queue of received messages.
+        tell: Calls an event of the user with the id of a peer.
 
     Raises:
         ConfigError: Links would be plain off loopback, or a certificate is missing.

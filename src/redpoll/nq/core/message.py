@@ -1,4 +1,4 @@
-"""What `get` returns."""
+"""The message that `get` returns."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ DataT = TypeVar("DataT")
 
 @dataclass(frozen=True, slots=True)
 class Message(Generic[DataT]):
-    """What a peer put.
+    """A received message.
 
     Args:
-        peer: The id of the communicator that put it; ``put(x, message.peer)`` answers it.
-        data: What it put, as this communicator's serializer read it.
-        redelivered: Whether it may have been read before, by a process that had this communicator's id and ended, or
-            because the one that put it started again before it learnt that it had arrived (default False). Messages are
-            equal whatever this says.
+        peer: The id of the sender; ``put(x, message.peer)`` answers it.
+        data: The data, decoded by this communicator's serializer.
+        redelivered: Whether it may have been got before: by an earlier process with this communicator's id, or
+            because the sender restarted before it learned of the delivery (default False). It does not count for equality.
     """
 
     peer: UUID

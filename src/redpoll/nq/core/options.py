@@ -42,31 +42,31 @@ class _Location(NamedTuple):
 
 
 class NetworkLocation(_Location):
-    """Where the server listens and clients find it; with MQTT where the broker is, for both.
+    """The address of the server; with MQTT, the address of the broker.
 
     Attributes:
-        host: An IP address or a name (default "127.0.0.1"). A server may say "0.0.0.0" or "::": all interfaces of that
+        host: An IP address or a name (default "127.0.0.1"). For a server, "0.0.0.0" or "::" are all interfaces of that
             family.
-        port: 0 to 65,535 (default 51,966, which is 0xCAFE). A server may say 0, any free port.
+        port: 0 to 65,535 (default 51,966, which is 0xCAFE). For a server, 0 is any free port.
 
     Raises:
-        ConfigError: One of them cannot be that.
+        ConfigError: The host or the port is invalid.
     """
 
     __slots__ = ()
 
     def __new__(cls, host: str = "127.0.0.1", port: int = 51966) -> Self:
-        """Check them."""
+        """Check both."""
         checks.check_all({"host": host, "port": port}, _LOCATION)
         return super().__new__(cls, host, port)
 
     @classmethod
     def _make(cls, iterable: Iterable[Any]) -> Self:  # type: ignore[override]
-        # `_replace` comes by here, and past `__new__` otherwise.
+        # `_replace` calls this, and would bypass `__new__`.
         return cls(*iterable)
 
     def __str__(self) -> str:
-        """The host, a colon and the port; an IPv6 address in brackets."""
+        """Return "host:port", with an IPv6 address in brackets."""
         return f"[{self.host}]:{self.port}" if ":" in self.host and self.host[0] != "[" else f"{self.host}:{self.port}"
 
 
@@ -87,63 +87,62 @@ _CONNECTION: Mapping[str, Check] = {
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """How much travels, waits and is kept; sizes are bytes, times are seconds.
+    """Limits and times of connections; sizes are in bytes, times in seconds.
 
-    The first six are net-queue's, in the order of its version 2.6; programs for 2.4 that give them by place have to name
-    `transport_size` and what follows it. The others are given by name.
+    The first six are those of net-queue, in the order of its version 2.6; programs for 2.4 that pass them by position have to
+    name `transport_size` and those after it. The others are keyword-only.
 
-    Messages wait at two ends: at the sender until the peer has confirmed them, and at the receiver until its `get` takes
-    them. Each end keeps to its own limits and its own `full`.
+    Messages wait at both ends: at the sender until the peer has confirmed them, and at the receiver until its `get` takes
+    them. Each end applies its own limits and its own `full`.
 
     Raises:
-        ConfigError: An option has a value, or a type, that it cannot have; the text names it.
+        ConfigError: An option has an invalid value or type; the text names it.
     """
 
     get_merge: bool = True
-    """Without effect: a message that arrives is in one piece of memory whatever this says."""
+    """Without effect: a received message is always in one piece of memory."""
 
     put_merge: bool = True
-    """Without effect: neighbouring pieces of up to 32 KiB are joined, larger ones are sent from where they are."""
+    """Without effect: adjacent pieces of up to 32 KiB are joined, larger ones are sent without a copy."""
 
     drop_oldest: bool = True
-    """Which message goes when one is too many and `full` is "drop": the one that has waited longest (default), or, False,
-    the new one. Without that `full` nothing is dropped."""
+    """Which message is dropped at a limit if `full` is "drop": the oldest (True, default), or the new one (False)."""
 
     transport_size: int = 16 * _MIB
-    """Size of the largest fragment on every protocol, 4,096 to 2**30 (default 16 MiB): a message above it travels in
-    fragments. Between them passes what keeps the connection going; messages keep their order."""
+    """Maximum size of a fragment on every protocol, 4,096 to 2**30 (default 16 MiB); larger messages are sent in
+    fragments. Pings pass between them; messages stay in order."""
 
     queue_size: int = 2**30
-    """Messages for one peer, and from one peer, that wait here, 1 to `2**63-1` of each (default `2**30`)."""
+    """Maximum waiting messages for each peer, and from each peer, 1 to `2**63-1` (default `2**30`)."""
 
     message_size: int = 2**40
-    """Size of the largest message, serialized, 1 to 2**63-1 (default 1 TiB); `put` raises `MessageTooLarge` beyond it. Both
-    ends need to allow it: a peer that announces a larger one is disconnected."""
+    """Maximum size of a serialized message, 1 to 2**63-1 (default 1 TiB); above it `put` raises `MessageTooLarge`. Both
+    ends must allow the size: a peer that announces a larger message is disconnected."""
 
     _: KW_ONLY
 
     queue_bytes: int | None = None
-    """Bytes of messages for one peer, and from one peer, that wait here, 1 to 2**63-1 of each; one message of any size
-    always fits. None (default): only `queue_size` counts."""
+    """Maximum bytes of waiting messages for each peer, and from each peer, 1 to 2**63-1; one message of any size
+    always fits. None (default): only `queue_size` applies."""
 
     full: Literal["refuse", "drop", "wait"] = "refuse"
-    """What happens to a message that is one too many here, put or received. "refuse" (default): the future of its put fails
-    with `QueueFull`. "drop": one message is dropped, `drop_oldest` says which, and the future of the put of that one fails
-    with `QueueFull`; one that is on its way is not dropped, and nothing is where that would not make room. "wait": `put`
-    waits until there is room, so it blocks, and has no end where the peer takes nothing or never comes: give `put` a
-    `timeout`. One in a callback of a future is taken at once; a received one is refused."""
+    """The action at a limit, for put and for received messages. "refuse" (default): the future of the put fails
+    with `QueueFull`. "drop": a message is dropped, chosen by `drop_oldest`, and the future of its put fails
+    with `QueueFull`; messages in flight are not dropped, and none is if that would not make room. "wait": `put`
+    blocks until there is room, without end if the peer takes nothing or never connects: pass `put` a
+    `timeout`. A put in a callback of a future is accepted at once; a received message is refused."""
 
     confirm: Literal["receive", "get"] = "receive"
-    """When the future of a put is done: when the peer has the message in its queue ("receive", default), or when the peer's
-    `get` returned it. With `full="drop"` it is always the latter: what waits in a queue can still be dropped."""
+    """When the peer confirms a put: when the message is in its queue ("receive", default), or when its
+    `get` has returned the message ("get"). With `full="drop"` it is always "get", since waiting messages can be dropped."""
 
     keepalive: float = 5.0
-    """Time without an answer to a ping after which a peer is suspect, above 0 and at most a year; after three times that
-    its connection is closed (default 5)."""
+    """Time without an answer to a ping after which a peer is suspect, above 0 and at most a year (default 5); after three
+    times that its connection is closed."""
 
     resume: float = 30.0
-    """Time that a peer that vanished has to come back, above 0 and at most a year (default 30): what was put for it waits
-    so long, and then fails. A client's `close` waits as long for a server that never came."""
+    """Time for a peer with a lost link to reconnect, above 0 and at most a year (default 30): messages for it wait
+    that long, and then fail. A client's `close` waits as long for a server that it never met."""
 
     def __post_init__(self) -> None:
         """Check every option."""
@@ -151,7 +150,7 @@ class ConnectionOptions:
 
     @property
     def effective_confirm(self) -> Literal["receive", "get"]:
-        """`confirm`, or "get" where `full` is "drop"."""
+        """`confirm`, or "get" if `full` is "drop"."""
         return "get" if self.full == "drop" else self.confirm
 
 
@@ -160,20 +159,20 @@ _pickle = PickleSerializer()
 
 @dataclass(frozen=True, slots=True)
 class SerializationOptions:
-    """What turns the data of messages into bytes and back. Both ends need the same.
+    """The functions that convert data to bytes and back. Both ends need the same.
 
-    Both are called in the thread that calls `put` or `get`, by several threads at once where several call these.
+    They are called in the thread that calls `put` or `get`, so by several threads at once if several call these.
 
     Raises:
-        ConfigError: One of them is no function.
+        ConfigError: One of them is not callable.
     """
 
     load: Callable[[Stream], Any] = _pickle.load
-    """Makes the data of the bytes in a `Stream` (default: `PickleSerializer` without options, which lets in values and
-    arrays, and no classes of programs). What it raises, `get` raises."""
+    """Decodes the bytes in a `Stream` (default: that of `PickleSerializer` without options, which accepts values and
+    arrays, and no classes of programs). `get` raises its exceptions."""
 
     dump: Callable[[Any], Stream] = _pickle.dump
-    """Makes a `Stream` of the data (default: the same). What it raises, `put` raises."""
+    """Encodes data as a `Stream` (default: that of the same serializer). `put` raises its exceptions."""
 
     def __post_init__(self) -> None:
         """Check both."""
@@ -182,16 +181,16 @@ class SerializationOptions:
 
 @dataclass(frozen=True, slots=True, init=False)
 class SecurityOptions:
-    """The files of TLS, in PEM. With an object of this a communicator is encrypted, on loopback too.
+    """The files of TLS, in PEM. With them a communicator is encrypted, also on loopback.
 
-    The server shows its certificate, clients check it and the name they dialled; clients show none. With MQTT it is the
-    broker's certificate that both check. Every text, or object that stands for a path, becomes a `Path`; files are read
+    The server shows its certificate; clients check it and the name that they dialled, and show none. With MQTT both
+    check the broker's certificate. Texts and path-like objects become `Path` objects; files are read
     when they are needed.
 
     Attributes:
-        key: A server's private key; clients do not use it, and it does not matter if they give one.
-        cert: A server's certificate, followed by those between it and its CA; for a client that CA, or the server's
-            certificate itself if it is self-signed and says that it is a CA's, as those of `openssl req -x509` do, and
+        key: A server's private key; clients ignore it.
+        cert: For a server, its certificate, followed by the intermediate ones. For a client, the CA's certificate; the
+            server's own only if it is self-signed and marked as a CA, as those of `openssl req -x509` are;
             None for the CAs of the system.
     """
 
@@ -205,20 +204,20 @@ class SecurityOptions:
         *,
         certificate: str | os.PathLike[str] | None = None,
     ) -> None:
-        """Name the files.
+        """Set the files.
 
         Args:
             key: The private key (default None).
             cert: The certificate, or the CA (default None).
-            certificate: The same, by its name in net-queue 2.4. One of both is enough; by place it is the second.
+            certificate: The same, by its name in net-queue 2.4.
 
         Raises:
-            ConfigError: One is no path, or `cert` and `certificate` are different.
+            ConfigError: A value is not a path, or `cert` and `certificate` differ.
         """
         path, other = checks.path("cert", cert), checks.path("certificate", certificate)
         if path is not None and other is not None and path != other:
             raise ConfigError(
-                "certificate", other, f"differs from cert={path}, which means the same", "give one of both"
+                "certificate", other, f"differs from cert={path}, which means the same", "pass one of them"
             )
         object.__setattr__(self, "key", checks.path("key", key))
         object.__setattr__(self, "cert", path if other is None else other)
@@ -229,7 +228,7 @@ class SecurityOptions:
         return self.cert
 
     def __replace__(self, /, **changes: Any) -> SecurityOptions:
-        """A copy with some files changed, for ``copy.replace``; either name of the certificate will do."""
+        """Return a copy with some files changed, for ``copy.replace``; either name of the certificate works."""
         if "certificate" not in changes:
             changes.setdefault("cert", self.cert)
         changes.setdefault("key", self.key)
@@ -242,19 +241,19 @@ def _nothing(peer: UUID, /) -> None:
 
 @dataclass(frozen=True, slots=True)
 class EventOptions:
-    """What is called when peers come and go, with the peer's id, in `CommunicatorOptions.workers` threads of their own.
+    """Functions that are called with a peer's id when its session begins and ends, in `CommunicatorOptions.workers` threads.
 
-    What they return does not count. An exception from them is logged.
+    Their return values are ignored, and their exceptions logged.
 
     Raises:
-        ConfigError: One of them is no function.
+        ConfigError: One of them is not callable.
     """
 
     ini: Callable[[UUID], Any] = _nothing
-    """Called when a peer came, once; not again when it comes back within `ConnectionOptions.resume`."""
+    """Called once when the session with a peer begins; not when the peer reconnects within `ConnectionOptions.resume`."""
 
     fin: Callable[[UUID], Any] = _nothing
-    """Called when a peer has gone for good: it closed, was disconnected, or did not come back in time."""
+    """Called when the session with a peer ends: it closed, was disconnected, or did not reconnect in time."""
 
     def __post_init__(self) -> None:
         """Check both."""
@@ -280,59 +279,58 @@ _SECRETS: Mapping[str, Check] = {"secret": optional(checks.secret), "password": 
 class CommunicatorOptions:
     """The options of a communicator.
 
-    The first seven are net-queue's, in the order of its version 2.6. The others are given by name.
+    The first seven are those of net-queue, in the order of its version 2.6. The others are keyword-only.
 
     Raises:
-        ConfigError: An option has a value, or a type, that it cannot have; the text names it, and shows no secret.
+        ConfigError: An option has an invalid value or type; the text names it, and shows no secret.
     """
 
     id: UUID = field(default_factory=uuid.uuid4)
-    """Who it is; never the nil UUID. Default: random, anew for each record."""
+    """The id of the communicator; not the nil UUID. Default: random for each record."""
 
     netloc: NetworkLocation = NetworkLocation()  # noqa: RUF009 - it does not change
-    """Where the server is, or the broker (default 127.0.0.1:51966)."""
+    """The address of the server, or of the broker (default 127.0.0.1:51966)."""
 
     connection: ConnectionOptions = ConnectionOptions()
-    """How much travels, waits and is kept."""
+    """Limits and times."""
 
     serialization: SerializationOptions = SerializationOptions()
-    """What turns data into bytes and back (default: pickle with an allow-list)."""
+    """Conversion of data to bytes and back (default: pickle with an allow-list)."""
 
     security: SecurityOptions | None = None
-    """The files of TLS. None (default): nothing is encrypted, which needs `allow_plain` off loopback."""
+    """The files of TLS. None (default): no encryption, which needs `allow_plain` off loopback."""
 
     events: EventOptions = EventOptions()
-    """What is called when peers come and go (default: nothing)."""
+    """Functions to call when sessions begin and end (default: none)."""
 
     workers: int = 1
-    """Threads that call `events`, 1 or more (default 1); with more, one event does not wait for another. All else has
-    threads of its own: one of the process moves the bytes of all communicators, and data is read in those that call
-    `get`."""
+    """Number of threads that call `events`, 1 or more (default 1). Nothing else uses them: one thread of the process
+    moves the bytes of all communicators, and data is decoded in the threads that call `get`."""
 
     _: KW_ONLY
 
     secret: bytes | None = field(default=None, repr=False)
-    """16 bytes that prove, with the id, that a process that starts again is the same communicator: it gets what its
-    predecessor had not confirmed, and takes the place of one that still runs. None (default): random, so nobody can take
-    over."""
+    """16 bytes that prove, together with the id, that a restarted process is the same communicator: it receives the messages
+    that its predecessor had not confirmed, and replaces a predecessor that still runs. None (default): random, so that no
+    process can replace it."""
 
     allow_plain: bool = False
-    """Whether it may run unencrypted off loopback, where whoever is on the way can read and change everything (default
+    """Whether it may run unencrypted off loopback, where others can read and change the messages (default
     False: that is a `ConfigError`)."""
 
     prefix: str = "redpoll"
-    """The beginning of its topics with MQTT, as many levels as you like ("site/7"), so that several servers can share a
+    """The prefix of its MQTT topics, of one or more levels ("site/7"), so that several servers can share a
     broker (default "redpoll"). Server and clients need the same."""
 
     username: str | None = None
-    """The name to log in to the MQTT broker with (default None: without)."""
+    """The user name at the MQTT broker (default None: no login)."""
 
     password: str | None = field(default=None, repr=False)
-    """The password to that, given together with `username` (default None)."""
+    """The password at the MQTT broker; needs `username` (default None)."""
 
     def __post_init__(self) -> None:
         """Check every option."""
         checks.check_all(_values(self), _COMMUNICATOR)
         checks.check_all(_values(self), _SECRETS, shown=False)
         if self.password is not None and self.username is None:
-            raise ConfigError("password", type(self.password), "is given without a name", "give username as well")
+            raise ConfigError("password", type(self.password), "is given without a user name", "pass username as well")

@@ -1,4 +1,4 @@
-"""One put: the future that says how it ended, and what goes to each peer."""
+"""Puts: the future of each, and its copies for the peers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["REDELIVERED", "Broadcast", "Copy", "LoopBroadcast", "LoopCopy", "ThreadBroadcast", "ThreadCopy", "divide"]
 
-#: The header of a message that may have come to an earlier process of the same peer.
+#: Header of a message that an earlier process of the same peer may have received.
 REDELIVERED = b"R"
 
 
@@ -117,12 +117,12 @@ class Copy(Piece):
 
     @property
     def futures(self) -> frozenset[Any]:
-        """The futures of each peer: of a put to one, its own."""
+        """The futures of all peers: here itself."""
         return frozenset((self,))
 
     @property
     def peers(self) -> dict[UUID, Any]:
-        """The same, by peer."""
+        """The futures by the id of the peer."""
         return {self.session.id: self}
 
 
@@ -166,12 +166,12 @@ class Broadcast:
 
     @property
     def futures(self) -> frozenset[Any]:
-        """The futures of each peer."""
+        """The futures of all peers."""
         return frozenset(self._copies)
 
     @property
     def peers(self) -> dict[UUID, Any]:
-        """The same, by peer."""
+        """The futures by the id of the peer."""
         return {each.session.id: each for each in self._copies}
 
 
@@ -194,15 +194,15 @@ class _ThreadPut(LoopFuture):
 
 
 class ThreadCopy(_ThreadPut, Copy):
-    """How a put to one peer ends, for threads."""
+    """The future of a put to one peer, for threads."""
 
     def cancel(self) -> bool:
-        """Take the put back if not all of it was sent; False if it is too late for that, or it has ended.
+        """Withdraw the put; return False if it is fully sent, or has ended.
 
         It waits for the loop thread; on that thread it does not.
 
         Raises:
-            UsageError: This is a child of the process.
+            UsageError: This is a forked child.
         """
         if self.done():
             return self.cancelled()
@@ -221,15 +221,15 @@ class ThreadCopy(_ThreadPut, Copy):
 
 
 class ThreadBroadcast(_ThreadPut, Broadcast):
-    """How a put to several peers ends, for threads."""
+    """The future of a put to several peers, for threads."""
 
     def cancel(self) -> bool:
-        """Take back the copies of which not all was sent; True if these were all.
+        """Withdraw the copies that are not fully sent; return True if these were all.
 
         It waits for the loop thread; on that thread it does not.
 
         Raises:
-            UsageError: This is a child of the process.
+            UsageError: This is a forked child.
         """
         for copy in self._copies:
             copy.cancel()
@@ -261,12 +261,12 @@ class _LoopFuture(asyncio.Future[Any]):
 
 
 class LoopCopy(_LoopFuture, Copy):
-    """How a put to one peer ends, for asyncio. Cancelling it takes it back if not all of it was sent."""
+    """The future of a put to one peer, for asyncio. Cancelling it withdraws the message if that is not fully sent."""
 
     __slots__ = (*PIECE_FIELDS, "charged", "dropped", "group", "number", "on_node", "session")
 
     def cancel(self, msg: Any | None = None) -> bool:
-        """Cancel the future, and take the put back if not all of it was sent; else it arrives all the same."""
+        """Cancel the future, and withdraw the message; a fully sent one is delivered."""
         if self.done():
             return False
         self.session.take_back(self)
@@ -278,7 +278,7 @@ class LoopCopy(_LoopFuture, Copy):
 
 
 class LoopBroadcast(_LoopFuture, Broadcast):
-    """How a put to several peers ends, for asyncio. Cancelling it takes back the copies of which not all was sent."""
+    """The future of a put to several peers, for asyncio. Cancelling it withdraws copies that are not fully sent."""
 
     __slots__ = ("_copies", "_error", "_left", "_withdrawn")
 

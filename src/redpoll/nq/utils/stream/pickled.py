@@ -1,4 +1,4 @@
-"""Pickles in streams, read by an allow-list; arrays go and come without being copied."""
+"""Pickles in streams, read by an allow-list; arrays are sent and received without copies."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ class PicklingError(EncodeError, pickle.PicklingError):
 
 
 class UnpicklingError(DecodeError, pickle.UnpicklingError):
-    """What arrived asks for a name that is not let in, is no pickle of `PickleSerializer`, or is damaged."""
+    """The data names something that is not allowed, is not a pickle of `PickleSerializer`, or is damaged."""
 
 
 class PickleSerializer:
-    """Carries Python's own values and NumPy's arrays, and objects of the classes that `allow` names.
+    """Pickles Python's own values, NumPy arrays, and objects of the classes that `allow` names.
 
-    It is `redpoll.serializers.PickleSerializer` with the interface of net-queue's: what is let in without `allow`, what
-    may happen when a stranger's pickle is read, and what is copied, that one says. Both read what either writes.
-    net-queue's let everything in without `allow`.
+    It is `redpoll.serializers.PickleSerializer` with the interface of net-queue's serializer; see there for what is allowed
+    by default, the risks of reading a stranger's pickle, and what is copied. Each reads the pickles of the other.
+    net-queue's serializer allows everything without `allow`.
     """
 
     def __init__(
@@ -43,20 +43,20 @@ class PickleSerializer:
         dump: Callable[[Any], Any] | None = None,
         load: Callable[[Any], Any] | None = None,
     ) -> None:
-        """Choose what is let in.
+        """Choose what to allow.
 
         Args:
-            allow: Is called with the full name, "module.name", of each class or function that a pickle asks for beyond
-                those values, and says whether to let it in: a peer may then call it with any arguments, and give its
-                instances any state. `allow_by_name` makes one. It is not asked for what is below another name, as a class
-                within a class: a list of classes, functions and names, as redpoll's serializer takes, can have those.
-                None (default): nothing beyond those values.
-            dump: Gives an id for an object that is sent by its id alone, None for all others (default None: none is).
-            load: Gives the object that has an id, or raises; it meets ids that anybody may have sent (default None: a
+            allow: A function that is called with the full name, "module.name", of each further class or function that a
+                pickle names, and returns whether to allow it: a peer may then call it with any arguments, and give its
+                instances any state. `allow_by_name` makes one. It is not called for nested names, such as a class
+                within a class. A list of classes, functions and names, as redpoll's serializer takes, can contain those.
+                None (default): nothing further.
+            dump: Returns the id of an object that is sent by its id alone, and None for others (default None: no ids).
+            load: Returns the object with an id, or raises; any peer may have sent the id (default None: a
                 pickle with ids is an error).
 
         Raises:
-            ConfigError: `allow` lists a module, or what has no name; one of them is no function.
+            ConfigError: `allow` lists a module, or an object without a name; an argument is not callable.
         """
         for name, function in {"dump": dump, "load": load}.items():
             if function is not None and not callable(function):
@@ -69,22 +69,22 @@ class PickleSerializer:
 
     @staticmethod
     def allow_by_name(*names: str) -> Callable[[str], bool]:
-        """An `allow` that lets in what has one of these names.
+        """Return an `allow` function for exact names.
 
         Args:
-            names: "module.name", exactly: where the class or function was defined. What is below a name is not let in,
-                nor what is in a module that is named: it leads to all that the module imports.
+            names: "module.name", where the class or function was defined. Nested names are not allowed by it, and
+                neither is a whole module, since that leads to everything that the module imports.
 
         Raises:
-            ConfigError: One is the name of a module, or no name of this form.
+            ConfigError: A name is that of a module, or does not have this form.
         """
         exact = frozenset(allow_by_name(*names))
         return exact.__contains__
 
     def dump(self, data: Any) -> Stream:
-        """A pickle of `data`; the memory of large arrays, memoryviews and bytes in it is not copied.
+        """Return a pickle of `data`. Large arrays, memoryviews and bytes in it are not copied.
 
-        That memory must not change until the put is done.
+        They must not change until the put is done.
 
         Raises:
             PicklingError: Something in `data` cannot be pickled.
@@ -99,25 +99,25 @@ class PickleSerializer:
         return stream
 
     def load(self, data: Stream) -> Any:
-        """The object whose pickle is in the stream, which is empty then; arrays refer to the memory that it was in.
+        """Read the pickle in a stream, which is empty afterwards. Arrays refer to the memory of the stream.
 
         Raises:
-            UnpicklingError: The pickle asks for a name that is not let in, which the error names with the `allow` that
-                would; it was not written by this serializer, or is damaged; or a class that was let in raised.
+            UnpicklingError: The pickle names something that is not allowed (the error tells which `allow` would permit
+                it), was not written by this serializer, or is damaged; or an allowed class raised.
         """
         return self.decode(data.toview())
 
     def encode(self, data: Any) -> Encoded:
-        """As `dump`, as the body of a message: what a communicator calls where this serializer is its own."""
+        """Same as `dump`, but return the body of a message; a communicator calls it."""
         try:
             return write(data, self._dump)
         except Exception as error:
             raise PicklingError(_NAME, str(error) or type(error).__name__) from error
 
     def decode(self, data: Buffer) -> Any:
-        """As `load`, of the body of a message."""
+        """Same as `load`, for the body of a message."""
         body = memoryview(bytearray(data)) if type(data) is bytes else memoryview(data)
-        # What was writable is to be so again.
+        # Arrays that were writable are writable again.
         if body.readonly:
             body = memoryview(bytearray(body))
         try:
@@ -131,7 +131,7 @@ class PickleSerializer:
         try:
             return read(body, self._allowed, self._load)
         except NoNumPyError:
-            # net-queue's users get arrays without having imported anything.
+            # As with net-queue, arrays are read even if NumPy was not imported before.
             if find_spec("numpy") is None:
                 raise
             import_module("numpy")
@@ -139,7 +139,7 @@ class PickleSerializer:
 
 
 class _Asked(Mapping[tuple[str, str], Any]):
-    """A table of what is let in whose rows a function knows."""
+    """An allow-list that is a function."""
 
     __slots__ = ("_allow",)
 
@@ -148,7 +148,7 @@ class _Asked(Mapping[tuple[str, str], Any]):
 
     def __getitem__(self, key: tuple[str, str]) -> None:
         module, name = key
-        # "module.name" of what is below another name would be that of something else as well.
+        # The "module.name" of a nested name would also be that of another object.
         if "." in name or not self._allow(f"{module}.{name}"):
             raise KeyError(key)
 
