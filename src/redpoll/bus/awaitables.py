@@ -64,8 +64,10 @@ class OutcomeFuture(asyncio.Future[Outcome]):
             self.set_result(outcome)
 
     def gone(self, error: RedpollError) -> None:
-        """Take the error for which there is none."""
-        fail(self, error)
+        """Take the error for which there is none. It is not awaited where publishing failed with the same."""
+        if not self.done():
+            self.set_exception(error)
+            self.exception()
 
 
 def resolve(future: asyncio.Future[None] | None) -> None:

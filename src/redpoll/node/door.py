@@ -364,6 +364,13 @@ class LayerNode(Node[Any]):
         for link in list(peer.links):
             link.connection.fail(error)
 
+    @staticmethod
+    def leave(peer: Peer) -> None:
+        """Say goodbye to a peer: its session with this node ends, and what it sends meanwhile is not handled."""
+        for link in list(peer.links):
+            link.leave()
+            link.connection.flush()
+
     # State
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -49,6 +49,10 @@ class Running:
         self._began.set()
         await self._end.wait()
         await self.hub.close()
+
+    def call(self, function: Callable[..., object], *arguments: Any) -> None:
+        """Call a function on its loop."""
+        self._loop.call_soon_threadsafe(function, *arguments)
 
     def stop(self) -> None:
         """End it, as SIGTERM does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +11,12 @@ import pytest
 
 import redpoll
 from redpoll import ConfigError, Hub, Message, Node, UsageError
+from redpoll.bus.broker import Limits
 from redpoll.bus.engines.hub import calls, requests
 from redpoll.bus.engines.hub import protocol as p
-from redpoll.errors import DialFailed, ProtocolError, StoreError
+from redpoll.bus.engines.hub.handles import packed
+from redpoll.bus.envelope import Envelope
+from redpoll.errors import DeadLettered, DialFailed, EncodeError, NotConfirmed, PeerLost, ProtocolError, StoreError
 from redpoll.serializers import get
 from tests.bus.engines.hub.support import running
 from tests.node.support import PATIENCE, until
@@ -83,6 +87,7 @@ HELLO = [p.HELLO, p.VERSION, "stranger", ""]
         body(HELLO, [p.DONE, 1, 1, 1, 77, None, "", []]),
         body(HELLO, [p.PUBLISH, 1, "q", b"\1", False, 0, 0, None, None, None, True, False, None]),
         body(HELLO, [p.REPLY, 1, None]),
+        body(HELLO, [p.WATCH, 1, bytes(5000)]),
     ],
 )
 async def test_hostile_records(sent: bytes) -> None:
@@ -187,3 +192,54 @@ async def test_browsing_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
             for most, count in ((3_500, 3), (1, 1)):
                 monkeypatch.setattr(calls, "_BROWSED_BYTES", most)
                 assert len(await bus.queues.browse("q")) == count
+
+
+@pytest.mark.asyncio
+async def test_numbers_that_no_disk_takes(tmp_path: Path) -> None:
+    """What a client asks for is bounded before it is stored: the hub goes on."""
+    payload = packed(Envelope("raw", b"x"))
+    async with Hub(tmp_path / "hub", port=0) as hub, redpoll.connect(hub.url) as bus:
+        async with Node(listen=False, serializer="raw") as stranger:
+            await stranger.send(Message(body(HELLO, [p.EVENT, 1, "s", payload, False, 2**63, None]), hub.address))
+        await bus.queues.declare("q")
+        assert await bus.tasks.submit(1, queue="q", timeout=PATIENCE)
+
+
+@pytest.mark.asyncio
+async def test_texts_that_cannot_be_sent() -> None:
+    """Reasons that are no UTF-8 are sent escaped, such names are refused, and what is sent beside them is not lost."""
+
+    async def handler(task: Any) -> Any:
+        if task.data:
+            raise DeadLettered(reason="\udcff")
+
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus, bus.tasks.worker(handler, queue="q"):
+            given_up, done = await bus.tasks.submit_many([1, 0], queue="q")
+            with pytest.raises(DeadLettered, match="udcff"):
+                await given_up.result(timeout=PATIENCE)
+            await done.result(timeout=PATIENCE)
+            for verb in (bus.queues.inspect, bus.queues.purge, bus.queues.delete):
+                beside = asyncio.ensure_future(bus.queues.names())
+                with pytest.raises(EncodeError):
+                    await verb("\udcff")
+                assert "q" in await beside
+            for name in ("\udcff", 5):
+                for began in (bus.tasks.submit(1, queue=name), bus.tasks.next(queue=name).__aenter__()):  # type: ignore[arg-type]
+                    with pytest.raises(ConfigError):
+                        await began
+
+
+@pytest.mark.asyncio
+async def test_a_loss_that_the_hub_sees_first() -> None:
+    """A client whose session is over at the hub, and not for itself, begins anew: its worker has tasks again."""
+    with running(limits=Limits(grace=0.01)) as hub:
+        async with redpoll.connect(hub.url) as bus, bus.tasks.worker(lambda task: task.data, queue="q"):
+            assert await bus.tasks.run(1, queue="q", timeout=PATIENCE) == 1
+            server = hub.hub
+            (peer,) = server._clients
+            hub.call(server.node.cut, peer, PeerLost(peer.address, "cut"))
+            await until(lambda: not server._clients, "the end of its session")
+            with suppress(NotConfirmed):  # it may have been under way
+                await bus.tasks.run(2, queue="q", timeout=PATIENCE)
+            assert await bus.tasks.run(3, queue="q", timeout=PATIENCE) == 3

@@ -20,7 +20,7 @@ from redpoll.bus.engines.hub.store import Store
 from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.bus.engines.hub.turns import Turns
 from redpoll.config import Config
-from redpoll.errors import NotAuthorized, ProtocolError, RedpollError
+from redpoll.errors import Busy, NotAuthorized, ProtocolError, RedpollError
 from redpoll.node import Received
 from redpoll.node.door import LayerNode, Peer, peer_of
 
@@ -143,7 +143,7 @@ class HubServer:
         peer = peer_of(messages[0])
         try:
             for message in messages:
-                for record in self._unpack(peer, message.data):
+                for record in self._unpack(peer, message):
                     self._record(peer, record)
         except NotAuthorized as error:
             _log.warning("a client was not let in: %s: %s", peer.address, error)
@@ -155,10 +155,16 @@ class HubServer:
         client = self._clients.get(peer)
         return messages if client is None else client.release(messages)
 
-    def _unpack(self, peer: Peer, data: Any) -> list[list[Any]]:
-        if peer not in self._clients and len(data) > _HELLO:
-            raise ProtocolError(f"{len(data)} bytes before hello, which has {_HELLO} at most")
-        return p.unpack(data, p.FROM_CLIENTS)
+    def _unpack(self, peer: Peer, message: Received[Any]) -> list[list[Any]]:
+        if peer in self._clients:
+            return p.unpack(message.data, p.FROM_CLIENTS)
+        records = p.unpack(message.data, p.FROM_CLIENTS) if len(message.data) <= _HELLO else []
+        if records and records[0][0] == p.HELLO:
+            return records
+        # Its session is over here, and may go on there, where the loss of a link was seen later: it begins anew.
+        self.node.refuse(message, Busy, "a client says hello first")
+        self.node.leave(peer)
+        return []
 
     def _record(self, peer: Peer, record: list[Any]) -> None:
         kind = record[0]
