@@ -52,6 +52,15 @@ def test_exceptions_of_python_are_themselves(error: Exception) -> None:
     assert remote.__notes__[0].startswith("Remote Traceback")
 
 
+def test_texts_that_cannot_be_sent() -> None:
+    """The text of an exception that is no UTF-8, as the name of a file may be, is sent escaped."""
+    error = ValueError("\udcff")
+    error.add_note("\udcfe")
+    found = trip(error)
+    assert (type(found), str(found)) == (ValueError, "\\udcff")
+    assert "\\udcfe" in str(found.__cause__.traceback)  # type: ignore[union-attr]
+
+
 def test_other_exceptions_need_to_be_allowed() -> None:
     """Oslo 13: a class by itself, exactly; or all that are defined in a module; anything else is a RemoteError."""
     assert type(trip(OwnError("x"))) is RemoteError

@@ -85,6 +85,16 @@ def test_a_successor_has_one_end() -> None:
         Publication("night", Envelope("raw", b""), ttl=1, deadline=1)
 
 
+@pytest.mark.parametrize("text", ["\udcff", "é" * 128, "x" * 256])
+def test_names_and_keys_that_cannot_be_sent(text: str) -> None:
+    """Names and keys are UTF-8 of up to 255 bytes."""
+    with pytest.raises(ConfigError):
+        check_subject("name", text)
+    with pytest.raises(ConfigError):
+        check_publishing(0, 0.0, dedup=text)
+    check_publishing(0, 0.0, dedup="é" * 127)
+
+
 @given(st.text("ab*#.", min_size=1, max_size=9), st.text("ab.\n", min_size=1, max_size=9))
 def test_patterns_match_alike_everywhere(pattern: str, text: str) -> None:
     """A pattern matches words here as it does in a broker."""

@@ -24,8 +24,8 @@ from redpoll.bus.context import CURRENT, Context
 from redpoll.bus.engine import Consumer, Delivery, Engine, Subscription
 from redpoll.bus.envelope import Payloads
 from redpoll.bus.lasting import LastingConsumer
-from redpoll.bus.records import Event, QueueSpec, check_subject, words_match
-from redpoll.checks import check_function, duration, integer, is_async, optional, require
+from redpoll.bus.records import Event, QueueSpec, check_last, check_subject, words_match
+from redpoll.checks import check_function, duration, is_async, optional, require
 from redpoll.errors import BadPayload, RedpollError, UsageError
 
 __all__ = ["Broadcast", "BroadcastSubscription", "Broadcasts", "Callback"]
@@ -37,7 +37,6 @@ _WORD: Final = "broadcast"
 #: Deliveries of a durable subscription that wait for its callback.
 _CREDIT: Final = 16
 _LONGEST: Final = 60.0
-_LAST: Final = integer(0, 1_000_000)
 _NOTHING: Final[Mapping[str, Any]] = {}
 _NO_HEADERS: Final = Context()
 
@@ -388,8 +387,8 @@ class Broadcasts:
             NotAuthorized: It is not allowed.
         """
         if last or timeout is not None:
-            for name, value, check in (("last", last, _LAST), ("timeout", timeout, optional(duration))):
-                require(name, value, check)
+            check_last(last)
+            require("timeout", timeout, optional(duration))
         meta: dict[str, Any] = {}
         if subject is not None:
             if type(subject) is not str or not subject:  # the engine checks text, and would take "broadcast." for some

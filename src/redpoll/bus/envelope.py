@@ -12,7 +12,7 @@ from redpoll.errors import BadPayload, ConfigError, DecodeError, PayloadTooLarge
 from redpoll.serializers.base import Buffer, Serializer
 from redpoll.serializers.parts import Encoded, gather
 
-__all__ = ["MAX_HEAD", "Envelope", "Outcome", "OutcomeKind", "Payloads", "decode", "encode"]
+__all__ = ["MAX_HEAD", "Envelope", "Outcome", "OutcomeKind", "Payloads", "decode", "encode", "printable"]
 
 MAX_HEAD: Final = 65_536
 """Bytes that content type, meta and headers of an envelope may have together."""
@@ -80,6 +80,11 @@ class Outcome(NamedTuple):
     kind: OutcomeKind
     envelope: Envelope | None = None
     detail: str = ""
+
+
+def printable(text: object) -> str:
+    """Return a text that can be sent: one for people to read, as the name of a file may be that is no text."""
+    return str(text).encode(errors="backslashreplace").decode()
 
 
 def encode(envelope: Envelope) -> Encoded:

@@ -8,7 +8,7 @@ from traceback import format_exception
 from typing import Any, Final
 
 from redpoll import serializers
-from redpoll.bus.envelope import Envelope
+from redpoll.bus.envelope import Envelope, printable
 from redpoll.errors import ConfigError, DecodeError, EncodeError, RemoteError
 
 __all__ = ["AllowedExceptions", "pack_failure"]
@@ -44,13 +44,14 @@ def pack_failure(error: BaseException, traceback: bool = True) -> Envelope:
 
 
 def _pack(module: str, kind: str, text: str, args: list[Any] | None, traceback: str | None) -> Envelope:
-    text = text.encode(errors="replace").decode()[:_TEXT]
     try:
         size = len(_msgpack.encode(args))
     except EncodeError:
         size = _ARGUMENTS + 1
     kept = args if size <= _ARGUMENTS else None
-    return Envelope("msgpack", bytes(_msgpack.encode((module, kind, text, kept, traceback))))
+    shown = None if traceback is None else printable(traceback)
+    values = (printable(module), printable(kind), printable(text)[:_TEXT], kept, shown)
+    return Envelope("msgpack", bytes(_msgpack.encode(values)))
 
 
 class AllowedExceptions:

@@ -25,6 +25,7 @@ __all__ = [
     "Receipt",
     "TaskInfo",
     "TaskState",
+    "check_last",
     "check_publishing",
     "check_subject",
     "task_id",
@@ -32,7 +33,7 @@ __all__ = [
 ]
 
 MAX_SUBJECT: Final = 255
-"""Bytes that the name of a queue, a subject or a pattern may have."""
+"""Bytes that the name of a queue, a subject, a pattern or a `dedup` key may have."""
 
 QueueKind = Literal["task", "rpc", "events"]
 """The use of a queue. It decides which permission its use needs: submit and work; call and serve; subscribe (the queue
@@ -53,14 +54,25 @@ def check_subject(field: str, text: object, *, pattern: bool = False) -> None:
     none too.
 
     Raises:
-        ConfigError: It is empty, longer than `MAX_SUBJECT` bytes, or has a wildcard where none is allowed.
+        ConfigError: It is empty, longer than `MAX_SUBJECT` bytes, cannot be sent as UTF-8, or has a wildcard where none is
+            allowed.
     """
     if not isinstance(text, str) or not text:
         raise ConfigError(field, text, "must be text, not empty")
-    if len(text) > MAX_SUBJECT or (not text.isascii() and len(text.encode(errors="replace")) > MAX_SUBJECT):
-        raise ConfigError(field, text, f"must have at most {MAX_SUBJECT} bytes")
+    _check_size(field, text)
     if not pattern and ("*" in text or "#" in text) and not {"*", "#"}.isdisjoint(text.split(".")):
         raise ConfigError(field, text, "must not have the wildcards * and #")
+
+
+def _check_size(field: str, text: str, hint: str | None = None) -> None:
+    if len(text) <= MAX_SUBJECT and text.isascii():
+        return
+    try:
+        size = len(text.encode())
+    except UnicodeEncodeError as error:
+        raise ConfigError(field, text, f"cannot be sent as UTF-8: {error.reason}") from error
+    if size > MAX_SUBJECT:
+        raise ConfigError(field, text, f"must have at most {MAX_SUBJECT} bytes", hint)
 
 
 def words_match(pattern: str) -> Callable[[str], bool]:
@@ -295,6 +307,7 @@ _PUBLISHING: Final[tuple[tuple[str, Check], ...]] = (
     ("deadline", optional(_left)),
     ("timeout", optional(_left)),
 )
+_LAST: Final = integer(0, 1_000_000)
 _MONTH: Final = 2_592_000.0
 _NUMBERS: Final = frozenset({int, float})
 
@@ -315,8 +328,10 @@ def check_publishing(
     """
     if ttl is not None and deadline is not None:
         raise UsageError("a task has a ttl or a deadline, not both", "the deadline covers the waiting too")
-    if dedup is not None and not isinstance(dedup, str):
-        raise ConfigError("dedup", dedup, "must be text")
+    if dedup is not None:
+        if not isinstance(dedup, str):
+            raise ConfigError("dedup", dedup, "must be text")
+        _check_size("dedup", dedup, "a digest of a longer one")
     if (
         type(priority) is int
         and priority >= 0
@@ -330,6 +345,15 @@ def check_publishing(
         return
     for (name, check), value in zip(_PUBLISHING, (priority, delay, ttl, deadline, timeout), strict=True):
         require(name, value, check)
+
+
+def check_last(last: int) -> None:
+    """Check how many of the latest broadcasts of a subject are to be kept.
+
+    Raises:
+        ConfigError: It is no such number.
+    """
+    require("last", last, _LAST)
 
 
 @dataclass(frozen=True, slots=True)

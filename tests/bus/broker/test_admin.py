@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from redpoll.errors import SpecConflict
+from redpoll.errors import ConfigError, SpecConflict
 from tests.bus.broker.support import Desk
 
 
@@ -92,3 +92,30 @@ def test_redriving_makes_new_tasks() -> None:
     assert (task.payload, task.more.origin, task.more.history, task.attempts) == ("b", numbers[1], ("no",), 0)
     assert len(desk.broker.admin.redrive(desk.boss, desk.queue, None, 0.0)) == 1
     assert not desk.queue.dead
+
+
+def test_states_and_limits_that_do_not_exist() -> None:
+    """A state that is misspelt removes nothing, and is an error like a limit that cannot be."""
+    desk = Desk()
+    desk.submit("a")
+    admin, queue = desk.broker.admin, desk.queue
+    for state in ("delayed", "Dead", None):
+        with pytest.raises(ConfigError):
+            admin.purge(queue, state, 0.0)  # type: ignore[arg-type]
+    for state, limit in (("gone", 1), ("ready", -1), ("ready", "1"), ("ready", None)):
+        with pytest.raises(ConfigError):
+            admin.browse(queue, state, limit)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError):
+        admin.move(queue, queue, -1, 0.0)
+    assert admin.inspect(queue).ready == 1
+
+
+def test_a_letter_is_redriven_once() -> None:
+    """A dead letter that is named twice is redriven once."""
+    desk = Desk()
+    desk.submit("a")
+    worker = desk.consume("w")
+    desk.reject(worker, requeue=False)
+    (number,) = desk.queue.dead
+    peer = desk.broker.peers.join("operator", 0.0)
+    assert len(desk.broker.admin.redrive(peer, desk.queue, [number, number], 0.0)) == 1

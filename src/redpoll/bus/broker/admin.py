@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import islice
-from typing import Literal
+from typing import Final, Literal
 
 from redpoll.bus.broker.outputs import Moved
 from redpoll.bus.broker.queue import DELAYED, DURABLE, READY, TAKEN, Peer, Queue, Task
 from redpoll.bus.broker.tasks import Tasks, as_before
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import QueueInfo
+from redpoll.checks import integer, one_of, optional, require
 from redpoll.errors import SpecConflict
 
 __all__ = ["Admin"]
+
+_BROWSED: Final = one_of("ready", "delayed", "taken", "dead")
+_PURGED: Final = one_of("ready", "dead")
+_LIMIT: Final = integer(0, 2**53)
 
 
 def _due(task: Task) -> float:
@@ -54,7 +59,13 @@ class Admin:
         )
 
     def browse(self, queue: Queue, state: Literal["ready", "delayed", "taken", "dead"], limit: int) -> list[Task]:
-        """Some tasks of a queue, the next ones first."""
+        """Return some tasks of a queue, the next ones first.
+
+        Raises:
+            ConfigError: There is no such state, or the limit cannot be.
+        """
+        require("state", state, _BROWSED)
+        require("limit", limit, _LIMIT)
         found: Iterator[Task]
         if state == "ready":
             found = queue.in_line()
@@ -69,7 +80,12 @@ class Admin:
         return list(islice(found, limit))
 
     def purge(self, queue: Queue, state: Literal["ready", "dead"], now: float) -> int:
-        """Remove the tasks that wait, delayed ones too, or the dead letters; how many there were."""
+        """Remove the tasks that wait, delayed ones too, or the dead letters; return how many there were.
+
+        Raises:
+            ConfigError: There is no such state.
+        """
+        require("state", state, _PURGED)
         if state == "dead":
             dead = tuple(queue.dead.values())
             for task in dead:
@@ -85,7 +101,9 @@ class Admin:
 
         Raises:
             SpecConflict: One of the queues is durable and the other is not.
+            ConfigError: The limit cannot be.
         """
+        require("limit", limit, optional(_LIMIT))
         if source.spec.durable != target.spec.durable:
             raise SpecConflict(target.spec.name, "durable", target.spec.durable, source.spec.durable)
         moved = list(islice((each for each in source.in_line() if each.state == READY), limit))
@@ -105,7 +123,7 @@ class Admin:
 
     def redrive(self, peer: Peer, queue: Queue, numbers: Iterable[int] | None, now: float) -> list[Task]:
         """Put dead letters back into their queue, as new tasks."""
-        found = list(queue.dead) if numbers is None else [each for each in numbers if each in queue.dead]
+        found = list(queue.dead) if numbers is None else [each for each in dict.fromkeys(numbers) if each in queue.dead]
         new = []
         for number in found:
             task = queue.dead[number]

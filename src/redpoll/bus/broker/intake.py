@@ -11,8 +11,8 @@ from redpoll.bus.broker.outputs import ADMITTED, EVENT, OUTCOME
 from redpoll.bus.broker.queue import PLAIN, Options, Parked, Peer, Queue, Subscription, Task
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.topics import Topics
-from redpoll.bus.records import check_publishing
-from redpoll.errors import ConfigError, Expired, NoRoute, QueueFull, RedpollError, ResultExpired, UnknownTask
+from redpoll.bus.records import check_last, check_publishing
+from redpoll.errors import Expired, NoRoute, QueueFull, RedpollError, ResultExpired, UnknownTask
 
 __all__ = ["Intake"]
 
@@ -138,8 +138,7 @@ class Intake:
             ConfigError: It is no subject, or an option cannot be.
         """
         check_publishing(0, 0.0, None, None, timeout)
-        if type(last) is not int or last < 0:
-            raise ConfigError("last", last, "must be an int, 0 or more")
+        check_last(last)
         live = self._live.match(subject)
         queues = self._bound.match(subject) if self._bound.count else ()
         if mandatory and not live and not queues:

@@ -92,8 +92,8 @@ class Tasks:
         Args:
             data: The data of the task.
             queue: Name of the queue.
-            dedup: A key: a second task with it in this queue is not made, and the handle is that of the first (for an hour,
-                and a million keys, unless the engine was told otherwise).
+            dedup: A key of at most 255 bytes: a second task with it in this queue is not made, and the handle is that of
+                the first (for an hour, and a million keys, unless the engine was told otherwise).
             delay: Seconds before it can be begun; the engine keeps it, not a worker.
             eta: When it can be begun, instead of `delay`; an aware datetime. One that passed less than a minute ago is now.
             priority: Higher ones are begun first; 0 (default) to one less than the `priorities` of the queue.

@@ -26,6 +26,7 @@ from redpoll.bus.records import (
     QueueSpec,
     Receipt,
     TaskInfo,
+    check_last,
     check_publishing,
     check_subject,
     task_id,
@@ -59,6 +60,7 @@ class HubEngine(HubMember):
 
     def _call(self, name: str, *arguments: Any) -> asyncio.Future[Any]:
         self._check()
+        p.check(arguments)
         return self._ask(p.CALL, name, list(arguments), again=name not in {"redrive", "move"})
 
     # -- queues
@@ -110,8 +112,9 @@ class HubEngine(HubMember):
         check_publishing(priority, delay, ttl, deadline, timeout, dedup)
         if subject is not None:
             check_subject("subject", subject)
-            if type(last) is not int or last < 0:
-                raise ConfigError("last", last, "must be an int, 0 or more")
+            check_last(last)
+        else:
+            check_subject("queue", queue)
         refusal = self.refusal()
         if refusal is not None:
             return Failed(refusal)
@@ -249,6 +252,7 @@ class HubEngine(HubMember):
     ) -> HubConsumer:
         """Take tasks from a queue as they come."""
         check_credit(credit)
+        check_subject("queue", queue)
         self._check()
         number = next(self._numbers)
         consumer = self._consumers[number] = HubConsumer(self, number, queue, credit, sink, accept, exclusive)
@@ -262,6 +266,7 @@ class HubEngine(HubMember):
     async def take(self, queue: str, timeout: float | None = 0.0) -> HubDelivery:
         """Take one task, in turn with the consumers."""
         check_publishing(0, 0.0, timeout=timeout)
+        check_subject("queue", queue)
         self._check()
         number = next(self._numbers)
         future: asyncio.Future[HubDelivery] = self.loop.create_future()

@@ -10,7 +10,7 @@ from typing import Any, Final, Protocol, Self
 from redpoll.bus.awaitables import FALSE
 from redpoll.bus.engine import DeliverySink, EventSink, Listener
 from redpoll.bus.engines.hub import protocol as p
-from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, encode
+from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, encode, printable
 from redpoll.bus.feed import Feed
 from redpoll.bus.records import Event, Publication, check_publishing, task_id
 from redpoll.errors import ConfigError, PayloadTooLarge, RedpollError, ResultTooLarge, UsageError
@@ -187,7 +187,8 @@ class HubDelivery:
         if not self._is_open:
             return FALSE
         payload = None if envelope is None else packed(envelope)
-        done = engine.tell_end(p.DONE, self._consumer.number, self.token, int(kind), payload, detail, successors)
+        number, said = self._consumer.number, printable(detail)
+        done = engine.tell_end(p.DONE, number, self.token, int(kind), payload, said, successors)
         if successors:
             # Nothing was done where one of their queues does not exist.
             return self._after_successors(done)
@@ -222,7 +223,7 @@ class HubDelivery:
             delay,
             blame,
             exclude,
-            reason,
+            printable(reason),
             payload,
         )
         self._end()

@@ -39,7 +39,7 @@ answer.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from redpoll import errors
@@ -82,6 +82,7 @@ __all__ = [
     "WATCH",
     "WELCOME",
     "WITHDRAW",
+    "check",
     "id_bytes",
     "id_number",
     "pack",
@@ -145,6 +146,8 @@ FROM_HUB: Final[Mapping[int, tuple[_Types, ...]]] = {
 #: Bytes of payloads after which a message is full.
 _FULL: Final = 1024 * 1024
 _RECORDS: Final = 1024
+#: Bytes of the id of a task.
+_ID: Final = 16
 
 _msgpack = get("msgpack")
 _PLAIN: Final = (type(None), bool, int, float, str, bytes)
@@ -165,6 +168,15 @@ def pack(records: Iterable[list[Any]]) -> Iterator[tuple[bytes, int]]:
             size = 0
     if part:
         yield bytes(_msgpack.encode(part)), len(part)
+
+
+def check(values: Sequence[Any]) -> None:
+    """Check values that a program gave: in a record that is packed with others they would be the loss of all.
+
+    Raises:
+        EncodeError: MessagePack does not carry them.
+    """
+    _msgpack.encode(values)
 
 
 def unpack(body: Any, shapes: Mapping[int, tuple[_Types, ...]]) -> list[list[Any]]:
@@ -215,9 +227,15 @@ def rebuild_spec(values: dict[str, Any]) -> QueueSpec:
 
 def id_bytes(number: int) -> bytes:
     """Return the number of a task as it is sent."""
-    return number.to_bytes(16)
+    return number.to_bytes(_ID)
 
 
 def id_number(task: bytes) -> int:
-    """Return the number of a task."""
+    """Return the number of a task; 0 of none.
+
+    Raises:
+        ProtocolError: They are too many bytes.
+    """
+    if len(task) > _ID:
+        raise ProtocolError(f"an id of {len(task)} bytes, above {_ID}")
     return int.from_bytes(task)
