@@ -50,7 +50,7 @@ class Broadcast(NamedTuple):
         subject: The subject, or None.
         correlation_id: The sender's correlation id, or None.
         headers: The sender's context, or None.
-        kept: Whether it was sent before the subscription began.
+        kept: True if it was sent before the subscription began.
     """
 
     body: Any
@@ -371,7 +371,7 @@ class Broadcasts:
             sender: The sender, as MessagePack carries it.
             correlation_id: The correlation id, as MessagePack carries it.
             headers: A context, as MessagePack carries it.
-            last: Keep the last so many of this subject for later subscribers; what is kept stays (`Capabilities.last`).
+            last: Keep the last so many of this subject for later subscribers (`Capabilities.last`); 0 keeps none more.
             timeout: Seconds to wait for room in a durable subscription that lets wait. None: no limit.
 
         Returns:
@@ -430,8 +430,8 @@ class Broadcasts:
                 has to be equal. None is all.
             where: A function that returns True for the broadcasts that are wanted.
             last: Take those first that were kept for these subjects.
-            durable: Name of a durable subscription, or a spec with that name and its limits. What it did not take, it takes
-                when it is back; several subscriptions of one name share it. A callback that raises is called again after
+            durable: Name of a durable subscription, or a spec with that name and its limits. Broadcasts that it missed
+                wait for its return; several subscriptions of one name share it. A callback that raises is called again after
                 1 to 60 s, up to `QueueSpec.max_attempts` times. By default the oldest are dropped at 1 GiB.
             buffer: Maximum broadcasts that wait for the callback or the iteration.
 
@@ -474,7 +474,7 @@ class Broadcasts:
         )
 
     async def forget(self, durable: str) -> None:
-        """Delete a durable subscription, with what it did not take. One that is open goes on, empty: close it first.
+        """Delete a durable subscription and its pending broadcasts. One that is open continues, empty: close it first.
 
         Raises:
             NoRoute: There is none of that name.

@@ -97,8 +97,8 @@ class Bus:
         others: The engine of notifications, where that is another one.
 
     Attributes:
-        engine: For patterns, and for what is not covered by them.
-        payloads: For patterns.
+        engine: The engine, for operations that no pattern covers.
+        payloads: The serializers.
         queues: To look at queues and to repair them.
         rpc: To call and to serve.
         broadcast: To send broadcasts and to receive them.
@@ -164,12 +164,12 @@ class Bus:
         return self.notifications.notifier(publisher, topics=topics, retry=retry)
 
     async def close(self, drain: float | None = 0.0) -> None:
-        """Stop: take nothing more, wait for what is being worked on, give the rest back, disconnect.
+        """Stop: take no more work, wait for running handlers, give the rest back, disconnect.
 
         Args:
-            drain: Seconds to wait for what is being worked on; None is no limit.
+            drain: Seconds to wait for running handlers; None is no limit.
 
-        A second call waits for the first. Cancelled, it closes without waiting for what is being worked on.
+        A second call waits for the first. Cancelled, it closes without waiting for running handlers.
         """
         if self._closed is not None:
             await asyncio.shield(self._closed)
@@ -179,7 +179,7 @@ class Bus:
         problem: BaseException | None = None
         end = loop.time() + (drain or 0.0)
         try:
-            # Patterns first: what they end they say on the engine.
+            # Patterns first: they record outcomes on the engine.
             interrupted: list[Tasks | Rpc | Broadcasts | Notifications] = []
             for pattern in (self.tasks, self.rpc, self.broadcast, self.notifications):
                 try:
@@ -221,7 +221,7 @@ class Bus:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Close, without waiting for what is being worked on."""
+        """Close, without waiting for running handlers."""
         await self.close()
 
 
@@ -245,7 +245,7 @@ def connect(
         url: The engine and its place: ``memory://`` is private to this bus, ``memory://name`` is shared by all of that
             name in this process. Other packages add engines by the entry point group
             ``redpoll.engines``.
-        wait: Whether entering the bus succeeds without a connection: it is made in the background then, and retried
+        wait: True to enter the bus without a connection: it is made in the background then, and retried
             (`EngineState.CONNECTING`). Engines take False for None.
         connect_timeout: Seconds after which entering fails with `DialFailed`. Engines take 5 for None.
         serializer: The serializer that encodes payloads.

@@ -180,7 +180,7 @@ class Delivery(Hold, Protocol):
 
         Raises:
             ResultTooLarge: The body is over `Capabilities.max_body`; the task is still held.
-            PayloadTooLarge: That of a successor is; nothing was done.
+            PayloadTooLarge: The body of a successor is; nothing was done.
             NoRoute: A successor's queue does not exist; nothing was done.
         """
 
@@ -253,7 +253,7 @@ class Consumer(Protocol):
         """Wait for the next delivery."""
 
     async def close(self) -> None:
-        """Take no more. What was not handed to the sink or the iterator goes back; open deliveries stay as they are."""
+        """Take no more. Deliveries that were not handed to the sink or the iterator go back; open ones stay as they are."""
 
 
 class Subscription(Protocol):
@@ -401,12 +401,12 @@ class Engine(Protocol):
                 it answers later is refused. Instead of a ttl. Both begin now, whatever `delay` is.
             dedup: A key: if a task with it was put into this queue before (1 h, and 1 M keys), nothing is put there, and the
                 receipt is that of the first, which `watcher` then watches.
-            keep: Whether the outcome is stored, where the engine stores them; False is for calls, and where nobody will ask.
+            keep: Store the outcome, if the engine stores outcomes; False is for calls, and where nobody will ask.
             mandatory: `NoRoute` at once if the queue has no consumer, or nobody takes that subject, as far as the engine
                 can know. A queue that does not exist is `NoRoute` in any case.
-            last: Keep the last so many events of this subject for later subscribers; 0 keeps none, and what is kept stays.
+            last: Keep the last so many events of this subject for later subscribers; 0 keeps none more.
             confirm: False is done when the message is on its way; what goes wrong afterwards is not known.
-            timeout: Seconds to wait for room, and for the confirmation. None: no limit; 0: what has no room is not put there.
+            timeout: Seconds to wait for room, and for the confirmation. None: no limit; 0: do not wait.
 
         Returns:
             An awaitable of the receipt, once the queue has it as surely as `Capabilities.confirm` says. Many may be open,
@@ -488,7 +488,7 @@ class Engine(Protocol):
 
         Args:
             queue: Its name.
-            timeout: Seconds to wait for one; 0 (default) takes what is there; None is no limit.
+            timeout: Seconds to wait for one; 0 (default) does not wait; None is no limit.
 
         Raises:
             QueueEmpty: None came in time.
@@ -591,10 +591,10 @@ class Engine(Protocol):
         """
 
     def observe(self, observer: Observer) -> Callable[[], None]:
-        """Be told of everything that happens in this engine's queues, on this engine's loop; it is slower then.
+        """Call a function with everything that happens in this engine's queues, on this engine's loop; it is slower then.
 
-        Best effort: a loop that does not keep up misses what is beyond a bound of the engine.
+        Best effort: a loop that does not keep up misses calls beyond a bound of the engine.
 
         Returns:
-            What ends that.
+            A function that ends this.
         """

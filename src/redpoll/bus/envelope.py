@@ -176,7 +176,7 @@ class Payloads:
             EncodeError: The serializer cannot carry the value.
         """
         body = self._encode(value)
-        # What Envelope(...) does, without its function in Python: this is on the way of every message, twice.
+        # As Envelope(...), without its function in Python: this is on the way of every message, twice.
         return _new(Envelope, (self._name, body if type(body) is bytes else bytes(body), meta, headers))
 
     def unpack(self, envelope: Envelope) -> Any:

@@ -1,4 +1,4 @@
-"""Exceptions on the bus: how what a handler raised is sent, and what it becomes at the other end."""
+"""Exceptions of handlers: packed in an envelope, and rebuilt by the receiver."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def pack_failure(error: BaseException, traceback: bool = True) -> Envelope:
 
     Args:
         error: The exception.
-        traceback: Whether its traceback is sent.
+        traceback: Send its traceback.
     """
     if isinstance(error, RemoteError):
         return _pack("", error.kind, error.text, None, error.traceback)
@@ -61,7 +61,7 @@ class AllowedExceptions:
 
     Args:
         allowed: Exception classes, which are meant exactly; and names of modules, for the classes defined there.
-        builtins: Whether those of Python itself are allowed.
+        builtins: Allow those of Python itself.
 
     Raises:
         ConfigError: One is neither.

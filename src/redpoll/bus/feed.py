@@ -19,7 +19,7 @@ class Feed(Generic[T]):
         limit: Items at most; one more pushes the oldest out. None: no limit, where the source has one.
 
     Attributes:
-        items: Those that nobody took yet.
+        items: The items that were not taken yet.
         dropped: Items that were pushed out.
     """
 
@@ -34,7 +34,7 @@ class Feed(Generic[T]):
         self._error: Exception | None = None
 
     def push(self, item: T) -> None:
-        """Put an item in."""
+        """Add an item."""
         if self._limit is not None and len(self.items) >= self._limit:
             self.items.popleft()
             self.dropped += 1

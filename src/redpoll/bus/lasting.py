@@ -56,7 +56,7 @@ class LastingConsumer:
         """Begin.
 
         Args:
-            sink: Whether `begin` has a sink. If not, the queue is looked for while the consumer is iterated.
+            sink: True if `begin` has a sink. If False, the queue is looked for while the consumer is iterated.
 
         Raises:
             RedpollError: As `Engine.consume` does.

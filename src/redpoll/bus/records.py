@@ -1,4 +1,4 @@
-"""The plain values that engines and patterns share: what a queue is like, what an engine can do, what is in a queue."""
+"""Plain values that engines and patterns share: specs, capabilities, events, receipts, infos."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def _check_size(field: str, text: str, hint: str | None = None) -> None:
 
 
 def words_match(pattern: str) -> Callable[[str], bool]:
-    """A function that says whether a pattern matches a text of words, as an engine matches subjects."""
+    """Return a function that matches a text of words with a pattern, as an engine matches subjects."""
     words = [
         {"*": r"[^.]*\.", "#": r"(?:[^.]*\.)*"}.get(word) or rf"{re.escape(word)}\." for word in pattern.split(".")
     ]
@@ -126,7 +126,7 @@ class QueueSpec:
     """Its use. It never changes."""
 
     durable: bool = True
-    """Whether its tasks survive a restart, on an engine that has a disk. It never changes."""
+    """True if its tasks survive a restart, on an engine that has a disk. It never changes."""
 
     max_length: int | None = None
     """Tasks that it holds at most, those that workers have included. None (default): no limit."""
@@ -155,7 +155,7 @@ class QueueSpec:
     that it does not take: they stay beside this queue, within `max_length` and `max_bytes`, the oldest leaving first."""
 
     topics: tuple[str, ...] = ()
-    """Patterns of subjects: what is published to a matching one is put into this queue too."""
+    """Patterns of subjects: events of matching subjects are put into this queue too."""
 
     def __post_init__(self) -> None:
         """Check every field."""
@@ -167,7 +167,7 @@ class QueueSpec:
             require(field, value, check)
 
     def difference(self, other: QueueSpec) -> str | None:
-        """The first field in which another one differs; None if they are equal."""
+        """Return the first field in which another one differs; None if they are equal."""
         return next((name for name in _FIELDS if getattr(self, name) != getattr(other, name)), None)
 
 
@@ -185,44 +185,44 @@ class Capabilities:
     """The losses that a confirmed task survives: none; the end of this process; a power failure; the loss of a machine."""
 
     results: Literal["stored", "live"]
-    """Whether an outcome can be had later and by others too (`lookup`, `watch`), or only by the watcher."""
+    """"stored": outcomes are available later and to others (`lookup`, `watch`); "live": only to the watcher."""
 
     max_body: int
     """The largest body, in bytes."""
 
     delay: bool = True
-    """Whether the engine keeps what is not due yet."""
+    """True if the engine keeps tasks that are not due yet."""
 
     priorities: int = 32
     """Levels of priority that a queue can have; 1 is none."""
 
     dedup: bool = True
-    """Whether a second message with the same key is harmless."""
+    """True if a second message with the same key is harmless."""
 
     fencing: bool = True
-    """Whether the outcome of a worker that was declared dead is refused."""
+    """True if the outcome of a worker that was declared dead is refused."""
 
     attempts: Literal["lost", "given", "none"] = "lost"
     """The meaning of an attempt: lost workers alone; every time that it was given out; nothing, so that `max_attempts`
     is not kept."""
 
     browse: bool = True
-    """Whether tasks can be looked at, purged, moved and redriven."""
+    """True if tasks can be browsed, purged, moved and redriven."""
 
     cancel: bool = True
-    """Whether a task that waits can be withdrawn, and a worker asked to stop."""
+    """True if a pending task can be withdrawn, and a worker asked to stop."""
 
     progress: bool = True
-    """Whether a worker's progress reaches the watchers."""
+    """True if a worker's progress reaches the watchers."""
 
     wildcards: bool = True
-    """Whether the engine itself matches patterns; if not, receivers filter."""
+    """True if the engine itself matches patterns; if False, receivers filter."""
 
     last: bool = True
-    """Whether the last messages of a subject can be kept for later subscribers."""
+    """True if the last messages of a subject can be kept for later subscribers."""
 
     successors: bool = True
-    """Whether `ack` can publish successors in the same step."""
+    """True if `ack` can publish successors in the same step."""
 
     hold: float | None = None
     """Seconds after which the engine takes a task away from a worker that lives. None: never."""
@@ -244,7 +244,7 @@ class Capabilities:
 
 
 def task_id(store: str, number: int) -> str:
-    """The id of a task as text: the store, the serial, and 64 random bits.
+    """Return the id of a task as text: the store, the serial, and 64 random bits.
 
     Args:
         store: Name of the store.
@@ -287,7 +287,7 @@ class Event(NamedTuple):
     Attributes:
         subject: The subject that it was published to.
         envelope: The message.
-        kept: Whether it was published before the subscription began (`last`).
+        kept: True if it was published before the subscription began (`last`).
     """
 
     subject: str
@@ -296,7 +296,7 @@ class Event(NamedTuple):
 
 
 def _left(value: Any) -> str | None:
-    """Check the time that is left for something; below 0 it is over."""
+    """Validate a time that is left; below 0 it is over."""
     return duration(abs(value) if type(value) in {int, float} else value)
 
 
@@ -341,7 +341,7 @@ def check_publishing(
         and (deadline is None or (type(deadline) in _NUMBERS and 0 <= deadline < _MONTH))
         and (timeout is None or (type(timeout) in _NUMBERS and 0 <= timeout < _MONTH))
     ):
-        # So it is most times; the rest takes more steps.
+        # The common case; the checks below say what is wrong otherwise.
         return
     for (name, check), value in zip(_PUBLISHING, (priority, delay, ttl, deadline, timeout), strict=True):
         require(name, value, check)
@@ -423,7 +423,7 @@ class TaskInfo:
     attempt: int
     """1 for its first worker, one more for each that was lost."""
     cancelling: bool = False
-    """Whether its worker was asked to stop."""
+    """True if its worker was asked to stop."""
     outcome: Outcome | None = None
     """Its outcome."""
     envelope: Envelope | None = None

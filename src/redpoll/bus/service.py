@@ -60,7 +60,7 @@ class Service:
         self._running = running
         self._order = asyncio.Lock()
         self._sources: list[Source] = []
-        # What is being done, and what it is done to.
+        # The running work, and its messages.
         self._tasks: dict[asyncio.Task[None], Any] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -85,7 +85,7 @@ class Service:
         """Drop work that was not begun, once the sources are closed."""
 
     def _unbegun(self, item: Any) -> None:
-        """Give back what `_begin` was called with: its work was cancelled before the first step, and nothing of it ran."""
+        """Give back the message of work that was cancelled before its first step: nothing of it ran."""
         raise NotImplementedError
 
     # -- lifecycle
@@ -123,7 +123,7 @@ class Service:
     async def stop(self) -> None:
         """Receive no more; running work continues. See `wait`.
 
-        Where it is cancelled or raises, what is not closed yet is served on; it can be stopped again.
+        Where it is cancelled or raises, sources that are not closed yet are served on; it can be stopped again.
         """
         async with self._order:
             problem: Exception | None = None
@@ -140,22 +140,22 @@ class Service:
             self._rest()
 
     async def wait(self) -> None:
-        """Wait until it is stopped and all that was begun has ended; at once where it was never started."""
+        """Wait until it is stopped and all work has ended; return at once if it was never started."""
         await self._idle.wait()
 
     async def reset(self) -> None:
-        """Stop, wait for what was begun, and start again."""
+        """Stop, wait for running work, and start again."""
         await self.stop()
         await self.wait()
         await self.start()
 
     async def close(self, drain: float | None = 0.0) -> None:
-        """Stop, and wait for what was begun; what is not done in time is cancelled.
+        """Stop, and wait for running work; work that does not end in time is cancelled.
 
         Args:
             drain: Seconds to wait; None is no limit.
 
-        Cancelled, it cancels what is left at once.
+        Cancelled, it cancels running work at once.
         """
         try:
             await self.stop()
@@ -177,13 +177,13 @@ class Service:
         return self
 
     async def __aexit__(self, *exc_info: object) -> None:
-        """Stop, and wait for what was begun."""
+        """Stop, and wait for running work."""
         await self.close(self._drain)
 
     # -- work
 
     def _begin(self, work: Coroutine[Any, Any, None], item: Any) -> asyncio.Task[None] | None:
-        """Do something in a task of its own, which calls `_ended` at its end; None if that is done already.
+        """Run work in a task of its own, which calls `_ended` at its end; return None if that is done already.
 
         Args:
             work: The work.

@@ -48,7 +48,7 @@ class Status:
 
     @property
     def reason(self) -> str:
-        """Why, where there is more to say than the state."""
+        """The reason for the state, or ""."""
         return self._reason
 
     def change(self, state: EngineState, reason: str = "") -> None:
@@ -66,7 +66,7 @@ class Status:
         """Call a function with (state, reason) at each change.
 
         Returns:
-            What ends that.
+            A function that ends this.
 
         Raises:
             ConfigError: It is no function.
@@ -84,7 +84,7 @@ class Status:
         """Wait until the engine is in one of some states.
 
         Returns:
-            The one it is in.
+            That state.
 
         Cancelling it ends the wait and nothing else.
         """

@@ -1,4 +1,4 @@
-"""Sending again what was not taken: which errors, how often, for how long."""
+"""Retries of messages that were not taken: the errors, the number, the time."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""URLs of engines, and which engine is meant."""
+"""URLs of engines, and the factories of their schemes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of programs that use redpoll need: a network that breaks on purpose, and virtual time for the core."""
+"""Tools for tests of programs that use redpoll: a network that breaks on purpose, virtual time, buses."""
 
 from redpoll.testing.faults import Chaos, Faults, ProxyStats, Step
 from redpoll.testing.pipe import FaultyPipe, PipeStream, VirtualClock

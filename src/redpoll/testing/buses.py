@@ -39,8 +39,8 @@ class RecordingEngine:
 
     Args:
         engine: The engine that does everything.
-        payloads: How bodies are read.
-        sent: Where it is noted.
+        payloads: The serializers.
+        sent: The list that records it.
     """
 
     def __init__(self, engine: Engine, payloads: Payloads, sent: list[Sent]) -> None:
@@ -87,7 +87,7 @@ class BusFactory:
         url: The engine: of ``--redpoll-engine``, or ``memory://``, of which the test has one of its own.
 
     Attributes:
-        sent: What was published by the test's buses, in order.
+        sent: The publishes of the test's buses, in order.
         buses: The buses that were made.
     """
 

@@ -1,4 +1,4 @@
-"""What an operator does: look, purge, move, redrive."""
+"""Operations on queues: inspect, browse, purge, move, redrive."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _due(task: Task) -> float:
 
 
 class Admin:
-    """Looks at queues, and repairs them.
+    """Operations for an operator: they inspect queues, and repair them.
 
     Args:
         tasks: The tasks.
@@ -38,7 +38,7 @@ class Admin:
         self._out = tasks.out
 
     def inspect(self, queue: Queue) -> QueueInfo:
-        """What is in a queue."""
+        """Return the contents and the counters of a queue."""
         return QueueInfo(
             spec=queue.spec,
             ready=queue.ready + queue.aside,
@@ -97,7 +97,7 @@ class Admin:
         return len(waiting)
 
     def move(self, source: Queue, target: Queue, limit: int | None, now: float) -> int:
-        """Move ready tasks to another queue; how many.
+        """Move ready tasks to another queue; return how many.
 
         Raises:
             SpecConflict: One of the queues is durable and the other is not.

@@ -1,7 +1,7 @@
-"""A broker: its parts put together. It knows neither loop nor clock nor disk nor network.
+"""A broker: its parts put together, without loop, clock, disk and network.
 
-Calls take the time as `now`; what is to be done is in `out`, see `redpoll.bus.broker.outputs`; `deadline` says when
-`advance` is to be called next. It is used by one thread at a time.
+Calls take the time as `now`, and leave effects in `out` (`redpoll.bus.broker.outputs`); `advance` is to be called at the
+`deadline`. It is used by one thread at a time.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ class Broker:
 
     Args:
         store: Name of the store: the first part of each id.
-        bits: Gives 64 random bits at a time.
-        limits: What it holds at most, and how long it waits.
-        journal: Whether its owner stores the writes.
-        epoch: Rises each time that a broker is made from the same store: a token of an earlier one is lower.
+        bits: 64 random bits at a time.
+        limits: The limits of what it holds and how long it waits.
+        journal: True if its owner stores the writes.
+        epoch: Number of the run of the store, which rises: a token of an earlier run is lower.
         serial: The highest serial that was ever used in the store; writes that are restored may show a higher one.
 
     Attributes:
-        out: What is to be done.
-        peers: Who is there.
-        queues: Which queues there are.
-        intake: What publishers do.
-        work: What workers do.
-        admin: What operators do.
-        tasks: The tasks; to look at.
-        timers: What is to happen later; to look at.
+        out: The outbox, with effects and writes.
+        peers: The peers.
+        queues: The queues.
+        intake: The operations of publishers.
+        work: The operations of workers.
+        admin: The operations of operators.
+        tasks: The tasks; to be read only.
+        timers: The timers; to be read only.
     """
 
     def __init__(
@@ -74,11 +74,11 @@ class Broker:
 
     @property
     def deadline(self) -> float | None:
-        """When `advance` is to be called next; None: not before something happens."""
+        """The time at which `advance` is to be called next; None: not before another call."""
         return self.timers.deadline
 
     def advance(self, now: float) -> None:
-        """Do what has come due."""
+        """Carry out the timers that are due."""
         for subject, what in self.timers.due(now):
             if type(subject) is Task:
                 if what == DUE:
@@ -104,12 +104,12 @@ class Broker:
         epoch: int,
         serial: int = 0,
     ) -> Broker:
-        """Make a broker as it was.
+        """Restore a broker.
 
-        What workers had stays theirs for `Limits.reclaim`: they `Peers.join`, consume, `Work.reclaim` and `Peers.settle`.
+        The tasks of workers stay theirs for `Limits.reclaim`: they `Peers.join`, consume, `Work.reclaim` and `Peers.settle`.
 
         Args:
-            writes: Those that the earlier ones made and that were stored, in order; or a shorter list of what is left.
+            writes: The stored writes of the earlier brokers, in order; or a shorter list with the same effect.
             now: The time; writes have their times on the same clock.
             store: As for the broker.
             bits: As for the broker.

@@ -1,4 +1,4 @@
-"""What publishers do: put tasks into queues, send events to subjects, watch, and wait where there is no room."""
+"""Operations of publishers: put tasks into queues, send events to subjects, watch, wait for room."""
 
 from __future__ import annotations
 
@@ -51,24 +51,24 @@ class Intake:
         """Put a task into a queue. See `redpoll.bus.engine.Engine.publish`.
 
         Args:
-            peer: Who.
-            name: Of the queue.
-            payload: The owner's.
+            peer: The publisher.
+            name: Name of the queue.
+            payload: The owner's message.
             size: Bytes of the body.
             now: The time.
-            watch: The owner's, handed back with what the peer's watcher is to be told.
-            options: How.
-            owner: The owner's, for a publish that waits.
+            watch: The owner's watcher, handed back with each effect for it.
+            options: The options of the publish.
+            owner: The owner's own, kept with a publish that waits.
 
         Returns:
-            The task; the number of an earlier one with that key, which is not watched; or what waits for room, of which an
-            effect ADMITTED tells the end.
+            The task; the number of an earlier one with that key, which is not watched; or the publish that waits for room,
+            whose end is an effect ADMITTED.
 
         Raises:
-            NoRoute: There is no such queue, or no consumer and one is needed.
+            NoRoute: There is no such queue, or no consumer and the publish is mandatory.
             QueueFull: There is no room, and the queue refuses.
-            Expired: There is no room, or it is not to be begun any more, and no time is left.
-            UsageError: An option cannot be.
+            Expired: There is no room, or its ttl or deadline is over, and no time is left.
+            UsageError: An option is not valid.
         """
         priority, delay, ttl, deadline, dedup, _, mandatory, timeout = options
         if options != PLAIN:
@@ -89,7 +89,7 @@ class Intake:
             or ((queue.bytes + size + CHARGE > queue.max_bytes or queue.count >= queue.max_length) and queue.count)
         ) and not self._make_room(queue, size + CHARGE, now):
             arguments = (name, payload, size, watch, options)
-            # What would have expired in the queue does not wait for it any longer.
+            # A task that would have expired in the queue does not wait for room any longer.
             limit = min((each for each in (timeout, ttl, deadline) if each is not None), default=None)
             return self._park(queue, Parked(peer, owner, arguments, self._submit_again, limit), now)
         return self._tasks.put(queue, payload, size, now, peer, watch, options)
@@ -129,13 +129,13 @@ class Intake:
         timeout: float | None = None,
         owner: Any = None,
     ) -> Parked | None:
-        """Send an event to a subject: to all that want it, queues too, or to none. The arguments are those of `submit`.
+        """Send an event to all matching subscriptions and queues, or to none. The arguments are those of `submit`.
 
         Raises:
-            NoRoute: Nobody wants it, and somebody has to.
-            QueueFull: A queue that wants it has no room, and refuses.
-            Expired: A queue that wants it has no room, and no time is left.
-            ConfigError: It is no subject, or an option cannot be.
+            NoRoute: Nothing matches, and the publish is mandatory.
+            QueueFull: A matching queue has no room, and refuses.
+            Expired: A matching queue has no room, and no time is left.
+            ConfigError: The subject or an option is not valid.
         """
         check_publishing(0, 0.0, None, None, timeout)
         check_last(last)
@@ -188,7 +188,7 @@ class Intake:
         return True
 
     def _first_full(self, queues: tuple[Queue, ...], size: int, now: float, *, new: bool) -> Queue | None:
-        """The first queue that has no room and lets wait; those that drop their oldest for it do so last."""
+        """Return the first queue without room that lets publishes wait; queues that drop their oldest task do so last."""
         if len(queues) > 1:
             queues = tuple(sorted(queues, key=lambda each: each.spec.at_limit == "drop-old"))
         for queue in queues:
@@ -199,10 +199,10 @@ class Intake:
     def subscribe(
         self, peer: Peer, patterns: tuple[str, ...], owner: Any = None, *, last: bool = False
     ) -> Subscription:
-        """Let a peer be told the events of some subjects; those that are kept come first.
+        """Subscribe a peer to some patterns; the events that are kept come first.
 
         Raises:
-            ConfigError: A pattern cannot be one.
+            ConfigError: A pattern is not valid.
             QueueFull: There are too many subscriptions.
         """
         if self._live.count + len(patterns) > self._limits.subscriptions:
@@ -237,7 +237,7 @@ class Intake:
 
     def _park(self, queue: Queue, parked: Parked, now: float) -> Parked:
         if len(queue.parked) >= self._limits.parked:
-            # Some that wait no more may stand there.
+            # Some may have ended.
             waiting = [each for each in queue.parked if not each.done]
             queue.parked.clear()
             queue.parked.extend(waiting)
@@ -253,7 +253,7 @@ class Intake:
         return parked
 
     def unpark(self, waiting: Iterable[Parked], now: float) -> None:
-        """Let publishes wait no more for room; those behind them go on."""
+        """Withdraw publishes that wait for room, and admit the ones behind them."""
         queues = []
         for parked in waiting:
             if not parked.done:
@@ -264,7 +264,7 @@ class Intake:
                 self._tasks.admit(queue, now)
 
     def expire(self, parked: Parked, now: float) -> None:
-        """End a publish that waited for too long; those behind it go on."""
+        """End a publish that waited for too long, and admit the ones behind it."""
         self._end(parked)
         error = _no_time(parked.timeout, "" if parked.queue is None else parked.queue.name)
         self._tasks.tell(parked.peer, (ADMITTED, parked.peer, parked, 0, error, False))
@@ -280,7 +280,7 @@ class Intake:
     # -- watching
 
     def watch(self, peer: Peer, number: int, watch: Any, now: float) -> None:
-        """Let a peer's watcher be told how a task goes on; an outcome that is there is told at once.
+        """Add a peer's watcher to a task; an outcome that is known is told at once.
 
         Raises:
             UnknownTask: There was none with that number.
@@ -307,7 +307,7 @@ class Intake:
         self._tasks.tell(peer, (OUTCOME, peer, watch, number, found.kind, found.payload, found.detail))
 
     def unwatch_all(self, peer: Peer) -> list[Any]:
-        """Tell the watchers of a peer nothing more; which they were."""
+        """Remove the watchers of a peer from all tasks; return them."""
         found = []
         for task in self._tasks.found.values():
             if task.peer is peer and task.watch is not None:
@@ -320,12 +320,12 @@ class Intake:
 
 
 def _no_time(seconds: float | None, queue: str) -> Expired:
-    """The error of a publish that could not be done in time."""
+    """Return the error of a publish whose time is over."""
     return Expired(None, seconds, f"waiting for room in queue {queue!r}")
 
 
 def _later(options: Options, seconds: float) -> Options:
-    """The options of what has waited for so long: its times count from when it was to be put into the queue."""
+    """Return the options of a publish that has waited: its times count from the call."""
     priority, delay, ttl, deadline, dedup, keep, mandatory, timeout = options
     ttl, deadline = (None if each is None else max(0.0, each - seconds) for each in (ttl, deadline))
     return priority, max(0.0, delay - seconds), ttl, deadline, dedup, keep, mandatory, timeout

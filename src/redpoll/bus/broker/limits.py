@@ -1,4 +1,4 @@
-"""What a broker holds at most, and how long it waits: one frozen record."""
+"""The limits of a broker: one frozen record."""
 
 from __future__ import annotations
 
@@ -23,49 +23,49 @@ class Limits:
     """
 
     queues: int = 100_000
-    """Queues."""
+    """Maximum number of queues."""
 
     subscriptions: int = 100_000
-    """Live subscriptions, and topics of queues."""
+    """Maximum number of live subscriptions, and of topics of queues."""
 
     parked: int = 10_000
-    """Publishes that wait for room, per queue; one more is refused."""
+    """Maximum number of publishes that wait for room, per queue; one more is refused."""
 
     dedup_time: float = 3_600.0
-    """How long a dedup key is remembered."""
+    """Time for which a dedup key counts."""
 
     dedup_keys: int = 1_000_000
-    """Dedup keys per queue; the oldest leaves first."""
+    """Maximum number of dedup keys per queue; the oldest leaves first."""
 
     results_time: float = 86_400.0
-    """How long an outcome is kept."""
+    """Time for which an outcome is kept."""
 
     results_bytes: int = 2**30
-    """Bytes of outcomes; the oldest leave first."""
+    """Maximum bytes of outcomes; the oldest leave first."""
 
     kept_subjects: int = 10_000
-    """Subjects of which the last events are kept; the one that was published to least recently leaves first."""
+    """Maximum number of subjects whose last events are kept; the one that was published to least recently leaves first."""
 
     kept_bytes: int = 64 * 2**20
-    """Bytes of kept events."""
+    """Maximum bytes of kept events."""
 
     history: int = 16
-    """Lines of a task's history; the oldest leaves first."""
+    """Maximum lines of a task's history; the oldest leaves first."""
 
     watchers: int = 1_000
-    """Watchers of one task."""
+    """Maximum number of watchers of one task."""
 
     grace: float = 0.5
-    """How long a worker whose link ended without goodbye keeps its tasks."""
+    """Time for which a worker whose link ended without goodbye keeps its tasks."""
 
     reclaim: float = 15.0
-    """How long it does after a restart of the broker."""
+    """Time for which a worker keeps its tasks after a restart of the broker."""
 
     inbox_time: float = 30.0
-    """How long what watchers are to be told waits for an absent peer."""
+    """Time for which effects for the watchers of an absent peer wait."""
 
     inbox_events: int = 1_000
-    """How much of it: beyond that progress is dropped, and then the oldest."""
+    """Maximum number of such effects; beyond that progress is dropped, then the oldest."""
 
     def __post_init__(self) -> None:
         """Check every field."""

@@ -1,19 +1,19 @@
-"""What a broker's decisions are: effects for its owner to carry out, and writes for a store.
+"""Decisions of a broker: effects for its owner to carry out, and writes for a store.
 
 After each turn (one call, or several) the owner takes both. Without a store `Outbox.writes` is None, nothing is collected
 there, and all effects are carried out at once. With one, the writes of a turn are one transaction, effects of the kinds in
-`WAITS` are held back until it is on disk, and so is what a call returned; the others go out at once.
+`WAITS` are held back until it is on disk, and so is the result of a call; the others go out at once.
 
-An effect is a tuple, its kind first, whom it is for second. A payload is whatever the owner gave.
+An effect is a tuple: its kind, then the peer that it is for. Payloads are the owner's.
 
 | kind | rest | meaning |
 |---|---|---|
 | DELIVER | peer, consumer, token, task, payload | hand the task out; it may have ended since, another effect says so then |
 | OUTCOME | peer, watch, id, kind, payload, detail | tell a watcher the outcome |
-| PROGRESS | peer, watch, id, payload | tell a watcher what the worker says |
+| PROGRESS | peer, watch, id, payload | tell a watcher the worker's message |
 | ADMITTED | peer, parked, id, error, known | a publish that waited is over; with `known` the id is an earlier task's |
-| CANCELLED | peer, consumer, token, reason | tell the worker that its work is not wanted |
-| TOLD | peer, consumer, token, payload | tell the worker what the publisher says |
+| CANCELLED | peer, consumer, token, reason | tell the worker that its task is cancelled |
+| TOLD | peer, consumer, token, payload | tell the worker the publisher's message |
 | STOPPED | peer, consumer, reason | tell the consumer that the queue is gone |
 | EVENT | subscriptions, subject, payload, kept | hand the event to each of a tuple of subscriptions |
 | NOTE | None, what, queue, id, detail | tell the observers; only where `Outbox.observed` |
@@ -66,7 +66,7 @@ Effect: TypeAlias = tuple[Any, ...]
 DELIVER, OUTCOME, PROGRESS, ADMITTED, CANCELLED, TOLD, STOPPED, EVENT, NOTE = range(9)
 
 WAITS: Final = frozenset({OUTCOME, ADMITTED})
-"""The kinds of effects that claim that something is on disk."""
+"""The kinds of effects that depend on a write."""
 
 
 class Declared(NamedTuple):
@@ -222,15 +222,15 @@ Write: TypeAlias = (
 
 
 class Outbox:
-    """Where the parts of a broker put what is to be done.
+    """Collects the effects and the writes of the parts of a broker.
 
     Args:
-        journal: Whether there is a store.
+        journal: True if there is a store.
 
     Attributes:
-        effects: What is to be done, in order.
-        writes: What is to be stored, in order; None without a store.
-        observed: Whether notes are wanted.
+        effects: The effects, in order.
+        writes: The writes, in order; None without a store.
+        observed: True if there are observers.
     """
 
     __slots__ = ("effects", "observed", "writes")
@@ -241,13 +241,13 @@ class Outbox:
         self.observed = False
 
     def take(self) -> list[Effect]:
-        """The effects since the last time."""
+        """Take the effects since the last call."""
         effects = self.effects
         self.effects = []
         return effects
 
     def take_writes(self) -> list[Write]:
-        """The writes since the last time."""
+        """Take the writes since the last call."""
         writes = self.writes
         if not writes:
             return []
@@ -255,6 +255,6 @@ class Outbox:
         return writes
 
     def note(self, what: str, queue: str, task: int = 0, detail: str = "") -> None:
-        """Tell the observers something."""
+        """Add a note for the observers."""
         if self.observed:
             self.effects.append((NOTE, None, what, queue, task, detail))

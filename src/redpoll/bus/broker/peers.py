@@ -1,4 +1,4 @@
-"""Who is at the broker: they come, go with or without goodbye, and return."""
+"""The peers of a broker: they join, leave with or without goodbye, and return."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _LOSE, _FORGET = 0, 1
 class Peers:
     """The peers by name.
 
-    A peer that goes without goodbye is absent: its subscriptions end, its consumers take nothing more, what it holds stays
-    with it for the grace, what its watchers are to be told waits for a bounded time. When it returns, under its name, it
-    consumes anew, says what it holds by `Work.reclaim`, and then `settle`s.
+    A peer that goes without goodbye is absent: its subscriptions end, its consumers take nothing more, its tasks stay
+    with it for the grace, the effects for its watchers wait for a bounded time. When it returns, under its name, it
+    consumes anew, reclaims its tasks by `Work.reclaim`, and then `settle`s.
 
     Args:
         tasks: The tasks.
-        work: What workers do.
+        work: The operations of workers.
         topics: The live subscriptions by their patterns.
     """
 
@@ -35,9 +35,9 @@ class Peers:
         self.found: dict[str, Peer] = {}
 
     def join(self, name: str, now: float, owner: Any = None) -> Peer:
-        """Let a peer come, or return; one that is there under that name is replaced.
+        """Add a peer, or let it return; a present one of that name is replaced.
 
-        What its watchers were to be told meanwhile is among the effects.
+        The effects for its watchers that waited are among the effects.
         """
         peer = self.found.get(name)
         if peer is None:
@@ -55,23 +55,23 @@ class Peers:
         return peer
 
     def absent(self, name: str) -> Peer:
-        """A peer that was there before a restart, and is expected back."""
+        """Add a peer that was present before a restart, and is expected back."""
         peer = self.found[name] = Peer(name, None, present=False, open=False)
         return peer
 
     def settle(self, peer: Peer, now: float) -> None:
-        """Take back what a peer that returned did not reclaim: it never reached it."""
+        """Take back the tasks that a peer did not reclaim when it returned: they never reached it."""
         for consumer in tuple(peer.consumers.values()):
             if consumer.closed:
                 self._work.drop(consumer, now)
 
     def leave(self, peer: Peer, now: float, *, goodbye: bool) -> None:
-        """Let a peer go.
+        """Remove a peer, or note its absence.
 
         Args:
-            peer: Who.
+            peer: The peer.
             now: The time.
-            goodbye: Whether it does not return: what it holds goes back at once, without blame.
+            goodbye: True if it does not return: its tasks go back at once, without blame.
         """
         if peer.gone:
             return
@@ -84,7 +84,7 @@ class Peers:
             self.expect(peer, now, self._limits.grace, blame=True)
 
     def expect(self, peer: Peer, now: float, seconds: float, *, blame: bool) -> None:
-        """Wait so long for a peer that is absent."""
+        """Wait some seconds for a peer that is absent."""
         peer.blame = blame
         peer.timers = [
             self._timers.add(now + seconds, peer, _LOSE),
@@ -92,7 +92,7 @@ class Peers:
         ]
 
     def act(self, peer: Peer, what: int, now: float) -> None:
-        """Do what was to be done after a peer was absent for long."""
+        """Carry out a timer of an absent peer."""
         if what == _LOSE:
             self._lose(peer, now, f"worker {peer.name} was lost" if peer.blame else "", fence=False)
         else:

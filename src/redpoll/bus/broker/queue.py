@@ -1,6 +1,6 @@
-"""A queue: which task is next, and which consumer is given it.
+"""A queue: it chooses the next task, and the consumer that is given it.
 
-Tasks that are ready stand in one FIFO per priority. Those with a history are apart, and rare: tasks that some consumers
+Ready tasks stand in one FIFO per priority. Tasks with a history are apart, and rare: tasks that some consumers
 excluded, by the set of these; and tasks that lost two workers, each of which is to have a worker for itself.
 
 A task that ends in the middle of a FIFO keeps its entry there, which is skipped, and sorted out once such entries are the
@@ -48,18 +48,18 @@ __all__ = [
     "Task",
 ]
 
-#: Where a task is. GONE is nowhere: it has its outcome, or never was in the queue; a worker may hold it still.
+#: The places of a task. GONE is none: it has its outcome, or never was in the queue; a worker may hold it still.
 READY, DELAYED, ASIDE, TAKEN, ACCEPTED, DEAD, GONE = range(7)
 
 #: Flags of a task: its outcome is stored; its time to expire is a deadline; its worker was asked to stop; it is stored.
 KEEP, DEADLINE, CANCEL, DURABLE = 1, 2, 4, 8
 
 POISON: Final = 2
-"""A task that so many workers died with has the next one for itself."""
+"""A task that lost so many workers gets a worker for itself."""
 
 
 Options: TypeAlias = tuple[int, float, float | None, float | None, str | None, bool, bool, float | None]
-"""How a task is put into a queue: priority, delay, ttl, deadline, dedup, keep, mandatory, timeout, as
+"""The options of a publish: priority, delay, ttl, deadline, dedup, keep, mandatory, timeout, as
 `redpoll.bus.engine.Engine.publish` has them."""
 
 PLAIN: Final[Options] = (0, 0.0, None, None, None, True, False, None)
@@ -67,18 +67,18 @@ PLAIN: Final[Options] = (0, 0.0, None, None, None, True, False, None)
 
 @dataclass(slots=True, eq=False, repr=False)
 class Peer:
-    """Somebody at the broker: a bus in this process, or a client."""
+    """A peer of the broker: a bus in this process, or a client."""
 
     name: str
-    """Its name; who returns under it is the same."""
+    """Its name; a peer that returns has the same."""
     owner: Any
     """The owner's own."""
     present: bool = True
-    """Whether it is there. An absent one keeps what it holds for a while."""
+    """True if it is connected. An absent one keeps its tasks for a while."""
     gone: bool = False
-    """Whether it is not expected back."""
+    """True if it is not expected back."""
     open: bool = True
-    """Whether tasks may be handed to it: it is there, and not kept for a poison task."""
+    """True if tasks may be handed to it: it is present, and not kept for a poison task."""
     solo: Queue | None = None
     """The queue whose poison task it has, or is kept for."""
     held: int = 0
@@ -88,46 +88,46 @@ class Peer:
     subscriptions: dict[Subscription, None] = field(default_factory=dict)
     """Its live subscriptions."""
     backlog: deque[Effect] = field(default_factory=deque)
-    """What its watchers are to be told when it is back."""
+    """The effects for its watchers that wait for its return."""
     timers: list[Entry] = field(default_factory=list)
-    """Those that end its absence."""
+    """The timers that end its absence."""
     blame: bool = True
-    """Whether what it holds counts as lost with it, should it not return."""
+    """True if its tasks count as lost with it, should it not return."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Consumer:
-    """Somebody who takes tasks from one queue."""
+    """A consumer of one queue."""
 
     number: int
     """Unique in the broker, and below all tokens."""
     peer: Peer
-    """Whose it is."""
+    """Its peer."""
     queue: Queue
     """The queue."""
     credit: int
-    """Hand-outs that it takes now."""
+    """The number of hand-outs that it takes now."""
     owner: Any
     """The owner's own."""
     auto: bool = True
-    """Whether a task that ends gives a credit back."""
+    """True if a task that ends gives a credit back."""
     exclusive: bool = False
-    """Whether nobody else may consume."""
+    """True if no other consumer is allowed."""
     accepts: bool = False
-    """Whether each task is accepted as it is handed out."""
+    """True if each task is accepted as it is handed out."""
     begun: set[int] | None = None
-    """Tokens of those that it began, where it says so; None counts all that it holds as begun."""
+    """Tokens of the tasks that it began, if it tells; None counts all its tasks as begun."""
     closed: bool = False
-    """Whether it takes no more; what it holds stays."""
+    """True if it takes no more; its tasks stay."""
     waiting: bool = False
-    """Whether it stands in line."""
+    """True if it stands in line."""
     served: int = 0
-    """The token that it was given last; its number before: who never was served is first, and of these who came first."""
+    """The token that it was given last; its number before, so that consumers that never were served come first, in order."""
     held: dict[int, Task] = field(default_factory=dict)
     """Its tasks by token."""
 
     def __post_init__(self) -> None:
-        """Stand behind those who came before."""
+        """Stand behind earlier consumers."""
         self.served = self.number
 
 
@@ -136,16 +136,16 @@ class Subscription:
     """A live subscription."""
 
     peer: Peer
-    """Whose it is."""
+    """Its peer."""
     patterns: tuple[str, ...]
-    """What it wants."""
+    """Its patterns."""
     owner: Any
     """The owner's own."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Extra:
-    """What few tasks have."""
+    """Fields that few tasks have."""
 
     priority: int = 0
     """Its level."""
@@ -158,11 +158,11 @@ class Extra:
     blamed: int = 0
     """The hand-out that was counted last."""
     history: tuple[str, ...] = ()
-    """What became of it, in words."""
+    """The ends of its attempts, in words."""
     excluded: frozenset[int] = frozenset()
     """Numbers of the consumers that excluded it."""
     rounds: int = 0
-    """How often all of them had."""
+    """The number of times that all consumers had excluded it."""
     watchers: tuple[tuple[Peer, Any], ...] = ()
     """More watchers, each with its peer."""
     origin: int = 0
@@ -171,36 +171,36 @@ class Extra:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Task:
-    """A message in a queue. A million of them are normal: what few have is in `extra`."""
+    """A message in a queue. A million of them are normal: fields that few have are in `extra`."""
 
     id: int
     """The serial, times 2**64, and 64 random bits."""
     queue: Queue
-    """Where it is."""
+    """Its queue."""
     payload: Any
-    """The owner's; None once it is gone."""
+    """The owner's message; None once it is gone."""
     size: int
-    """Bytes that it counts."""
+    """Bytes that count against the limit."""
     flags: int
     """KEEP, DEADLINE, CANCEL, DURABLE."""
     peer: Peer
-    """Who submitted it."""
+    """Its submitter."""
     watch: Any
-    """That peer's watcher, or None."""
+    """The submitter's watcher, or None."""
     state: int = READY
     """READY to GONE."""
     consumer: Consumer | None = None
-    """Who has it, or had it last."""
+    """The consumer that has it, or had it last."""
     token: int = 0
-    """The hand-out; kept when the worker was lost, for it may return; 0 before, and when it was given back."""
+    """The hand-out; kept when the worker was lost, since it may return; 0 before, and when it was given back."""
     timer: Entry | None = None
     """The timer by which it expires, or expired, or None."""
     extra: Extra | None = None
-    """What few have, or None."""
+    """Fields that few tasks have, or None."""
 
     @property
     def expires(self) -> float | None:
-        """When it expires."""
+        """The time at which it expires."""
         return None if self.timer is None else float(self.timer[0])
 
     @property
@@ -215,7 +215,7 @@ class Task:
 
     @property
     def more(self) -> Extra:
-        """Its extra, made where it has none."""
+        """Its extra, made if it has none."""
         if self.extra is None:
             self.extra = Extra()
         return self.extra
@@ -226,31 +226,31 @@ class Parked:
     """A publish that waits for room."""
 
     peer: Peer
-    """Whose it is."""
+    """Its peer."""
     owner: Any
     """The owner's own."""
     arguments: tuple[Any, ...]
-    """Those of the call that is to be made again."""
+    """The arguments of the call that is to be made again."""
     retry: Callable[[Parked, float], bool]
-    """Makes it again, given this and the time; says whether this waits no longer in the queue where it stands."""
+    """Makes the call again, given this and the time; returns True if this no longer waits in its queue."""
     timeout: float | None
-    """How long it waits, or None."""
+    """Seconds that it waits, or None."""
     timer: Entry | None = None
     """The timer that ends that."""
     queue: Queue | None = None
-    """Where it stands."""
+    """The queue in which it waits."""
     done: bool = False
-    """Whether it waits no more."""
+    """True if it waits no more."""
     since: float = 0.0
-    """When it began to wait."""
+    """The time at which it began to wait."""
 
 
 @dataclass(slots=True, eq=False, repr=False)
 class Queue:
-    """The tasks of one queue, and who takes them."""
+    """The tasks and the consumers of one queue."""
 
     spec: QueueSpec
-    """What it is to be like."""
+    """Its settings."""
     limits: InitVar[Limits]
     _out: Outbox
     _tokens: Iterator[int]
@@ -262,7 +262,7 @@ class Queue:
     title: str = ""
     """The name without the prefix of a pattern."""
     flags: int = 0
-    """Those that its tasks begin with."""
+    """The flags that its tasks begin with."""
     dedup: Dedup = field(init=False)
     """Keys of its tasks."""
     ready: int = 0
@@ -273,7 +273,7 @@ class Queue:
     count: int = 0
     """Tasks in any of these."""
     bytes: int = 0
-    """What they count."""
+    """Bytes of these tasks."""
     excluded: dict[frozenset[int], dict[Task, None]] = field(default_factory=dict)
     """Tasks that some consumers excluded, by the numbers of these."""
     poison: dict[Task, None] = field(default_factory=dict)
@@ -286,13 +286,13 @@ class Queue:
     parked: deque[Parked] = field(default_factory=deque)
     """Publishes that wait for room."""
     consumers: dict[int, Consumer] = field(default_factory=dict)
-    """Those that take from it, by number."""
+    """Its consumers by number."""
     waiting: list[tuple[int, Consumer]] = field(default_factory=list)
     """Consumers with credit, by when they were served; some that lost theirs, which are skipped."""
     paused: bool = False
-    """Whether nothing is handed out."""
+    """True if nothing is handed out."""
     used: float = 0.0
-    """When it was declared, or a consumer came or went."""
+    """The time at which it was declared, or a consumer joined or left."""
     timer: Entry | None = None
     """The timer of the next look at `used`, where the queue expires."""
     submitted: int = 0
@@ -305,7 +305,7 @@ class Queue:
     _from_above: tuple[deque[Task], ...] = ()
 
     def __post_init__(self, limits: Limits) -> None:
-        """Make what depends on the spec."""
+        """Derive the fields that depend on the spec."""
         self.change(self.spec)
         self.name = self.spec.name
         # Users choose the names of tasks' queues as a whole.
@@ -318,24 +318,24 @@ class Queue:
     # -- room
 
     def change(self, spec: QueueSpec) -> None:
-        """Be like another spec, of the same name, kind and durability."""
+        """Take over another spec, of the same name, kind and durability."""
         self.spec = spec
         self.max_bytes = spec.max_bytes
         self.ttl = spec.ttl
         self.max_length = math.inf if spec.max_length is None else spec.max_length
 
     def has_room(self, size: int) -> bool:
-        """Whether one more task fits; the first one always does."""
+        """Return True if one more task fits; the first one always does."""
         return (self.bytes + size <= self.max_bytes and self.count < self.max_length) or not self.count
 
     def full(self) -> tuple[float, str]:
-        """The limit that was reached, and its unit."""
+        """Return the limit that was reached, and its unit."""
         return (self.max_length, "tasks") if self.count >= self.max_length else (self.max_bytes, "bytes")
 
     # -- tasks come and go
 
     def add(self, task: Task, *, front: bool = False) -> None:
-        """Make a task ready that is nowhere, and hand out what can be."""
+        """Make a task ready that has no place, and dispatch."""
         level = self._levels[0]
         extra = task.extra
         if extra is not None:
@@ -387,7 +387,7 @@ class Queue:
 
         Args:
             task: Its state is the caller's to change.
-            ends: Whether it is gone for good. Its entry in a FIFO is skipped then; otherwise it has to be searched for.
+            ends: True if it is gone for good. Its entry in a FIFO is skipped then; otherwise it is searched for.
         """
         if task.state == READY:
             self.ready -= 1
@@ -406,7 +406,7 @@ class Queue:
             self.delayed -= 1
 
     def oldest(self) -> Task | None:
-        """The next of the ready tasks of the lowest priority that has one."""
+        """Return the next ready task of the lowest priority that has one."""
         for level in self._levels:
             while level:
                 if level[0].state == READY:
@@ -415,7 +415,7 @@ class Queue:
         return None
 
     def in_line(self) -> Iterator[Task]:
-        """The ready tasks in the order in which they will be handed out, those with a history first."""
+        """Iterate over the ready tasks in the order of handing out, those with a history first."""
         for tasks in (self.poison, *self.excluded.values()):
             yield from tasks
         for level in self._from_above:
@@ -424,7 +424,7 @@ class Queue:
     # -- handing out
 
     def offer(self, consumer: Consumer) -> None:
-        """Let a consumer stand in line if it has credit, and hand out what can be."""
+        """Let a consumer stand in line if it has credit, and dispatch."""
         if consumer.credit > 0 and not consumer.waiting and consumer.peer.open and not consumer.closed:
             heappush(self.waiting, (consumer.served, consumer))
             consumer.waiting = True
@@ -432,7 +432,7 @@ class Queue:
             self.dispatch()
 
     def dispatch(self) -> None:
-        """Hand out what is ready to those in line, the least recently served first."""
+        """Hand out ready tasks to the consumers in line, the least recently served first."""
         if self.paused:
             return
         if self.aside:
@@ -473,7 +473,7 @@ class Queue:
             out.note("delivered", self.name, task.id, peer.name)
 
     def _in_line(self) -> list[Consumer]:
-        """The consumers that can be given something now, the least recently served first."""
+        """Return the consumers that can be given a task now, the least recently served first."""
         able = {each for _, each in self.waiting if each.credit > 0 and each.peer.open and not each.closed}
         return sorted(able, key=lambda each: each.served)
 
@@ -504,7 +504,7 @@ class Queue:
         peer.open = False
 
     def _release(self) -> None:
-        """Keep nobody for poison tasks when none waits any more."""
+        """Keep no peer for poison tasks when none waits any more."""
         if self.reserved is not None and not self.poison:
             self.set_free(self.reserved)
 
@@ -523,7 +523,7 @@ class Queue:
             consumer.queue.offer(consumer)
 
     def left_over(self) -> list[Task]:
-        """Take out the tasks that every consumer has excluded; where there is no consumer, those that any has."""
+        """Take out the tasks that every consumer has excluded; without consumers, the tasks that any has."""
         everyone = self.consumers.keys()
         found = [task for key, tasks in self.excluded.items() if everyone <= key for task in tasks]
         found += [task for task in self.poison if task.more.excluded and everyone <= task.more.excluded]

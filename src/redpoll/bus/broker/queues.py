@@ -1,4 +1,4 @@
-"""Which queues there are: declared, changed, deleted, or gone because nobody used them."""
+"""The queues of a broker: declared, changed, deleted, or expired because nobody used them."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ class Queues:
 
     Args:
         tasks: The tasks, which know the queues by name.
-        work: What workers do.
+        work: The operations of workers.
         topics: The queues by their topics.
-        tokens: Counts hand-outs.
+        tokens: The numbers of hand-outs.
     """
 
     def __init__(self, tasks: Tasks, work: Work, topics: Topics[Queue], tokens: Iterator[int]) -> None:
@@ -39,7 +39,7 @@ class Queues:
         self.found = tasks.queues
 
     def get(self, name: str) -> Queue:
-        """The queue of that name.
+        """Return the queue of that name.
 
         Raises:
             NoRoute: There is none.
@@ -126,7 +126,7 @@ class Queues:
     # -- unused queues
 
     def _look(self, queue: Queue, now: float, seconds: float | None) -> None:
-        """Look in so many seconds whether somebody used a queue, and not when it was to be looked at before."""
+        """Check after some seconds that a queue was used, instead of at an earlier time that was set."""
         if queue.timer is not None:
             self._timers.cancel(queue.timer)
         queue.timer = None if seconds is None else self._timers.add(now + seconds, queue)

@@ -1,4 +1,4 @@
-"""A broker as it was: made again from what its store holds."""
+"""The state of a broker, restored from the writes in its store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Restored", "bury", "hold", "task_of"]
 
 
 class _Slot:
-    """A task, as the writes have it so far."""
+    """A task as of the writes so far."""
 
     __slots__ = ("accepted", "due", "put", "taken")
 
@@ -25,12 +25,12 @@ class _Slot:
         self.accepted = False
 
     def change(self, **fields: Any) -> None:
-        """Have other fields."""
+        """Change fields."""
         self.put = self.put._replace(**fields)
 
 
 class Restored:
-    """What writes add up to: all that were ever made, in order, or a store's shorter list of what is left of them.
+    """The state that writes add up to: all that were ever made, in order, or a store's shorter list with the same effect.
 
     Args:
         writes: The writes.
@@ -100,7 +100,7 @@ class Restored:
 
 
 def task_of(slot: _Slot, queue: Queue, peer: Peer) -> Task:
-    """Make a task that is nowhere yet."""
+    """Make a task that has no place yet."""
     put = slot.put
     task = Task(put.id, queue, put.payload, put.size + CHARGE, put.flags, peer, None)
     task.state = GONE
@@ -112,7 +112,7 @@ def task_of(slot: _Slot, queue: Queue, peer: Peer) -> Task:
 
 
 def hold(task: Task, taken: Taken, consumer: Consumer, *, accepted: bool) -> None:
-    """Let a task be in the hands of a worker that is absent."""
+    """Hand a task to the consumer of a worker that is absent."""
     task.state = ACCEPTED if accepted else TAKEN
     task.token = taken.token
     task.consumer = consumer

@@ -1,7 +1,7 @@
 """The tasks of a broker: each is in exactly one place from `put` until `end`, which gives it its one outcome.
 
-Here is how a task comes in, waits, goes back and ends. Handing out is in `Queue`; what workers and operators change
-besides (accepted, asked to stop, reclaimed, moved) is in `Work` and `Admin`.
+A task is put in, delayed, put back and ended here. Handing out is in `Queue`; other changes by workers and operators
+(accepted, asked to stop, reclaimed, moved) are in `Work` and `Admin`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ _new: Final = tuple.__new__
 
 
 def as_before(task: Task) -> Options:
-    """How a task is put into a queue again, as another one."""
+    """Return the options with which a task is put into a queue again, as another one."""
     priority = 0 if task.extra is None else task.extra.priority
     return priority, 0.0, None, None, None, bool(task.flags & KEEP), False, None
 
@@ -70,16 +70,16 @@ class Tasks:
 
     Args:
         limits: The broker's.
-        out: Where effects and writes go.
-        timers: What is to happen later.
+        out: The outbox.
+        timers: The timers.
         store: Name of the store, for ids.
-        bits: Gives 64 random bits for each id.
+        bits: 64 random bits for each id.
         serial: The last serial that was used.
 
     Attributes:
-        limits: Those of the broker; for its other parts, like what follows.
-        out: Where effects and writes go.
-        timers: What is to happen later.
+        limits: The limits of the broker; for its other parts, as what follows.
+        out: The outbox.
+        timers: The timers.
         found: The tasks.
         results: The outcomes.
         queues: The queues by name; `Queues` keeps it.
@@ -102,11 +102,11 @@ class Tasks:
         self.last = serial << _DIGITS
 
     def text(self, number: int) -> str:
-        """The id of a task as text."""
+        """Return the id of a task as text."""
         return task_id(self.store, number)
 
     def knows(self, number: int) -> bool:
-        """Whether a number may be that of a task that there was once."""
+        """Return True if a number may be that of an earlier task."""
         return 0 < number >> _DIGITS <= self.last >> _DIGITS
 
     # -- in
@@ -122,7 +122,7 @@ class Tasks:
         options: Options = PLAIN,
         origin: Task | None = None,
     ) -> Task:
-        """Put a new task into a queue, whatever that holds."""
+        """Put a new task into a queue, also into a full one."""
         priority, delay, ttl, deadline, dedup, keep, _, _ = options
         size = self._sizes.get(size) or self._new_size(size)
         self.last = number = next(self._numbers) + next(self._bits)
@@ -157,7 +157,7 @@ class Tasks:
         return task
 
     def _new_size(self, size: int) -> int:
-        """What a body of a size counts. Bodies have few sizes: there is one int for each, not for each task."""
+        """Return the size of a task with a body. Bodies have few sizes: there is one int for each, not for each task."""
         if len(self._sizes) >= _SIZES:
             self._sizes.clear()
         self._sizes[size] = size + CHARGE
@@ -169,13 +169,13 @@ class Tasks:
         return Put(*where, it.priority, due, task.expires, it.attempts, it.history, it.origin, it.lost)
 
     def delay(self, task: Task, due: float) -> None:
-        """Let a task that is nowhere be ready later."""
+        """Make a task ready later that has no place."""
         task.state = DELAYED
         task.queue.delayed += 1
         task.more.ripens = self._timers.add(due, task, DUE)
 
     def restore(self, task: Task, expires: float | None) -> None:
-        """Count a task that was there before a restart; it is nowhere yet."""
+        """Count a task that was there before a restart; it has no place yet."""
         queue = task.queue
         self.found[task.id] = task
         queue.count += 1
@@ -184,7 +184,7 @@ class Tasks:
             task.timer = self._timers.add(expires, task, EXPIRES)
 
     def leave(self, task: Task, *, ends: bool = False) -> None:
-        """Take a task out of where it waits in its queue."""
+        """Take a task out of its place in its queue."""
         task.queue.remove(task, ends=ends)
         if task.state == DELAYED and task.extra is not None and task.extra.ripens is not None:
             self._timers.cancel(task.extra.ripens)
@@ -200,9 +200,9 @@ class Tasks:
         size: int = 0,
         detail: str = "",
     ) -> None:
-        """Give a task its outcome: it leaves its queue, and who watches is told.
+        """Give a task its outcome: it leaves its queue, and its watchers are told.
 
-        Whoever holds it is not told here; its token is refused from now on.
+        Its worker is not told here; its token is refused from now on.
         """
         queue = task.queue
         state = task.state
@@ -245,14 +245,14 @@ class Tasks:
             self.admit(queue, now)
 
     def revoke(self, task: Task, kind: OutcomeKind, now: float, reason: str) -> None:
-        """Give a task its outcome, wherever it is, and tell its worker, if it has one, that its work is not wanted."""
+        """Give a task its outcome, wherever it is, and tell its worker, if it has one, that the task is cancelled."""
         consumer = task.consumer if task.state in (TAKEN, ACCEPTED) else None
         self.end(task, kind, now, detail=reason)
         if consumer is not None and consumer.peer.present:
             self._out.effects.append((CANCELLED, consumer.peer, consumer, task.token, reason))
 
     def progress(self, task: Task, payload: Any) -> bool:
-        """Tell the watchers of a task something; whether there are any."""
+        """Send progress to the watchers of a task; return True if there are any."""
         found = False
         if task.watch is not None:
             self.tell(task.peer, (PROGRESS, task.peer, task.watch, task.id, payload))
@@ -264,7 +264,7 @@ class Tasks:
         return found
 
     def tell(self, peer: Peer, effect: Effect) -> None:
-        """Let a peer's watcher be told something, now or when the peer is back."""
+        """Send an effect to a peer's watcher, now or when the peer is back."""
         if peer.present:
             self._out.effects.append(effect)
         elif not peer.gone:
@@ -286,9 +286,9 @@ class Tasks:
             task: In state TAKEN or ACCEPTED, and in nobody's hands any more.
             now: The time.
             delay: Seconds until it is ready.
-            blame: Whether it is an attempt that failed.
+            blame: True if this was an attempt that failed.
             reason: For its history.
-            front: Whether it is the next one then.
+            front: True if it is the next one then.
         """
         queue = task.queue
         if task.flags & CANCEL:
@@ -323,7 +323,7 @@ class Tasks:
 
     @staticmethod
     def went_back(task: Task, due: float | None) -> Back:
-        """What a store is to know of a task that is in its queue again."""
+        """Return the write of a task that is in its queue again."""
         extra = task.extra or _NO_EXTRA
         return Back(task.id, due, extra.attempts, extra.history, extra.lost)
 
@@ -354,7 +354,7 @@ class Tasks:
             queue.dropped += 1
 
     def _takes(self, queue: Queue, size: int, now: float) -> bool:
-        """Whether a queue takes a dead letter: where it has room, or drops its oldest tasks for it."""
+        """Return True if a queue takes a dead letter: it has room, or drops its oldest tasks for it."""
         if queue.spec.at_limit == "drop-old":
             return self.make_room(queue, size, now)
         return queue.has_room(size)
@@ -372,7 +372,7 @@ class Tasks:
     # -- time, and room
 
     def expire(self, task: Task, now: float) -> None:
-        """Do what is to be done when the time of a task has ended."""
+        """Expire a task, if it is not being worked on or the time is a deadline."""
         if task.state in (TAKEN, ACCEPTED) and not task.flags & DEADLINE:
             return
         self.revoke(task, _EXPIRED, now, "its deadline passed" if task.flags & DEADLINE else "it was not begun in time")
@@ -383,7 +383,7 @@ class Tasks:
         task.queue.add(task)
 
     def admit(self, queue: Queue, now: float) -> None:
-        """Let the publishes in that wait for room, as far as there is."""
+        """Admit publishes that wait for room, as far as there is."""
         while queue.parked:
             parked: Parked = queue.parked[0]
             if not parked.done and not parked.retry(parked, now):
@@ -393,7 +393,7 @@ class Tasks:
                 queue.parked.popleft()
 
     def make_room(self, queue: Queue, size: int, now: float) -> bool:
-        """Drop the oldest ready tasks until one more fits; whether it does."""
+        """Drop the oldest ready tasks until one more fits; return True if it does."""
         while not queue.has_room(size):
             oldest = queue.oldest()
             if oldest is None:

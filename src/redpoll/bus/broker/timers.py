@@ -1,4 +1,4 @@
-"""What is to happen later: a heap of times, of which entries that were cancelled are sorted out in bulk."""
+"""Timers: a heap of times, from which cancelled entries are sorted out in bulk."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 __all__ = ["Entry", "Timers"]
 
 Entry: TypeAlias = list[Any]
-"""When, a number that makes entries of one time differ, whom it is about (None: it was cancelled, or is over), and what."""
+"""Time, a number that makes entries of one time differ, subject (None: it was cancelled, or is over), and stamp."""
 
 
 class Timers:
@@ -20,7 +20,7 @@ class Timers:
     alive.
 
     Attributes:
-        earlier: Set when the deadline became earlier; the owner sets it back when it has looked.
+        earlier: Set when the deadline became earlier; the owner resets it.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class Timers:
 
     @property
     def deadline(self) -> float | None:
-        """When `due` is to be called next; that may turn out to be for nothing."""
+        """The time at which `due` is to be called next; its entry may be cancelled."""
         return self._heap[0][0] if self._heap else None
 
     def add(self, when: float, subject: Any, what: int = 0) -> Entry:
@@ -46,7 +46,7 @@ class Timers:
         return entry
 
     def cancel(self, entry: Entry) -> None:
-        """Let an entry not happen; one that has happened already changes nothing."""
+        """Cancel an entry; nothing happens if it is over."""
         if entry[2] is None:
             return
         entry[2] = None
@@ -57,7 +57,7 @@ class Timers:
             self._cancelled = 0
 
     def due(self, now: float) -> Iterator[tuple[Any, int]]:
-        """Take out, one by one, what has come due: whom it is about, and what."""
+        """Take out the entries that are due, one by one: subject and stamp."""
         while self._heap and self._heap[0][0] <= now:
             entry = heappop(self._heap)
             _, _, subject, what = entry

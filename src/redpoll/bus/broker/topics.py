@@ -1,4 +1,4 @@
-"""Who wants which subject: patterns in a tree, and what a subject was found to match, remembered."""
+"""Targets by patterns of subjects: a tree, and a cache of matches."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class _Node(Generic[TargetT]):
 class Topics(Generic[TargetT]):
     """Targets by patterns: words separated by dots, ``*`` for one word, ``#`` for any number of them.
 
-    Matching walks the tree along the words of the subject: what it costs grows with the patterns that begin alike, not
-    with how many there are; a subject that was matched before costs a look-up, until the targets change. A target with
+    Matching walks the tree along the words of the subject: its cost grows with the patterns that begin alike, not
+    with their number; a subject that was matched before costs a look-up, until the targets change. A target with
     several patterns is found once.
     """
 
@@ -42,7 +42,7 @@ class Topics(Generic[TargetT]):
         """Add a target for a pattern; one that was added twice has to be removed twice.
 
         Raises:
-            ConfigError: It is no pattern.
+            ConfigError: The pattern is not valid.
         """
         check_subject("pattern", pattern, pattern=True)
         node = self._root
@@ -71,10 +71,10 @@ class Topics(Generic[TargetT]):
         self._forget()
 
     def match(self, subject: str) -> tuple[TargetT, ...]:
-        """The targets that want a subject.
+        """Return the targets whose patterns match a subject.
 
         Raises:
-            ConfigError: It is no subject.
+            ConfigError: The subject is not valid.
         """
         found = self._found.get(subject)
         return self._match(subject) if found is None else found
@@ -105,7 +105,7 @@ class Topics(Generic[TargetT]):
 
 
 def _with_none(nodes: Iterable[_Node[TargetT]]) -> dict[_Node[TargetT], None]:
-    """The nodes, and those that are reached by a ``#`` that stands for no word."""
+    """Return the nodes, and those that are reached by a ``#`` that stands for no word."""
     found = dict.fromkeys(nodes)
     for node in tuple(found):
         below = node.words.get("#")

@@ -1,4 +1,4 @@
-"""What workers do: take tasks, and end them or give them back."""
+"""Operations of workers: take tasks, end them, or give them back."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _RESULT: Final = OutcomeKind.RESULT
 
 
 class Work:
-    """Consumers, and what they do with their tasks.
+    """Consumers, and their tasks.
 
     A token that is not held any more changes nothing: the method returns False.
 
@@ -62,22 +62,22 @@ class Work:
         accepts: bool = False,
         tells_begin: bool = False,
     ) -> Consumer:
-        """Let a peer take tasks from a queue.
+        """Add a consumer of a queue.
 
         Args:
-            peer: Who.
-            name: Of the queue.
+            peer: Its peer.
+            name: Name of the queue.
             now: The time.
-            credit: How many it takes now.
+            credit: The number of tasks that it takes now.
             owner: The owner's own.
-            auto: Whether a task that ends gives its credit back.
-            exclusive: Whether nobody else may.
-            accepts: Whether each task is accepted as it is handed out.
-            tells_begin: Whether what it did not `begin` is not blamed when it is lost.
+            auto: True if a task that ends gives its credit back.
+            exclusive: True if no other consumer is allowed.
+            accepts: True if each task is accepted as it is handed out.
+            tells_begin: True if tasks that it did not `begin` are not blamed when it is lost.
 
         Raises:
             NoRoute: There is no such queue.
-            SpecConflict: Somebody else has it, or has it exclusively.
+            SpecConflict: Another consumer has it, or has it exclusively.
         """
         queue = self._tasks.queues.get(name)
         if queue is None:
@@ -93,18 +93,18 @@ class Work:
         return consumer
 
     def absent(self, peer: Peer, queue: Queue) -> Consumer:
-        """What holds the tasks of a worker that was there before a restart."""
+        """Add the consumer of a worker that was there before a restart, to hold its tasks."""
         consumer = Consumer(next(self._numbers), peer, queue, 0, None, auto=False, closed=True)
         peer.consumers[consumer.number] = consumer
         return consumer
 
     def add_credit(self, consumer: Consumer, credit: int) -> None:
-        """Let a consumer take more, or less where it is negative."""
+        """Add to the credit of a consumer; a negative number takes away."""
         consumer.credit += credit
         consumer.queue.offer(consumer)
 
     def close(self, consumer: Consumer, now: float) -> None:
-        """Let a consumer take nothing more; what it holds stays with it."""
+        """Stop a consumer; its tasks stay with it."""
         if consumer.closed:
             return
         consumer.closed = True
@@ -118,7 +118,7 @@ class Work:
             peer.consumers.pop(consumer.number, None)
         if peer.solo is queue and queue.reserved is peer and not _consumes(peer, queue):
             Queue.set_free(peer)
-        # What all but this one had excluded is excluded by all.
+        # A task that all others had excluded is excluded by all.
         for task in queue.left_over() if queue.aside else ():
             self._wait(task, now)
 
@@ -138,13 +138,13 @@ class Work:
         """Record the outcome of a task.
 
         Args:
-            consumer: Who has it.
+            consumer: Its consumer.
             token: The hand-out.
             now: The time.
-            kind: How it ended.
+            kind: The kind of the outcome.
             payload: Its result or error.
-            size: Bytes of that.
-            detail: Why, in words.
+            size: Size of that in bytes.
+            detail: The reason in words.
             then: Successors, each with the size of its body; their envelope is the payload.
 
         Raises:
@@ -175,7 +175,7 @@ class Work:
         return ended
 
     def accept(self, consumer: Consumer, token: int) -> bool:
-        """Let nobody else begin a task from now on."""
+        """Promise that no other worker begins a task from now on."""
         task = consumer.held.get(token)
         if task is None or task.state == GONE or task.flags & CANCEL:
             return False
@@ -186,12 +186,12 @@ class Work:
         return True
 
     def begin(self, consumer: Consumer, token: int) -> None:
-        """Note that a task was begun, of a consumer that says so."""
+        """Note that a task was begun, if its consumer tells."""
         if consumer.begun is not None and token in consumer.held:
             consumer.begun.add(token)
 
     def progress(self, consumer: Consumer, token: int, payload: Any) -> bool:
-        """Tell the watchers something; whether there are any."""
+        """Send progress to the watchers; return True if there are any."""
         task = consumer.held.get(token)
         return task is not None and task.state != GONE and self._tasks.progress(task, payload)
 
@@ -243,18 +243,18 @@ class Work:
         self._tasks.back(task, now, delay, blame=blame, reason=reason)
 
     def _pause(self, task: Task) -> float:
-        """Begin another round: how long a task waits that everybody excluded."""
+        """Begin another round of a task that all consumers excluded; return the seconds that it waits."""
         extra = task.more
         extra.excluded = frozenset()
         extra.rounds += 1
         return float(min(_LONGEST, 2.0 ** min(extra.rounds - 1, 6)))
 
     def _wait(self, task: Task, now: float) -> None:
-        """Let a task wait that was taken out of its queue because everybody excluded it."""
+        """Delay a task that was taken out of its queue because all consumers excluded it."""
         self._tasks.delay(task, now + self._pause(task))
 
     def _freed(self, consumer: Consumer, token: int) -> None:
-        """Give back the credit of a hand-out that is over."""
+        """Give back the credit of a hand-out that ended."""
         if consumer.begun is not None:
             consumer.begun.discard(token)
         peer = consumer.peer
@@ -268,7 +268,7 @@ class Work:
             self._idle(peer)
 
     def _idle(self, peer: Peer) -> None:
-        """Look whether somebody waits for a peer that holds nothing."""
+        """Serve poison tasks that wait for a peer without tasks."""
         if peer.solo is not None:
             Queue.set_free(peer)
         for consumer in tuple(peer.consumers.values()):
@@ -283,8 +283,8 @@ class Work:
         Args:
             consumer: It is closed.
             now: The time.
-            blame: Why what it had begun counts as an attempt that failed; "" does not blame it.
-            fence: Whether its tokens count no more. If not, each does until somebody else is given the task.
+            blame: The reason for which begun tasks count as failed attempts; "" blames none.
+            fence: True if its tokens count no more. If False, each counts until another consumer is given the task.
         """
         # The youngest first, each to the front: they stand there in their old order then.
         for token, task in reversed(tuple(consumer.held.items())):
@@ -303,7 +303,7 @@ class Work:
             self._idle(consumer.peer)
 
     def reclaim(self, consumer: Consumer, number: int, token: int, now: float) -> Literal["held", "done", "lost"]:
-        """Let a worker that returned say what it holds; its consumer is a new one.
+        """Give a task back to a worker that returned; its consumer is a new one.
 
         Args:
             consumer: Its consumer.
@@ -312,7 +312,7 @@ class Work:
             now: The time.
 
         Returns:
-            Whether it has the task again; its outcome was recorded; or it is not its own.
+            "held": it has the task again; "done": its outcome was recorded; "lost": it is not its own.
         """
         task = self._tasks.found.get(number)
         if task is None:
@@ -352,7 +352,7 @@ class Work:
     # -- publishers, to workers
 
     def cancel(self, number: int, now: float) -> Literal["withdrawn", "asked", "too late"] | None:
-        """Cancel a task; None if there never was one."""
+        """Cancel a task; return None if there never was one."""
         task = self._tasks.found.get(number)
         if task is None:
             return "too late" if self._tasks.results.find(number, now) or self._tasks.knows(number) else None
@@ -369,7 +369,7 @@ class Work:
         return "asked"
 
     def tell(self, number: int, payload: Any) -> bool:
-        """Say something to whoever works on a task."""
+        """Send a message to the worker of a task; return False if there is none."""
         task = self._tasks.found.get(number)
         if task is None or task.state not in {TAKEN, ACCEPTED} or task.consumer is None:
             return False
@@ -378,7 +378,7 @@ class Work:
         return task.consumer.peer.present
 
     def find(self, number: int, now: float) -> Task | Ended | None:
-        """A task that has no outcome yet, or one that is kept."""
+        """Return a task that has no outcome yet, or the outcome if it is kept."""
         return self._tasks.found.get(number) or self._tasks.results.find(number, now)
 
 

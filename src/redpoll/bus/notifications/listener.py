@@ -52,11 +52,11 @@ class Listener(Service):
         endpoints: The endpoints, in order.
         topics: The topics.
         pool: Its pool; None is the group of all that have none.
-        requeue: Whether one that fails, or that an endpoint gives back, comes again.
+        requeue: Deliver again what fails, or what an endpoint gives back.
         concurrency: Maximum running handlers per queue.
         batch: Maximum size of a batch; None is one by one.
         batch_timeout: Seconds after which a batch is handed over.
-        drain: Seconds for what was begun to end.
+        drain: Seconds for running handlers to end.
         running: The set that it is in while it runs, for its owner.
 
     Attributes:

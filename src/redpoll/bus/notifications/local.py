@@ -64,7 +64,7 @@ class LogNotifier(Priorities):
 
     Args:
         publisher: The publisher.
-        logger: The log. A `NotificationHandler` does not send what is in the default one.
+        logger: The log. A `NotificationHandler` does not send records of the default one.
     """
 
     def __init__(self, publisher: str, logger: logging.Logger | None = None) -> None:

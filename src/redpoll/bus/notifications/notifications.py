@@ -1,4 +1,4 @@
-"""``bus.notifications``: notifiers, and listeners to what they send."""
+"""``bus.notifications``: notifiers and listeners."""
 
 from __future__ import annotations
 
@@ -95,13 +95,13 @@ class Notifications:
                 are taken. Or functions, which take all. Coroutine functions on the loop, others in threads. All endpoints
                 with a `filter` that it matches have it, in order.
             topics: The topics; None are those of the options.
-            pool: Name of its pool. A pool has what is sent from when its first listener starts.
+            pool: Name of its pool. A pool gets the notifications that are sent after its first listener started.
             requeue: Let one come again, to all endpoints, if one raises or returns `NotificationResult.REQUEUE`, after a
                 second; one that raised ten times becomes a dead letter. Without it, it is logged and done.
             concurrency: Maximum running handlers per queue, each with one or a batch. 1 keeps their order.
             batch: Hand lists of so many to the endpoints, of one priority each.
             batch_timeout: Seconds after the first one, when a list is handed over that is not full.
-            drain: Seconds for what was begun to end when its context is left; None is no limit.
+            drain: Seconds for running handlers to end when its context is left; None is no limit.
 
         Raises:
             ConfigError: A value cannot be.

@@ -146,7 +146,7 @@ class Outlet:
 
     async def close(self, drain: float | None = 0.0) -> None:
         """Wait some seconds until posted notifications were sent; the rest is dropped, and counted."""
-        # What was posted begins, and what has not to wait for anything is done.
+        # Posted notifications begin, and those that wait for nothing are sent.
         await asyncio.sleep(0)
         try:
             if self._jobs:

@@ -1,4 +1,4 @@
-"""The plain values of notifications: what one is, which are wanted, what becomes of it, where it goes."""
+"""Plain values of notifications: the record, its filter, its options, its queue and its envelope."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class NotificationResult(Enum):
 class NotificationFilter:
     """The notifications that an endpoint wants: all fields that are given have to match, from the beginning of each text.
 
-    As the attribute `filter` of an endpoint. What is missing, or is no text, does not match.
+    As the attribute `filter` of an endpoint. A missing value, or one that is no text, does not match.
 
     Args:
         publisher: A regular expression.
@@ -168,7 +168,7 @@ class NotificationOptions:
     """The topics of notifiers and listeners, unless these say otherwise."""
 
     durable: bool = True
-    """Whether they survive a restart of the engine."""
+    """True if they survive a restart of the engine."""
 
     max_bytes: int = 256 * 2**20
     """Bytes of notifications that wait in each queue at most."""
@@ -186,7 +186,7 @@ class NotificationOptions:
     """The number of times one is sent again that was not taken, or may not have been. None: until its time is over."""
 
     compress: bool = False
-    """Whether payloads above 512 bytes are compressed, by gzip; every listener reads them."""
+    """True to compress payloads above 512 bytes, by gzip; every listener reads them."""
 
     headers: tuple[str, ...] = ()
     """The headers that travel along: all others are kept back, since listeners may be anybody's."""
@@ -254,12 +254,12 @@ def check_topics(topics: Any) -> tuple[str, ...]:
 
 
 def subject_name(topic: str, priority: str) -> str:
-    """The subject of the notifications of a priority."""
+    """Return the subject of the notifications of a priority."""
     return f"notifications.{topic}.{priority}"
 
 
 def queue_spec(options: NotificationOptions, topic: str, priority: str, pool: str | None = None) -> QueueSpec:
-    """The queue where they wait for the listeners of a pool; None is the group of all listeners that have none."""
+    """Return the queue of the listeners of a pool; None is the group of all listeners without a pool."""
     return QueueSpec(
         f"notifications:{topic}.{priority}" + (f".@{pool}" if pool else ""),
         kind="events",

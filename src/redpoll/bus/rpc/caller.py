@@ -133,7 +133,7 @@ class Way:
         subject: The subject that all servers take.
         method: The method, "" for a message.
         meta: The fields of each message beside its arguments.
-        fanout: Whether the target means all servers.
+        fanout: True if the target means all servers.
         stats: Its statistics.
     """
 
@@ -260,7 +260,7 @@ class Caller:
         timeout = its.timeout
         if timeout is not None and timeout <= 0:
             raise Expired(None, timeout, f"sending to {way.name}")
-        # What a handler casts may be done when the handler's time is over.
+        # The deadline of a handler does not bound its casts.
         envelope = self._payloads.pack(message, way.meta, inherit(its.headers, None)[0])
         again = self._again(envelope, way, None, None if its.retry == 0 else self._key(), its, "ttl")
         receipt = again(timeout)

@@ -93,7 +93,7 @@ class Method(NamedTuple):
         function: The function, which takes keywords; or a message, where it is an endpoint itself.
         kind: The way to run it.
         expected: Exceptions that are a part of its interface.
-        keywords: Whether it takes keywords.
+        keywords: True if it takes keywords.
     """
 
     function: Callable[..., Any]

@@ -51,11 +51,11 @@ class Monitor(OutcomeFuture):
 
 
 class Reader:
-    """Turns outcomes into what a call returns or raises.
+    """Turns outcomes into errors of calls.
 
     Args:
         payloads: The serializers.
-        allowed: Which exceptions become what they are.
+        allowed: The exceptions that are rebuilt with their own types.
     """
 
     def __init__(self, payloads: Payloads, allowed: AllowedExceptions) -> None:
@@ -63,7 +63,7 @@ class Reader:
         self._allowed = allowed
 
     def error(self, outcome: Outcome, name: str, timeout: float | None) -> Exception:
-        """The error that an outcome other than a result is.
+        """Return the error of an outcome other than a result.
 
         Args:
             outcome: The outcome.
@@ -81,7 +81,7 @@ class Reader:
 
 
 class PartsWatcher:
-    """Puts the parts of a stream into a feed, and sees whether one is missing."""
+    """Puts the parts of a stream into a feed, and detects lost ones."""
 
     __slots__ = ("_next", "_reader", "_title", "broken", "feed")
 
@@ -114,7 +114,7 @@ class PartsWatcher:
         self.feed.end()
 
     def gone(self, error: RedpollError) -> None:
-        """Learn that nothing else will come."""
+        """Take the error for which there is no outcome."""
         self.feed.end(error)
 
     def _miss(self) -> None:
@@ -133,8 +133,8 @@ class Stream:
     left by ``break``. It is used by one task at a time.
 
     Args:
-        begin: Sends the call with a watcher; gives its id.
-        credit: Tells the server that more parts are taken.
+        begin: Sends the call with a watcher; returns its id.
+        credit: Gives the server credit for more parts.
         leave: Ends the call.
         watcher: Takes the parts.
         payloads: The serializers.

@@ -26,7 +26,7 @@ __all__ = ["CREDIT", "METHOD", "MONITOR", "NAMESPACE", "NUMBER", "VERSION", "WIN
 
 _log = logging.getLogger("redpoll.bus.rpc")
 
-# The keys of what a call says beside its arguments, and of what is said about a stream.
+# The keys of the fields of a call beside its arguments, and of the fields of a stream.
 METHOD: Final = "m"
 NAMESPACE: Final = "n"
 VERSION: Final = "v"
@@ -101,7 +101,7 @@ class Server(Service):
         target: Its address; it shares the calls of the topic, and has those for its server's name, if it has one.
         endpoints: The endpoints.
         concurrency: Calls at a time from each of its queues; and messages to all servers, apart from these.
-        exclusive: Whether it refuses to start beside another server of the topic.
+        exclusive: Refuse to start beside another server of the topic.
         drain: Seconds that calls have to end when the context is left; None is no limit.
         running: The set that it is in while it serves, for its owner.
     """

@@ -62,7 +62,7 @@ class Target:
             check_version("version", self.version)
 
     def __call__(self, **changes: Any) -> Target:
-        """A copy with other fields; None is a value as well.
+        """Return a copy with other fields; None is a value as well.
 
         Raises:
             UsageError: There is no such field.
@@ -74,7 +74,7 @@ class Target:
 
     @classmethod
     def of(cls, target: Target | str, server: str | None = None) -> Target:
-        """The target that is meant by one, or by a topic; with a server if one is given.
+        """Return a target, or that of a topic; with a server if one is given.
 
         Raises:
             ConfigError: It has no topic.
@@ -92,12 +92,12 @@ class Target:
 
 
 def queue_name(target: Target) -> str:
-    """The queue of what is for one server of a target, or for any."""
+    """Return the name of the queue of one server of a target, or of any."""
     return f"rpc:{target.title}"
 
 
 def subject_name(target: Target) -> str:
-    """The subject of what is for all servers of a target."""
+    """Return the subject of messages to all servers of a target."""
     return f"rpc.{target(server=None).title}"
 
 
@@ -107,7 +107,7 @@ def queue_spec(name: str) -> QueueSpec:
 
 
 def check_version(field: str, version: object) -> None:
-    """Check that a version is one.
+    """Validate a version.
 
     Raises:
         ConfigError: It is not.

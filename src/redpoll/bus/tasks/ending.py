@@ -99,7 +99,7 @@ class Ending(NamedTuple):
         envelope: The result, or the error.
         reason: The reason, for its history.
         delay: Seconds before it is handed out again.
-        again: Whether the retry policy covers it.
+        again: True if the retry policy covers it.
     """
 
     way: Way
@@ -162,7 +162,7 @@ def settle(delivery: Delivery, ending: Ending, retry: Retry | None = None, *, bl
         delivery: The task.
         ending: The ending.
         retry: The policy, for an error that it covers.
-        blame: Whether another try is an attempt that failed too.
+        blame: Count another try as a failed attempt too.
 
     Returns:
         The result of `Delivery.ack` or `Delivery.reject`.

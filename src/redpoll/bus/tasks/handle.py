@@ -76,7 +76,7 @@ class Watch:
         error: The reason for which there will be none.
         last: The latest progress.
         nested: The number of futures that the handler has returned, one within another.
-        over: Whether the outcome, or its absence, is known.
+        over: True once the outcome, or its absence, is known.
     """
 
     __slots__ = ("_listeners", "_waiters", "ending", "error", "last", "nested", "over")

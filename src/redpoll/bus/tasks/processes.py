@@ -106,7 +106,7 @@ class Errand:
     Attributes:
         delivery: The task.
         child: The child that has it.
-        stopped: Whether it is not wanted any more.
+        stopped: True once it is not wanted any more.
     """
 
     __slots__ = ("child", "delivery", "stopped")
@@ -239,7 +239,7 @@ def _serve(way: Connection, setup: bytes) -> None:
 
 
 def _end_with_parent() -> None:
-    """End this process when its parent was killed: a handler may never return, and nobody would have what it returns."""
+    """End this process when its parent was killed: a handler may never return, and its result would reach nobody."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         parent.join()

@@ -1,4 +1,4 @@
-"""Trying a task again after an exception: which ones, how often, when."""
+"""The policy of retries after an exception."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Retry:
     """The part of each pause that is left to chance, 0 to 1: tasks that failed together are not tried together."""
 
     dead_letter: bool = False
-    """Whether a task becomes a dead letter when it was tried often enough. False (default): the last exception is its
+    """True to make a task a dead letter when it was tried often enough. False (default): the last exception is its
     outcome."""
 
     def __post_init__(self) -> None:

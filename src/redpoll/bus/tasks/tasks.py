@@ -95,7 +95,7 @@ class Tasks:
             dedup: A key of at most 255 bytes: a second task with it in this queue is not made, and the handle is that of
                 the first (for an hour, and a million keys, unless the engine was told otherwise).
             delay: Seconds before it can be begun; the engine keeps it, not a worker.
-            eta: When it can be begun, instead of `delay`; an aware datetime. One that passed less than a minute ago is now.
+            eta: The earliest time to begin it, instead of `delay`; an aware datetime. One of the last minute is now.
             priority: Higher ones are begun first; 0 (default) to one less than the `priorities` of the queue.
             ttl: Seconds after which it expires if it was not begun. None: what the queue says.
             deadline: Seconds after which it expires even if it was begun, and its worker is asked to stop. Instead of `ttl`.
@@ -118,7 +118,7 @@ class Tasks:
             NotAuthorized: It is not allowed.
             Closed: The bus is closed.
 
-        Cancelled, it withdraws what waits for room; what was sent may be in the queue.
+        Cancelled, it withdraws a task that waits for room; a task that was sent may be in the queue.
         """
         given = eta is not None or dedup is not None or ttl is not None or deadline is not None or timeout is not None
         if given or priority or delay:
@@ -421,7 +421,7 @@ class Tasks:
 
         Args:
             queue: Name of the queue.
-            timeout: Seconds to wait for one; 0 takes what is there; None (default) is no limit.
+            timeout: Seconds to wait for one; 0 does not wait; None (default) is no limit.
             declare: Declare the queue if it does not exist.
 
         Raises:

@@ -63,7 +63,7 @@ class _Job:
         reason: The same in words.
         work: The handle that stops it: the asyncio task, the future of a thread, the errand to a process.
         timer: For the time limit.
-        settled: Whether its outcome was recorded, and its thread still runs.
+        settled: True if its outcome was recorded, and its thread still runs.
     """
 
     __slots__ = ("_worker", "begun", "delivery", "reason", "settled", "timer", "why", "work")
@@ -97,7 +97,7 @@ class Worker:
     Attributes:
         queue: Name of the queue.
         concurrency: Its slots.
-        cancel_lost: Whether a handler is stopped when its task is lost.
+        cancel_lost: Stop a handler when its task is lost.
     """
 
     def __init__(
@@ -395,7 +395,7 @@ class _Voice:
         return not self._delivery.lost
 
     def _say(self) -> None:
-        # Before anything is taken: what is appended from now on is taken here, or in the next turn.
+        # Before anything is taken: progress that is appended from now on is taken here, or in the next turn.
         self._due = False
         while self._said:
             try:
@@ -409,10 +409,10 @@ class _Threads:
 
     Args:
         worker: The worker, whose `end` gets each ending.
-        in_processes: Whether they run in processes.
+        in_processes: Run them in processes.
 
     Attributes:
-        can_stop: Whether a running handler can be stopped.
+        can_stop: True if a running handler can be stopped.
 
     Raises:
         ConfigError: The handler cannot be sent to a process.

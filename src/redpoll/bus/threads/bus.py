@@ -1,8 +1,8 @@
 """The bus for code without asyncio: ``redpoll.blocking.connect``.
 
 Each verb of the bus waits until it is done, in any thread, and its ``future`` begins it instead. Everything is done on the
-loop thread that all of `redpoll.blocking` shares; what is the caller's is called in threads, unless it is a coroutine
-function.
+loop thread that all of `redpoll.blocking` shares; functions of the caller are called in threads, unless they are coroutine
+functions.
 """
 
 from __future__ import annotations
@@ -124,13 +124,13 @@ class BlockingBus:
         return self.notifications.notifier(publisher, **options)
 
     def close(self, drain: float | None = 0.0) -> None:
-        """Stop: take nothing more, wait for what is being worked on, give the rest back, disconnect.
+        """Stop: take no more work, wait for running handlers, give the rest back, disconnect.
 
         Args:
-            drain: Seconds to wait for what is being worked on; None is no limit.
+            drain: Seconds to wait for running handlers; None is no limit.
 
         A handler in a thread cannot be stopped: it goes on, and its outcome is lost. Waiting calls in other threads
-        raise `Closed`. Closing what is closed does nothing. Ctrl-C ends the draining, and comes out when the bus is closed; a
+        raise `Closed`. Closing twice does nothing. Ctrl-C ends the draining, and comes out when the bus is closed; a
         second one at once, and it is closed all the same.
 
         Raises:
@@ -152,5 +152,5 @@ class BlockingBus:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close, without waiting for what is being worked on."""
+        """Close, without waiting for running handlers."""
         self._home.close(0.0)

@@ -40,7 +40,7 @@ EVENTS: Final = 10_000
 #: Seconds that a bus has to close where nobody waits for that, and that its callbacks have to hear what happened.
 _EVICTION: Final = 0.5
 
-#: Seconds between two looks for what was dropped.
+#: Seconds between two checks for dropped objects.
 _LOOK: Final = 0.5
 
 RunsT = TypeVar("RunsT", Worker, Server, Listener, BroadcastSubscription)
@@ -132,12 +132,12 @@ class Home(Resident):
         """For the library. See `Resident.stop`."""
         self.close(drain)
 
-    # What threads hold
+    # Objects of threads
 
     def look_after(self, held: object, give_back: Callable[[], object]) -> None:
         """On the loop: call a function some time after an object was dropped.
 
-        For what is given back when it is dropped, by a finalizer, from which Ctrl-C may keep it.
+        For objects that are given back by a finalizer when they are dropped, from which Ctrl-C may keep them.
         """
         # Nothing but C runs when it is dropped.
         self._held[weakref.ref(held, self._dropped.append)] = give_back
@@ -226,7 +226,7 @@ class Running(Face[RunsT]):
         self._close(self._target.__aexit__, kind, error, trace)
 
     def close(self, drain: float | None = 0.0) -> None:
-        """Take no more, and wait for what was begun; what is not done in time is stopped, or goes back.
+        """Take no more work, and wait for running handlers; work that does not end in time is stopped, or goes back.
 
         Args:
             drain: Seconds to wait; None is no limit.

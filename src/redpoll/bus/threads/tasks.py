@@ -116,7 +116,7 @@ def _claim(home: Any, claim: Claim) -> BlockingClaim:
 
 
 def _one_of_each(home: Home, claim: Claim) -> BlockingClaim:
-    """As `_claim`, for `Tasks.each`, which gives back when it ends what was left: else it would have that once more."""
+    """As `_claim`, for `Tasks.each`, which gives back skipped tasks when it ends: else it would take them once more."""
     taken = BlockingClaim(home, claim)
     taken._goes_back = False
     # Its own finalizer runs on the loop, where nothing interrupts it.

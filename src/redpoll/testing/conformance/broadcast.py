@@ -1,4 +1,4 @@
-"""What broadcasts do on every engine: kiwiPy's behaviours by their ids, and ours."""
+"""Broadcasts on every engine: kiwiPy's behaviours by their ids, and ours."""
 
 from __future__ import annotations
 
@@ -271,7 +271,7 @@ async def durable(place: Place) -> None:
 
 @behaviour("B-06", "delay")
 async def a_callback_that_fails(place: Place) -> None:
-    """What a callback of a durable subscription fails with comes again later, and is a dead letter in the end."""
+    """A broadcast that a callback of a durable subscription fails with comes again later, and is a dead letter in the end."""
     bus = await place.open()
     name, topic = place.name("failing"), place.name("f")
     place.clean(f"broadcast:{name}")

@@ -1,4 +1,4 @@
-"""What every engine does, by its protocol alone."""
+"""Engines, by their protocol alone."""
 
 from __future__ import annotations
 
@@ -276,7 +276,7 @@ async def at_most_once(place: Place) -> None:
 
 @behaviour("E-13", "progress")
 async def progress(place: Place) -> None:
-    """What a worker says meanwhile comes in order, and before the outcome."""
+    """Progress comes in order, and before the outcome."""
     sender, worker = await place.engine(), await place.engine()
     queue = await place.queue(sender)
     taken = await place.consume(worker, queue)
@@ -291,7 +291,7 @@ async def progress(place: Place) -> None:
 
 @behaviour("E-14", "cancel")
 async def cancelling(place: Place) -> None:
-    """What waits is withdrawn; a worker is asked, and its result counts if it comes first; then it is too late."""
+    """A pending task is withdrawn; a worker is asked, and its result counts if it comes first; then it is too late."""
     engine = await place.engine()
     queue = await place.queue(engine)
     receipt, recorder = await _send(engine, queue)
@@ -322,7 +322,7 @@ async def cancelling(place: Place) -> None:
 
 @behaviour("E-15", "progress")
 async def telling(place: Place) -> None:
-    """What a publisher says to a task reaches its worker, in order, and waits for it to listen."""
+    """Messages of a publisher to a task reach its worker, in order, and wait for it to listen."""
     sender, worker = await place.engine(), await place.engine()
     queue = await place.queue(sender)
     receipt, _ = await _send(sender, queue)
@@ -570,7 +570,7 @@ async def subscriptions(place: Place) -> None:
 
 @behaviour("E-25")
 async def bound_queues(place: Place) -> None:
-    """What is published to a subject is put into each queue with a topic that matches, and is there while nobody listens."""
+    """An event is put into each queue with a topic that matches, and waits there while nobody listens."""
     engine = await place.engine()
     queues = [await place.queue(engine, text, kind="events", topics=(place.name("t.#"),)) for text in ("one", "two")]
     await engine.publish(pack("x"), subject=place.name("t.1"), mandatory=True)
@@ -832,7 +832,7 @@ async def iterating(place: Place) -> None:
 
 @behaviour("E-37")
 async def wrong_arguments(place: Place) -> None:
-    """What cannot be meant is refused where the call is made."""
+    """Invalid arguments are refused where the call is made."""
     engine = await place.engine()
     queue = await place.queue(engine)
     wrong_options: list[dict[str, Any]] = [

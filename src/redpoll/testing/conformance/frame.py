@@ -1,4 +1,4 @@
-"""What behaviours are, and what they are run in."""
+"""Behaviours, their settings, and their runs."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Recorder:
         error: Why there will be none.
         deliveries: Deliveries.
         events: Events: subjects and payloads.
-        heard: What a listener was told: "lost", "cancelled", or what the publisher said.
+        heard: The calls of a listener: "lost", "cancelled", or the publisher's message.
     """
 
     def __init__(self) -> None:
@@ -79,7 +79,7 @@ class Recorder:
         self.deliveries.append(delivery)
 
     def has(self, number: int) -> bool:
-        """Whether there were so many deliveries."""
+        """Return True if there were so many deliveries."""
         return len(self.deliveries) >= number
 
     def event(self, event: Event) -> None:
@@ -100,7 +100,7 @@ class Recorder:
 
     @property
     def kind(self) -> OutcomeKind | None:
-        """How the task ended, if it did."""
+        """Return the outcome of the task; None if it did not end."""
         return self.outcomes[0].kind if self.outcomes else None
 
     @property
@@ -120,7 +120,7 @@ _payloads: Final = Payloads()
 
 @dataclass(frozen=True)
 class Setting:
-    """How an engine is reached by the suite.
+    """The way in which the suite reaches an engine.
 
     Subclass it where killing a worker takes more than ``engine.abort()``.
     """
@@ -133,7 +133,7 @@ class Setting:
     """Options for `connect`."""
 
     face: Literal["async", "blocking"] = "async"
-    """Whether the behaviours are tried on `redpoll.connect` or on `redpoll.blocking.connect`."""
+    """The face on which behaviours are tried: `redpoll.connect` or `redpoll.blocking.connect`."""
 
     patience: float = 5.0
     """Real seconds after which something that should happen is taken not to."""
@@ -169,10 +169,10 @@ class Setting:
 
 
 class Place:
-    """Where one behaviour runs: buses that meet, names that nobody else uses, time.
+    """The place of one behaviour: buses that meet, names that nobody else uses, time.
 
     Args:
-        setting: How the engine is reached.
+        setting: The way in which the engine is reached.
 
     Attributes:
         setting: The same.
@@ -299,7 +299,7 @@ class Behaviour:
     """One line that says it."""
 
     check: Check
-    """What tries it."""
+    """The function that tries it."""
 
     needs: tuple[str, ...] = ()
     """Names of `Capabilities` without which it is ruled out."""
@@ -364,8 +364,8 @@ def observe(setting: Setting, chosen: Iterable[Behaviour] | None = None) -> dict
     """Try behaviours on an engine, and say of each, by its id, what was seen: "yes", "no", or what rules it out.
 
     Args:
-        setting: How the engine is reached.
-        chosen: Which; None is all of them.
+        setting: The way in which the engine is reached.
+        chosen: The behaviours; None is all of them.
     """
     seen: dict[str, str] = {}
     for each in behaviours() if chosen is None else chosen:
@@ -385,7 +385,7 @@ def table(seen: Mapping[str, Mapping[str, str]], order: Iterable[Behaviour]) -> 
     """A table in Markdown of what engines did.
 
     Args:
-        seen: What was seen of each behaviour ("yes", "no", why it was skipped), by the engine and by the behaviour's id.
+        seen: The result of each behaviour ("yes", "no", why it was skipped), by the engine and by the behaviour's id.
         order: The behaviours, in the order of the rows.
     """
     engines = list(seen)

@@ -1,4 +1,4 @@
-"""What notifications do on every engine: oslo.messaging's behaviours by their ids, and ours."""
+"""Notifications on every engine: oslo.messaging's behaviours by their ids, and ours."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _topic(place: Place, text: str = "topic", *pools: str) -> str:
 
 
 def _valid(parts: list[list[Any]], whole: list[Any]) -> bool:
-    """Whether each item is in one of the parts, in the order of the whole."""
+    """Return True if each item is in one of the parts, in the order of the whole."""
     return sorted(item for part in parts for item in part) == whole and all(part == sorted(part) for part in parts)
 
 
@@ -222,7 +222,7 @@ async def log_records(place: Place) -> None:
 
 @behaviour("N-01")
 async def sent_before(place: Place) -> None:
-    """What is sent before the first listener is there waits for it."""
+    """A notification that is sent before the first listener is there waits for it."""
     sender, receiver = await place.open(), await place.open()
     topic = _topic(place)
     seen = _Seen()
@@ -265,7 +265,7 @@ class _Once:
     """An endpoint that does not handle one the first time.
 
     Args:
-        fails: Whether it raises; else it gives it back.
+        fails: True to raise; False to give it back.
     """
 
     def __init__(self, fails: bool) -> None:
@@ -283,7 +283,7 @@ class _Once:
 
 @behaviour("N-03", "delay")
 async def requeued(place: Place) -> None:
-    """What an endpoint gives back, or fails with, comes again where the listener wants that, and else is done."""
+    """A notification that an endpoint gives back, or fails with, comes again if the listener wants that, and else is done."""
     sender, receiver = await place.open(), await place.open()
     topic = _topic(place)
     for requeue in (True, False):
@@ -337,7 +337,7 @@ async def kept_back(place: Place) -> None:
 
 @behaviour("N-06")
 async def comes_again(place: Place) -> None:
-    """What a listener was working on when it ended goes to the next one, unblamed."""
+    """The notification of a listener that ended goes to the next one, unblamed."""
     sender, receiver = await place.open(), await place.open()
     topic = _topic(place)
     begun = Signal()
@@ -359,7 +359,7 @@ async def comes_again(place: Place) -> None:
 
 @behaviour("N-07")
 async def killed(place: Place) -> None:
-    """What a killed listener was working on goes to another one."""
+    """The notification of a killed listener goes to another one."""
     sender, dead, alive = [await place.open() for _ in range(3)]
     topic = _topic(place)
     begun = Signal()
@@ -409,7 +409,7 @@ async def routes(place: Place) -> None:
 
 @behaviour("N-09")
 async def agreement(place: Place) -> None:
-    """Who wants another queue for the same topic is told which field differs."""
+    """Another queue for the same topic is refused by an error that names the field."""
     one = await place.open()
     two = await place.open(notifications=NotificationOptions(durable=False))
     topic = _topic(place)

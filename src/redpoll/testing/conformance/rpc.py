@@ -1,4 +1,4 @@
-"""What calls do on every engine: kiwiPy's and oslo.messaging's behaviours by their ids, and ours."""
+"""Calls on every engine: kiwiPy's and oslo.messaging's behaviours by their ids, and ours."""
 
 from __future__ import annotations
 
@@ -134,12 +134,12 @@ async def returned_futures(place: Place) -> None:
 
 @behaviour("K-06")
 async def raises(place: Place) -> None:
-    """What a handler raises reaches the caller as a RemoteError with class, text and traceback."""
+    """An exception of a handler reaches the caller as a RemoteError with class, text and traceback."""
     receiver, sender = await place.open(), await place.open()
     seen: list[Any] = []
 
     class OwnError(Exception):
-        """It is not allowed."""
+        """A method that is not allowed."""
 
     async def handler(message: Any) -> None:
         seen.append(message)
@@ -164,7 +164,7 @@ async def unknown(place: Place) -> None:
 
 @behaviour("K-22")
 async def sent_before_closing(place: Place) -> None:
-    """What was cast is delivered though the bus closes right after it."""
+    """A cast is delivered though the bus closes right after it."""
     receiver, sender = await place.open(), await place.open()
     server = _Server()
     async with receiver.rpc.serve(place.name("a"), server):
@@ -511,7 +511,7 @@ class _Guarded:
 
 @behaviour("R-06")
 async def policies(place: Place) -> None:
-    """What a policy does not allow looks like a method that is not there."""
+    """A method that the policy does not allow looks like one that is not there."""
     receiver, sender = await place.open(), await place.open()
     topic = place.name("a")
     cases = (

@@ -1,4 +1,4 @@
-"""What tasks do on every engine: kiwiPy's behaviours by their ids, and ours."""
+"""Tasks on every engine: kiwiPy's behaviours by their ids, and ours."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ async def nested(place: Place) -> None:
 
 @behaviour("K-10")
 async def raises(place: Place) -> None:
-    """What a handler raises reaches the submitter as a RemoteError with class, text and traceback."""
+    """An exception of a handler reaches the submitter as a RemoteError with class, text and traceback."""
     queue, (sender, receiver) = await _open(place, 2)
 
     async def handler(_: Task) -> None:
@@ -202,7 +202,7 @@ async def drain(place: Place) -> None:
 
 @behaviour("K-27")
 async def drain_part(place: Place) -> None:
-    """What an iteration leaves comes in the next one."""
+    """Tasks that an iteration leaves come in the next one."""
     queue, (sender, receiver) = await _open(place, 2)
     handles = await sender.tasks.submit_many(range(10), queue)
     for odd in (1, 0):
@@ -286,7 +286,7 @@ async def no_queue(place: Place) -> None:
 
 @behaviour("KX-01")
 async def killed(place: Place) -> None:
-    """What a killed worker held is done by another one, however many there were."""
+    """The tasks of a killed worker are done by another one, however many there were."""
     queue, (sender, dead, alive) = await _open(place, 3)
     worker = await dead.tasks.worker(_forever, queue, concurrency=4).__aenter__()
     handles = await sender.tasks.submit_many(range(4), queue)

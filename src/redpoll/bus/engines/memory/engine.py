@@ -1,7 +1,7 @@
 """The engine ``memory://``.
 
 ``memory://`` is private to its bus. ``memory://name`` is shared by all of that name in the process, on any thread and loop;
-what is in it is lost when the last of them is closed. A forked child has none of it.
+its tasks are lost when the last of them is closed. A forked child has none of it.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ class MemoryEngine(Member):
                 timer.cancel()
 
     def _end(self) -> None:
-        """Give everything back, settle what is open, leave the room."""
+        """Give all tasks back, settle all futures, leave the room."""
         refusal = self.refusal()
         if refusal is not None:
             return
@@ -189,7 +189,7 @@ class MemoryEngine(Member):
                 break
 
     def abort(self) -> None:
-        """Go without goodbye, as a process that is killed: what it holds is lost with it, after the grace.
+        """Leave without goodbye, as a process that is killed: its tasks are lost with it, after the grace.
 
         For tests.
         """
@@ -277,7 +277,7 @@ class MemoryEngine(Member):
             if lock is not None:
                 lock.release()
             if len(effects) == 1 and self._flushing and effects[0][0] == DELIVER and not room.timers.earlier:
-                # What `route` would do.
+                # As `route` does.
                 self._pending.append(effects[0])
             elif effects or room.timers.earlier:
                 self.route(effects, publishing=True)

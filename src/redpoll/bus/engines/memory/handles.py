@@ -235,7 +235,7 @@ class MemoryConsumer:
         member: The engine.
         held: The broker's consumer.
         queue: Name of the queue.
-        deliveries: Those that are open, by token.
+        deliveries: The open deliveries by token.
     """
 
     held: Consumer

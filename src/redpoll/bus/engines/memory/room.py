@@ -38,8 +38,7 @@ _TURN: Final = 256
 #: Publishes in a row that hand over their task at once, after a turn that had one: a single caller saves the turn of each
 #: call, and still leaves the loop to others. Many callers are faster in turns.
 _AT_ONCE: Final = 16
-#: Events that wait to be handed over before a publish waits as well; and effects for another loop, before what is best
-#: effort is dropped.
+#: Maximum pending events before a publish waits; and effects for another loop, before best-effort ones are dropped.
 _PRESSURE: Final = 1_024
 _MAIL: Final = 100_000
 
@@ -169,7 +168,7 @@ def _after_fork() -> None:
         member.forked = member.closed = True
         room: Room | None = getattr(member, "room", None)
         if room is not None:
-            # What it held is the parent's alone, as is the thread that may have held the lock.
+            # Its tasks are the parent's, as is the thread that may have held the lock.
             room.lock, room.guard = None, nullcontext()
             for consumer in member.peer.consumers.values():
                 consumer.held.clear()
@@ -186,8 +185,8 @@ class Member:
         loop: Its loop.
         peer: The broker's peer.
         max_body: The largest body, in bytes.
-        closed: Whether it is closed, or was never started.
-        forked: Whether this is a child of the process in which it was started.
+        closed: True if it is closed, or was never started.
+        forked: True in a child of the process in which it was started.
         drained: Done when no task is held any more; None unless the engine drains.
     """
 
@@ -201,7 +200,7 @@ class Member:
         self.forked = False
         self.drained: asyncio.Future[None] | None = None
         self._pending: deque[Effect] = deque()
-        # Whether what is pending is handed over now, or in a turn of the loop.
+        # True while pending effects are handed over, or a turn of the loop is to do so.
         self._flushing = False
         self._at_once = 0
         self._mail: deque[Effect] = deque()
@@ -262,7 +261,7 @@ class Member:
         told: list[Effect] = []
         for effect in effects:
             (told if effect[0] in _TO_WATCHERS else pending).append(effect)
-        # After that, as watchers may publish: what they publish is behind what was pending before.
+        # After that, since watchers may publish: their tasks come behind the pending ones.
         for effect in told:
             if effect[0] != OUTCOME:
                 self._tell(effect)
@@ -356,7 +355,7 @@ class Member:
         self.arm()
 
     def _read(self) -> None:
-        # What is posted from now on is read in another turn, or in this one.
+        # Effects that are posted from now on are read in another turn, or in this one.
         self._mailed = False
         mail = self._mail
         effects = [mail.popleft() for _ in range(len(mail))]
