@@ -13,6 +13,7 @@ from redpoll.errors import ProtocolError, RedpollError
 from redpoll.message import Message
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.inbound import Inbound
+from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Body, Outgoing, Payload
@@ -307,7 +308,7 @@ def owner(peer: Peer) -> Owned:
 
 def bare_link(*, dialled: bool = True, now: float = 0.0, **options: Any) -> Link:
     """A link that nothing has happened to."""
-    return Link(settings(**options), dialled=dialled, now=now, make=Work)
+    return LibchirpLink(settings(**options), dialled=dialled, now=now, make=Work)
 
 
 def add_link(
@@ -323,7 +324,7 @@ def add_link(
 
     `flags` are those that this end announces.
     """
-    link = Link(peer.settings, dialled=dialled, now=now, make=Work)
+    link = LibchirpLink(peer.settings, dialled=dialled, now=now, make=Work)
     link.start(introduction(peer.settings, flags))
     taken(link)
     feed(link, handshake() + (b"" if plain else announced or announcement()), now=now)

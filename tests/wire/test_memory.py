@@ -10,6 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from redpoll.errors import Busy, PeerLost, ProtocolError, QueueFull
 from redpoll.wire.assembly import MAX_GROWTH, BodyPool
 from redpoll.wire.bodies import LARGE
+from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.memory import PAUSE_TIMEOUT, STALL_TIMEOUT, Memory
@@ -55,7 +56,7 @@ def link_of(memory: Memory, *, plain: bool = False, peer: Peer | None = None, **
     """An open link of a node with that memory, to a node of its own."""
     own = settings(identity=OURS, **options)
     peer = Peer(THERE, THEIRS, own, SlotPool(1024, memory), Owned(), 0) if peer is None else peer
-    link = Link(own, dialled=True, now=0.0, make=Work, memory=memory)
+    link = LibchirpLink(own, dialled=True, now=0.0, make=Work, memory=memory)
     link.start(introduction(own))
     taken(link)
     feed(link, handshake() + (b"" if plain else announcement()))

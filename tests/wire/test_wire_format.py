@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -15,6 +16,7 @@ from redpoll.wire.assembly import EAGER_ALLOCATION
 from redpoll.wire.capabilities import Announcement, serializer_flags
 from redpoll.wire.frames import ACK_NO_ANSWER, ANSWERED, MAX_REFUSAL_TEXT, Control, Goodbye
 from redpoll.wire.handshake import Handshake
+from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link import Link
 from redpoll.wire.metadata import Field
 from redpoll.wire.session import FENCED, RECORD, Shown
@@ -143,7 +145,7 @@ EXAMPLES: dict[str, Callable[[], bytes]] = {
     "refusal: the handler raised": lambda: ending(lambda link, job: link.refuse(job, HandlerFailed.code, "no")),
     "answer": lambda: ending(lambda link, job: link.answer(job, b"ok", b"H", ends=False)),
     "answer that acknowledges": lambda: ending(lambda link, job: link.answer(job, b"ok", ends=True)),
-    "probe to libchirp, serial 8 being the next": lambda: plain(Link.probe),
+    "probe to libchirp, serial 8 being the next": lambda: plain(lambda link: cast("LibchirpLink", link).probe()),
     "announcement: 1 slot, a window of 64 messages and 4 MiB, messages up to 100 MiB": lambda: Announcement(
         slots=1, window=64, window_bytes=4 << 20, max_message_size=100 << 20, epoch=0xDECADE00
     ).encode(),

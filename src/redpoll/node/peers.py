@@ -37,6 +37,7 @@ from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, SERIALIZERS, TELLS_RECORD, Announcement, serializer_flags
 from redpoll.wire.frames import Control, Goodbye
 from redpoll.wire.identity import Claim, Routes
+from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
 from redpoll.wire.memory import TLS_LINK_SIZE, Memory
@@ -194,7 +195,7 @@ class Peers:
 
     def _new_link(self, *, dialled: bool) -> Link:
         now = self.loop.time()
-        return Link(
+        return LibchirpLink(
             self.settings,
             dialled=dialled,
             now=now,

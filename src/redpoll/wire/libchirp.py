@@ -1,15 +1,154 @@
-"""Acknowledgements and answers of libchirp, which names a message by its identity alone, on any of its links."""
+"""What differs toward libchirp, and any node that has not announced itself.
+
+It has one buffer for acknowledgements, and names a message by its identity alone, on any of its links. Nothing but
+messages, acknowledgements and probes is written to it.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
-from redpoll.wire.frames import REQ_ACK, WANTED
+from redpoll.wire.assembly import Assembly
+from redpoll.wire.capabilities import Announcement
+from redpoll.wire.frames import ACK, PREAMBLE, REQ_ACK, RETRY, WANTED, Control, control_frame
 from redpoll.wire.inbound import Inbound
+from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Outgoing, Stage
+from redpoll.wire.output import APART, OUTPUT_LIMIT
 from redpoll.wire.peer import Peer
+from redpoll.wire.send_errors import too_large_error
+from redpoll.wire.states import LinkState
+from redpoll.wire.transfer import Transfer
 
-__all__ = ["answered", "confirmed"]
+__all__ = ["LibchirpLink", "answered", "confirmed"]
+
+
+class LibchirpLink(Link):
+    """A link whose other end has not announced itself: what every link is at first. An announcement makes it a `Link`."""
+
+    __slots__ = ()
+
+    def announcement_received(self, announcement: Announcement) -> bool:
+        """Apply the first announcement, and speak redpoll from now on."""
+        self.__class__ = Link  # type: ignore[assignment]  # both have the same slots
+        return Link.announcement_received(self, announcement)
+
+    @property
+    def drained(self) -> bool:
+        """True if all sent messages have ended; there is no window."""
+        return not (self.in_flight or self.transfers)
+
+    def leave(self, *, accept_all: bool = False, keep_sending: bool = False) -> None:  # noqa: ARG002
+        """Say nothing, and send no more: a goodbye could not be read."""
+        super().leave(accept_all=accept_all)
+
+    def _send_goodbye(self) -> None:
+        """Wait for an announcement, which may still come."""
+
+    # Sending
+
+    @property
+    def free_places(self) -> int:
+        """0: messages are confirmed one at a time."""
+        return 0
+
+    @property
+    def ready(self) -> bool:
+        """True if no message waits to be confirmed."""
+        peer: Peer = self.peer
+        return self.writable and self.sending and not peer.unconfirmed
+
+    def admits(self, out: Outgoing) -> bool:
+        """Return True if a message may be written now: none may overtake a large one, and one may be unconfirmed."""
+        if not self.writable or self.output_size > OUTPUT_LIMIT or not self.sending or self.transfers:
+            return False
+        peer: Peer | None = self.peer
+        if peer is None:
+            return True
+        # One unconfirmed message (chirp.md 1.6). A message to resend to a node that announced itself before waits until
+        # it does so here: without the retry bit it would be handled again.
+        return not (out.kind & RETRY and peer.epoch is not None) and not (out.kind & REQ_ACK and peer.unconfirmed)
+
+    def transmit(self, out: Outgoing, now: float) -> None:
+        """Write a message in libchirp's format, a large one in one frame."""
+        peer: Peer = self.peer
+        if out.size > self.max_size:
+            peer.fail(out, too_large_error(out, self.max_size, peer.address))
+            return
+        if out.kind & WANTED:
+            if not self.settings.acknowledge:
+                # As libchirp's asynchronous nodes do: the answer confirms the request.
+                out.kind &= ~REQ_ACK
+            peer.requests.forget(out)
+            peer.requests.add(out.identity, out)
+        kind = out.kind & REQ_ACK
+        if kind:
+            peer.unconfirmed += 1
+        if now - self.liveness.last_used > 0.75 * self.settings.reuse_time:
+            # The other end may be about to close an idle link: a probe finds out instead of the message (chirp.md 1.7).
+            self.probe()
+        peer.counters.sent += 1
+        self.liveness.last_used = now
+        # The other end may still announce itself, and then its window counts this message too.
+        self.window.take(out.size)
+        out.link = self
+        out.stage = Stage.SENT
+        body = out.body
+        if len(body) > self.settings.fragment_size:
+            self.transfers.append(Transfer(out, kind, self.settings.fragment_size, whole=True))
+            return
+        self._put(PREAMBLE.pack(out.identity, self.number(out), len(body), len(out.header), kind) + out.header)
+        if len(body):
+            self.output.append(body)
+            self.output_size += len(body)
+            if len(body) > APART:
+                self.output_large = True
+                self.last_large = out.serial, self.bytes_sent + self.output_size
+        if not kind:
+            self.written.append(out)
+
+    def probe(self) -> None:
+        """Write libchirp's NOOP, which keeps an idle link open at the other end and requests nothing."""
+        peer: Peer = self.peer
+        self._put(control_frame(Control.ANNOUNCE, peer.next_serial()))
+
+    def number(self, out: Outgoing) -> int:
+        """Assign a new serial, also to a message that is resent: it has no other here."""
+        peer: Peer = self.peer
+        out.serial = peer.next_serial(self.in_flight)
+        if out.kind & REQ_ACK:
+            self.in_flight[out.serial] = out
+        return out.serial
+
+    def send_cancel(self, out: Outgoing, hard: bool) -> bool:  # noqa: ARG002
+        """Return False: libchirp has no cancel frame, so until its deadline the message blocks the next one."""
+        return False
+
+    # Ends of received messages
+
+    def acknowledge(self, message: Inbound[Any], kind: int = ACK) -> None:
+        """Acknowledge a message over any link: over the newest, if its own is lost."""
+        peer: Peer = self.peer
+        if self.state is LinkState.CLOSED:
+            link = next((each for each in reversed(peer.links) if each.sending), None)
+            if link is not None:
+                link.acknowledge(message, kind)
+        else:
+            self._put(PREAMBLE.pack(message.identity, peer.next_serial(), 0, 0, ACK))
+
+    def refuse(self, message: Inbound[Any] | Assembly, code: int, text: str) -> None:
+        """Do nothing: libchirp cannot be told."""
+
+    def credit(self, messages: int, size: int) -> None:
+        """Count places, for an announcement that may still come."""
+        self.receive_window.ended(messages, size)
+
+    def control(self, control: Control, serial: int = 0, body: bytes = b"") -> None:
+        """Do nothing: only an announced node reads control frames."""
+
+    def reannounce(self, window: int, window_bytes: int) -> bool:  # noqa: ARG002
+        """Return False: no window is announced."""
+        return False
 
 
 def confirmed(peer: Peer, identity: bytes) -> None:

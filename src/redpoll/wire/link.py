@@ -7,6 +7,7 @@ module. Frames are read in reader.py; runs of small messages are written in runs
 
 from __future__ import annotations
 
+from collections.abc import Container
 from struct import Struct
 from typing import Any, Protocol
 
@@ -37,10 +38,13 @@ from redpoll.wire.metadata import DEADLINE_BLOCK, Field, millis
 from redpoll.wire.outgoing import DONE_OR_ENDED, Body, Outgoing, Payload, Stage, Unawaited
 from redpoll.wire.output import ALMOST_SENT, APART, DONE_BELOW, OUTPUT_LIMIT, join_small
 from redpoll.wire.partial import Incoming
+from redpoll.wire.requests import Requests
+from redpoll.wire.send_errors import too_large_error
 from redpoll.wire.session import RECORD, RECORD_SIZE, Shown
 from redpoll.wire.settings import Settings
 from redpoll.wire.stall_detector import MIN_PROGRESS, StallDetector
 from redpoll.wire.states import ACCEPTING, LEAVING, SENDING, TRANSITIONS, Event, LinkState
+from redpoll.wire.tally import Counters
 from redpoll.wire.transfer import Transfer, Transfers
 from redpoll.wire.window import ReceiveWindow, SendWindow
 
@@ -55,14 +59,18 @@ class LinkPeer(Protocol):
 
     address: Address | None
 
-    def assign_serial(self, out: Outgoing, link: Link) -> int:
-        """Assign a serial to a message that is written now, and note it as in flight."""
+    serial: int
+    counters: Counters
+    requests: Requests
 
-    def next_serial(self) -> int:
-        """Return the serial after the last one."""
+    def next_serial(self, used: Container[int] = ()) -> int:
+        """Return the next serial that no message in flight or request has; it is the last one from now on."""
 
-    def admits_plain(self, out: Outgoing) -> bool:
-        """Return True if a message may be written to a link that is not announced."""
+    def resending(self, out: Outgoing) -> None:
+        """Note that a message is written again, with the serial that it has."""
+
+    def fail(self, out: Outgoing, error: BaseException) -> None:
+        """End a sending with an error."""
 
     @property
     def awaits_link(self) -> bool:
@@ -113,6 +121,7 @@ class Link:
         "last_serial",
         "liveness",
         "make",
+        "max_size",
         "memory",
         "output",
         "output_large",
@@ -208,6 +217,8 @@ class Link:
         self.last_serial: int | None = None
         #: Serial of the first message that was not accepted although our goodbye was not sent yet.
         self.rejected_from: int | None = None
+        #: Maximum size of header and body of a message, in bytes; toward libchirp that of its 32-bit length.
+        self.max_size = 0xFFFFFFFF
         self.window = SendWindow()
         self.receive_window = ReceiveWindow(settings.window, settings.window_bytes)
         self.output: list[Payload] = []
@@ -263,8 +274,7 @@ class Link:
     @property
     def drained(self) -> bool:
         """True if all sent messages have ended at the other end, so that none can be overtaken over another link."""
-        places = self.window.used if self.announced is not None else 0
-        return not (self.in_flight or self.transfers or places)
+        return not (self.in_flight or self.transfers or self.window.used)
 
     def handshake_received(self, handshake: Handshake) -> None:
         """Apply the handshake of the other end."""
@@ -280,6 +290,7 @@ class Link:
             # Less than the announced unit is not 0; the other end rejects larger messages by closing.
             announcement = announcement._replace(max_message_size=MESSAGE_UNIT - 1)
         self.announced = announcement
+        self.max_size = announcement.max_message_size
         self._update_window()
         if first and self.state is LinkState.LEAVING:
             self._send_goodbye()
@@ -323,9 +334,8 @@ class Link:
         if (self.state, Event.GOODBYE_SENT) not in TRANSITIONS:
             return
         self.accepts_all = accept_all and self.rejected_from is None
-        self.keeps_sending = keep_sending and self.announced is not None
-        if self.announced is not None:
-            self._send_goodbye()
+        self.keeps_sending = keep_sending
+        self._send_goodbye()
         self.step(Event.GOODBYE_SENT)
         self._flush_credit()
 
@@ -424,14 +434,23 @@ class Link:
 
     # Sending
 
+    @property
+    def free_places(self) -> int:
+        """Number of small messages that may be written at once; 0 toward libchirp."""
+        window = self.window
+        if not self.writable or not self.sending or (self.transfers and self.settings.in_order):
+            return 0
+        return window.limit - window.used if window.free_bytes() > 0 else 0
+
+    @property
+    def ready(self) -> bool:
+        """True if a small message may be written."""
+        return self.free_places > 0
+
     def admits(self, out: Outgoing) -> bool:
         """Return True if a message may be written now, given the state, the transport and the other end's window."""
         if not self.writable or self.output_size > OUTPUT_LIMIT or not self.sending:
             return False
-        if self.announced is None:
-            # No message may overtake a large one.
-            peer: LinkPeer | None = self.peer
-            return not self.transfers and (peer is None or peer.admits_plain(out))
         window = self.window
         if window.used >= window.limit or (self.transfers and self.settings.in_order):
             return False
@@ -440,64 +459,69 @@ class Link:
     def transmit(self, out: Outgoing, now: float) -> None:
         """Write a message that `admits()` allowed: to the output, or a large one to the transfers."""
         peer: LinkPeer = self.peer
-        kind = out.kind
-        body = out.body
-        size = len(body)
+        size = out.size
+        if size > self.max_size:
+            peer.fail(out, too_large_error(out, self.max_size, peer.address))
+            return
+        peer.counters.sent += 1
+        self.liveness.last_used = now
+        self.window.take(size)
         out.link = self
-        out.stage = 1
-        # libchirp has no window, but the other end may still announce itself, and then it counts this message too.
-        self.window.take(out.size)
-        if size > self.settings.fragment_size:
-            plain = self.announced is None
-            kind = kind & REQ_ACK if plain else kind
-            self.transfers.append(Transfer(out, kind, self.settings.fragment_size, whole=plain))
+        out.stage = Stage.SENT
+        body = out.body
+        length = len(body)
+        kind = out.kind
+        if length > self.settings.fragment_size:
+            self.transfers.append(Transfer(out, kind, self.settings.fragment_size))
             return
-        serial = peer.assign_serial(out, self)
-        if self.announced is None:
-            self._transmit_plain(out)
-            return
+        serial = self.number(out)
         header = out.header
-        deadline = out.deadline
         output = self.output
-        if deadline is not None and kind & REQ_ACK:
-            self.output_size += _TIMED.size + out.size
+        if kind & REQ_ACK and (deadline := out.deadline) is not None:
+            self.output_size += _TIMED.size + size
             left = int((deadline - now) * 1000.0)
             if not 0 <= left <= 0xFFFFFFFF:
                 left = millis(deadline - now)
             output.append(
-                _TIMED.pack(out.identity, serial, size + _TIMED_EXTRA, len(header), kind | METADATA, 7, 1, 4, left)
+                _TIMED.pack(out.identity, serial, length + _TIMED_EXTRA, len(header), kind | METADATA, 7, 1, 4, left)
             )
         else:
-            self.output_size += PREAMBLE_SIZE + out.size
-            output.append(PREAMBLE.pack(out.identity, serial, size, len(header), kind))
+            self.output_size += PREAMBLE_SIZE + size
+            output.append(PREAMBLE.pack(out.identity, serial, length, len(header), kind))
         if header:
             output.append(header)
-        if size:
+        if length:
             output.append(body)
-        if size > APART:
-            self.output_large = True
-            self.last_large = serial, self.bytes_sent + self.output_size
-        if not kind & REQ_ACK:
-            if self.output_size > DONE_BELOW:
-                self.written.append(out)
-            else:
-                if size and type(body) is not bytes:
-                    # The caller may reuse its buffer before this is written.
-                    output[-1] = bytes(body)
-                out.stage = Stage.ENDED
-                out.deadline = None
-                out.settle(None, None)
-
-    def _transmit_plain(self, out: Outgoing) -> None:
-        """Write a message to a node that did not announce itself, in libchirp's format."""
-        kind = out.kind & REQ_ACK
-        self._put(PREAMBLE.pack(out.identity, out.serial, len(out.body), len(out.header), kind) + out.header)
-        if len(out.body):
-            self._put_body(out.body)
-            if self.output_large:
-                self.last_large = out.serial, self.bytes_sent + self.output_size
-        if not kind:
+            if length > APART:
+                self.output_large = True
+                self.last_large = serial, self.bytes_sent + self.output_size
+        if kind & REQ_ACK:
+            return
+        if self.output_size > DONE_BELOW:
             self.written.append(out)
+            return
+        if length and type(body) is not bytes:
+            # The caller may reuse its buffer before this is written.
+            output[-1] = bytes(body)
+        out.stage = Stage.ENDED
+        out.deadline = None
+        out.settle(None, None)
+
+    def number(self, out: Outgoing) -> int:
+        """Assign a serial at the time of writing: serials have the order of the wire, which goodbyes rely on."""
+        peer: LinkPeer = self.peer
+        in_flight = self.in_flight
+        if out.kind & RETRY:
+            peer.resending(out)
+        else:
+            serial = (peer.serial + 1) & 0xFFFFFFFF
+            if serial in in_flight or serial in peer.requests:
+                # The serials wrapped around, and the message that had this one is still being handled.
+                serial = peer.next_serial(in_flight)
+            peer.serial = out.serial = serial
+        if out.kind & REQ_ACK:
+            in_flight[out.serial] = out
+        return out.serial
 
     def is_writing(self, out: Outgoing) -> bool:
         """Return True if the transport has not written a whole message."""
@@ -533,18 +557,14 @@ class Link:
             message: The message.
             kind: For an announced sender; `ACK_NO_ANSWER` says that no answer follows.
         """
-        if self.announced is None:
-            self._put(PREAMBLE.pack(message.identity, self._next_serial(), 0, 0, ACK))
-        else:
-            frame = message.frame
-            self.output.append(PREAMBLE.pack(frame[0], frame[1], 0, 0, kind))
-            self.output_size += PREAMBLE_SIZE
+        frame = message.frame
+        self.output.append(PREAMBLE.pack(frame[0], frame[1], 0, 0, kind))
+        self.output_size += PREAMBLE_SIZE
 
     def refuse(self, message: Inbound[Any] | Assembly, code: int, text: str) -> None:
         """Refuse a message, with the reason. libchirp cannot be told."""
-        if self.announced is not None:
-            body = encode_refusal(code, text)
-            self._put(PREAMBLE.pack(message.identity, message.serial, len(body), 0, ACK_REFUSAL) + body)
+        body = encode_refusal(code, text)
+        self._put(PREAMBLE.pack(message.identity, message.serial, len(body), 0, ACK_REFUSAL) + body)
 
     def answer(
         self, message: Inbound[Any], body: Payload, header: bytes = b"", *, ends: bool, out: Outgoing | None = None
@@ -586,7 +606,7 @@ class Link:
 
     def credit(self, messages: int, size: int) -> None:
         """Return places of unacknowledged messages to an announced sender, by a credit frame per quarter of the window."""
-        if self.receive_window.ended(messages, size) and self.announced is not None:
+        if self.receive_window.ended(messages, size):
             self._put(control_frame(Control.CREDIT, body=self.receive_window.take_credit()))
 
     def credit_received(self, body: bytes) -> None:
@@ -598,7 +618,7 @@ class Link:
 
     def control(self, control: Control, serial: int = 0, body: bytes = b"") -> None:
         """Write a control frame, unless the other end has not announced itself."""
-        if self.announced is not None and self.state is not LinkState.CLOSED:
+        if self.state is not LinkState.CLOSED:
             self._put(control_frame(control, serial, body=body))
 
     def answer_pings(self) -> None:
@@ -607,10 +627,6 @@ class Link:
         for serial in serials:
             self.control(Control.PONG, serial)
 
-    def probe(self) -> None:
-        """Write libchirp's NOOP, which keeps an idle link open at the other end and requests nothing."""
-        self._put(control_frame(Control.ANNOUNCE, self._next_serial()))
-
     def reannounce(self, window: int, window_bytes: int) -> bool:
         """Announce another window to an announced node, together with the credit held back under the old one.
 
@@ -618,7 +634,7 @@ class Link:
             Whether the window has changed.
         """
         sent = self.announcement_sent
-        if self.announced is None or sent is None or (sent.window, sent.window_bytes) == (window, window_bytes):
+        if sent is None or (sent.window, sent.window_bytes) == (window, window_bytes):
             return False
         self.announcement_sent = sent._replace(window=window, window_bytes=window_bytes)
         self._put(self.announcement_sent.encode())
@@ -660,8 +676,7 @@ class Link:
             return self.take_output()
         if not transfer.begun:
             if not transfer.answer:
-                peer: LinkPeer = self.peer
-                peer.assign_serial(out, self)
+                self.number(out)
             block = b""
             if out.deadline is not None and out.kind & REQ_ACK and not transfer.whole:
                 block = DEADLINE_BLOCK.pack(7, Field.DEADLINE, 4, millis(out.deadline - now))
@@ -708,16 +723,6 @@ class Link:
     def _put(self, frame: bytes) -> None:
         self.output.append(frame)
         self.output_size += len(frame)
-
-    def _put_body(self, body: Payload) -> None:
-        self.output.append(body)
-        self.output_size += len(body)
-        if len(body) > APART:
-            self.output_large = True
-
-    def _next_serial(self) -> int:
-        peer: LinkPeer | None = self.peer
-        return 0 if peer is None else peer.next_serial()
 
     # Time
 

@@ -11,7 +11,7 @@ from struct import Struct
 
 from redpoll.errors import ProtocolError
 
-__all__ = ["DEADLINE_BLOCK", "DEADLINE_PREFIX", "MAX_METADATA", "Field", "decode_metadata", "millis"]
+__all__ = ["DEADLINE", "DEADLINE_BLOCK", "DEADLINE_PREFIX", "MAX_METADATA", "Field", "decode_metadata", "millis"]
 
 _FIELD = Struct("!BH")
 
@@ -38,6 +38,8 @@ class Field(IntEnum):
 DEADLINE_BLOCK = Struct("!HBHI")
 #: Beginning of such a block.
 DEADLINE_PREFIX = DEADLINE_BLOCK.pack(DEADLINE_BLOCK.size - 2, Field.DEADLINE, 4, 0)[:5]
+#: The same block, as its beginning and the milliseconds.
+DEADLINE = Struct("!5sI")
 
 
 def millis(seconds: float) -> int:

@@ -7,7 +7,7 @@ the next link, is in link_lifecycle.py, and libchirp's confirmations are in libc
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from itertools import chain
 from typing import Any, Protocol
 
@@ -32,7 +32,7 @@ from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Outgoing, Stage, queued_size
 from redpoll.wire.requests import Requests
-from redpoll.wire.send_errors import not_sent_errors, refusal_error, too_large_error, unsent_error, with_cause
+from redpoll.wire.send_errors import not_sent_errors, refusal_error, unsent_error, with_cause
 from redpoll.wire.session import FORGOTTEN, Session, forgotten
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import LinkOwner, SlotPool, Slots
@@ -40,9 +40,6 @@ from redpoll.wire.tally import Counters
 
 __all__ = ["ABANDONED_TIMEOUT", "WITHDRAW_GRACE", "Owner", "Peer", "select_link"]
 
-
-#: libchirp's data length has 32 bits; its own limit is lower, but it is not announced.
-_MAX_PLAIN = 0xFFFFFFFF
 
 #: Seconds after the deadline in which a redpoll peer can say whether it had begun: a send that it had not begun fails
 #: as not sent, which is worth a round trip.
@@ -179,8 +176,10 @@ class Peer:
         requests = self.requests
         overasked = requests and out.kind & WANTED and requests.count >= settings.queue_messages
         if link is not None and not self.queued and not overasked and link.admits(out):
-            self._transmit(link, out, now)
-            self._watch(out)
+            link.transmit(out, now)
+            deadline = out.deadline
+            if deadline is not None and (self.armed is None or deadline < self.armed):
+                self.owner.arm(self, deadline)
             return
         memory = self.memory
         size = queued_size(out)
@@ -241,66 +240,25 @@ class Peer:
             self.queued -= 1
             self.queued_bytes -= size
             self.memory.queue_bytes -= size
-            self._transmit(link, out, now)
+            link.transmit(out, now)
             # The window may have been freed over another link.
             self.owner.wake(link)
 
-    def _transmit(self, link: Link, out: Outgoing, now: float) -> None:
-        announced = link.announced
-        if announced is None:
-            if out.size > _MAX_PLAIN:
-                self.fail(out, too_large_error(out, _MAX_PLAIN, self.address))
-                return
-            if out.kind & WANTED and not self.settings.acknowledge:
-                # As libchirp's asynchronous nodes do: the answer confirms the request.
-                out.kind &= ~REQ_ACK
-            if out.kind & REQ_ACK:
-                self.unconfirmed += 1
-            if out.kind & WANTED:
-                self.requests.forget(out)
-                self.requests.add(out.identity, out)
-            if now - link.liveness.last_used > 0.75 * self.settings.reuse_time:
-                # The other end may be about to close an idle link: a probe finds out instead of the message (chirp.md
-                # 1.7).
-                link.probe()
-        elif out.size > announced.max_message_size:
-            self.fail(out, too_large_error(out, announced.max_message_size, self.address))
-            return
-        self.counters.sent += 1
-        link.liveness.last_used = now
-        link.transmit(out, now)
-
-    def assign_serial(self, out: Outgoing, link: Link) -> int:
-        """Assign a serial at the time of writing: serials have the order of the wire, which goodbyes rely on."""
-        in_flight = link.in_flight
-        if out.kind & RETRY and link.announced is not None:
-            serial = out.serial
-            self.counters.resent += 1
-            if out.kind & WANTED:
-                self.requests.forget(out)
-            if self.session is not None:
-                self.session.again.discard(serial)
-        else:
-            serial = (self.serial + 1) & 0xFFFFFFFF
-            while serial in in_flight or serial in self.requests:
-                # The serials wrapped around, and the message that had this one is still being handled.
-                serial = (serial + 1) & 0xFFFFFFFF
-            self.serial = out.serial = serial
-        if out.kind & REQ_ACK:
-            in_flight[serial] = out
+    def next_serial(self, used: Container[int] = ()) -> int:
+        """Return the next serial that no message in flight or request has; it is the last one from now on."""
+        serial = (self.serial + 1) & 0xFFFFFFFF
+        while serial in used or serial in self.requests:
+            serial = (serial + 1) & 0xFFFFFFFF
+        self.serial = serial
         return serial
 
-    def next_serial(self) -> int:
-        """Return the serial after the last one."""
-        self.serial = serial = (self.serial + 1) & 0xFFFFFFFF
-        return serial
-
-    def admits_plain(self, out: Outgoing) -> bool:
-        """Return True if a message may be written to a link that is not announced."""
-        # One unconfirmed message toward libchirp, which has one buffer for acknowledgements (chirp.md 1.6). A message to
-        # resend to a node that announced itself before waits until it does so here: without the retry bit it would be
-        # handled again.
-        return not (out.kind & RETRY and self.epoch is not None) and not (out.kind & REQ_ACK and self.unconfirmed)
+    def resending(self, out: Outgoing) -> None:
+        """Note that a message is written again, with the serial that it has."""
+        self.counters.resent += 1
+        if out.kind & WANTED:
+            self.requests.forget(out)
+        if self.session is not None:
+            self.session.again.discard(out.serial)
 
     @property
     def awaits_link(self) -> bool:
@@ -316,20 +274,13 @@ class Peer:
     def free_window(self) -> int:
         """Number of small messages that could be written at once; 0 while others wait."""
         link = self.link
-        if link is None or self.queued or link.announced is None or not link.writable or not link.sending:
-            return 0
-        window = link.window
-        if window.free_bytes() <= 0 or (link.transfers and self.settings.in_order):
-            return 0
-        return window.limit - window.used
+        return 0 if link is None or self.queued else link.free_places
 
     @property
     def ready(self) -> bool:
         """True if a small message would be written at once."""
         link = self.link
-        if link is None or link.announced is not None:
-            return self.free_window > 0
-        return link.writable and link.sending and not self.queued and not self.unconfirmed
+        return link is not None and not self.queued and link.ready
 
     # Ends of sendings
 
@@ -522,7 +473,7 @@ class Peer:
     def _send_cancel(self, out: Outgoing, hard: bool) -> bool:
         """Cancel a message at an announced peer; return True if it was not fully written, so cannot have begun."""
         link: Link | None = out.link
-        if link is None or link not in self.links or link.announced is None:
+        if link is None or link not in self.links:
             return False
         cut = link.send_cancel(out, hard)
         self.owner.wake(link)

@@ -27,7 +27,7 @@ from redpoll.wire.frames import (
 from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake, is_alert, is_hello, spoken
 from redpoll.wire.libchirp import answered
 from redpoll.wire.link import Link
-from redpoll.wire.metadata import DEADLINE_BLOCK, DEADLINE_PREFIX
+from redpoll.wire.metadata import DEADLINE, DEADLINE_PREFIX
 from redpoll.wire.outgoing import Stage
 from redpoll.wire.peer import Peer
 
@@ -53,7 +53,7 @@ _STREAM_READ = (32 * 1024, 128 * 1024)
 
 # Without any of these bits, and with a deadline alone as metadata, a message needs no call.
 _UNTIMED = 0xFF & ~(REQ_ACK | WANTED | METADATA)
-_DEADLINE_SIZE = DEADLINE_BLOCK.size
+_DEADLINE_SIZE = DEADLINE.size
 
 
 class Reader:
@@ -171,6 +171,7 @@ class Reader:
         small = min(self._max_size, LARGE)
         timed = small + _DEADLINE_SIZE
         unpack = PREAMBLE.unpack_from
+        unpack_deadline = DEADLINE.unpack_from
         make = link.make
         append = link.arrived.append
         in_flight = link.in_flight
@@ -211,14 +212,15 @@ class Reader:
                     continue
                 deadline = None
                 if kind & METADATA:
-                    if source[start : start + 5] != DEADLINE_PREFIX or size < _DEADLINE_SIZE:
+                    prefix, left = unpack_deadline(source, start) if size >= _DEADLINE_SIZE else (b"", 0)
+                    if prefix != DEADLINE_PREFIX:
                         consumed = bodies.message(shared, source, pos, end, now)
                         if consumed < 0:
                             # The body is above `LARGE`, and there is no memory for it.
                             return pos
                         pos = consumed
                         continue
-                    deadline = now + DEADLINE_BLOCK.unpack_from(source, start)[3] * 0.001
+                    deadline = now + left * 0.001
                     link.timed = True
                     start += _DEADLINE_SIZE
                     whole -= _DEADLINE_SIZE
@@ -232,25 +234,19 @@ class Reader:
                 message = make((identity, serial, whole, header, kind, data_type(source[start:stop]), deadline), link)
                 link.last_serial = serial
                 pos = stop
-                if kind:
-                    if announced:
-                        if peer is None:
-                            append(message)
-                        elif kind & REQ_ACK:
-                            peer.unacked[serial] = message
-                            append(message)
-                        else:
-                            append(message)
-                    elif peer is None or not answered(peer, message):
+                if not announced:
+                    if peer is None or not answered(peer, message):
                         append(message)
-                elif announced:
-                    append(message)
+                    continue
+                append(message)
+                if kind:
+                    if kind & REQ_ACK and peer is not None:
+                        peer.unacked[serial] = message
+                else:
                     frame = PREAMBLE_SIZE + size
                     run = 0 if header_size else (end - pos) // frame
                     if run >= _RUN and source[pos + 20 : pos + 27] == source[pos - frame + 20 : pos - frame + 27]:
                         pos = self._run(source, pos, run, size)
-                elif peer is None or not answered(peer, message):
-                    append(message)
             elif kind == ACK and announced and not size and not header_size:
                 # Those of a read come in a row, and their places are freed together.
                 count = total = 0

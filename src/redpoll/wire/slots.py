@@ -237,7 +237,7 @@ class Slots:
             if message.phase:
                 # It was withdrawn.
                 self.withdrawn -= 1
-            elif len(frame) > 6 and frame[6] is not None and frame[6] <= now:
+            elif len(frame) > 6 and (due := frame[6]) is not None and due <= now:
                 self._refuse(message, Withdrawn.code, "its deadline passed before it began")
             else:
                 message.begun = True
@@ -308,17 +308,9 @@ class Slots:
         frame = message.frame
         if not frame[4] & REQ_ACK:
             link.credit(1, frame[2])
-        elif link.announced is None:
-            self._usable(link).acknowledge(message)
         else:
-            self._note_outcome(message, frame[1], None)
+            self._note_outcome(message, None)
             link.acknowledge(message, kind)
-
-    def _usable(self, link: Link) -> Link:
-        """Return the link for an acknowledgement to libchirp, which takes it over any: the newest, if its own is lost."""
-        if link.state is not _CLOSED:
-            return link
-        return next((each for each in reversed(self._links) if each.sending), link)
 
     def refuse(self, message: Inbound[Any], code: int, text: str) -> bool:
         """Refuse a message: free its slot, and send the reason to an announced sender. Return False if it had ended."""
@@ -356,11 +348,9 @@ class Slots:
         link.unreleased -= 1
         if link.state is _CLOSED:
             self._free_carried(message)
-        if link.announced is None:
-            return
         if message.kind & REQ_ACK:
             text = refusal_text(text)
-            self._note_outcome(message, message.serial, (code, text))
+            self._note_outcome(message, (code, text))
             link.refuse(message, code, text)
         else:
             link.credit(1, message.body_size)
@@ -420,7 +410,7 @@ class Slots:
         message.phase = _ENDED
         link: Link = message.link
         link.unreleased -= 1
-        self._note_outcome(message, message.frame[1], None)
+        self._note_outcome(message, None)
         link.answer(message, answer, ends=True)
 
     def release_many(self, messages: Iterable[Inbound[Any]]) -> None:
@@ -433,7 +423,7 @@ class Slots:
                     continue
                 frame = message.frame
                 if frame[4] or message.link is not link:
-                    if frame[4] or message.link.announced is None or message.link.state is _CLOSED:
+                    if frame[4] or message.link.state is _CLOSED:
                         self.release(message)
                         continue
                     self._free_many(link, count, size)
@@ -482,19 +472,24 @@ class Slots:
         # A window in bytes admits one message of any size.
         return (messages, size) if size > 0 or not self.carried else (0, 0)
 
-    def _note_outcome(self, message: Inbound[Any], serial: int, outcome: tuple[int, str] | None) -> None:
-        unacked = self.unacked
-        known = unacked.pop(serial, None)
+    def _note_outcome(self, message: Inbound[Any], outcome: tuple[int, str] | None) -> None:
+        serial = message.frame[1]
+        known = self.unacked.pop(serial, None)
         if known is message:
             outcomes = self._outcomes
             if outcomes is None:
-                # A peer may resend a window, and does so before anything else. After one of these, as many may end that
-                # were in flight before and were withdrawn, and as many that were sent since.
-                outcomes = self._outcomes = RecentOutcomes(2 * self.settings.window)
+                outcomes = self._remember()
             outcomes.note(serial, outcome)
         elif known is not None:
             # The peer was restarted, and means another message by that serial.
-            unacked[serial] = known
+            self.unacked[serial] = known
+
+    def _remember(self) -> RecentOutcomes:
+        if self._outcomes is None:
+            # A peer may resend a window, and does so before anything else. After one of these, as many may end that were
+            # in flight before and were withdrawn, and as many that were sent since.
+            self._outcomes = RecentOutcomes(2 * self.settings.window)
+        return self._outcomes
 
     # Messages that are resent, withdrawn, or outlive their link
 
@@ -513,10 +508,7 @@ class Slots:
 
     def renew_outcome(self, serial: int) -> None:
         """Remember the outcome of a request as the latest: its answer, written behind later ends, was lost."""
-        outcomes = self._outcomes
-        if outcomes is None:
-            outcomes = self._outcomes = RecentOutcomes(2 * self.settings.window)
-        outcomes.renew(serial)
+        self._remember().renew(serial)
 
     def resent(self, message: Inbound[Any]) -> bool:
         """Return True if a resent message was received before; its outcome is sent again, now or when it ends."""

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from redpoll.errors import PeerLost, ProtocolError, TLSError
 from redpoll.testing import FaultyPipe, PipeStream, VirtualClock
-from redpoll.wire.link import Link
+from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link_lifecycle import end as end_session
 from redpoll.wire.session import MAX_FORMER
 from redpoll.wire.settings import Settings
@@ -158,7 +158,7 @@ class _Machine:
         if len(self._ports) >= _MOST_LINKS:
             return
         pipe = FaultyPipe(self._clock)
-        link = Link(self._end.settings, dialled=dialled, now=self._clock.now, make=Job)
+        link = LibchirpLink(self._end.settings, dialled=dialled, now=self._clock.now, make=Job)
         port = Port(self._end, link, pipe.forward, _HIGH_WATER)
         port.other = cast("Port", _Stranger(pipe.back))
         self._end.ports.append(port)

@@ -10,7 +10,7 @@ from redpoll.errors import ProtocolError, RedpollError, TLSError
 from redpoll.wire.assembly import EAGER_ALLOCATION
 from redpoll.wire.handshake import is_alert
 from redpoll.wire.inbound import Inbound
-from redpoll.wire.link import Link
+from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link_lifecycle import attach
 from tests.fuzz.words import FRAMES
 from tests.wire.support import (
@@ -91,7 +91,7 @@ class _Reading:
         self.state = mode & 3
         peer = make_peer(flat=bool(mode & FLAT), **_SIZES)
         self.peer = peer
-        self.link = Link(peer.settings, dialled=True, now=_NOW, make=Work)
+        self.link = LibchirpLink(peer.settings, dialled=True, now=_NOW, make=Work)
         self.link.start(introduction(peer.settings))
         self.sendings: list[Sent] = []
         self.output = b""

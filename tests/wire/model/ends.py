@@ -10,6 +10,7 @@ from redpoll.wire.capabilities import TELLS_RECORD
 from redpoll.wire.frames import PREAMBLE_SIZE
 from redpoll.wire.handshake import HANDSHAKE_SIZE
 from redpoll.wire.inbound import Inbound
+from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach, reset
 from redpoll.wire.peer import Peer
@@ -340,7 +341,7 @@ def join(dialler: End, listener: End, *, high_water: int = 1 << 20) -> tuple[Por
     ports = []
     pipe = FaultyPipe(dialler.clock)
     for end, wire in ((dialler, pipe.forward), (listener, pipe.back)):
-        link = Link(end.settings, dialled=end is dialler, now=end.clock.now, make=Job)
+        link = LibchirpLink(end.settings, dialled=end is dialler, now=end.clock.now, make=Job)
         ports.append(Port(end, link, wire, high_water))
         end.ports.append(ports[-1])
     near, far = ports

@@ -8,7 +8,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from redpoll.errors import HandlerFailed
 from redpoll.wire.frames import Control
-from redpoll.wire.link import Link
+from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
@@ -48,7 +48,7 @@ class Side:
             fragment_size=FRAGMENT_SIZE,
         )
         self.peer = Peer(THERE, identities[1 - number], own, SlotPool(99), Owned(), serial)
-        self.link = Link(own, dialled=number == 0, now=0.0, make=Work)
+        self.link = LibchirpLink(own, dialled=number == 0, now=0.0, make=Work)
         self.link.start(introduction(own))
         self.wire = bytearray()
         self.written = bytearray()
