@@ -8,8 +8,13 @@ import redpoll
 from redpoll.cli import main
 from tests.cli.support import refuse
 
-COMMANDS = ["demo", "listen", "send", "request", "echo", "bench", "directory", "pki", "wiring"]
-GROUPED = ["pki init", "pki issue", "pki show", "pki renew", "wiring show"]
+COMMANDS = ["demo", "listen", "send", "request", "echo", "bench", "directory", "hub", "pki", "wiring"]
+BUS = [
+    *(f"queue {name}" for name in ("list", "show", "peek", "purge", "move", "pause", "resume", "redrive", "delete")),
+    *(f"task {name}" for name in ("show", "cancel", "result")),
+    *(f"hub {name}" for name in ("check", "backup", "upgrade")),
+]
+GROUPED = ["pki init", "pki issue", "pki show", "pki renew", "wiring show", *BUS]
 BENCH = [f"bench {work}{program}" for work in ("lat", "thr") for program in ("", " local", " remote")]
 
 

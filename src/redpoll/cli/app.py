@@ -13,11 +13,14 @@ from .bench.group import bench
 from .demo import demo
 from .directory import directory
 from .echo import echo
-from .hub import hub
+from .hub import HUB
+from .hub import hub as serve_hub
 from .listen import listen
 from .pki import init, issue, renew, show
+from .queue import QUEUE
 from .request import request
 from .send import send
+from .task import TASK
 from .texts import epilog, flowing
 from .wiring import show as show_wiring
 
@@ -37,10 +40,6 @@ _EXAMPLES: dict[Callable[..., Any], list[str]] = {
     send: ["redpoll send 127.0.0.1:2998 hello", "redpoll send 127.0.0.1:2998 --lines < some.log"],
     request: ['redpoll request 127.0.0.1:2998 "are you there?" --timeout 2'],
     echo: ["redpoll echo 127.0.0.1:2998"],
-    hub: [
-        "redpoll hub --data /var/lib/redpoll",
-        "redpoll hub --data hub --host 0.0.0.0 --tls pki/hub.pem --tokens tokens.toml",
-    ],
     directory: ["redpoll directory", "redpoll directory --config directory.toml --token-file token"],
 }
 
@@ -86,6 +85,32 @@ wiring = typer.Typer(
 )
 app.add_typer(wiring)
 
+hub = typer.Typer(name="hub", invoke_without_command=True)
+hub.callback(
+    help=flowing(serve_hub),
+    epilog=epilog(
+        "redpoll hub --data /var/lib/redpoll",
+        "redpoll hub --data hub --host 0.0.0.0 --tls pki/hub.pem --tokens tokens.toml",
+    ),
+)(serve_hub)
+app.add_typer(hub)
+
+queue = typer.Typer(
+    name="queue",
+    help="Look at the queues of a bus, and repair them.",
+    epilog=epilog("redpoll queue list --url redpoll://127.0.0.1"),
+    no_args_is_help=True,
+)
+app.add_typer(queue)
+
+task = typer.Typer(
+    name="task",
+    help="Look at a task of a bus, cancel it, wait for its result.",
+    epilog=epilog("redpoll task show 5e1f09ab-17-0123456789abcdef --url redpoll://127.0.0.1"),
+    no_args_is_help=True,
+)
+app.add_typer(task)
+
 
 def _show_version(wanted: bool) -> None:
     if wanted:
@@ -105,3 +130,7 @@ def _options(
 for _group, _commands in ((app, _EXAMPLES), (pki, _PKI_EXAMPLES), (wiring, _WIRING_EXAMPLES)):
     for _command, _examples in _commands.items():
         _group.command(help=flowing(_command), epilog=epilog(*_examples))(_command)
+
+for _group, _named in ((hub, HUB), (queue, QUEUE), (task, TASK)):
+    for _name, (_run, _lines) in _named.items():
+        _group.command(_name, help=flowing(_run), epilog=epilog(*_lines))(_run)

@@ -6,24 +6,30 @@ from typing import Annotated, NoReturn
 
 import typer
 
+from redpoll.bus.engines.hub.client import HubEngine
+from redpoll.bus.engines.hub.disk import FORMAT, check_store, upgrade_store
 from redpoll.bus.engines.hub.hub import PORT, Hub
 from redpoll.config import Config
 from redpoll.errors import UsageError
 
 from . import runtime
+from .bus import Desk, on_bus
 from .codes import ExitCode
 from .options import CaOption, JsonOption, PlainOption, QuietOption, TlsOption, UntilEofOption, encryption_options
 from .output import Output, counted
 from .runtime import Stop
 from .serving import serving
 
-__all__ = ["hub"]
+__all__ = ["HUB", "hub"]
 
 _HOST = "127.0.0.1"
 
 
 def hub(
-    data: Annotated[str, typer.Option("--data", metavar="DIR", help="The folder; it is made where there is none.")],
+    context: typer.Context,
+    data: Annotated[
+        str | None, typer.Option("--data", metavar="DIR", help="The folder; it is made where there is none.")
+    ] = None,
     host: Annotated[
         str,
         typer.Option("--host", metavar="HOST", help="Where to listen; others than loopback need --tls and --tokens."),
@@ -42,12 +48,16 @@ def hub(
     plain: PlainOption = False,
     quiet: QuietOption = False,
     json: JsonOption = False,
-) -> NoReturn:
+) -> None:
     """Keep queues and subjects for programs that connect to redpoll://HOST:PORT, on disk.
 
     What is confirmed to a program is on the disk. Killed and started again it goes on: what waits is there, and workers that
     come back keep what they hold. Ctrl-C and SIGTERM end it with exit code 0, and wait for no worker.
     """
+    if context.invoked_subcommand is not None:
+        return
+    if data is None:
+        raise UsageError("a hub needs a folder", "give --data DIR")
     output = Output(json=json, quiet=quiet)
     if tokens is not None and no_tokens:
         raise UsageError("--tokens and --no-tokens contradict each other", "leave one of them out")
@@ -65,3 +75,73 @@ async def _serve(made: Hub, stop: Stop, output: Output, *, until_eof: bool) -> E
         await made.serve_forever()
     output.event("done", there)
     return ExitCode.DONE
+
+
+_DataOption = Annotated[
+    str | None, typer.Option("--data", metavar="DIR", help="The folder of a hub that does not run.")
+]
+
+
+def _check_alone(output: Output, data: str | None) -> ExitCode | None:
+    return None if data is None else _report(check_store(data), output)
+
+
+async def _check(desk: Desk, data: _DataOption = None) -> ExitCode:  # noqa: ARG001  # there is none
+    """Look whether the file of a hub is whole: of one that runs, or, with --data, of one that does not."""
+    return _report(await _engine(desk).check(), desk.output)
+
+
+def _report(problems: list[str], output: Output) -> ExitCode:
+    output.event("checked", {"problems": problems})
+    for line in problems:
+        output.notice(line)
+    if problems:
+        output.notice("the file is damaged: put a backup in its place")
+        return ExitCode.NOT_DELIVERED
+    output.notice("the file is whole")
+    return ExitCode.DONE
+
+
+@on_bus
+async def _backup(
+    desk: Desk,
+    target: Annotated[
+        str, typer.Argument(metavar="FILE", help="A new file on the hub's machine, in its folder unless absolute.")
+    ],
+) -> ExitCode:
+    """Have a hub that runs copy all that it holds, as it is at one moment, to a new file.
+
+    The copy takes the place of hub.db in a folder of its own, where a hub goes on from it.
+    """
+    await _engine(desk).backup(target)
+    return desk.done("saved", f"saved as {target}", file=target)
+
+
+def _engine(desk: Desk) -> HubEngine:
+    if not isinstance(desk.bus.engine, HubEngine):
+        raise UsageError(f"{desk.bus.capabilities.engine}:// is no hub", "give the URL of a hub: redpoll://HOST")
+    return desk.bus.engine
+
+
+def _upgrade(
+    data: Annotated[str, typer.Option("--data", metavar="DIR", help="The folder of a hub that does not run.")],
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> NoReturn:
+    """Bring the file of a hub that does not run to the format of this version. Make a copy of it first."""
+    output = Output(json=json, quiet=quiet)
+
+    async def work(_: Stop) -> ExitCode:
+        before = upgrade_store(data)
+        output.event("upgraded", {"from": before, "to": FORMAT})
+        output.notice(f"format {FORMAT} is the newest" if before == FORMAT else f"format {before} is {FORMAT} now")
+        return ExitCode.DONE
+
+    runtime.run(work, output)
+
+
+HUB = {
+    "check": (on_bus(_check, _check_alone), ["redpoll hub check", "redpoll hub check --data /var/lib/redpoll"]),
+    "backup": (_backup, ["redpoll hub backup /backup/hub.db --url redpoll://127.0.0.1"]),
+    "upgrade": (_upgrade, ["redpoll hub upgrade --data /var/lib/redpoll"]),
+}

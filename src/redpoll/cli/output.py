@@ -119,7 +119,7 @@ def remedy(error: BaseException | str) -> str | None:
         if isinstance(each, TLSError):
             return "give --tls on both ends or on neither; `redpoll pki show` says what is wrong with a FILE"
     if isinstance(error, NotAuthorized) and error.hint is not None and "token" in error.hint:
-        return "give --token-file FILE, with the token that the directory was started with"
+        return "give --token-file FILE, with the token that the directory was started with, or one that the hub knows"
     return error.hint if isinstance(error, UsageError | DirectoryUnavailable | CannotListenError) else None
 
 

@@ -161,6 +161,8 @@ RULES: Final[Mapping[int | str, Callable[..., None]]] = {
     "pause": _administer,
     "redrive": _administer,
     "observe": _everything,
+    "check": _everything,
+    "backup": _everything,
 }
 """The rule of each record but HELLO, which tells who it is, and CALL, whose calls have their own."""
 

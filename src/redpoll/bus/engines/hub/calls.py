@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DELAYED, TAKEN, Task
@@ -36,6 +37,8 @@ class Calls:
         self._turns = turns
         self._broker = turns.broker
         self._max_body = max_body
+        # Those that take a while; they end with the store.
+        self._open: set[asyncio.Task[None]] = set()
 
     def call(self, client: Client, request: int, name: str, arguments: list[Any]) -> None:
         """Carry out a call, and answer it.
@@ -53,7 +56,18 @@ class Calls:
             raise
         except (TypeError, ValueError, KeyError) as error:
             raise ProtocolError(f"the arguments of {name!r} are none: {error}") from error
-        self._turns.claim(client, bool(self._broker.out.writes), p.REPLY, request, value)
+        if isinstance(value, Coroutine):
+            task = asyncio.ensure_future(self._answer(client, request, value))
+            self._open.add(task)
+            task.add_done_callback(self._open.discard)
+        else:
+            self._turns.claim(client, bool(self._broker.out.writes), p.REPLY, request, value)
+
+    async def _answer(self, client: Client, request: int, value: Coroutine[Any, Any, Any]) -> None:
+        try:
+            client.reply(request, await value)
+        except RedpollError as error:
+            client.fail(request, error)
 
     def _declare(self, client: Client, spec: dict[str, Any], update: bool) -> None:  # noqa: ARG002  # as for all
         self._broker.queues.declare(p.rebuild_spec(spec), time.monotonic(), update=update)
@@ -148,6 +162,12 @@ class Calls:
         client.observes = wanted
         self._turns.look_for_observers()
 
+    def _check(self, client: Client) -> Coroutine[Any, Any, list[str]]:  # noqa: ARG002
+        return self._turns.store.check()
+
+    def _backup(self, client: Client, target: str) -> Coroutine[Any, Any, None]:  # noqa: ARG002
+        return self._turns.store.backup(target)
+
 
 CALLS: Final[Mapping[str, Callable[..., Any]]] = {
     "declare": Calls._declare,
@@ -163,4 +183,6 @@ CALLS: Final[Mapping[str, Callable[..., Any]]] = {
     "pause": Calls._pause,
     "redrive": Calls._redrive,
     "observe": Calls._observe,
+    "check": Calls._check,
+    "backup": Calls._backup,
 }

@@ -61,7 +61,7 @@ class HubEngine(HubMember):
     def _call(self, name: str, *arguments: Any) -> asyncio.Future[Any]:
         self._check()
         p.check(arguments)
-        return self._ask(p.CALL, name, list(arguments), again=name not in {"redrive", "move"})
+        return self._ask(p.CALL, name, list(arguments), again=name not in {"redrive", "move", "backup"})
 
     # -- queues
 
@@ -389,6 +389,31 @@ class HubEngine(HubMember):
         self._check()
         numbers = None if tasks is None else [p.id_bytes(self._number(each)) for each in tasks]
         return [task_id(self.store, p.id_number(each)) for each in await self._call("redrive", queue, numbers)]
+
+    async def check(self) -> list[str]:
+        """Look whether the file of the hub is whole.
+
+        Returns:
+            What is wrong with it, a line each; none if it is whole.
+
+        Raises:
+            Unsupported: The hub has no disk.
+            NotAuthorized: It needs permission to administer everything.
+        """
+        return [str(line) for line in await self._call("check")]
+
+    async def backup(self, target: str) -> None:
+        """Have the hub copy its store, as it is at one moment, to a new file of its machine. See `DiskStore.backup`.
+
+        Args:
+            target: The file, below the folder of the hub unless the path is absolute.
+
+        Raises:
+            StoreError: The file exists, or cannot be written.
+            Unsupported: The hub has no disk.
+            NotAuthorized: It needs permission to administer everything.
+        """
+        await self._call("backup", target)
 
     def observe(self, observer: Observer) -> Callable[[], None]:
         """Call a function with each event of the hub's queues."""

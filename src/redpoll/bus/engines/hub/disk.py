@@ -19,12 +19,12 @@ from typing import Any, Final, TypeAlias
 from redpoll.bus.broker.outputs import Write
 from redpoll.bus.engines.hub.folder import Folder
 from redpoll.bus.engines.hub.store import new_name
-from redpoll.bus.engines.hub.tables import SCHEMA, TURN, Clock, Group, Statement, load
+from redpoll.bus.engines.hub.tables import SCHEMA, TURN, UPGRADES, Clock, Group, Statement, load
 from redpoll.errors import StoreError
 
-__all__ = ["FORMAT", "DiskStore", "check_store", "connect", "open_store"]
+__all__ = ["FORMAT", "DiskStore", "check_store", "connect", "open_store", "upgrade_store"]
 
-FORMAT: Final = 1
+FORMAT: Final = 1 + len(UPGRADES)
 """The version of the tables."""
 
 _APPLICATION: Final = 0x72656470
@@ -118,13 +118,13 @@ class DiskStore:
     async def backup(self, target: str | os.PathLike[str]) -> None:
         """Copy the store, as it is at one moment, to a new file; commits go on meanwhile.
 
-        The file takes the place of ``hub.db`` in a folder of its own. A hub that starts from it has a higher epoch than this
-        one, which clients refuse from then on.
+        A relative path is below the folder of the store. The file takes the place of ``hub.db`` in a folder of its own. A hub
+        that starts from it has a higher epoch than this one, which clients refuse from then on.
 
         Raises:
             StoreError: The file exists, it cannot be written, or the store was closed.
         """
-        await self._ask(lambda: self._copy(Path(target).absolute()))
+        await self._ask(lambda: self._copy(Path(self._folder.path, target)))
 
     async def _ask(self, job: Callable[[], Any]) -> Any:
         """Let the thread do something between commits."""
@@ -314,6 +314,39 @@ def check_store(path: str | os.PathLike[str]) -> list[str]:
         folder.close()
 
 
+def upgrade_store(path: str | os.PathLike[str]) -> int:
+    """Bring the file in a folder that no hub uses to the newest format, all of it or nothing.
+
+    Returns:
+        The format that it had.
+
+    Raises:
+        StoreError: There is none, a hub uses it, it is of a newer format or not a hub's, or it cannot be written.
+    """
+    if not Path(path, "hub.db").exists():
+        raise StoreError(str(path), "there is no hub.db")
+    folder = Folder(path, 0)
+    try:
+        database = connect(folder.database)
+        try:
+            (found,) = next(iter(database.execute("PRAGMA user_version")))
+            if not 0 < found <= FORMAT:
+                raise folder.error(f"hub.db has format {found}, the newest known here is {FORMAT}")
+            database.execute("BEGIN EXCLUSIVE")
+            for number in range(found, FORMAT):
+                for statement in UPGRADES[number]:
+                    database.execute(statement)
+            database.execute(f"PRAGMA user_version = {FORMAT}")
+            database.execute("COMMIT")
+        finally:
+            database.close()
+    except sqlite3.Error as error:
+        raise _damaged(folder, error) from error
+    finally:
+        folder.close()
+    return int(found)
+
+
 def _is_full(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
@@ -372,6 +405,10 @@ def _prepare(folder: Folder, database: Any) -> None:
     found = ask("user_version")
     if found > FORMAT:
         raise folder.error(f"hub.db has format {found}, the newest known here is {FORMAT}", "use a newer redpoll")
+    if 0 < found < FORMAT:
+        raise folder.error(
+            f"hub.db has format {found}, this version has {FORMAT}", "redpoll hub upgrade makes it newer"
+        )
     if found == 0 and ask("schema_version"):
         raise folder.error("hub.db is not a hub's")
     for setting in (

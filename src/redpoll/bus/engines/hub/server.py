@@ -20,7 +20,7 @@ from redpoll.bus.engines.hub.store import Store
 from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.bus.engines.hub.turns import Turns
 from redpoll.config import Config
-from redpoll.errors import Busy, NotAuthorized, ProtocolError, RedpollError
+from redpoll.errors import BusError, Busy, NotAuthorized, ProtocolError, RedpollError
 from redpoll.node import Received
 from redpoll.node.door import LayerNode, Peer, peer_of
 
@@ -127,6 +127,7 @@ class HubServer:
         self._turns.stop()
         await self._store.close()
         for client in list(self._clients.values()):
+            client.say(p.FAILED, 0, p.pack_error(BusError("the hub is restarting")))
             client.flush()
         await self.node.stop(0.5)
 
@@ -205,7 +206,10 @@ class HubServer:
         if self._tokens is not None:
             digest, rights = self._tokens.find(token)
             if rights is None:
-                raise NotAuthorized("the hub does not know the token" if token else "the hub wants a token")
+                raise NotAuthorized(
+                    "the hub does not know the token" if token else "the hub wants a token",
+                    hint="give a token of its file",
+                )
             # Nobody takes the place of a client that has another token.
             name = f"{rights.name}:{name}"
         former = self._clients.get(peer)

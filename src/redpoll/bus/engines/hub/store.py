@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol
 
 from redpoll.bus.broker.outputs import Write
+from redpoll.errors import Unsupported
 
 __all__ = ["MemoryStore", "Store", "new_name"]
 
@@ -45,6 +46,21 @@ class Store(Protocol):
             done: Called on the loop once they are on disk, in the order of the calls; never after a failure.
         """
 
+    async def check(self) -> list[str]:
+        """Return what is wrong with what is stored, a line each.
+
+        Raises:
+            Unsupported: There is no disk.
+        """
+
+    async def backup(self, target: str) -> None:
+        """Copy everything, as it is at one moment, to a new file.
+
+        Raises:
+            Unsupported: There is no disk.
+            StoreError: It cannot be written.
+        """
+
     async def close(self) -> None:
         """Put on disk what is queued, and let go of the folder. What `done` has to say is said before this returns.
 
@@ -79,6 +95,14 @@ class MemoryStore:
         if self._kept is not None:
             self._kept += writes
         asyncio.get_running_loop().call_soon(done)
+
+    async def check(self) -> list[str]:
+        """See `Store.check`."""
+        raise Unsupported("redpoll", "checking a hub without a disk")
+
+    async def backup(self, target: str) -> None:
+        """See `Store.backup`."""
+        raise Unsupported("redpoll", f"a backup of a hub without a disk to {target}")
 
     async def close(self) -> None:
         """See `Store.close`."""

@@ -10,7 +10,7 @@ A task that was put and ended in the same group is in no table. Times are micros
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import pairwise
 from typing import Any, Final, Protocol, TypeAlias
@@ -22,7 +22,7 @@ from redpoll.bus.broker.queue import CANCEL
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import QueueSpec
 
-__all__ = ["SCHEMA", "TURN", "Clock", "Database", "Group", "Statement", "load"]
+__all__ = ["SCHEMA", "TURN", "UPGRADES", "Clock", "Database", "Group", "Statement", "load"]
 
 Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 
@@ -57,6 +57,9 @@ SCHEMA: Final = (
         WITHOUT ROWID""",
     "CREATE TABLE kept (number INTEGER PRIMARY KEY, subject BLOB UNIQUE, size INT, events BLOB)",
 )
+
+UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {}
+"""What makes the tables of a format those of the next one, and is part of `SCHEMA`."""
 
 
 def _columns(numbers: int, blobs: int) -> str:

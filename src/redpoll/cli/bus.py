@@ -1,0 +1,151 @@
+"""What the commands that look after a bus share: its URL, how it is reached, and how values are printed."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import json
+import sys
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Annotated, Any, NoReturn
+
+import typer
+from rich.console import Console
+
+from redpoll.bus import Bus, Envelope, connect
+from redpoll.errors import NoAnswer, RedpollError
+from redpoll.wiring.directory.tokens import read_token
+
+from . import runtime
+from .codes import ExitCode
+from .options import CaOption, JsonOption, QuietOption, TlsOption, TokenFileOption, seconds
+from .output import Output, payload, printable
+from .records import is_screen
+from .report import blank
+from .runtime import Stop
+
+__all__ = ["Desk", "as_json", "on_bus", "write"]
+
+#: Seconds that connecting may take.
+_CONNECT = 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What one run of a command works with.
+
+    Attributes:
+        bus: The bus, connected.
+        output: Prints.
+    """
+
+    bus: Bus
+    output: Output
+
+    def value(self, envelope: Envelope) -> Any:
+        """Return the value in an envelope as JSON has it; what cannot be read here as its bytes."""
+        try:
+            return as_json(self.bus.payloads.unpack(envelope))
+        except RedpollError:
+            return payload(bytes(envelope.body))
+
+    def table(self, columns: str, rows: list[list[Any]]) -> None:
+        """Print a table, unless JSON is wanted; numbers are on the right."""
+        if self.output.json:
+            return
+        made = blank("")
+        for name in columns.split():
+            made.add_column(name, no_wrap=True)
+        for row in rows:
+            made.add_row(*(printable(f"{each:,}" if type(each) is int else str(each)) for each in row))
+        # Rows are cut for people only: a script reads whole ones.
+        Console(highlight=False, markup=False, width=None if is_screen() else 10_000).print(made)
+
+    def done(self, event: str, text: str, **fields: Any) -> ExitCode:
+        """Tell what was done, and return the exit code for that."""
+        self.output.event(event, fields)
+        self.output.notice(printable(text))
+        return ExitCode.DONE
+
+
+def as_json(value: Any) -> Any:
+    """Return a value as JSON has it: bytes as text or base64, what JSON has not as its repr."""
+    try:
+        return json.loads(json.dumps(value, default=_plain))
+    except (TypeError, ValueError):  # keys that are no text, or a circle
+        return repr(value)
+
+
+def _plain(value: Any) -> Any:
+    return payload(bytes(value)) if isinstance(value, bytes | bytearray | memoryview) else repr(value)
+
+
+def write(text: str) -> None:
+    """Write a line on standard output."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+def _options(
+    url: Annotated[
+        str,
+        typer.Option("--url", envvar="REDPOLL_URL", show_default=False, metavar="URL", help="The bus: redpoll://HOST."),
+    ] = "redpoll://127.0.0.1",
+    token_file: TokenFileOption = None,
+    tls: TlsOption = None,
+    ca: CaOption = None,
+    timeout: Annotated[
+        str, typer.Option("--timeout", "-t", metavar="SECONDS", help='How long it may take; "none" is without end.')
+    ] = "none",
+    quiet: QuietOption = False,
+    json: JsonOption = False,
+) -> tuple[str, dict[str, Any], float | None, Output]:
+    options: dict[str, Any] = {"tls": tls, "ca": ca}
+    if token_file is not None:
+        options["token"] = read_token(token_file).decode(errors="replace")
+    given = {name: value for name, value in options.items() if value is not None}
+    return url, given, seconds(timeout), Output(json=json, quiet=quiet)
+
+
+def on_bus(
+    work: Callable[..., Coroutine[Any, Any, ExitCode]], alone: Callable[..., ExitCode | None] | None = None
+) -> Callable[..., NoReturn]:
+    """Make a command of a function, with its own arguments and the options for reaching a bus.
+
+    Args:
+        work: Called with its `Desk` and its own arguments; returns the exit code. Its docstring is the command's.
+        alone: Called first, with the `Output` and the arguments: with an exit code, no bus is needed.
+    """
+    _, *arguments = inspect.signature(work, eval_str=True).parameters.values()
+    options = inspect.signature(_options, eval_str=True).parameters.values()
+
+    def run(**given: Any) -> NoReturn:
+        own = {each.name: given.pop(each.name) for each in arguments}
+        url, how, timeout, output = _options(**given)
+
+        async def do() -> ExitCode:
+            try:
+                async with connect(url, connect_timeout=min(timeout or _CONNECT, _CONNECT), **how) as bus:
+                    async with asyncio.timeout(timeout):
+                        return await work(Desk(bus, output), **own)
+            except TimeoutError as error:
+                if isinstance(error, RedpollError):
+                    raise
+                raise NoAnswer(None, timeout, reason="it took longer") from None
+
+        async def until_stopped(stop: Stop) -> ExitCode:
+            code = None if alone is None else alone(output, **own)
+            if code is not None:
+                return code
+            code = await stop.unless(do())
+            return stop.code if code is None else code
+
+        runtime.run(until_stopped, output)
+
+    parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (*arguments, *options)]
+    run.__name__, run.__doc__ = work.__name__, work.__doc__
+    # What typer reads.
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run

@@ -1,0 +1,152 @@
+"""`redpoll queue`: look at the queues of a bus, and repair them."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import asdict
+from typing import Annotated, Any, Literal
+
+import typer
+
+from redpoll.bus import QueueInfo
+from redpoll.errors import NoRoute
+
+from .bus import Desk, on_bus
+from .codes import ExitCode
+from .output import counted
+
+__all__ = ["QUEUE", "delete", "list_", "move", "pause", "peek", "purge", "redrive", "resume", "show"]
+
+_QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
+_LimitOption = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="So many at most.")]
+_FIELDS = "ready delayed taken dead consumers"
+
+
+def _record(info: QueueInfo) -> dict[str, Any]:
+    return {"name": info.spec.name, **asdict(info)}
+
+
+@on_bus
+async def list_(desk: Desk) -> ExitCode:
+    """List the queues, and how many tasks are where in each."""
+    names = sorted(await desk.bus.queues.names())
+    found = await asyncio.gather(*map(desk.bus.queues.inspect, names), return_exceptions=True)
+    rows = []
+    for info in found:
+        if isinstance(info, NoRoute):  # it was deleted meanwhile
+            continue
+        if isinstance(info, BaseException):
+            raise info
+        desk.output.event("queue", _record(info))
+        state = "paused" if info.paused else ""
+        rows.append([info.spec.name, info.spec.kind, *(getattr(info, each) for each in _FIELDS.split()), state])
+    desk.table(f"queue kind {_FIELDS} state", rows)
+    return ExitCode.DONE
+
+
+@on_bus
+async def show(desk: Desk, queue: _QueueArgument) -> ExitCode:
+    """Show the settings of a queue, its contents, and its counters since the hub was started."""
+    info = await desk.bus.queues.inspect(queue)
+    desk.output.event("queue", _record(info))
+    values = {**asdict(info.spec), **asdict(info)}
+    del values["spec"]
+    desk.table("field value", [[key, value] for key, value in values.items()])
+    return ExitCode.DONE
+
+
+@on_bus
+async def peek(
+    desk: Desk,
+    queue: _QueueArgument,
+    state: Annotated[
+        Literal["ready", "delayed", "taken", "dead"], typer.Option("--state", help="Those that are in this state.")
+    ] = "ready",
+    limit: _LimitOption = 10,
+) -> ExitCode:
+    """Look at tasks of a queue, the next ones first, and change nothing."""
+    rows = []
+    for task in await desk.bus.queues.browse(queue, state, limit or 10):
+        data = None if task.envelope is None else desk.value(task.envelope)
+        fields = {"id": task.id, "queue": queue, "state": task.state, "attempt": task.attempt, "data": data}
+        desk.output.event("task", {**fields, "origin": task.origin, "history": task.history})
+        rows.append([task.id, task.attempt, f"{data!r:.40}", "; ".join(task.history[-1:])])
+    desk.table("task attempt data history", rows)
+    return ExitCode.DONE
+
+
+@on_bus
+async def purge(
+    desk: Desk,
+    queue: _QueueArgument,
+    state: Annotated[
+        Literal["ready", "dead"],
+        typer.Option("--state", help="Those that wait, delayed ones too, or the dead letters."),
+    ] = "ready",
+) -> ExitCode:
+    """Remove the tasks that wait in a queue, which end as cancelled, or its dead letters."""
+    count = await desk.bus.queues.purge(queue, state)
+    return desk.done("purged", f"{counted(count, 'task')} removed", queue=queue, tasks=count)
+
+
+@on_bus
+async def move(
+    desk: Desk,
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The queue that they are in.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="The queue that they go to.")],
+    limit: _LimitOption = None,
+) -> ExitCode:
+    """Move tasks that are ready to another queue; they keep their ids."""
+    count = await desk.bus.queues.move(source, target, limit)
+    return desk.done("moved", f"{counted(count, 'task')} moved", source=source, target=target, tasks=count)
+
+
+@on_bus
+async def pause(desk: Desk, queue: _QueueArgument) -> ExitCode:
+    """Hand out nothing of a queue until it is resumed; what workers have stays with them."""
+    await desk.bus.queues.pause(queue)
+    return desk.done("paused", f"{queue} is paused", queue=queue)
+
+
+@on_bus
+async def resume(desk: Desk, queue: _QueueArgument) -> ExitCode:
+    """Hand out tasks of a paused queue again."""
+    await desk.bus.queues.resume(queue)
+    return desk.done("resumed", f"{queue} is resumed", queue=queue)
+
+
+@on_bus
+async def redrive(
+    desk: Desk,
+    queue: _QueueArgument,
+    task: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Some of them; all without.")] = None,
+) -> ExitCode:
+    """Put dead letters back into their queue, as new tasks."""
+    made = await desk.bus.queues.redrive(queue, task or None)
+    return desk.done("redriven", f"{counted(len(made), 'task')} put back", queue=queue, tasks=made)
+
+
+@on_bus
+async def delete(
+    desk: Desk,
+    queue: _QueueArgument,
+    if_unused: Annotated[
+        bool, typer.Option("--if-unused", help="Leave it if there are tasks in it, or consumers.")
+    ] = False,
+) -> ExitCode:
+    """Delete a queue with all that is in it: its tasks end as cancelled."""
+    await desk.bus.queues.delete(queue, if_unused=if_unused)
+    return desk.done("deleted", f"{queue} is deleted", queue=queue)
+
+
+QUEUE = {
+    "list": (list_, ["redpoll queue list", "redpoll queue list --url redpoll://hub.example.org --token-file token"]),
+    "show": (show, ["redpoll queue show night"]),
+    "peek": (peek, ["redpoll queue peek night", "redpoll queue peek night --state dead --json"]),
+    "purge": (purge, ["redpoll queue purge night", "redpoll queue purge night --state dead"]),
+    "move": (move, ["redpoll queue move night day --limit 100"]),
+    "pause": (pause, ["redpoll queue pause night"]),
+    "resume": (resume, ["redpoll queue resume night"]),
+    "redrive": (redrive, ["redpoll queue redrive night", "redpoll queue redrive night 5e1f09ab-17-0123456789abcdef"]),
+    "delete": (delete, ["redpoll queue delete night", "redpoll queue delete night --if-unused"]),
+}

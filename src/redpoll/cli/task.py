@@ -1,0 +1,59 @@
+"""`redpoll task`: look at a task, cancel it, wait for its result."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from redpoll.bus import OutcomeKind
+
+from .bus import Desk, as_json, on_bus, write
+from .codes import ExitCode
+
+__all__ = ["TASK", "cancel", "result", "show"]
+
+_IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task's id.")]
+
+
+@on_bus
+async def show(desk: Desk, task: _IdArgument) -> ExitCode:
+    """Show where a task is, how it ended, and what became of its attempts."""
+    found = await desk.bus.engine.lookup(task)
+    outcome = found.outcome
+    fields: dict[str, Any] = {"id": found.id, "queue": found.queue, "state": found.state, "attempt": found.attempt}
+    fields["cancelling"] = found.cancelling
+    fields["data"] = None if found.envelope is None else desk.value(found.envelope)
+    fields["outcome"] = None if outcome is None else OutcomeKind(outcome.kind).name.lower()
+    fields["detail"] = "" if outcome is None else outcome.detail
+    fields |= {"origin": found.origin, "history": list(found.history)}
+    desk.output.event("task", fields)
+    desk.table("field value", [[key, value] for key, value in fields.items() if value or key == "data"])
+    return ExitCode.DONE
+
+
+@on_bus
+async def cancel(desk: Desk, task: _IdArgument) -> ExitCode:
+    """Cancel a task: it is withdrawn, its worker is asked to stop, or it is too late. Too late is exit code 1."""
+    answer = await desk.bus.tasks.handle(task).cancel()
+    desk.done("cancelled", answer, id=task, answer=answer)
+    return ExitCode.NOT_DELIVERED if answer == "too late" else ExitCode.DONE
+
+
+@on_bus
+async def result(desk: Desk, task: _IdArgument) -> ExitCode:
+    """Wait for the result of a task, and print it: text as it is, anything else as JSON. A failure is exit code 1."""
+    value = await desk.bus.tasks.handle(task).result()
+    plain = as_json(value)
+    desk.output.event("result", {"id": task, "result": plain})
+    if not desk.output.json:
+        write(plain if isinstance(plain, str) else json.dumps(plain))
+    return ExitCode.DONE
+
+
+TASK = {
+    "show": (show, ["redpoll task show 5e1f09ab-17-0123456789abcdef"]),
+    "cancel": (cancel, ["redpoll task cancel 5e1f09ab-17-0123456789abcdef"]),
+    "result": (result, ["redpoll task result 5e1f09ab-17-0123456789abcdef --timeout 60"]),
+}
