@@ -28,7 +28,7 @@ def test_raises(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_unknown() -> None:
     """There are no other hooks."""
-    with pytest.raises(UsageError, match="no hook is called 'gone'"):
+    with pytest.raises(UsageError, match="there is no hook 'gone'"):
         WiringEvents().tell("gone")
     with pytest.raises(AttributeError):
         WiringEvents().gone = print  # type: ignore[attr-defined]

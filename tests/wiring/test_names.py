@@ -21,9 +21,9 @@ def test_good(name: str) -> None:
         ("x" * 256, "not 256"),
         ("é" * 128, "not 256"),
         ("a\tb", "control characters"),
-        ("\ud800", "no text that can be written"),
-        (b"bytes", "is text, not bytes"),
-        (None, "is text, not NoneType"),
+        ("\ud800", "cannot be encoded as UTF-8"),
+        (b"bytes", "must be text, not bytes"),
+        (None, "must be text, not NoneType"),
     ],
 )
 def test_bad(name: object, problem: str) -> None:

@@ -610,9 +610,9 @@ async def test_local_to_another_wiring() -> None:
         for wiring in (one, two):
             await wiring.create_exchange("E")
             await wiring.create_queue("Q")
-        with pytest.raises(UsageError, match=r"<Exchange 'E' local distribute> is none of this wiring's"):
+        with pytest.raises(UsageError, match=r"<Exchange 'E' local distribute> belongs to another wiring"):
             await one.bind(two.exchanges[0], "Q")
-        with pytest.raises(UsageError, match=r"<Queue 'Q' local> is none of this wiring's"):
+        with pytest.raises(UsageError, match=r"<Queue 'Q' local> belongs to another wiring"):
             await one.bind("E", two.queues[0])
         assert not one.bindings
         await one.bind(one.exchanges[0], one.queues[0])

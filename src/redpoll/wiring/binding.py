@@ -1,4 +1,4 @@
-"""Binding: one exchange wired to one queue, for as long as somebody wants it."""
+"""Binding: one exchange bound to one queue."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ def _nobody(_: RedpollError) -> None:
 
 
 class Binding:
-    """One exchange wired to one queue. It lasts until it is unbound, or the wiring that made it is closed.
+    """One exchange bound to one queue. It lasts until `unbind`, or until its wiring closes.
 
     Attributes:
-        trouble: Why it is not up; None while it is.
+        trouble: Why it is not up; None while it is up.
     """
 
     def __init__(self, exchange: str, queue: str, unbind: Callable[[Binding], Awaitable[None]]) -> None:
@@ -34,22 +34,22 @@ class Binding:
         self.trouble: RedpollError | None = None
         #: The other end that it depends on, while it is up.
         self.trunk: Trunk | None = None
-        #: What that is to call when it is lost.
+        #: Called by the trunk when that is lost.
         self.watcher: Callable[[RedpollError], object] = _nobody
         #: At the exchange's end.
         self.join: Join | None = None
         self.ended = False
-        #: What wires it; None while it is up.
+        #: The task that establishes it; None while it is up.
         self.task: asyncio.Task[None] | None = None
-        #: Set when it may be worth trying again.
+        #: Set when a retry may succeed.
         self.kicked = asyncio.Event()
-        #: Done with the next attempt: whether that has wired it.
+        #: Futures that are done at the end of the next attempt.
         self.attempts: list[asyncio.Future[None]] = []
-        #: Who wants it: this wiring (None), and others that asked for it.
+        #: The wirings that requested it: this one (None), and others.
         self.holders: set[Trunk | None] = set()
-        #: Of these, who waits for it to be up, as often as they do.
+        #: Those that wait for it to be up, once per wait.
         self.asking: list[Trunk | None] = []
-        #: What ends its watches in the directory.
+        #: Functions that end its watches in the directory.
         self.watches: list[Callable[[], object]] = []
 
     @property
@@ -64,26 +64,26 @@ class Binding:
 
     @property
     def state(self) -> Literal["connecting", "up", "lost"]:
-        """Whether messages flow: "up"; "connecting" before they first did, "lost" when an owner is gone."""
+        """The state: "connecting" before messages first flow, "up" while they do, "lost" when an owner is lost."""
         return "up" if self.trunk is not None else "lost" if self._was_up else "connecting"
 
     @property
     def peer(self) -> str | None:
-        """Where the other end is, as text; None while it is not up."""
+        """The address of the other end, as text; None while it is not up."""
         return None if self.trunk is None else self.trunk.place
 
     async def unbind(self) -> None:
-        """End it: what was sent before still arrives, nothing after. Does nothing if it has ended."""
+        """End it: earlier messages still arrive, later ones do not. Does nothing if it has ended."""
         await self._unbind(self)
 
     def wired(self, trunk: Trunk) -> None:
-        """It is up."""
+        """Note that it is up."""
         self.trunk = trunk
         self.trouble = None
         self._was_up = True
 
     def attempted(self) -> None:
-        """An attempt to wire it has ended."""
+        """Note the end of an attempt to establish it."""
         attempts, self.attempts = self.attempts, []
         for attempt in attempts:
             if not attempt.done():

@@ -1,4 +1,4 @@
-"""What a wiring tells those who want to know: hooks, called on the loop as things happen."""
+"""The hooks of a wiring."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _logger = logging.getLogger("redpoll.wiring")
 class WiringEvents:
     """The hooks of a wiring: assign a function to one.
 
-    Hooks are plain functions, called on the event loop; they must return soon. One that raises is logged and does no
-    harm. What each is called with:
+    Hooks are plain functions, called on the event loop; they must return soon. Exceptions are logged. The hooks
+    and their arguments:
 
     - `gap(queue, gap)`: messages are missing in a queue.
-    - `unconfirmed(exchange, queues, count)`: the owner of queues, a tuple of names, is gone, or took the queue away, and had
-      not said that it took so many messages which were sent to it: they may be lost. `ExchangeStats.unconfirmed` counts them.
-    - `pipe_up(binding)`: a binding is wired, for the first time or again.
-    - `pipe_lost(binding, error)`: a binding lost an owner, or is not wired yet, and why; it is tried again.
-    - `directory_lost(error)`: the directory does not answer; what is wired goes on.
-    - `directory_back()`: it answers again, and knows the names of this wiring.
-    - `taken(kind, name, error)`: a `GLOBAL` name of this wiring, of kind "exchange" or "queue", is another's now: a later
-      run with the same identity has it, or one who came while this wiring was out of reach for longer than the lease. What
-      is wired goes on until the other is wired to it. The name is asked for again and again, in vain while the other lives.
+    - `unconfirmed(exchange, queues, count)`: the owner of the named queues is lost, or deleted them, and had not confirmed
+      `count` messages: they may be lost. `ExchangeStats.unconfirmed` counts them.
+    - `pipe_up(binding)`: a binding is up, for the first time or again.
+    - `pipe_lost(binding, error)`: a binding lost an owner, or cannot be established; it is retried.
+    - `directory_lost(error)`: the directory does not answer; existing bindings stay up.
+    - `directory_back()`: the directory answers again, and has the names of this wiring.
+    - `taken(kind, name, error)`: a `GLOBAL` name of this wiring, of kind "exchange" or "queue", now belongs to another owner:
+      a later run with the same identity, or one that registered it while this wiring was unreachable for longer than the
+      lease. Existing bindings stay up until they move to the new owner. This wiring keeps requesting the name.
     """
 
     NAMES = ("gap", "unconfirmed", "pipe_up", "pipe_lost", "directory_lost", "directory_back", "taken")
@@ -53,13 +53,13 @@ class WiringEvents:
             setattr(self, name, None)
 
     def tell(self, name: str, *arguments: Any) -> None:
-        """Call a hook, if there is one.
+        """Call a hook, if it is set.
 
         Raises:
-            UsageError: There is none of that name.
+            UsageError: There is no hook of that name.
         """
         if name not in self.NAMES:
-            raise UsageError(f"no hook is called {name!r}", f"there are {', '.join(self.NAMES)}")
+            raise UsageError(f"there is no hook {name!r}", f"the hooks are {', '.join(self.NAMES)}")
         hook = getattr(self, name)
         if hook is None:
             return

@@ -1,4 +1,4 @@
-"""Exchange: where messages are sent; it hands them out to the queues that are bound to it."""
+"""Exchange: distributes messages to the queues that are bound to it."""
 
 from __future__ import annotations
 
@@ -34,18 +34,16 @@ _UNLIMITED = 2**62
 
 
 class ExchangeStats(NamedTuple):
-    """What an exchange counted.
+    """The counters of an exchange.
 
     Attributes:
-        sent: Messages that it took.
-        dropped: How many it dropped because there was no room, or because the queue they waited for is gone for good, for
-            each pipe where that was so.
-        unbound: How many it dropped because no queue was bound.
-        waiting: How many wait for room at the other end, in all pipes.
-        pipes: Its pipes.
-        unconfirmed: How many it sent to owners of queues that are gone since, or took their queue away, and had not said that
-            these were taken: they were received at the last moment, or are lost. For each pipe where that is so; those that
-            turn out to be there once the owner is back count no more.
+        sent: Messages accepted by `send`.
+        dropped: Messages dropped for want of room, or because their queue is gone for good, once per pipe.
+        unbound: Messages dropped because no queue was bound.
+        waiting: Messages that wait for room at the other end, in all pipes.
+        pipes: Pipes.
+        unconfirmed: Messages sent to owners that were lost, or deleted their queue, without a confirmation, once per pipe:
+            they were received at the last moment, or are lost. If an owner returns and has them, they are subtracted.
     """
 
     sent: int
@@ -57,7 +55,7 @@ class ExchangeStats(NamedTuple):
 
 
 class Exchange:
-    """Where messages are sent. Made by `Wiring.create_exchange`; its methods belong to that one's event loop."""
+    """Distributes messages to bound queues. Created by `Wiring.create_exchange`; call its methods on that event loop."""
 
     def __init__(
         self,
@@ -107,27 +105,27 @@ class Exchange:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name."""
         return self._name
 
     @property
     def scope(self) -> Scope:
-        """Who can see it by that name."""
+        """The visibility of the name."""
         return self._scope
 
     @property
     def style(self) -> Style:
-        """How it hands messages out."""
+        """How it distributes messages."""
         return self._style
 
     @property
     def closed(self) -> bool:
-        """Whether it was deleted, or its wiring closed."""
+        """True if it was deleted, or its wiring closed."""
         return self._closed
 
     @property
     def stats(self) -> ExchangeStats:
-        """What it counted so far."""
+        """The counters."""
         staged = len(self._staged)
         waiting = staged + sum(pipe.outlet.waiting for pipe in self.pipes)
         unconfirmed = self._unconfirmed + sum(pipe.outlet.unconfirmed for pipe in self.pipes if not pipe.outlet.up)
@@ -139,10 +137,10 @@ class Exchange:
         """Send a message if there is room for it.
 
         Args:
-            data: Anything bytes-like; what is not `bytes` is copied.
+            data: A bytes-like object; it is copied unless it is `bytes`.
 
         Returns:
-            False if there was no room, or, with `Style.BALANCE`, no queue that is there: nothing was sent. With
+            False if the message was not sent: there was no room, or, with `Style.BALANCE`, no live queue. With
             `AtLimit.DROP_NEW` and `DROP_OLD` there is always room.
 
         Raises:
@@ -156,21 +154,21 @@ class Exchange:
         return self._stage(data)
 
     async def send(self, data: Any, *, timeout: float | None = None) -> None:
-        """Send a message; done when it was taken to be sent. It does not suspend while there is room.
+        """Send a message; return when the exchange has accepted it. Does not suspend while there is room.
 
         Args:
             data: As for `send_nowait`.
             timeout: Seconds to wait for room; None (default) is no limit.
 
         Raises:
-            Expired: There was no room in time: nothing was sent.
+            Expired: There was no room in time; the message was not sent.
             QueueFull: There is no room, and the exchange was made with `AtLimit.REFUSE`.
-            Closed: The exchange was deleted, or its wiring closed, maybe while it waited.
+            Closed: The exchange was deleted, or its wiring closed, perhaps during the wait.
             EncodeError: It is not bytes-like.
             MessageTooLarge: It is above `Config.max_message_size`.
-            UsageError: The timeout is none.
+            UsageError: The timeout is invalid.
 
-        Cancelling it while it waits sends nothing.
+        If it is cancelled while it waits, the message is not sent.
         """
         if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) <= self._small:
             staged.append(data)
@@ -181,22 +179,22 @@ class Exchange:
         """Send messages in order, as fast as there is room.
 
         Args:
-            messages: Any iterable of what `send_nowait` takes.
-            timeout: Seconds that each may wait for room; None (default) is no limit.
+            messages: Any iterable of bytes-like objects.
+            timeout: Seconds to wait for room, for each message; None (default) is no limit.
 
         Returns:
-            How many were sent: all of them.
+            The number of messages, all of which were sent.
 
         Raises:
-            Expired: As for `send`, also the other errors; those before it were sent.
+            Expired: As for `send`, also the other errors; earlier messages were sent.
 
-        Cancelling it sends no more.
+        If it is cancelled, no further message is sent.
         """
         source = iter(messages)
         count = 0
         while True:
             staged = self._staged
-            # What is small goes in one step; the rest one by one.
+            # Small messages are sent in one step, others one by one.
             chunk = list(islice(source, max(1, self._cap - len(staged))))
             if not chunk:
                 return count
@@ -212,14 +210,14 @@ class Exchange:
             count += len(chunk)
 
     def send_some(self, messages: list[Any]) -> int:
-        """Send messages in order, as long as there is room: `send_nowait` for each, at the cost of a few.
+        """Send messages in order while there is room: `send_nowait` for many at a small cost.
 
         Returns:
-            How many were sent; the others are for later.
+            The number of messages sent.
 
         Raises:
             Closed: The exchange was deleted, or its wiring closed.
-            EncodeError: One is not bytes-like; those before it were sent.
+            EncodeError: A message is not bytes-like; earlier ones were sent.
         """
         done = 0
         while done < len(messages):
@@ -241,15 +239,15 @@ class Exchange:
 
     @property
     def room(self) -> int:
-        """How many messages of no size can be sent before one has to wait, or is dropped; without an end of that, 2**62."""
+        """The number of empty messages that can be sent before one waits or is dropped; 2**62 without a limit."""
         if self._closed or (not self.pipes and self._style is Style.BALANCE):
             return 0
         return max(0, self._room()[0] - len(self._staged))
 
     async def flush(self) -> None:
-        """Wait until everything that was sent so far was handed to the network, or to the queues of this process.
+        """Wait until all messages sent so far were handed to the network, or to the queues of this process.
 
-        What waits for an owner that is gone, or for room at the other end, is waited for.
+        That includes messages that wait for a lost owner, or for room at the other end.
 
         Raises:
             Closed: The exchange was deleted, or its wiring closed.
@@ -270,7 +268,7 @@ class Exchange:
                     self.drainers.remove(drainer)
 
     async def delete(self) -> None:
-        """Take the exchange away: its pipes end behind what was sent, and its name is free."""
+        """Delete the exchange: its pipes end after the messages sent so far, and its name is free."""
         await self._delete(self)
 
     async def _send_later(self, data: Any, timeout: float | None) -> None:

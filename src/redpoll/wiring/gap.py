@@ -1,4 +1,4 @@
-"""What stands where messages are missing."""
+"""The record of missing messages."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ __all__ = ["Gap"]
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Messages of one exchange are missing here.
+    """Messages of one exchange are missing at this position.
 
     Attributes:
-        exchange: Its name.
-        count: How many; exact, but for what a sender that was started again had not told of.
-        restarted: Whether the sender was started again: what its former run still held, nobody can count.
+        exchange: The name of the exchange.
+        count: The number of missing messages; exact, except for those that a former run of the sender had not announced.
+        restarted: Whether the sender restarted: the messages that its former run still held cannot be counted.
     """
 
     exchange: str

@@ -1,4 +1,4 @@
-"""How much one pipe may hold at one of its ends."""
+"""The limits of a pipe at one of its ends."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ __all__ = ["NO_LIMIT", "Limits"]
 
 _MIB = 1024 * 1024
 
-#: Stands for "no limit" in calculations: more than anybody can send.
+#: Stands for "no limit" in calculations.
 _ENDLESS = 2**62
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one pipe may hold at one end: of an exchange what waits to be sent, of a queue what waits to be received.
+    """The limits of a pipe at one end: of an exchange, for messages that wait to be sent; of a queue, to be received.
 
-    A message has room while fewer than `messages` and less than `bytes` are held, so one message of any size passes
-    where nothing is held, and what is held may be more than `bytes` by one message. What a pipe holds in all is at most
-    the sum of both its ends.
+    A message has room while fewer than `messages` messages and less than `bytes` bytes are held. So one message of any size
+    passes if none is held, and the held bytes may exceed `bytes` by one message. A pipe holds at most the sum
+    of both ends.
 
     Attributes:
-        messages: At most so many, from 1 (default 10,000); None is no limit.
-        bytes: Less than so many before the last one, from 1 (default 64 MiB); None is no limit.
-        resume: Which part has to be free again before the sender goes on, above 0 to 1 (default a half). What is free is
-            told to the other end that much at a time.
+        messages: Maximum messages, from 1 (default 10,000); None is no limit.
+        bytes: Maximum bytes before the last message, from 1 (default 64 MiB); None is no limit.
+        resume: The fraction that must be free again before the sender continues, above 0 to 1 (default 0.5). Credit is
+            returned to the other end in such portions.
 
     Raises:
-        ConfigError: One of them has a value that it cannot have.
+        ConfigError: A value is invalid.
     """
 
     messages: int | None = 10_000
@@ -55,18 +55,18 @@ class Limits:
 
     @property
     def most_messages(self) -> int:
-        """`messages`, or a number that is never reached."""
+        """`messages`, or a number that cannot be reached."""
         return _ENDLESS if self.messages is None else self.messages
 
     @property
     def most_bytes(self) -> int:
-        """`bytes`, or a number that is never reached."""
+        """`bytes`, or a number that cannot be reached."""
         return _ENDLESS if self.bytes is None else self.bytes
 
     def free_again(self, limit: int) -> int:
-        """How much of a limit has to be free before the sender goes on, at least 1."""
+        """Return how much of a limit must be free before the sender continues, at least 1."""
         return max(1, min(limit, int(limit * self.resume)))
 
 
 NO_LIMIT = Limits(messages=None, bytes=None)
-"""No limit in either."""
+"""No limit in messages or bytes."""

@@ -1,4 +1,4 @@
-"""The words of wiring: who sees a name, how an exchange hands messages out, and what it does when there is no room."""
+"""Enums of wiring: the scope of a name, the style of an exchange, its action at a limit."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from redpoll.errors import UsageError
 
 __all__ = ["GLOBAL", "LOCAL", "MAX_NAME", "PROCESS", "AtLimit", "Scope", "Style", "check_name"]
 
-#: Bytes that a name has at most, in UTF-8.
+#: Maximum size of a name, in bytes of UTF-8.
 MAX_NAME = 255
 
 
 class Scope(Enum):
-    """Who can see an exchange or a queue by its name."""
+    """The visibility of the name of an exchange or a queue."""
 
-    #: Only the `Wiring` that made it.
+    #: The `Wiring` that created it.
     LOCAL = "local"
     #: Every `Wiring` of this process.
     PROCESS = "process"
-    #: Everybody who uses the same directory.
+    #: All wirings with the same directory.
     GLOBAL = "global"
 
 
@@ -29,45 +29,45 @@ GLOBAL = Scope.GLOBAL
 
 
 class Style(Enum):
-    """How an exchange hands its messages out."""
+    """How an exchange distributes its messages."""
 
-    #: Each bound queue gets every message; without one it is dropped and counted.
+    #: Each bound queue receives every message; without a bound queue it is dropped and counted.
     DISTRIBUTE = "distribute"
-    #: Each message goes to one bound queue, in turn; one that has no room is passed over, and without any `send` waits.
+    #: Each message goes to one bound queue, in turn; queues without room are skipped, and without a bound queue `send` waits.
     BALANCE = "balance"
 
 
 class AtLimit(Enum):
-    """What an exchange does with a message for which there is no room."""
+    """The action of an exchange on a message without room."""
 
-    #: `send` waits until there is; `send_nowait` returns False.
+    #: `send` waits for room; `send_nowait` returns False.
     WAIT = "wait"
     #: The message is dropped for that queue, and counted.
     DROP_NEW = "drop-new"
-    #: The oldest message that waits for that queue is dropped, and counted.
+    #: The oldest waiting message for that queue is dropped, and counted.
     DROP_OLD = "drop-old"
     #: `send` raises `QueueFull`; `send_nowait` returns False.
     REFUSE = "refuse"
 
 
 def check_name(kind: str, name: object) -> str:
-    """Refuse what cannot be a name.
+    """Validate a name.
 
     Args:
         kind: "exchange" or "queue", for the error.
-        name: What was given.
+        name: The name.
 
     Raises:
-        UsageError: It is no text of 1 to 255 bytes in UTF-8, or has control characters.
+        UsageError: It is not text of 1 to 255 bytes in UTF-8, or has control characters.
     """
     if not isinstance(name, str):
-        raise UsageError(f"the name of {_a(kind)} is text, not {type(name).__name__}")
+        raise UsageError(f"the name of {_a(kind)} must be text, not {type(name).__name__}")
     try:
         size = len(name.encode())
     except UnicodeEncodeError as error:
-        raise UsageError(f"the name {name!r} of {_a(kind)} is no text that can be written as UTF-8") from error
+        raise UsageError(f"the name {name!r} of {_a(kind)} cannot be encoded as UTF-8") from error
     if not 1 <= size <= MAX_NAME:
-        raise UsageError(f"the name of {_a(kind)} has 1 to {MAX_NAME} bytes in UTF-8, not {size}")
+        raise UsageError(f"the name of {_a(kind)} must have 1 to {MAX_NAME} bytes in UTF-8, not {size}")
     if not name.isprintable():
         raise UsageError(f"the name {name!r} of {_a(kind)} has control characters")
     return name

@@ -1,4 +1,4 @@
-"""Queue: where messages of the exchanges that are bound to it are received, fairly over its pipes."""
+"""Queue: receives the messages of the exchanges that are bound to it, fairly over its pipes."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _EMPTY: tuple[Any, ...] = ()
 
 
 class QueueStats(NamedTuple):
-    """What a queue counted.
+    """The counters of a queue.
 
     Attributes:
-        received: Messages that were taken from it.
+        received: Messages taken from it.
         waiting: Messages that wait in it.
-        gaps: How often messages were missing.
-        missing: How many in all.
-        pipes: Exchanges, counted once for each process, that are bound to it.
+        gaps: Gaps seen.
+        missing: Missing messages in all gaps.
+        pipes: Exchanges that are bound to it, once per process.
     """
 
     received: int
@@ -46,12 +46,12 @@ class QueueStats(NamedTuple):
 
 
 class Queue:
-    """Where messages come together. Made by `Wiring.create_queue`; its methods belong to that one's event loop.
+    """Receives messages of bound exchanges. Created by `Wiring.create_queue`; call its methods on that event loop.
 
-    Messages of one exchange come in the order in which they were sent; exchanges take turns. Several tasks may receive
+    Messages of one exchange arrive in the order in which they were sent; exchanges take turns. Several tasks may receive
     at the same time: each message goes to one of them.
 
-    As an asynchronous iterator it gives message after message, and ends when the queue is deleted or the wiring closed.
+    It is an asynchronous iterator of messages, which ends when the queue is deleted or the wiring closed.
     """
 
     def __init__(
@@ -90,22 +90,22 @@ class Queue:
 
     @property
     def name(self) -> str:
-        """Its name."""
+        """The name."""
         return self._name
 
     @property
     def scope(self) -> Scope:
-        """Who can see it by that name."""
+        """The visibility of the name."""
         return self._scope
 
     @property
     def closed(self) -> bool:
-        """Whether it was deleted, or its wiring closed."""
+        """True if it was deleted, or its wiring closed."""
         return self._closed
 
     @property
     def stats(self) -> QueueStats:
-        """What it counted so far."""
+        """The counters."""
         left = length_hint(self._batch)
         waiting = left + sum(source.waiting for source in self.sources)
         pipes = len({source.inlet for source in self.sources if source.queue in source.inlet.sources})
@@ -114,25 +114,25 @@ class Queue:
     # Receiving
 
     async def receive(self, timeout: float | None = None) -> Any:
-        """Take the next message: bytes; or a `Gap`, of a queue that was made with ``gaps=True``.
+        """Return the next message: bytes, or a `Gap` if the queue was created with ``gaps=True``.
 
         Args:
-            timeout: Seconds to wait for it; None (default) is no limit, 0 only looks.
+            timeout: Seconds to wait; None (default) is no limit, 0 does not wait.
 
         Raises:
-            TimeoutError: None came in time.
-            Closed: The queue was deleted or its wiring closed, and nothing is left in it.
-            UsageError: The timeout is none.
+            TimeoutError: No message arrived in time.
+            Closed: The queue was deleted or its wiring closed, and it is empty.
+            UsageError: The timeout is invalid.
 
-        Cancelling it loses no message. It does not suspend while there are messages. A message counts as taken once the next
-        one is asked for: until then it has its place, and an owner that is started anew is told that it is missing.
+        Cancelling it loses no message. It does not suspend while there are messages. A message counts as taken when the next
+        one is requested: until then it occupies its place, and a restarted owner reports it as missing.
         """
         for message in self._batch:
             return message
         return await self._next(timeout)
 
     def receive_nowait(self) -> Any:
-        """Take the next message, as `receive`, if one is there; else None.
+        """Return the next message, or None if there is none.
 
         Raises:
             Closed: As for `receive`.
@@ -145,10 +145,10 @@ class Queue:
         return None
 
     async def receive_many(self, max: int = 1024, timeout: float | None = None) -> list[Any]:  # noqa: A002  # as Node.batches
-        """Take as many messages as are there, at least one: waits for that.
+        """Return all available messages; wait for one if there is none.
 
         Args:
-            max: How many at most, from 1.
+            max: Maximum number of messages, from 1.
             timeout: Seconds to wait for the first, as for `receive`.
 
         Raises:
@@ -156,7 +156,7 @@ class Queue:
         """
         most: object = max
         if isinstance(most, bool) or not isinstance(most, int) or most < 1:
-            raise UsageError(f"max is a number of messages from 1, not {most!r}")
+            raise UsageError(f"max must be an int from 1, not {most!r}")
         found = list(islice(self._batch, max))
         if not found:
             found = [await self._next(timeout)]
@@ -168,10 +168,10 @@ class Queue:
         return found
 
     def receive_many_nowait(self, max: int = 1024) -> list[Any]:  # noqa: A002  # as above
-        """Take as many messages as are there, none if none is.
+        """Return all available messages, perhaps none.
 
         Args:
-            max: How many at most, from 1.
+            max: Maximum number of messages, from 1.
 
         Raises:
             Closed: As for `receive`.
@@ -186,15 +186,15 @@ class Queue:
         return found
 
     def watch(self, arrived: Callable[[], object]) -> None:
-        """Have a function called, on the loop, when something has come, or the queue is closed; it must return soon."""
+        """Set a function that is called on the loop when messages arrive or the queue closes; it must return soon."""
         self._watcher = arrived
 
     def __aiter__(self) -> Messages:
-        """Message after message, until the queue is deleted or its wiring closed. Cancelling a step loses none."""
+        """Iterate over messages until the queue is deleted or its wiring closed. Cancelling a step loses none."""
         return Messages(self)
 
     async def delete(self) -> None:
-        """Take the queue away: its pipes end, its name is free, and what waits in it is dropped."""
+        """Delete the queue: its pipes end, its name is free, and its waiting messages are dropped."""
         await self._delete(self)
 
     async def _next(self, timeout: float | None) -> Any:
@@ -219,7 +219,7 @@ class Queue:
                 await self._wait()
         except TimeoutError:
             if not self._refill():
-                raise TimeoutError(f"no message came to queue {self._name!r} within {timeout:g} s") from None
+                raise TimeoutError(f"no message arrived in queue {self._name!r} within {timeout:g} s") from None
 
     async def _wait(self) -> None:
         """Wait until there is something in `_batch`."""

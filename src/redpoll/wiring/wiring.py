@@ -1,4 +1,4 @@
-"""Wiring: exchanges and queues of one process, by name, wired to those of others."""
+"""Wiring: the exchanges and queues of one process, bound by name to those of others."""
 
 from __future__ import annotations
 
@@ -38,29 +38,31 @@ _NO_LIMITS = Limits()
 
 _DEFAULTS = MappingProxyType({"host": "127.0.0.1", "port": 0, "tls": None, "encryption": "auto", "resume": None})
 
-#: Seconds that the node has for what it was given last.
+#: Seconds in which the node sends its last messages.
 _GOODBYE = 1.0
 
 
 class Wiring:
-    """Exchanges and queues by name. Messages flow directly between those who have them; a directory only knows addresses.
+    """Exchanges and queues by name. Messages flow directly between their owners; a directory only maps names to addresses.
 
-    Use it as an async context manager, or call `start` and `close`. All methods belong to the event loop it was started on.
+    Use it as an async context manager, or call `start` and `close`. Call all methods on the event loop on which it was
+    started.
 
     Args:
-        directory: Where the directory is, "host:port" or an `Address`; None (default) is none, and nothing is GLOBAL.
-        host: Where to listen, as in `Config`.
-        port: The port for that; 0 (default) is any free one.
-        advertise: Where others can reach what is made here, "host" or "host:port", where that is not where it listens.
-        tls: As in `Config`, for all links, that to the directory too.
+        directory: The address of the directory, "host:port" or an `Address`; None (default) for none: no name is GLOBAL then.
+        host: The address to listen at, as in `Config`.
+        port: The port to listen on; 0 (default) is any free port.
+        advertise: The address at which others reach this process, "host" or "host:port", if it differs from the one listened
+            at.
+        tls: As in `Config`, for all links, including the one to the directory.
         encryption: As in `Config`.
-        token: What the directory asks for, and wirings of one another over the network; None is nothing.
-        bind_timeout: Seconds that `bind` waits for names and their owners unless told otherwise (default 5).
-        resume: Seconds that a lost link loses nothing, as in `Config`; None (default): what was on the way is missing.
-        config: Further options of the node under it; those above go before them.
+        token: The secret that the directory requires, and that wirings require of each other over the network; None for none.
+        bind_timeout: Default seconds that `bind` waits for names and their owners (default 5).
+        resume: Seconds for which a lost link loses no message, as in `Config`; None (default): messages in flight are lost.
+        config: Further options of the node below; the arguments above override them.
 
     Raises:
-        ConfigError: An option has a value that it cannot have.
+        ConfigError: An option has an invalid value.
     """
 
     def __init__(
@@ -82,7 +84,7 @@ class Wiring:
         self._bind_timeout = bind_timeout
         given = {"host": host, "port": port, "tls": tls, "encryption": encryption, "resume": resume}
         base = Config(port=0) if config is None else config
-        # What was not given is the Config's.
+        # Arguments that were not given are taken from the Config.
         options = {name: value for name, value in given.items() if value != _DEFAULTS[name] or config is None}
         base = base.replace(port=base.port or 0)
         self._max_size = base.max_message_size
@@ -107,17 +109,17 @@ class Wiring:
         self._binder: Binder
         self._neighbour: Neighbour
         self._registry: Registry
-        #: What is being made, by kind and name: set when it is there, or not.
+        #: Creations in progress, by kind and name; each event is set at its end.
         self._claiming: dict[tuple[Kind, str], asyncio.Event] = {}
 
-    # Life
+    # Start and close
 
     async def start(self) -> None:
-        """Listen, and begin to dial the directory; does not wait for that.
+        """Start to listen, and to dial the directory, without waiting for it.
 
         Raises:
-            ConfigError: It cannot listen where it should; or only this machine could reach it there, and the directory is on
-                another one.
+            ConfigError: It cannot listen at its address; or that can only be reached from this machine, and the directory is
+                on another one.
             UsageError: It was started before.
         """
         if self._state != "new":
@@ -151,13 +153,13 @@ class Wiring:
         self._state = "running"
 
     async def close(self, linger: float | None = 5.0) -> None:
-        """Give the names up, send what was sent, and end all. Closing it again does nothing.
+        """Release the names, flush sent messages, and end everything. A second call does nothing.
 
         Args:
-            linger: Seconds that messages which were sent have to be handed to the network (default 5); None is no limit.
+            linger: Seconds for sent messages to be handed to the network (default 5); None is no limit.
 
-        Who waits in `send`, `receive` or `bind` gets `Closed`. Messages that wait in a queue can still be taken with
-        `receive_nowait`. Cancelled, it does not wait any longer, and ends all.
+        Waits in `send`, `receive` and `bind` end with `Closed`. Messages that wait in a queue can still be taken with
+        `receive_nowait`. If it is cancelled, it ends everything at once.
         """
         if linger is not None:
             check_seconds(linger, "linger")
@@ -173,7 +175,7 @@ class Wiring:
             async with asyncio.timeout(linger):
                 for exchange in list(self._board.exchanges.values()):
                     await exchange.flush()
-            # What the network was handed is on its way to it.
+            # Messages were handed to the network: they have the rest of the time to leave.
             drain = None if linger is None else began + linger - self._board.loop.time()
         except (TimeoutError, RedpollError):
             drain = _GOODBYE if linger is None else min(linger, _GOODBYE)
@@ -181,7 +183,7 @@ class Wiring:
             await self._end(None if drain is None else max(0.0, drain))
 
     def inherit(self) -> None:
-        """For the library: this is a child of the process, and lets go of what is the parent's."""
+        """For the library: close inherited resources in a forked child."""
         self._state = "closed"
         release_inherited(self._net.node)
         if self._directory is not None:
@@ -207,7 +209,7 @@ class Wiring:
     ) -> None:
         await self.close(0 if error is not None else 5.0)
 
-    # Making
+    # Creation
 
     async def create_exchange(
         self,
@@ -218,28 +220,28 @@ class Wiring:
         limits: Limits = _NO_LIMITS,
         at_limit: AtLimit = AtLimit.WAIT,
     ) -> Exchange:
-        """Make an exchange.
+        """Create an exchange.
 
-        A GLOBAL name whose owner is gone without a goodbye is waited for: the directory keeps it until the lease of that one
-        is over, 15 s unless it was told otherwise. One that is started again with the same `Config.identity` has it at once.
+        If the owner of a GLOBAL name vanished without a goodbye, the call waits until the lease of that owner expires at the
+        directory (15 s by default). A process that restarts with the same `Config.identity` gets its names at once.
 
         Args:
-            name: Its name, 1 to 255 bytes in UTF-8; queues have names of their own.
-            scope: Who can see it by that name: `LOCAL` (default) only this wiring, `PROCESS` all of this process, `GLOBAL`
-                all who use the same directory.
-            style: How it hands messages out.
-            limits: What each pipe may hold here: what waits for room at the other end.
-            at_limit: What it does with a message for which there is no room.
+            name: Its name, 1 to 255 bytes in UTF-8. Exchanges and queues have separate names.
+            scope: The visibility of the name: `LOCAL` (default) in this wiring, `PROCESS` in this process, `GLOBAL`
+                for all wirings with the same directory.
+            style: How it distributes messages.
+            limits: The limits of each pipe at this end: of messages that wait for room at the other end.
+            at_limit: The action on a message without room.
 
         Returns:
-            The exchange; the one that this wiring has by that name, if that was made alike.
+            The exchange; an existing one of this wiring, if it has the same settings.
 
         Raises:
-            NameTaken: Somebody who is there has that name, or it was made differently here.
+            NameTaken: Another live owner has the name, or this wiring has it with other settings.
             ScopeError: The scope is GLOBAL and there is no directory.
             DirectoryUnavailable: The directory did not answer within `bind_timeout`.
-            ConfigError: Others could not reach what is made here.
-            UsageError: An argument cannot be meant.
+            ConfigError: Other processes could not reach this one.
+            UsageError: An argument is invalid.
             Closed: The wiring is not running.
         """
         self._check()
@@ -256,17 +258,17 @@ class Wiring:
     async def create_queue(
         self, name: str, *, scope: Scope = LOCAL, limits: Limits = _NO_LIMITS, gaps: bool = False
     ) -> Queue:
-        """Make a queue; a GLOBAL name whose owner is gone is waited for, as in `create_exchange`.
+        """Create a queue. It waits for the lease of a vanished owner of a GLOBAL name, as `create_exchange` does.
 
         Args:
-            name: Its name, 1 to 255 bytes in UTF-8; exchanges have names of their own.
-            scope: Who can see it by that name, as for `create_exchange`.
-            limits: What each pipe may hold here: what was not received.
-            gaps: Whether a `Gap` stands among the messages where some are missing; they are counted either way, and told to
+            name: Its name, 1 to 255 bytes in UTF-8. Exchanges and queues have separate names.
+            scope: The visibility of the name, as for `create_exchange`.
+            limits: The limits of each pipe at this end: of messages that were not received.
+            gaps: Whether to insert a `Gap` where messages are missing. They are counted either way, and passed to
                 the hook `gap`.
 
         Returns:
-            The queue; the one that this wiring has by that name, if that was made alike.
+            The queue; an existing one of this wiring, if it has the same settings.
 
         Raises:
             NameTaken: As for `create_exchange`, also the other errors.
@@ -288,7 +290,7 @@ class Wiring:
         done = self._claiming[kind, name] = asyncio.Event()
         try:
             await self._registry.claim(kind, name, scope, style)
-            # What others gave to a former owner they give to this one now.
+            # Messages for a former owner of the name now go to this one.
             self._binder.kick(kind, name)
         except BaseException:
             undo()
@@ -298,7 +300,7 @@ class Wiring:
             done.set()
 
     async def _claimed(self, kind: Kind, name: str) -> None:
-        """Wait while somebody else makes what has that name."""
+        """Wait while another call creates an object of that name."""
         while (done := self._claiming.get((kind, name))) is not None:
             await done.wait()
             self._check()
@@ -318,22 +320,22 @@ class Wiring:
     async def bind(
         self, exchange: str | Exchange, queue: str | Queue, *, wait: float | Unset | None = UNSET
     ) -> Binding:
-        """Wire an exchange to a queue; done when the queue's owner has opened the pipe, so that what is sent then arrives.
+        """Bind an exchange to a queue; return when its owner has opened the pipe, so that messages sent from then on arrive.
 
         Args:
             exchange: The exchange, or its name: of this wiring, of another one, or of the directory.
             queue: The queue, or its name.
-            wait: Seconds that names and owners have to appear; unset is `bind_timeout`, None is no limit, 0 looks once. That
-                may take `bind_timeout` too (5 without one): where the directory does not answer, or was started just now
-                and does not know yet.
+            wait: Seconds for names and owners to appear; unset is `bind_timeout`, None is no limit, 0 looks them up once. A
+                lookup may take `bind_timeout` (5 if that is None), if the directory does not answer, or has just started and
+                does not know all names yet.
 
         Returns:
-            The binding; the same one if they are bound already. It is wired again whenever an owner is back.
+            The binding; the same one if they are already bound. It is restored whenever an owner returns.
 
         Raises:
-            UnknownName: Nobody has that name, as far as can be seen from here.
-            UsageError: An exchange or queue is given that is LOCAL and not this wiring's.
-            LinkError: Who has it cannot be reached.
+            UnknownName: No visible object has that name.
+            UsageError: The exchange or queue is LOCAL in another wiring.
+            LinkError: An owner cannot be reached.
         """
         self._check()
         if not isinstance(wait, Unset) and wait is not None:
@@ -343,15 +345,15 @@ class Wiring:
         for given, own in ((exchange, self._board.exchanges), (queue, self._board.queues)):
             if not isinstance(given, str) and given.scope is Scope.LOCAL and own.get(given.name) is not given:
                 raise UsageError(
-                    f"{given!r} is none of this wiring's", "a LOCAL name is bound by the wiring that has it"
+                    f"{given!r} belongs to another wiring", "a LOCAL name can be bound by its own wiring only"
                 )
         return await self._binder.bind(*names, seconds, self._bind_timeout or 5.0)
 
     async def unbind(self, exchange: str | Exchange, queue: str | Queue) -> None:
-        """End a binding that `bind` made: what was sent before still arrives, nothing after.
+        """End a binding of this wiring: earlier messages still arrive, later ones do not.
 
         Raises:
-            UnknownName: They are not bound by this wiring.
+            UnknownName: This wiring has no such binding.
         """
         self._check()
         names = self._name(exchange, "exchange"), self._name(queue, "queue")
@@ -369,29 +371,29 @@ class Wiring:
     # Sending and receiving
 
     async def send(self, exchange: str | Exchange, data: Any, *, timeout: float | None = None) -> None:
-        """Send a message by an exchange of this wiring: `exchange.send`.
+        """Send a message to an exchange of this wiring, as `Exchange.send`, with its errors.
 
         Raises:
-            UnknownName: It is none of this wiring's; also what `Exchange.send` raises.
+            UnknownName: This wiring has no such exchange.
             Closed: The wiring is not running.
         """
         if not isinstance(exchange, Exchange):
             found = self._begun().exchanges.get(exchange)
             if found is None:
                 self._check()
-                raise UnknownName("exchange", exchange, hint="only who made it sends by it")
+                raise UnknownName("exchange", exchange, hint="only the wiring that created an exchange can send to it")
             exchange = found
         await exchange.send(data, timeout=timeout)
 
     async def receive(self, timeout: float | None = None) -> bytes:
-        """Take the next message of any queue of this wiring; those that have any take turns. A `Gap` is passed over.
+        """Return the next message of any queue of this wiring; queues with messages take turns. A `Gap` is skipped.
 
         Args:
-            timeout: Seconds to wait for it; None (default) is no limit, 0 only looks.
+            timeout: Seconds to wait; None (default) is no limit, 0 does not wait.
 
         Raises:
-            TimeoutError: None came in time.
-            Closed: The wiring is not running, and nothing is left in its queues.
+            TimeoutError: No message arrived in time.
+            Closed: The wiring is not running, and its queues are empty.
 
         Cancelling it loses no message.
         """
@@ -417,12 +419,12 @@ class Wiring:
         except TimeoutError:
             raise TimeoutError(f"no message came within {timeout:g} s") from None
         if self._board.waiters and self._board.ready:
-            # What came at one go wakes one who waits: it wakes the next.
+            # A burst wakes one waiting task, which wakes the next.
             self._board.wake()
         return message
 
     def receive_nowait(self) -> bytes | None:
-        """Take the next message of any queue, as `receive`, if one is there; else None."""
+        """Return the next message of any queue, or None if there is none."""
         message = self._next()
         if message is None:
             self._check()
@@ -444,26 +446,28 @@ class Wiring:
                     del ready[queue]
         return None
 
-    # Looking
+    # Properties
 
     @property
     def exchanges(self) -> tuple[Exchange, ...]:
-        """The exchanges that were made here."""
+        """The exchanges of this wiring."""
         return tuple(self._board.exchanges.values()) if self._state != "new" else ()
 
     @property
     def queues(self) -> tuple[Queue, ...]:
-        """The queues that were made here."""
+        """The queues of this wiring."""
         return tuple(self._board.queues.values()) if self._state != "new" else ()
 
     @property
     def bindings(self) -> tuple[Binding, ...]:
-        """The bindings that were made here."""
+        """The bindings of this wiring."""
         return tuple(self._binder.bindings.values()) if hasattr(self, "_binder") else ()
 
     @property
     def address(self) -> Address:
-        """Where others can reach this wiring. If it listens everywhere, that is known when the directory was met.
+        """The address at which others reach this wiring.
+
+        If it listens on all interfaces, the address is known after the first contact with the directory.
 
         Raises:
             Closed: It is not running.
@@ -474,16 +478,16 @@ class Wiring:
 
     @property
     def identity(self) -> bytes:
-        """Its 16 bytes: those of its node."""
+        """The identity of its node, 16 bytes."""
         return self._net.node.identity
 
     @property
     def directory_state(self) -> str:
-        """How it stands with the directory: "up", "lost", … as `DirectoryClient.state`; "none" without one."""
+        """The state of the link to the directory: "up", "lost", … as `DirectoryClient.state`; "none" without one."""
         return "none" if self._directory is None else self._directory.state
 
     def describe(self) -> dict[str, Any]:
-        """What there is, as plain data: exchanges with their pipes, queues, and what they counted.
+        """Return plain data about all exchanges with their pipes, all queues, and their counters.
 
         Raises:
             Closed: It was not started.
@@ -492,7 +496,7 @@ class Wiring:
 
     @property
     def events(self) -> WiringEvents:
-        """Its hooks."""
+        """The hooks."""
         return self._events
 
     def __del__(self) -> None:
@@ -500,7 +504,7 @@ class Wiring:
             warnings.warn(f"{self!r} was dropped without being closed", ResourceWarning, stacklevel=2)
 
     def _begun(self) -> Board:
-        """What there is, or was when it was closed."""
+        """Return the exchanges and queues, also after closing."""
         if self._state == "new":
             raise Closed("wiring")
         return self._board
@@ -515,4 +519,4 @@ class Wiring:
 
 def _check_limits(limits: object) -> None:
     if not isinstance(limits, Limits):
-        raise UsageError(f"limits is a Limits, not {type(limits).__name__}")
+        raise UsageError(f"expected limits to be a Limits, not {type(limits).__name__}")
