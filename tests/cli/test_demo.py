@@ -20,6 +20,7 @@ def test_it_shows_a_table() -> None:
     for word in ("lines in order", "send, 1 open", "request, 64 open", "p99", "slots", "errors"):
         assert word in text
     assert "each arrived once and in order" in text
+    assert "One of two workers was killed" in text
     assert max(map(len, text.splitlines())) <= 80
     assert done.stderr == b""
 
@@ -34,10 +35,13 @@ def test_it_is_told_as_json(tmp_path: Path) -> None:
     assert result["repeats"] == 25
     assert result["lines"] == {"sent": 100, "received": 100, "first_difference": None}
     steps = {step["work"]: step for step in result["steps"]}
-    assert [step["messages"] for step in steps.values()] == [100, 10, 100, 10, 100]
+    assert [step["messages"] for step in steps.values()] == [100, 10, 100, 10, 100, 60]
     assert not any(step["errors"] for step in steps.values())
     assert steps["request, 1 open"]["latency"]["p50"] > 0
     assert steps["lines in order"]["slots"] == 256
+    tasks = result["tasks"]
+    assert (tasks["submitted"], tasks["results"], tasks["outcomes"], tasks["exact"]) == (60, 60, 60, True)
+    assert tasks["begun_again"] <= 4
 
 
 @pytest.mark.parametrize("name", ["no/such/file", "empty"])

@@ -95,6 +95,12 @@ class Program:
             raise ChildError(self._command, str(event.get("error") or event))
         return event
 
+    async def kill(self) -> None:
+        """Kill it, as a crash or the system would."""
+        process = self._running()
+        _signal(process, KILL)
+        await process.wait()
+
     async def _start(self) -> None:
         path = os.pathsep.join(filter(None, (_SOURCE, os.environ.get("PYTHONPATH"))))
         self._process = await asyncio.create_subprocess_exec(

@@ -1,4 +1,4 @@
-"""`redpoll demo`: two processes, a real file, and what it took."""
+"""`redpoll demo`: two processes, a real file, a hub whose worker is killed, and what it took."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from . import runtime
 from .child import Child
 from .codes import ExitCode
 from .delivery import Delivery, check_delivery
+from .demo_hub import Account, lose_a_worker
 from .measure import Measurement, measure
 from .options import JsonOption, QuietOption
 from .output import Output, counted, printable, reason
@@ -32,6 +33,8 @@ __all__ = ["demo"]
 
 #: Sends and requests that are open at the same time, where they are not one by one.
 _AT_ONCE = 64
+#: Tasks of the last step, at least.
+_FEWEST = 60
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,9 +60,10 @@ def demo(
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> NoReturn:
-    """Send the lines of a real file to a second process, then requests, and show what it took.
+    """Send the lines of a real file to a second process, then requests, then tasks over a hub, and show what it took.
 
-    Checks that every line arrived once and in order. Exits with 1 if anything was lost.
+    Checks that every line arrived once and in order, and that every task was done though one of its two workers is killed
+    in the middle. Exits with 1 if anything was lost.
     """
     job = _Job(file or _largest_source(), messages, Output(json=json, quiet=quiet))
     runtime.run(lambda stop: _until_stopped(job, stop), job.output)
@@ -87,7 +91,9 @@ async def _demonstrate(job: _Job) -> ExitCode:
                 steps += await _measure_echo(node, echo, job.messages)
                 await echo.finish()
         delivery = check_delivery(lines, repeats, received)
-    return _report(job, repeats, delivery, steps)
+        with job.output.status("doing tasks over a hub, and killing one of two workers"):
+            step, account = await lose_a_worker(str(Path(folder, "hub")), max(_FEWEST, job.messages // 100))
+    return _report(job, repeats, delivery, [*steps, step], account)
 
 
 async def _send_lines(node: Node[bytes], listener: Child, lines: list[bytes]) -> Measurement:
@@ -123,11 +129,12 @@ async def _measure_echo(node: Node[bytes], echo: Child, messages: int) -> list[M
     ]
 
 
-def _report(job: _Job, repeats: int, delivery: Delivery, steps: list[Measurement]) -> ExitCode:
-    whole = delivery.exact and not any(step.errors for step in steps)
+def _report(job: _Job, repeats: int, delivery: Delivery, steps: list[Measurement], account: Account) -> ExitCode:
+    whole = delivery.exact and account.exact and not any(step.errors for step in steps)
     times = f", {repeats:,} times" if repeats > 1 else ""
     if job.output.json:
         facts = {"file": str(job.file), "repeats": repeats, "lines": asdict(delivery), "exact": delivery.exact}
+        facts["tasks"] = {**asdict(account), "exact": account.exact}
         job.output.event("demo", {**facts, "steps": [step.record() for step in steps]})
     else:
         console = Console(highlight=False)
@@ -136,13 +143,19 @@ def _report(job: _Job, repeats: int, delivery: Delivery, steps: list[Measurement
             name = printable(job.file.name)
             lines = counted(delivery.sent // repeats, "line")
             console.print(f"\nThe {lines} of {name}{times}: each arrived once and in order.", markup=False)
+        if account.exact:
+            again = f"{account.begun_again} of its tasks began again, and each of {account.submitted} has one outcome"
+            console.print(f"One of two workers was killed: {again}.", markup=False)
     if not delivery.exact:
         job.output.error(
             f"line {delivery.first_difference:,} of {delivery.sent:,} is not what arrived in its place; "
             f"{delivery.received:,} arrived"
         )
     elif not whole:
-        job.output.error(f"{counted(sum(step.errors for step in steps), 'message')} failed")
+        job.output.error(
+            f"{counted(sum(step.errors for step in steps), 'message')} failed, and of {account.submitted} tasks "
+            f"{account.outcomes} have an outcome"
+        )
     return ExitCode.DONE if whole else ExitCode.NOT_DELIVERED
 
 

@@ -1,0 +1,93 @@
+"""The last step of `redpoll demo`: tasks over a hub, and a worker that is killed in the middle."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Final
+
+from redpoll.bus import Handle, connect
+from redpoll.errors import RedpollError
+
+from .child import Program
+from .measure import Measurement
+
+__all__ = ["AT_ONCE", "QUEUE", "Account", "lose_a_worker"]
+
+QUEUE: Final = "demo"
+"""The queue of the tasks."""
+
+AT_ONCE: Final = 4
+"""Tasks that a worker has at a time."""
+
+#: Seconds that a program may take to start, and a task to have its outcome.
+_PATIENCE: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """What became of the tasks.
+
+    Attributes:
+        submitted: Tasks that were confirmed to their submitter.
+        results: Those whose result is the right one.
+        outcomes: Outcomes that the hub recorded.
+        begun_again: Those that the killed worker had, and another one did.
+    """
+
+    submitted: int
+    results: int
+    outcomes: int
+    begun_again: int
+
+    @property
+    def exact(self) -> bool:
+        """Whether each task has one outcome, and the right one."""
+        return self.submitted == self.results == self.outcomes
+
+
+async def lose_a_worker(folder: str, tasks: int) -> tuple[Measurement, Account]:
+    """Do tasks over a hub with two workers, of which one is killed when a third of them are done.
+
+    Args:
+        folder: The folder of the hub.
+        tasks: How many.
+
+    Returns:
+        What it took, and what became of the tasks.
+
+    Raises:
+        ChildError: A program did not come up.
+    """
+    async with AsyncExitStack() as stack:
+        hub = Program("hub", "redpoll", "hub", "--data", folder, "--port", "0", "--json", "--until-eof")
+        await stack.enter_async_context(hub)
+        url = str((await hub.event("listening", timeout=_PATIENCE))["url"])
+        workers = [Program("worker", "redpoll.cli.demo_worker", url) for _ in range(2)]
+        for worker in workers:
+            await stack.enter_async_context(worker)
+        for worker in workers:
+            await worker.event("working", timeout=_PATIENCE)
+        bus = await stack.enter_async_context(connect(url))
+        started = time.perf_counter()
+        handles = await asyncio.gather(*(bus.tasks.submit(number, queue=QUEUE) for number in range(tasks)))
+        answers = [asyncio.ensure_future(_answer(handle)) for handle in handles]
+        await asyncio.gather(*answers[: tasks // 3])
+        await workers[0].kill()
+        found = await asyncio.gather(*answers)
+        elapsed = time.perf_counter() - started
+        info = await bus.queues.inspect(QUEUE)
+    right = [attempt for number, (result, attempt) in enumerate(found) if result == number**2]
+    account = Account(tasks, len(right), info.done, sum(attempt > 1 for attempt in right))
+    work = f"tasks, {len(workers)} workers"
+    return Measurement(work, len(right), elapsed, (), AT_ONCE, tasks - len(right)), account
+
+
+async def _answer(handle: Handle) -> tuple[int, int]:
+    try:
+        result, attempt = await handle.result(_PATIENCE)
+    except (RedpollError, TimeoutError):
+        return -1, 0
+    return int(result), int(attempt)
