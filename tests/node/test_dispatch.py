@@ -7,6 +7,7 @@ import gc
 import inspect
 import logging
 import re
+import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
@@ -367,6 +368,68 @@ async def test_a_handler_that_raises_refuses(handler: Any, wanted: bool, caplog:
         assert (stats.slots_used, stats.refused) == (0, 1)
         assert client.stats().refused_by_peer == 1
         assert client.stats().in_flight == 0
+
+
+class Verdict(BaseException):
+    """An exception that is no Exception, as pytest's own are."""
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("stage", ["plain", "at once", "later"])
+async def test_any_exception_ends_its_message_alone(stage: str) -> None:
+    """An exception that is no Exception refuses as any does; slot and link are there for the next message."""
+
+    async def work(message: Any) -> None:
+        if stage == "later":
+            await asyncio.sleep(0)
+        raise Verdict("no good")
+
+    def handler(message: Any) -> Any:
+        if message.data != b"bad":
+            return None
+        if stage == "plain":
+            raise Verdict("no good")
+        return work(message)
+
+    async def coroutine_handler(message: Any) -> None:
+        if message.data == b"bad":
+            await work(message)
+
+    for each in (handler, coroutine_handler):
+        async with make(each) as server, make() as client:
+            for _ in range(2):
+                with pytest.raises(HandlerFailed, match="Verdict: no good"):
+                    await within(client.send(to(server, b"bad")))
+            await within(client.send(to(server, b"good")))
+            assert (server.stats().slots_used, len(server.peers), client.stats().reconnects) == (0, 1, 0)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("at_once", [False, True])
+async def test_a_handler_that_ends_the_program_refuses_first(at_once: bool) -> None:
+    """SystemExit of a handler ends the loop, whichever that is, and the sender is told, not left without an answer."""
+    loop = asyncio.get_running_loop()
+    started: asyncio.Future[Any] = loop.create_future()
+
+    async def handler(message: Any) -> None:
+        if not at_once:
+            await asyncio.sleep(0)
+        sys.exit(3)
+
+    async def serve() -> None:
+        async with make(handler) as server:
+            loop.call_soon_threadsafe(started.set_result, server.address)
+            await server.serve_forever()
+
+    def run() -> None:
+        with pytest.raises(SystemExit), asyncio.Runner(loop_factory=type(loop)) as runner:
+            runner.run(serve())
+
+    async with make() as client:
+        ended = loop.run_in_executor(None, run)
+        with pytest.raises(HandlerFailed, match="SystemExit: 3"):
+            await within(client.send(Message(b"x", await within(started))))
+        await within(ended)
 
 
 @pytest.mark.asyncio

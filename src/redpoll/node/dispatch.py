@@ -235,8 +235,9 @@ class Dispatcher:
                 in_slot = not message.phase and releasing and result is not _RUNNING
                 if result is not None and in_slot:
                     in_slot = self._completion.answer_at_once(slots, message, result)
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # whatever a handler raises ends its message
+            except BaseException as error:  # noqa: BLE001  # whatever a handler raises ends its message
                 self.failed(message, error)
+                self._pass_on(error)
                 message = slots.begin(now)
                 continue
             link_of = message.link
@@ -340,6 +341,11 @@ class Dispatcher:
         if not isinstance(error, asyncio.CancelledError):
             self._completion.handler_failed(message, error)
 
+    def _pass_on(self, error: BaseException) -> None:
+        """Let SystemExit and KeyboardInterrupt end the event loop, from a turn of its own: a read must not raise."""
+        if isinstance(error, (SystemExit, KeyboardInterrupt)):
+            self._loop.call_soon(_raise, error)
+
 
 class TurnDispatcher(Dispatcher):
     """Gives the handler the messages of a peer that slots allow as a list; it returns those that are done.
@@ -357,13 +363,14 @@ class TurnDispatcher(Dispatcher):
         try:
             done = self._handler(messages)
             slots.release_many(done)
-        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # as of any handler: what has not ended is refused
+        except BaseException as error:  # noqa: BLE001  # as of any handler: what has not ended is refused
             failed = True
             if inspect.iscoroutine(done):
                 done.close()
             for message in messages:
                 if not message.phase:
                     self.failed(message, error)
+            self._pass_on(error)
         if len(peer.links) > 1:
             # They may have arrived over any of these.
             self._owner.after_dispatch(peer)
@@ -374,8 +381,9 @@ class TurnDispatcher(Dispatcher):
         if inspect.isawaitable(result):
             try:
                 result = self._start(message, result, self._new_context(), None)
-            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # whatever the work raised
+            except BaseException as error:  # noqa: BLE001  # whatever the work raised
                 self.failed(message, error)
+                self._pass_on(error)
                 return
         if result is not _RUNNING:
             self.finish(message, result)
@@ -411,6 +419,10 @@ def _name(handler: Any) -> str:
     while isinstance(handler, partial):
         handler = handler.func
     return repr(getattr(handler, "__qualname__", type(handler).__qualname__))
+
+
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 async def _awaiting(awaitable: Any) -> Any:
