@@ -16,9 +16,10 @@ from redpoll.bus import Envelope, Task
 from redpoll.bus.broker.outputs import Write
 from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.state import EngineState
+from redpoll.errors import PeerLost
 from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.support import Running, running
-from tests.node.support import elapse, turns, until
+from tests.node.support import PATIENCE, elapse, turns, until
 from tests.ports import free_port
 
 
@@ -180,3 +181,60 @@ async def start_hub(folder: Path, port: int) -> asyncio.subprocess.Process:
     """Start a hub in a process of its own."""
     command = (sys.executable, "-m", "redpoll", "hub", "--data", str(folder / "hub"), "--port", str(port), "--quiet")
     return await asyncio.create_subprocess_exec(*command)
+
+
+@pytest.mark.asyncio
+async def test_what_is_asked_for_before_there_is_a_hub(tmp_path: Path) -> None:
+    """Consumers, takes and subscriptions that are asked for while no hub is linked are made once, when one is."""
+    port = free_port()
+    async with redpoll.Hub(tmp_path, port=port) as hub, redpoll.connect(hub.url) as bus:
+        await bus.queues.declare("q")
+        for queue in ("r", "t"):
+            await bus.tasks.submit(queue, queue=queue)
+    async with redpoll.connect(f"redpoll://127.0.0.1:{port}", wait=True) as bus:
+        engine = bus.engine
+        consuming = asyncio.ensure_future(engine.consume("q"))
+        subscribing = asyncio.ensure_future(engine.subscribe(["s"]))
+        taking = [asyncio.ensure_future(each) for each in (engine.take("r"), engine.take("t", PATIENCE))]
+        await asyncio.sleep(0)
+        async with redpoll.Hub(tmp_path, port=port):
+            taken = await asyncio.wait_for(asyncio.gather(*taking), PATIENCE)
+            assert [each.queue for each in taken] == ["r", "t"]
+            consumer, subscription = await asyncio.wait_for(asyncio.gather(consuming, subscribing), PATIENCE)
+            await bus.tasks.submit(2, queue="q")
+            assert (await asyncio.wait_for(anext(aiter(consumer)), PATIENCE)).attempt == 1
+            await engine.publish(Envelope("raw", b"x"), subject="s")
+            assert (await asyncio.wait_for(anext(aiter(subscription)), PATIENCE)).subject == "s"
+
+
+@pytest.mark.asyncio
+async def test_a_link_that_is_lost_while_it_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker keeps its task and goes on taking, also if the answers of a hub that it returned to are lost."""
+    begun: list[Task] = []
+    go = asyncio.Event()
+
+    async def work(task: Task) -> Any:
+        begun.append(task)
+        await go.wait()
+        return task.data
+
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus, bus.tasks.worker(work, queue="q"):
+            task = await bus.tasks.submit(1, queue="q")
+            await until(lambda: begun, "the beginning")
+            engine: Any = bus.engine
+            rejoin = engine._rejoin
+
+            def once() -> None:
+                monkeypatch.undo()
+                rejoin()
+                engine._dismissed(PeerLost(None, "again"))
+
+            monkeypatch.setattr(engine, "_rejoin", once)
+            engine._dismissed(PeerLost(None, "lost"))
+            await until(lambda: "_rejoin" not in vars(engine) and engine.linked, "the second return")
+            go.set()
+            assert await task.result(timeout=PATIENCE) == 1
+            assert await bus.tasks.run(2, queue="q", timeout=PATIENCE) == 2
+            assert not begun[0].lost
+            assert len(begun) == 2

@@ -35,13 +35,14 @@ class Request:
         record: What was asked for.
         future: Done with the answer.
         again: Whether it may be asked for once more, where the answer may be lost.
+        anew: Whether it is asked for by another request then, and this one does not count.
         sent: Whether the hub may have it.
         size: Bytes of a payload that waits to be sent.
         watcher: Of a publish.
         deadline: When its timeout was over, where the hub is to say so.
     """
 
-    __slots__ = ("again", "deadline", "future", "record", "sent", "size", "watcher")
+    __slots__ = ("again", "anew", "deadline", "future", "record", "sent", "size", "watcher")
 
     def __init__(
         self,
@@ -54,6 +55,7 @@ class Request:
         self.record = record
         self.future = future
         self.again = again
+        self.anew = False
         self.sent = False
         self.size = size
         self.watcher = watcher
@@ -160,7 +162,7 @@ class Asking:
         future: asyncio.Future[Any] = self.loop.create_future()
         future.add_done_callback(answer)
         self._requests[number] = request = Request([kind], future, False)
-        request.sent = True
+        request.sent = request.anew = True
         return number
 
     def _give_up(self, request: Request, error: RedpollError) -> None:

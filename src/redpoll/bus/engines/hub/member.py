@@ -350,15 +350,23 @@ class HubMember(Asking):
             if id(request.record) in waiting or not request.sent or request.again:
                 continue
             del self._requests[number]
+            if request.anew:
+                request.future.cancel()
+                continue
             self._give_up(request, NotConfirmed(None, f"the hub is gone: {error}"))
 
     def _rejoin(self) -> None:
         """Ask for everything that this engine has: consumers, what they hold, subscriptions, watchers, answers."""
         self.linked = True
         fresh, self._out = list(self._out), deque()
+        # What was asked for and is not answered yet: that is what is asked for anew, once.
+        open_ = {tuple(each.record[0:3:2]): number for number, each in self._requests.items() if len(each.record) > 2}
         for consumer in list(self._consumers.values()):
+            if (p.TAKE, consumer.number) in open_:
+                continue
+            asked = open_.get((p.CONSUME, consumer.number)) or self._ask_consumer(consumer)
             record = [consumer.number, consumer.queue, 0, consumer.accept, consumer.exclusive, True]
-            self.say(p.CONSUME, self._ask_consumer(consumer), *record)
+            self.say(p.CONSUME, asked, *record)
             for delivery in list(consumer.deliveries.values()):
                 self.say(
                     p.RECLAIM, self._ask_reclaim(delivery), consumer.number, p.id_bytes(delivery.number), delivery.token
@@ -371,14 +379,16 @@ class HubMember(Asking):
             elif consumer.credit > len(consumer.deliveries):
                 self.say(p.CREDIT, consumer.number, consumer.credit - len(consumer.deliveries))
         for subscription in self._subscriptions.values():
-            self.say(p.SUBSCRIBE, 0, subscription.number, list(subscription.patterns), False)
+            asked = open_.get((p.SUBSCRIBE, subscription.number), 0)
+            last = bool(asked) and self._requests[asked].record[-1]
+            self.say(p.SUBSCRIBE, asked, subscription.number, list(subscription.patterns), last)
         for number, (_, task) in list(self._watchers.items()):
             if task:
                 self.say(p.WATCH, number, p.id_bytes(task))
         if self._observers:
             self.say(p.CALL, 0, "observe", [True])
         for record in fresh:
-            if record[0] not in {p.CREDIT, p.CLOSE, p.SUBSCRIBE, p.UNSUBSCRIBE, p.PROGRESS}:
+            if record[0] not in _REJOINED and record[0] not in {p.CREDIT, p.CLOSE, p.UNSUBSCRIBE, p.PROGRESS}:
                 self._out.append(record)
         known = {id(record) for record in self._out}
         for number, request in list(self._requests.items()):
