@@ -10,7 +10,7 @@ import pytest
 from redpoll.testing.conformance import behaviours
 
 ROOT = Path(__file__).parent.parent.parent.parent
-PAGES = ("bus.md", "what-hurts.md")
+PAGES = ("bus.md", "what-hurts.md", "what-survives.md")
 _NAMED = re.compile(r"\b(?:[KTERBNO]|KX)-\d\d\b|\btest_\w+")
 
 
