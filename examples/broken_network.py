@@ -1,4 +1,4 @@
-"""A client behind a network that breaks on purpose: what succeeds was done once, what fails says what is known.
+"""A client behind a faulty network: each success was done once, each failure reports what is known.
 
 Prints:
 
@@ -16,19 +16,19 @@ from redpoll.testing import FaultProxy, Faults
 
 
 class Worker:
-    """Counts what it is told to do."""
+    """Counts the messages that it handles."""
 
     def __init__(self) -> None:
         self.done: list[bytes] = []
 
     def handle(self, message: Received[bytes]) -> bytes:
-        """Do the work; what is returned goes to those who asked."""
+        """Do the work; the return value answers requests."""
         self.done.append(message.data)
         return b"done"
 
 
 async def main() -> None:
-    """Send through a proxy that cuts each connection after so many bytes; then through one that falls silent."""
+    """Send through a proxy that cuts each connection after a number of bytes, then through one that stops forwarding."""
     worker = Worker()
     async with Node(worker.handle, port=0, keepalive=0.1) as server, Node(keepalive=0.1) as client:
         async with FaultProxy(server.address, faults=Faults(cut_after=4_000)) as proxy:

@@ -1,4 +1,4 @@
-"""A calculator that is called by name: two servers share its calls, one of them is stopped, and nobody notices.
+"""A calculator called by name: two servers share its calls, and one is stopped without a failed call.
 
 Prints:
 
@@ -19,7 +19,7 @@ from redpoll.errors import NoRoute
 
 
 class Calculator:
-    """What is served, and the type of its clients."""
+    """The served class, and the type of its clients."""
 
     async def add(self, a: int, b: int) -> int:
         """Add two numbers."""
@@ -27,18 +27,18 @@ class Calculator:
 
     @expected_exceptions(ZeroDivisionError)
     async def divide(self, a: int, b: int) -> float:
-        """Divide one number by another one."""
+        """Divide a by b."""
         return a / b
 
     async def primes(self, below: int) -> AsyncIterator[int]:
-        """Find primes, as long as somebody wants them."""
+        """Yield primes until the caller stops."""
         for number in range(2, below):
             if all(number % each for each in range(2, number)):
                 yield number
 
 
 async def main() -> None:
-    """Serve a calculator twice, and call it."""
+    """Serve a calculator twice and call it."""
     logging.basicConfig()
     async with redpoll.connect("memory://") as bus:
         calculator = bus.rpc.client("calculator", Calculator, timeout=5)

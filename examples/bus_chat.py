@@ -1,4 +1,4 @@
-"""A chat: what is said goes to everybody, a whisper to one, and the log to whoever reads it later.
+"""A chat: messages go to everybody, a whisper to one person, and the log to later readers.
 
 Prints:
 
@@ -18,7 +18,7 @@ from redpoll.errors import NoRoute
 
 
 class Member:
-    """Somebody in the chat."""
+    """A person in the chat."""
 
     def __init__(self, bus: Bus, name: str, heard: "asyncio.Queue[str]") -> None:
         self.name = name
@@ -27,18 +27,18 @@ class Member:
         self._notifier = bus.notifier(name, topics=["chat"])
 
     async def join(self) -> None:
-        """Listen to what is said, and to whispers."""
+        """Listen to messages and whispers."""
         await self._notifier.info(f"{self.name}.joined")
         await self._bus.broadcast.subscribe(self._hear, subject="room.hall").__aenter__()
         await self._bus.rpc.serve(f"whisper.{self.name}", self._whispered).start()
 
     async def say(self, text: str) -> None:
-        """Say something to everybody."""
+        """Send a message to everybody."""
         await self._notifier.info(f"{self.name}.said", text)
         await self._bus.broadcast.send(text, subject="room.hall", sender=self.name)
 
     async def whisper(self, name: str, text: str) -> None:
-        """Say something to one, if they are there."""
+        """Send a message to one person, if connected."""
         await self._bus.rpc.call(f"whisper.{name}", None, {"from": self.name, "text": text})
 
     def _hear(self, broadcast: Broadcast) -> None:

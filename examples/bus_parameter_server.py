@@ -1,6 +1,6 @@
 """A parameter server: workers pull weights, compute gradients on their own part of the data, and push them back.
 
-The arrays travel as what they are, and nobody waits for the slowest worker. A broadcast tells how far it is.
+Arrays are sent directly, and no worker waits for the slowest. A broadcast reports the progress.
 
 Prints:
 
@@ -24,7 +24,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 
 
 class Parameters:
-    """What is served, and the type of its clients."""
+    """The served class, and the type of its clients."""
 
     def __init__(self, bus: Bus) -> None:
         self.weights = np.zeros(len(TRUE_WEIGHTS))
@@ -32,11 +32,11 @@ class Parameters:
         self._bus = bus
 
     async def pull(self) -> Array:
-        """Give the weights as they are now."""
+        """Return the current weights."""
         return self.weights
 
     async def push(self, worker: str, gradient: Array) -> None:
-        """Step down a gradient; it may be that of weights which others have changed meanwhile."""
+        """Apply a gradient; other workers may have changed the weights since it was computed."""
         self.weights = self.weights - 0.05 * gradient
         self.pushed[worker] += 1
         count = self.pushed.total()
@@ -45,7 +45,7 @@ class Parameters:
 
 
 async def train(parameters: Parameters, name: str, seed: int) -> None:
-    """Pull, compute, push: a worker, which would be a process of its own where the engine reaches that."""
+    """Pull, compute, push: a worker, which would be a separate process on an engine that connects processes."""
     random = np.random.default_rng(seed)
     inputs = random.normal(size=(256, len(TRUE_WEIGHTS)))
     outputs = inputs @ TRUE_WEIGHTS
@@ -57,7 +57,7 @@ async def train(parameters: Parameters, name: str, seed: int) -> None:
 
 async def main() -> None:
     """Serve the parameters, and let four workers train them."""
-    # Both ends are ours: pickle carries arrays, and nothing that runs code.
+    # Both ends are trusted: pickle carries arrays, and nothing that runs code.
     async with redpoll.connect("memory://", serializer="pickle") as bus:
         server = Parameters(bus)
 

@@ -1,7 +1,7 @@
-"""The bus without asyncio: threads submit jobs, workers in threads do them, and ask a service while they do.
+"""The bus without asyncio: threads submit jobs, and workers in threads do them and call a service meanwhile.
 
-Each handler runs in a thread of its own and calls the same bus back. Whoever submitted sees the progress, and a thread that
-is busy with something else collects the results as futures.
+Each handler runs in its own thread and uses the same bus. The submitter sees the progress, and collects the results as
+futures.
 
 Prints:
 
@@ -17,31 +17,31 @@ from redpoll.bus import Task
 
 
 class Rates:
-    """A service, whose methods are called in threads."""
+    """A service whose methods are called in threads."""
 
     def __init__(self) -> None:
         self.asked = 0
 
     def rate(self, currency: str) -> float:
-        """What one of it costs."""
+        """Return the price of one item."""
         self.asked += 1
         return {"USD": 1.25}[currency]
 
 
 def report(task: Task) -> str:
-    """Do something that takes a while, and say how far it is."""
+    """Do something that takes a while, and report progress."""
     for step in ("counted", "added", "written"):
         task.progress(step)
     return "report.pdf"
 
 
 def main() -> None:
-    """Run all parts on one bus; each could be a program of its own."""
+    """Run all parts on one bus; each could be a separate program."""
     rates = Rates()
     with connect("memory://") as bus:
 
         def convert(task: Task) -> str:
-            """Ask the service from inside of a handler."""
+            """Call the service from a handler."""
             rate = bus.rpc.call("rates", "rate", {"currency": "USD"}, timeout=5)
             return f"order {task.data}: {task.data * 10 * rate:.2f} EUR"
 

@@ -1,4 +1,4 @@
-"""Two nodes talk: one message whose work is acknowledged, one request with its answer.
+"""Two nodes: one acknowledged message, and one request with its answer.
 
 Prints:
 
@@ -12,7 +12,7 @@ from redpoll import Message, Node, Received
 
 
 async def handler(message: Received[bytes]) -> bytes | None:
-    """Answer what asks for an answer; returning acknowledges the message."""
+    """Answer requests; returning acknowledges the message."""
     if message.wanted:
         return b"pong"
     print("the handler got", message.data)
@@ -20,7 +20,7 @@ async def handler(message: Received[bytes]) -> bytes | None:
 
 
 async def main() -> None:
-    """Run both nodes in one process; an address is all that one needs to know of the other."""
+    """Run both nodes in one process; each needs only the other's address."""
     async with Node(handler, port=0) as server, Node() as client:
         await client.send(Message(b"hello", server.address))
         print("the message is done")

@@ -1,4 +1,4 @@
-"""The lines of a file, sent one by one, each acknowledged when it is written at the other end.
+"""The lines of a file, sent one by one, each acknowledged when the receiver has written it.
 
 Prints:
 
@@ -15,7 +15,7 @@ from redpoll import Address, Message, Node
 
 
 async def write(node: Node[bytes], path: Path, count: int) -> None:
-    """Write so many lines; each message is released, and so confirmed, when its line is on its way to the disk."""
+    """Write `count` lines; each message is released, and so confirmed, when its line is flushed to the system."""
     with path.open("wb") as file:
         for _ in range(count):
             async with node.take(timeout=5) as message:
@@ -24,7 +24,7 @@ async def write(node: Node[bytes], path: Path, count: int) -> None:
 
 
 async def read(path: Path, address: Address) -> int:
-    """Send every line in order and return how many were confirmed."""
+    """Send every line in order and return the number confirmed."""
     async with Node() as node:
         with path.open("rb") as file:
             return await node.send_many(Message(line, address) for line in file)

@@ -1,4 +1,4 @@
-"""A queue between processes for asyncio: answers for whom they are, a put that is taken back, and a client sent away.
+"""A queue between processes for asyncio: answers to single clients, a withdrawn put, and a disconnected client.
 
 Prints:
 
@@ -16,7 +16,7 @@ from redpoll.nq import aio
 
 
 async def add(server: aio.Communicator) -> None:
-    """Answer each client with the sum of what it put, until the server closes."""
+    """Answer each client with the sum of its numbers, until the server closes."""
     with contextlib.suppress(ConnectionAbortedError):
         while True:
             message = await server.get()
@@ -24,7 +24,7 @@ async def add(server: aio.Communicator) -> None:
 
 
 async def main() -> None:
-    """A server and its clients on one loop; each could be a process of its own, with threads or with asyncio."""
+    """Run a server and its clients on one loop; each could be a separate process, with threads or with asyncio."""
     async with aio.new(purpose="server", options=options(0)) as server:
         adding = asyncio.create_task(add(server))
         async with aio.new(options=options(server.netloc.port)) as client:
@@ -32,7 +32,7 @@ async def main() -> None:
             print("1 + 2 + 3 =", (await client.get(timeout=5)).data)
 
         async with aio.new(options=options(server.netloc.port)) as client:
-            too_late = client.put([4, 5, 6])  # no server was met yet, so nothing was sent
+            too_late = client.put([4, 5, 6])  # no server has been connected yet, so nothing was sent
             print("taken back:", too_late.cancel())
             await client.ready(timeout=5)
             server.disconnect(client.id)
@@ -43,7 +43,7 @@ async def main() -> None:
 
 
 def options(port: int) -> nq.CommunicatorOptions:
-    """Options of one end; they have its id, so each end has its own."""
+    """Options of one end; they contain its id, so each end has its own."""
     return nq.CommunicatorOptions(netloc=nq.NetworkLocation(port=port))
 
 

@@ -1,4 +1,4 @@
-"""A queue between processes: one put for all, a future that is done when all have it, and a client that does not get.
+"""A queue between processes: one put for all, a future that is done when all have it, and a client that is full.
 
 Prints:
 
@@ -14,13 +14,13 @@ CLIENTS = 3
 
 
 def options(port: int, queue_size: int = 2**30) -> nq.CommunicatorOptions:
-    """Options of one end; they have its id, so each end has its own."""
+    """Options of one end; they contain its id, so each end has its own."""
     connection = nq.ConnectionOptions(queue_size=queue_size)
     return nq.CommunicatorOptions(netloc=nq.NetworkLocation(port=port), connection=connection)
 
 
 def main() -> None:
-    """A server and three clients, which could be processes of their own; one has room for a thousand messages."""
+    """Run a server and three clients, which could be separate processes; one has room for a thousand messages."""
     server = nq.new(purpose="server", options=options(0))
     sizes = (2**30, 2**30, 1000)
     clients = [nq.new(options=options(server.netloc.port, size)) for size in sizes]
@@ -37,7 +37,7 @@ def main() -> None:
     news = server.put("news")
     try:
         news.result(timeout=10)
-    except QueueFull as error:  # the first that any of them had
+    except QueueFull as error:  # the first error of any peer
         have = sum(client.get(timeout=10).data == "news" for client in clients[:2])
         print(f"{have} clients have the news, one is full: {type(error).__name__}")
 

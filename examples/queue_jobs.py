@@ -1,7 +1,7 @@
-"""A queue between processes: a server hands out numbers, and four processes say which of them are prime.
+"""A queue between processes: a server distributes numbers, and four processes report which are prime.
 
-A worker says that it is there, and from then on gets a number for each answer that it puts. Nothing here waits for a
-future: leaving the `with` block does, so each answer has arrived before its worker ends.
+A worker registers, and then gets a number for each answer that it puts. Nothing here waits for a future: leaving the
+`with` block does, so each answer has arrived before its worker ends.
 
 Prints:
 
@@ -17,7 +17,7 @@ WORKERS = 4
 
 
 def work(port: int) -> None:
-    """Look at numbers until there are no more."""
+    """Check numbers until there are no more."""
     with nq.new(options=nq.CommunicatorOptions(netloc=nq.NetworkLocation(port=port))) as queue:
         queue.put(None)
         while True:
@@ -28,7 +28,7 @@ def work(port: int) -> None:
 
 
 def main() -> None:
-    """Serve at any free port, and start those that work."""
+    """Serve at any free port, and start the workers."""
     numbers = iter(range(LAST))
     primes = []
     workers = set()
@@ -50,7 +50,7 @@ def main() -> None:
             if number is not None:
                 queue.put(number, message.peer)
         queue.put(None)
-        # Who comes late finds that nothing is left.
+        # A late worker receives no number.
         while len(workers) < WORKERS:
             late = queue.get(timeout=25).peer
             workers.add(late)

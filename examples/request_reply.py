@@ -1,4 +1,4 @@
-"""Requests that succeed, requests whose handler fails, and requests that come too late.
+"""Requests that succeed, requests whose handler fails, and requests that time out.
 
 Prints:
 
@@ -19,17 +19,17 @@ Numbers = dict[str, int]
 
 
 class Calculator:
-    """Divides, one request after another for each client, or waits until nobody wants its answer.
+    """Divides, one request of each client at a time, or waits until the request is cancelled.
 
     Attributes:
-        told: Whether it learned that the sender of a request had given up.
+        told: Whether a handler saw that its request was cancelled.
     """
 
     def __init__(self) -> None:
         self.told = asyncio.Event()
 
     async def handle(self, message: Received[Numbers]) -> Numbers | None:
-        """Divide a by b; what is raised here refuses the request."""
+        """Divide a by b; an exception refuses the request."""
         if message.data["b"] < 0:
             await message.cancelled.wait()
             self.told.set()
@@ -44,8 +44,8 @@ async def ask(client: Node[Numbers], address: Address, a: int, b: int, timeout: 
 
 
 async def main() -> None:
-    """Ask; the data are whatever msgpack carries."""
-    logging.getLogger("redpoll").addHandler(logging.NullHandler())  # one handler fails below, and that is logged
+    """Send requests; the data are any values of msgpack."""
+    logging.getLogger("redpoll").addHandler(logging.NullHandler())  # one handler fails below, which is logged
     calculator = Calculator()
     async with Node(calculator.handle, port=0, serializer="msgpack") as server, Node(serializer="msgpack") as client:
         results = await asyncio.gather(*(ask(client, server.address, 2 * n, 1) for n in range(100)))

@@ -1,7 +1,7 @@
 """A router: passes each message on to the worker that its header names, and each answer back.
 
-A forwarded message keeps its identity and header, and what is left of its time. Nothing is acknowledged before the
-worker is done, and what the worker refuses is refused to the client.
+A forwarded message keeps its identity, its header and the remaining time. It is acknowledged only when the worker is
+done, and a refusal by the worker is passed to the client.
 
 Prints:
 
@@ -16,7 +16,7 @@ from redpoll.errors import Refused
 
 
 def upper(message: Received[bytes]) -> bytes:
-    """Answer in capitals; a plain function is a handler too."""
+    """Answer in capitals; a handler may be a plain function."""
     return message.data.upper()
 
 
@@ -26,7 +26,7 @@ def count(message: Received[bytes]) -> bytes:
 
 
 class Router:
-    """Knows who does what.
+    """Maps headers to workers.
 
     Args:
         workers: The address of the worker for each header.
@@ -36,7 +36,7 @@ class Router:
         self._workers = workers
 
     async def handle(self, message: Received[bytes]) -> bytes | None:
-        """Forward one message and return the answer, which goes back to whoever asked."""
+        """Forward one message and return the answer, which goes to the requester."""
         worker = self._workers.get(message.header)
         if worker is None:
             message.refuse(f"nobody does {message.header.decode()!r}")
@@ -46,7 +46,7 @@ class Router:
 
 
 async def main() -> None:
-    """Run two workers, the router, and a client that knows the router alone."""
+    """Run two workers, the router, and a client that knows only the router."""
     async with Node(upper, port=0) as first, Node(count, port=0) as second:
         workers = {b"upper": first.address, b"count": second.address}
         async with Node(Router(workers).handle, port=0, slots=16) as router, Node() as client:

@@ -1,7 +1,7 @@
-"""A stream of small messages, written without waiting for acknowledgements and taken in batches.
+"""A stream of small messages, sent without acknowledgements and taken in batches.
 
-What is in flight is bounded by the receiver's window: a sender that is faster than its receiver is slowed, and neither
-end's memory grows.
+The receiver's window bounds the messages in flight: a sender faster than its receiver is slowed, and neither end's
+memory grows.
 
 Prints:
 
@@ -25,7 +25,7 @@ async def produce(address: Address) -> None:
 
 
 async def consume(node: Node[bytes]) -> None:
-    """Take whatever has arrived at once: one step of the loop for many messages."""
+    """Take all received messages at once: one step of the loop for many messages."""
     messages = size = 0
     ordered = True
     async for batch in node.batches(max=1_000):
@@ -33,7 +33,7 @@ async def consume(node: Node[bytes]) -> None:
             ordered = ordered and struct.unpack("!Q", message.data) == (messages,)
             messages += 1
             size += len(message.data)
-            message.release()  # so that the last batch has ended before the loop is left
+            message.release()  # so that the last batch is released before the loop ends
         if messages == COUNT:
             break
     print(messages, "messages,", size, "bytes")
@@ -41,7 +41,7 @@ async def consume(node: Node[bytes]) -> None:
 
 
 async def main() -> None:
-    """Run both ends; the windows are made as large as a stream needs them."""
+    """Run both ends, with windows large enough for a stream."""
     async with Node(slots=1_000, window=4_000) as node, asyncio.TaskGroup() as group:
         group.create_task(consume(node))
         group.create_task(produce(node.address))

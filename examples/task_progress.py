@@ -1,4 +1,4 @@
-"""A queue of jobs whose submitter sees how far each is: progress, a cancelled job, and one that fails.
+"""A queue of jobs with progress reports, a cancelled job, and one that fails.
 
 Prints:
 
@@ -40,7 +40,7 @@ async def follow(name: str, task: Handle) -> None:
 
 
 async def main() -> None:
-    """Submit jobs and follow them; workers would be other programs, on an engine that others reach."""
+    """Submit jobs and follow them; workers would be other programs, on an engine that connects processes."""
     async with redpoll.connect("memory://") as bus:
         albums = {"holiday": 3, "too large": 1_000_000, "broken": 1}
         tasks = {

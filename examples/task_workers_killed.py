@@ -1,7 +1,7 @@
-"""Workers in processes that are killed in the middle of their work: each task is done, and none is lost.
+"""Worker processes that are killed while they work: each task is done, and none is lost.
 
-Every seventh task kills the process that works on it, the first time. That is a failed attempt of this task alone; the worker
-starts another process, and the task is begun again.
+Every seventh task kills its process at the first attempt. Only this task's attempt fails: the worker starts another process,
+and the task is begun again.
 
 Prints:
 
@@ -19,14 +19,14 @@ TASKS = 21
 
 
 def work(task: Task) -> tuple[int, int]:
-    """Compute; here the process dies sometimes, as when it runs out of memory."""
+    """Compute; the process sometimes dies here, as if it ran out of memory."""
     if task.data % 7 == 0 and task.attempt == 1:
         os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
     return task.data**2, task.attempt
 
 
 async def main() -> None:
-    """Submit tasks, and count what became of them."""
+    """Submit tasks, and count their outcomes."""
     async with redpoll.connect("memory://") as bus:
         async with bus.tasks.worker(work, queue="squares", pool="process", concurrency=2):
             done = [result async for result in bus.tasks.map(range(TASKS), queue="squares")]

@@ -1,7 +1,7 @@
-"""Plain threads, no asyncio: one thread sends numbers, four work on them side by side, and one collects what they found.
+"""Threads without asyncio: one thread sends numbers, four check them in parallel, and one collects the results.
 
-The workers are a pool behind one node. What a worker found goes to the collector as a message of its own, and a number
-is acknowledged only when that has arrived: nothing is lost between the two.
+The workers are a pool behind one node. A worker sends each result to the collector as a message, and its number is
+acknowledged only when that has arrived: nothing is lost between the two.
 
 Prints:
 
@@ -17,29 +17,29 @@ LAST = 60
 
 
 def is_prime(number: int) -> bool:
-    """Whether a number has no divisor but itself and one."""
+    """Return True if a number has no divisor but itself and one."""
     return number > 1 and all(number % divisor for divisor in range(2, number))
 
 
 class Worker:
-    """Tells the collector of each prime among the numbers that it gets."""
+    """Sends each prime among its numbers to the collector."""
 
     def __init__(self, collector: Address) -> None:
         self._collector = collector
 
     def work(self, message: Received[bytes]) -> None:
-        """Look at one number, in a thread of the pool."""
+        """Check one number, in a thread of the pool."""
         if is_prime(int(message.data)):
             message.node.send(message.forward(self._collector)).result()
 
 
 def collect(node: QueueNode[bytes], found: list[int]) -> None:
-    """Keep what arrives until the node stops."""
+    """Collect messages until the node stops."""
     found.extend(int(message.data) for message in node)
 
 
 def main() -> None:
-    """Start the three parts; each could be a process of its own."""
+    """Start the three parts; each could be a separate process."""
     found: list[int] = []
     with QueueNode(port=0) as collector:
         collecting = threading.Thread(target=collect, args=(collector, found))

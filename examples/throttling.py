@@ -1,7 +1,7 @@
-"""Work that is throttled by slots: three clients send all they have, and the worker never takes on more than it can.
+"""Work throttled by slots: three clients send all their jobs at once, and the worker runs a limited number at a time.
 
-A slot is the right to have one message in progress. `slots` limits the messages of one client, `node_slots` those of
-all. Who has no slot waits in order, and its sender with it.
+A slot is the permission to have one message in progress. `slots` limits the messages of one client, `node_slots` those
+of all. A message without a slot waits in order, and so does its sender.
 
 Prints:
 
@@ -20,12 +20,12 @@ JOBS = 20
 
 
 class Worker:
-    """Counts what it works on at a time.
+    """Counts the jobs in progress.
 
     Attributes:
-        done: Jobs that it has finished.
-        most: The most it worked on at once.
-        most_of_one: The most of one client.
+        done: Finished jobs.
+        most: Maximum number of jobs at a time.
+        most_of_one: The same of one client.
     """
 
     def __init__(self) -> None:
@@ -46,13 +46,13 @@ class Worker:
 
 
 async def give_work(address: Address) -> None:
-    """Send jobs; `send_many` keeps a window of them open, no more."""
+    """Send jobs; `send_many` keeps at most a window of them open."""
     async with Node() as client:
         await client.send_many(Message(b"job %d" % number, address) for number in range(JOBS))
 
 
 async def main() -> None:
-    """Start a worker and its clients; each client would be a process of its own."""
+    """Start a worker and its clients; each client would be a separate process."""
     worker = Worker()
     async with Node(worker.work, port=0, slots=4, node_slots=6) as node, asyncio.TaskGroup() as group:
         for _ in range(CLIENTS):

@@ -1,7 +1,7 @@
-"""A butterfly: work fans out to workers, who take it in turn, and their results come together again.
+"""A butterfly: work is distributed to workers in turn, and their results are collected.
 
-The exchange WORK balances: each piece goes to one worker, and one who has enough is passed over. The workers' own exchanges
-lead to the queue RESULTS. A worker more is a process more, at any time; nobody else has to know.
+The exchange WORK balances: each piece goes to one worker, and a worker without room is skipped. The workers' own exchanges
+are bound to the queue RESULTS. A worker process can be added at any time, without changes elsewhere.
 
 Prints:
 
@@ -38,9 +38,9 @@ TEXT = [
 
 
 async def count(directory: str) -> None:
-    """Be a worker: count letters, until there is nothing more to count."""
+    """Count letters until there is no more work."""
     async with Wiring(directory) as wiring:
-        # Few at a time, so that a slow worker does not hold what another could do.
+        # Few at a time, so that a slow worker does not hold work that another could do.
         words = await wiring.create_queue("MINE", scope=LOCAL, limits=Limits(messages=2))
         found = await wiring.create_exchange("FOUND", scope=LOCAL)
         await wiring.bind("FOUND", "RESULTS")
@@ -52,12 +52,12 @@ async def count(directory: str) -> None:
 
 
 def work(directory: str) -> None:
-    """Run a worker in a process of its own."""
+    """Run a worker in a separate process."""
     asyncio.run(count(directory))
 
 
 async def main() -> None:
-    """Hand the words out, and add up what comes back."""
+    """Distribute the words, and add up the results."""
     async with Directory(port=0) as directory, Wiring(str(directory.address)) as wiring:
         words = await wiring.create_exchange("WORK", scope=GLOBAL, style=Style.BALANCE)
         end = await wiring.create_exchange("END", scope=GLOBAL)
@@ -68,15 +68,15 @@ async def main() -> None:
         for worker in workers:
             worker.start()
         for _ in workers:
-            await results.receive()  # each says that it is there
+            await results.receive()  # each worker reports once
         for word in TEXT:
-            await words.send(word.encode())  # waits for a worker, and while all have enough
+            await words.send(word.encode())  # waits while no worker has room
         letters, counters = 0, set()
         for _ in TEXT:
             number, *_, counter = (await results.receive()).split()
             letters += int(number)
             counters.add(counter)
-        await end.send(b"")  # to all of them
+        await end.send(b"")  # to all workers
         for worker in workers:
             await asyncio.to_thread(worker.join)
         print(f"the words have {letters} letters, counted by {len(counters)} workers")

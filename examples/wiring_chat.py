@@ -1,7 +1,7 @@
-"""A chat, with the calls of the first ØMQ Python extension: prompts, displays, and the room between them.
+"""A chat, with the calls of the first ØMQ Python extension: prompts, displays, and a room between them.
 
-Each is a process of its own, and knows the others by name alone: what is typed at a prompt goes to the queue CHAT-IN, which
-is the room's, and the room's exchange CHAT-OUT shows it on every display. It does not matter who is started first.
+Each is a separate process and knows the others by name only. Text typed at a prompt goes to the room's queue CHAT-IN, and the
+room's exchange CHAT-OUT sends it to every display. They can be started in any order.
 
 Prints:
 
@@ -24,7 +24,7 @@ LAST = b"the room is closed"
 
 
 def room(hostname: str) -> None:
-    """Show on all displays what comes from any prompt."""
+    """Send text from any prompt to all displays."""
     with pyzmq.ZMQ(hostname) as zmq:
         shown = zmq.create_exchange("CHAT-OUT", pyzmq.SCOPE_GLOBAL)
         zmq.create_queue("CHAT-IN", pyzmq.SCOPE_GLOBAL)
@@ -35,7 +35,7 @@ def room(hostname: str) -> None:
 
 
 def prompt(hostname: str, name: str, lines: list[str]) -> None:
-    """Say something."""
+    """Send lines of text."""
     with pyzmq.ZMQ(hostname) as zmq:
         typed = zmq.create_exchange("TYPED", pyzmq.SCOPE_LOCAL)
         zmq.bind("TYPED", "CHAT-IN")
@@ -44,7 +44,7 @@ def prompt(hostname: str, name: str, lines: list[str]) -> None:
 
 
 def display(hostname: str, screen: Connection) -> None:
-    """Show what is said, until the room is closed."""
+    """Show text until the room is closed."""
     with pyzmq.ZMQ(hostname) as zmq:
         zmq.create_queue("SHOWN", pyzmq.SCOPE_LOCAL)
         zmq.bind("CHAT-OUT", "SHOWN")
@@ -55,7 +55,7 @@ def display(hostname: str, screen: Connection) -> None:
 
 
 def serve(told: Connection) -> None:
-    """Know where everybody is, as `redpoll directory` does."""
+    """Run a directory, as `redpoll directory` does."""
 
     async def run() -> None:
         async with Directory(port=0) as directory:

@@ -1,7 +1,7 @@
-"""Prices for everybody: one exchange distributes, and each queue that is bound to it gets every message.
+"""Prices for many receivers: one exchange distributes, and each bound queue receives every message.
 
-The exchange waits for nobody: what a slow queue has no room for is dropped for that one alone, the oldest first, and a gap
-in its stream says how many. (`AtLimit.WAIT`, the default, would wait for the slowest.)
+The exchange does not wait: if a slow queue has no room, messages are dropped for it alone, the oldest first, and a gap in its
+stream says how many. (`AtLimit.WAIT`, the default, would wait for the slowest queue.)
 
 Prints:
 
@@ -33,7 +33,7 @@ async def chart(directory: str, ready: asyncio.Event) -> None:
 
 
 async def board(directory: str, ready: asyncio.Event, look: asyncio.Event) -> None:
-    """Show the latest prices, when somebody looks."""
+    """Show the latest prices on request."""
     async with Wiring(directory) as wiring:
         queue = await wiring.create_queue("BOARD", limits=Limits(messages=10), gaps=True)
         await wiring.bind("PRICES", "BOARD")
@@ -51,7 +51,7 @@ async def board(directory: str, ready: asyncio.Event, look: asyncio.Event) -> No
 
 
 async def main() -> None:
-    """Send prices; those who want them find the exchange by its name, in this process or in any other."""
+    """Send prices; receivers find the exchange by its name, in this process or in any other."""
     async with Directory(port=0) as directory, Wiring(str(directory.address)) as wiring:
         prices = await wiring.create_exchange(
             "PRICES", scope=GLOBAL, limits=Limits(messages=10), at_limit=AtLimit.DROP_OLD

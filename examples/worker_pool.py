@@ -1,7 +1,7 @@
-"""A pool of worker processes, of which one is killed in the middle of its work: the others do what it leaves behind.
+"""A pool of worker processes, one of which is killed while it works: the others take over its jobs.
 
-Each worker has at most `SLOTS` jobs in progress, whoever sends them; what is sent beyond that waits. A job whose worker
-dies fails at its sender as `NotConfirmed`: it may have been done. These jobs may be done twice, so it is given away again.
+Each worker has at most `SLOTS` jobs in progress; further ones wait. A job whose worker dies fails at its sender as
+`NotConfirmed`: it may have been done. These jobs may be repeated, so it is sent to another worker.
 
 Prints:
 
@@ -23,20 +23,20 @@ JOBS = 100
 
 
 async def work(message: Received[bytes]) -> bytes:
-    """Do one job, and say who did it."""
+    """Do one job, and return the worker's process id."""
     await asyncio.sleep(len(message.data) / 1000)
     return b"%d" % os.getpid()
 
 
-async def be_worker() -> None:
-    """Work until the end of the process; say where."""
+async def run_worker() -> None:
+    """Work until the end of the process; report the address."""
     async with Node(work, port=0, slots=SLOTS) as node:
         print(node.address, flush=True)
         await node.serve_forever()
 
 
 async def give_work(node: Node[bytes], address: str, jobs: deque[int], done: Counter[int]) -> None:
-    """Give jobs to a worker, one after the other, until there are no more, or it is gone."""
+    """Send jobs to a worker, one at a time, until there are no more, or it is gone."""
     while jobs:
         job = jobs.popleft()
         try:
@@ -76,4 +76,4 @@ async def main() -> None:
 
 
 if __name__ == "__main__":
-    redpoll.run(be_worker() if sys.argv[1:] == ["work"] else main())
+    redpoll.run(run_worker() if sys.argv[1:] == ["work"] else main())
