@@ -147,7 +147,7 @@ def test_a_busy_port_is_told(tmp_path: Path) -> None:
         (("--lease", "nan"), "--lease nan: it must be above 0"),
         (
             ("--lease", "1e12"),
-            "--lease 1e+12: it must be above 0 and at most 31536000 seconds redpoll: hint: 15 unless",
+            "--lease 1e+12: it must be above 0 and at most 31536000 seconds redpoll: hint: the default is 15",
         ),
         (("--port", "70000"), "65535"),
         (("--host", "a:b"), "'a:b' has a port"),

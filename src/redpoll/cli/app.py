@@ -28,11 +28,11 @@ __all__ = ["app"]
 
 _CODES = """Exit codes:
   0    done
-  1    not delivered, not confirmed or refused; could not be read or written; a certificate that cannot be used
+  1    not delivered, not confirmed or refused; could not be read or written; an unusable certificate
   2    usage: a bad option, address or file
   3    no answer in time
-  4    cannot listen there
-  130  ended by Ctrl-C before it was done, 143 by SIGTERM"""
+  4    cannot listen at that address
+  130  ended by Ctrl-C before completion, 143 by SIGTERM"""
 
 _EXAMPLES: dict[Callable[..., Any], list[str]] = {
     demo: ["redpoll demo"],
@@ -70,7 +70,7 @@ app = typer.Typer(
 
 pki = typer.Typer(
     name="pki",
-    help="Make certificates for nodes: a CA of your own, and what it issues.",
+    help="Make a CA and the certificates of nodes, and show and renew them.",
     epilog=epilog("redpoll pki init && redpoll pki issue worker --names worker.example.org,10.0.0.7"),
     no_args_is_help=True,
 )
@@ -79,7 +79,7 @@ app.add_typer(bench)
 
 wiring = typer.Typer(
     name="wiring",
-    help="Look at exchanges and queues, and at who is wired to whom.",
+    help="Show exchanges, queues and their bindings.",
     epilog=epilog("redpoll wiring show 127.0.0.1:5682"),
     no_args_is_help=True,
 )

@@ -1,4 +1,4 @@
-"""`redpoll demo`: two processes, a real file, a hub whose worker is killed, and what it took."""
+"""`redpoll demo`: send a file, requests and tasks between processes, kill a worker, and print the times."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from .runtime import Stop
 
 __all__ = ["demo"]
 
-#: Sends and requests that are open at the same time, where they are not one by one.
+#: Number of sends and requests that are open at a time in the steps that are not sequential.
 _AT_ONCE = 64
 #: Tasks of the last step, at least.
 _FEWEST = 60
@@ -39,7 +39,7 @@ _FEWEST = 60
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What one run of the command has to do."""
+    """The work of one run of the command."""
 
     file: Path
     messages: int
@@ -50,20 +50,20 @@ def demo(
     file: Annotated[
         Path | None,
         typer.Option(
-            "--file", "-f", metavar="PATH", help="Send the lines of this file; default is a source file of redpoll."
+            "--file", "-f", metavar="PATH", help="Send the lines of this file; by default, a source file of redpoll."
         ),
     ] = None,
     messages: Annotated[
         int,
-        typer.Option("--messages", "-n", min=1, max=1_000_000, help="How much work: messages in the larger steps."),
+        typer.Option("--messages", "-n", min=1, max=1_000_000, help="Number of messages in the larger steps."),
     ] = 20_000,
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> NoReturn:
-    """Send the lines of a real file to a second process, then requests, then tasks over a hub, and show what it took.
+    """Send the lines of a file to a second process, then requests, then tasks over a hub, and print the time taken.
 
-    Checks that every line arrived once and in order, and that every task was done though one of its two workers is killed
-    in the middle. Exits with 1 if anything was lost.
+    Checks that every line arrived once and in order, and that every task was done although one of its two workers is
+    killed meanwhile. The exit code is 1 if a message or task was lost.
     """
     job = _Job(file or _largest_source(), messages, Output(json=json, quiet=quiet))
     runtime.run(lambda stop: _until_stopped(job, stop), job.output)
@@ -171,5 +171,5 @@ def _read_lines(file: Path) -> list[bytes]:
 
 
 def _largest_source() -> Path:
-    # A file that is there on every machine.
+    # This file exists on every machine.
     return max(Path(redpoll.__file__).parent.rglob("*.py"), key=lambda path: path.stat().st_size)

@@ -1,4 +1,4 @@
-"""`redpoll directory`: know who has which exchange and queue."""
+"""`redpoll directory`: run a directory of exchanges and queues."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ __all__ = ["directory"]
 
 ValueT = TypeVar("ValueT")
 
-#: Where it listens unless told otherwise.
+#: Default address to listen on.
 _HOST = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What one run of the command has to do."""
+    """The work of one run of the command."""
 
     directory: Directory
     address: Address
@@ -51,20 +51,24 @@ class _Job:
 
 def directory(
     host: Annotated[
-        str | None, typer.Option("--host", metavar="HOST", help=f"Where to listen; {_HOST} unless told otherwise.")
+        str | None, typer.Option("--host", metavar="HOST", help=f"Address to listen on; {_HOST} by default.")
     ] = None,
     port: Annotated[
         int | None,
-        typer.Option("--port", min=0, max=65_535, help=f"The port, 0 for any free one; {DEFAULT_PORT} otherwise."),
+        typer.Option(
+            "--port", min=0, max=65_535, help=f"Port to listen on, 0 for any free one; {DEFAULT_PORT} by default."
+        ),
     ] = None,
     config: Annotated[
-        str | None, typer.Option("--config", metavar="FILE", help="Options and names that stay, in TOML.")
+        str | None, typer.Option("--config", metavar="FILE", help="TOML file with options and static names.")
     ] = None,
     token_file: TokenFileOption = None,
     lease: Annotated[
         float | None,
         typer.Option(
-            "--lease", metavar="SECONDS", help=f"How long who is gone keeps its names; {DEFAULT_LEASE:g} otherwise."
+            "--lease",
+            metavar="SECONDS",
+            help=f"How long the names of a lost owner are reserved; {DEFAULT_LEASE:g} by default.",
         ),
     ] = None,
     until_eof: UntilEofOption = False,
@@ -74,15 +78,15 @@ def directory(
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> NoReturn:
-    """Know who has which exchange and which queue, and where: messages themselves never come here.
+    """Run a directory, which maps the names of exchanges and queues to their owners and never handles messages.
 
-    It keeps nothing on disk: killed and started again it learns all from those who use it, which go on meanwhile.
-    What an option says goes before what the file says. Ctrl-C ends it with exit code 0.
+    It stores nothing on disk: after a restart, its clients register again, and continue meanwhile.
+    Options override the file. Ctrl-C ends it with exit code 0.
     """
     output = Output(json=json, quiet=quiet)
     problem = None if lease is None else seconds_problem(lease)
     if problem is not None:
-        raise UsageError(f"--lease {lease:g}: it {problem}", f"{DEFAULT_LEASE:g} unless told otherwise")
+        raise UsageError(f"--lease {lease:g}: it {problem}", f"the default is {DEFAULT_LEASE:g}")
     said = Settings() if config is None else read_settings(config)
     if not plain:
         plain = bool(said.plain) and tls is None and ca is None
@@ -116,5 +120,5 @@ async def _serve(job: _Job, stop: Stop) -> ExitCode:
 
 
 def _first(*values: ValueT | None) -> ValueT:
-    """The first that is given; the last one always is."""
+    """Return the first value that is not None; the last one never is."""
     return next(value for value in values if value is not None)

@@ -1,4 +1,4 @@
-"""`redpoll echo`: answer requests with what they carry."""
+"""`redpoll echo`: answer requests with their own data."""
 
 from __future__ import annotations
 
@@ -41,9 +41,9 @@ def echo(
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> NoReturn:
-    """Answer every request with the data that it carries.
+    """Answer every request with its own data.
 
-    What is sent without asking for an answer is confirmed and dropped. Ctrl-C answers what is begun
+    Messages that want no answer are confirmed and dropped. Ctrl-C answers the requests that were begun
     and ends with exit code 0.
     """
     where = listen_address(address)

@@ -1,4 +1,4 @@
-"""`redpoll hub`: keep queues and subjects for the programs of a bus."""
+"""`redpoll hub`: run a hub, which keeps queues and subjects for the programs of a bus."""
 
 from __future__ import annotations
 
@@ -28,20 +28,26 @@ _HOST = "127.0.0.1"
 def hub(
     context: typer.Context,
     data: Annotated[
-        str | None, typer.Option("--data", metavar="DIR", help="The folder; it is made where there is none.")
+        str | None, typer.Option("--data", metavar="DIR", help="Folder of the hub; created if missing.")
     ] = None,
     host: Annotated[
         str,
-        typer.Option("--host", metavar="HOST", help="Where to listen; others than loopback need --tls and --tokens."),
+        typer.Option(
+            "--host", metavar="HOST", help="Address to listen on; off loopback, --tls and --tokens are required."
+        ),
     ] = _HOST,
-    port: Annotated[int, typer.Option("--port", min=0, max=65_535, help="The port, 0 for any free one.")] = PORT,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65_535, help="Port to listen on, 0 for any free one.")
+    ] = PORT,
     until_eof: UntilEofOption = False,
     tokens: Annotated[
         str | None,
-        typer.Option("--tokens", metavar="FILE", help="The tokens that programs have to show, and what each allows."),
+        typer.Option(
+            "--tokens", metavar="FILE", help="File of the tokens that programs must present, and what each allows."
+        ),
     ] = None,
     no_tokens: Annotated[
-        bool, typer.Option("--no-tokens", help="Let whoever reaches it do everything, also off loopback.")
+        bool, typer.Option("--no-tokens", help="Allow every client everything, also off loopback.")
     ] = False,
     tls: TlsOption = None,
     ca: CaOption = None,
@@ -51,8 +57,8 @@ def hub(
 ) -> None:
     """Keep queues and subjects for programs that connect to redpoll://HOST:PORT, on disk.
 
-    What is confirmed to a program is on the disk. Killed and started again it goes on: what waits is there, and workers that
-    come back keep what they hold. Ctrl-C and SIGTERM end it with exit code 0, and wait for no worker.
+    Confirmed data is on disk. After a restart, queued tasks are kept, and workers that reconnect keep the tasks that they
+    hold. Ctrl-C and SIGTERM end it with exit code 0, without waiting for workers.
     """
     if context.invoked_subcommand is not None:
         return

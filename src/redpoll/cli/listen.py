@@ -46,7 +46,7 @@ _PATIENCE = 1.0
 
 @dataclass(slots=True)
 class _Job:
-    """What one run of the command has to do."""
+    """The work of one run of the command."""
 
     address: Address
     config: Config
@@ -63,11 +63,13 @@ def listen(
     output: Annotated[
         str | None, typer.Option("--output", "-o", metavar="FILE", help="Write the messages to a file.")
     ] = None,
-    append: Annotated[bool, typer.Option("--append", help="Keep what the file has.")] = False,
+    append: Annotated[bool, typer.Option("--append", help="Append to the file.")] = False,
     lines: Annotated[
-        bool, typer.Option("--lines/--raw", help="One line for each message, or its bytes with nothing added.")
+        bool, typer.Option("--lines/--raw", help="Write one line per message, or its bytes unchanged.")
     ] = True,
-    count: Annotated[int | None, typer.Option("--count", "-n", min=1, help="End after so many messages.")] = None,
+    count: Annotated[
+        int | None, typer.Option("--count", "-n", min=1, help="End after this number of messages.")
+    ] = None,
     slots: SlotsOption = 256,
     until_eof: UntilEofOption = False,
     tls: TlsOption = None,
@@ -76,11 +78,11 @@ def listen(
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> NoReturn:
-    """Print the messages that arrive, or write them to a file.
+    """Print received messages, or write them to a file.
 
-    A message is confirmed to its sender when it is written. The address is told on standard error,
-    with --json as the first object on standard output. Ctrl-C takes no more, writes and confirms what
-    has arrived, and exits with 0, unless --count is not reached; whose message was not taken is told.
+    A message is confirmed to its sender when it is written. The address is printed on standard error,
+    with --json as the first object on standard output. On Ctrl-C it accepts no more messages, writes and
+    confirms those that have arrived, refuses others, and exits with 0, unless --count was not reached.
     """
     if append and output is None:
         raise UsageError("--append needs --output")

@@ -32,10 +32,10 @@ __all__ = [
     "seconds",
 ]
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON objects, one a line, on standard output.")]
-QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print results and errors only.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON objects, one per line, on standard output.")]
+QuietOption = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
 PlainOption = Annotated[
-    bool, typer.Option("--plain", help="Allow unencrypted traffic with an address that is not of this machine.")
+    bool, typer.Option("--plain", help="Allow unencrypted traffic with an address off this machine.")
 ]
 TlsOption = Annotated[
     str | None,
@@ -48,33 +48,33 @@ TlsOption = Annotated[
 CaOption = Annotated[
     str | None,
     typer.Option(
-        "--ca", metavar="FILE", help='Encrypt and trust the CAs in FILE, or "system"; without it those of --tls.'
+        "--ca", metavar="FILE", help='Encrypt and trust the CAs in FILE, or "system"; by default those of --tls.'
     ),
 ]
 PeerArgument = Annotated[
-    str, typer.Argument(metavar="HOST:PORT", help="Where to send: HOST:PORT, [IPV6]:PORT or unix:PATH.")
+    str, typer.Argument(metavar="HOST:PORT", help="Address to send to: HOST:PORT, [IPV6]:PORT or unix:PATH.")
 ]
 ListenArgument = Annotated[
     str,
     typer.Argument(
-        metavar="HOST:PORT|PORT", help="Where to listen; port 0 is any free one, and a PORT alone is on 127.0.0.1."
+        metavar="HOST:PORT|PORT", help="Address to listen on; port 0 is any free one, and a PORT alone is on 127.0.0.1."
     ),
 ]
 TimeoutOption = Annotated[
     str,
-    typer.Option("--timeout", "-t", metavar="SECONDS", help='How long one message may take; "none" is without end.'),
+    typer.Option("--timeout", "-t", metavar="SECONDS", help='Time limit of one message; "none" is no limit.'),
 ]
 SlotsOption = Annotated[
-    int, typer.Option("--slots", min=1, max=65_535, help="Messages of one sender in hand at the same time.")
+    int, typer.Option("--slots", min=1, max=65_535, help="Number of messages of one sender that are handled at a time.")
 ]
 TokenFileOption = Annotated[
     str | None,
-    typer.Option("--token-file", metavar="FILE", help="The token of the directory is in FILE."),
+    typer.Option("--token-file", metavar="FILE", help="File with the token of the directory."),
 ]
 UntilEofOption = Annotated[bool, typer.Option("--until-eof", help="End when standard input ends, as after Ctrl-C.")]
 
 
-#: What the command sends is what it was given: any node may read it, by whatever serializer it has.
+#: Sends the given bytes unchanged: any node may decode them with its own serializer.
 AS_GIVEN = RawSerializer("any")
 
 
@@ -86,7 +86,7 @@ def listen_options(address: Address) -> dict[str, Any]:
 
 
 def encryption_options(*, plain: bool, tls: str | None, ca: str | None) -> dict[str, Any]:
-    """Return the node's options of encryption: plaintext off loopback only where it is meant, none with certificates.
+    """Return the node's options of encryption: plaintext off loopback only with `plain`, never with certificates.
 
     Raises:
         UsageError: `plain` and one of the others.

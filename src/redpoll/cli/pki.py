@@ -1,4 +1,4 @@
-"""`redpoll pki`: make certificates for nodes, look at them, renew them."""
+"""`redpoll pki`: make, show and renew certificates of nodes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ __all__ = ["init", "issue", "renew", "show"]
 _CA = "ca"
 
 FolderOption = Annotated[
-    Path, typer.Option("--dir", "-d", metavar="PATH", help="The folder of the CA and of what it issues.")
+    Path, typer.Option("--dir", "-d", metavar="PATH", help="Folder of the CA and its certificates.")
 ]
-ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite what is there, private keys too.")]
+ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing files, including private keys.")]
 # As `redpoll.pki.KeyKind`: that is imported by those commands alone that need it.
 KeyKind = Literal["ec", "rsa-3072", "rsa-2048"]
 KeyOption = Annotated[KeyKind, typer.Option("--key", help="Kind of the key; ec is the curve P-256.")]
@@ -38,7 +38,7 @@ KeyOption = Annotated[KeyKind, typer.Option("--key", help="Kind of the key; ec i
 
 def init(
     folder: FolderOption = Path("pki"),
-    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="What the CA is called.")] = "redpoll CA",
+    name: Annotated[str, typer.Option("--name", metavar="TEXT", help="Name of the CA.")] = "redpoll CA",
     key: KeyOption = "ec",
     days: Annotated[int, typer.Option("--days", help="How long it is valid.")] = 3650,
     dh: Annotated[int, typer.Option("--dh", metavar="BITS", help="Size of the group in dh.pem: 2048 or 3072.")] = 3072,
@@ -48,7 +48,7 @@ def init(
 ) -> None:
     """Make a CA: ca.key, ca.pem and, for libchirp, dh.pem.
 
-    libchirp peers whose TLS ends at 1.2 need --key rsa-3072.
+    libchirp peers limited to TLS 1.2 need --key rsa-3072.
     """
     from redpoll.pki import CA, dh_parameters
     from redpoll.pki.files import File, write_files
@@ -68,7 +68,7 @@ def issue(
     names: Annotated[
         str | None,
         typer.Option(
-            "--names", metavar="LIST", help="Its DNS names and IP addresses, with commas between; NAME by default."
+            "--names", metavar="LIST", help="DNS names and IP addresses, separated by commas; NAME by default."
         ),
     ] = None,
     folder: FolderOption = Path("pki"),
@@ -92,16 +92,16 @@ def renew(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The node, or ca.")],
     folder: FolderOption = Path("pki"),
     days: Annotated[
-        int | None, typer.Option("--days", help="How long it is valid from now on; 365 by default, 3650 for ca.")
+        int | None, typer.Option("--days", help="Days of validity from now on; 365 by default, 3650 for ca.")
     ] = None,
     new_key: Annotated[bool, typer.Option("--new-key", help="Make a new private key too; needs --force.")] = False,
     force: ForceOption = False,
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Make a certificate anew, with the same names and key, and put it in the place of the old one.
+    """Replace a certificate with a new one with the same names and key.
 
-    When the CA is renewed, what it has issued stays valid; renew that too, to give it the CA's new certificate.
+    After the CA is renewed, its certificates stay valid; renew these too, to include the CA's new certificate.
     """
     from redpoll.pki import CA, Chain
 
@@ -129,9 +129,9 @@ def show(
     folder: FolderOption = Path("pki"),
     json: JsonOption = False,
 ) -> None:
-    """Show certificates: names, dates, key, fingerprint, and whether they can be used.
+    """Show certificates: names, dates, key, fingerprint, and problems.
 
-    Exits with 1 if one of them cannot: expired, not signed by its CA, not made for its key.
+    The exit code is 1 if one is unusable: expired, not signed by its CA, or not matching its key.
     """
     output = Output(json=json)
     with _telling(output):
@@ -148,7 +148,7 @@ def show(
 
 @contextmanager
 def _telling(output: Output) -> Iterator[None]:
-    """Tell an error, and exit with its code."""
+    """Report an error, and exit with its code."""
     try:
         yield
     except (UsageError, OSError) as error:

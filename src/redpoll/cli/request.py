@@ -1,4 +1,4 @@
-"""`redpoll request`: ask, and print the answer."""
+"""`redpoll request`: send a request and print the answer."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ __all__ = ["request"]
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What one run of the command has to do."""
+    """The work of one run of the command."""
 
     address: Address
     words: list[str]
@@ -55,10 +55,10 @@ def request(
     message: Annotated[str | None, typer.Argument(metavar="MESSAGE", help="The request.")] = None,
     file: Annotated[
         str | None,
-        typer.Option("--file", "-f", metavar="PATH", help="Take the request from a file; - is standard input."),
+        typer.Option("--file", "-f", metavar="PATH", help="Read the request from a file; - is standard input."),
     ] = None,
     timeout: TimeoutOption = "5",
-    raw: Annotated[bool, typer.Option("--raw", help="Print the answer with no newline added.")] = False,
+    raw: Annotated[bool, typer.Option("--raw", help="Print the answer without adding a newline.")] = False,
     tls: TlsOption = None,
     ca: CaOption = None,
     plain: PlainOption = False,
@@ -66,8 +66,8 @@ def request(
 ) -> NoReturn:
     """Send a request and print the answer.
 
-    Exits with 3 when there is none in time, with 1 when the request was refused or did not get there.
-    Ctrl-C waits for the answer to what was sent, five seconds at most.
+    The exit code is 3 if there is no answer in time, and 1 if the request was refused or not delivered.
+    Ctrl-C waits for the answer to a sent request, five seconds at most.
     """
     if (message is None) == (file is None):
         raise UsageError("a request is one message", hint="give either a message or --file PATH")
@@ -102,7 +102,7 @@ async def _ask(job: _Job, stop: Stop) -> ExitCode:
             answer = await _answer(node, question, stop)
         except (SendError, NoAnswer) as error:
             job.output.error(error)
-            # Its time was over after it had left: that the answer is missing is all that is known.
+            # It timed out after it was sent: only the missing answer is known.
             late = isinstance(error, NotConfirmed) and isinstance(error, TimeoutError)
             return ExitCode.NO_ANSWER if late else code_of(error)
         if answer is None:
@@ -118,7 +118,7 @@ async def _ask(job: _Job, stop: Stop) -> ExitCode:
 
 
 async def _answer(node: Node[bytes], question: Message[bytes], stop: Stop) -> Message[bytes] | None:
-    """Ask; after a stop go on waiting for what was sent, but only for so long. None: it was withdrawn."""
+    """Send a request and wait, after a stop for `DRAIN` seconds at most. None: it was withdrawn."""
     asked = node.request(question)
     await stop.unless(asyncio.wait({asked}))
     if not asked.done() and node.stats().sent:

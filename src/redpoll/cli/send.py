@@ -49,7 +49,7 @@ _RETRY_HINT = (
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What one run of the command has to do."""
+    """The work of one run of the command."""
 
     address: Address
     words: list[str]
@@ -70,7 +70,7 @@ class _Job:
 
 def send(
     address: PeerArgument,
-    messages: Annotated[list[str] | None, typer.Argument(metavar="MESSAGE", help="Messages, one a word.")] = None,
+    messages: Annotated[list[str] | None, typer.Argument(metavar="MESSAGE", help="Messages, one per argument.")] = None,
     file: Annotated[
         list[str] | None,
         typer.Option(
@@ -81,11 +81,12 @@ def send(
         bool, typer.Option("--lines", "-l", help="Send each line of standard input, or of the files, as one message.")
     ] = False,
     timeout: TimeoutOption = "5",
-    retry: Annotated[
-        int, typer.Option("--retry", min=0, help="Send again what was not confirmed, so many times at most.")
-    ] = 0,
+    retry: Annotated[int, typer.Option("--retry", min=0, help="Number of times to resend an unconfirmed message.")] = 0,
     no_acknowledge: Annotated[
-        bool, typer.Option("--no-acknowledge", help="Do not wait for confirmations: faster, and loss is silent.")
+        bool,
+        typer.Option(
+            "--no-acknowledge", help="Do not wait for confirmations: faster, but lost messages are not reported."
+        ),
     ] = False,
     tls: TlsOption = None,
     ca: CaOption = None,
@@ -95,9 +96,9 @@ def send(
 ) -> NoReturn:
     """Send messages in order and wait until each is done.
 
-    Exits with 0 when every message was confirmed. Otherwise with 1, naming the first that was not:
-    what comes before it is done, it and what follows may be or not. Ctrl-C takes no more input and
-    waits for what is open; a second one names the first message that is not confirmed, and ends.
+    The exit code is 0 if every message was confirmed. Otherwise it is 1, and the first unconfirmed message
+    is named: those before it are done; it and later ones may or may not be. On Ctrl-C, it reads no more
+    input and waits for open messages; a second one names the first unconfirmed message and ends.
     """
     words, files = messages or [], file or []
     if lines and not files:
@@ -136,7 +137,7 @@ async def _deliver(job: _Job, stop: Stop) -> ExitCode:
 
 
 async def _hurry(job: _Job, node: Node[bytes], stop: Stop) -> None:
-    """After a stop say what is waited for; after a second one wait no longer."""
+    """Report after a stop what it waits for; end the wait at a second one."""
     await stop.wait()
     again = asyncio.ensure_future(stop.wait_again())
     try:
@@ -158,7 +159,7 @@ async def _hurry(job: _Job, node: Node[bytes], stop: Stop) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Result:
-    """What came of it."""
+    """The outcome."""
 
     source: Source
     confirmed: int

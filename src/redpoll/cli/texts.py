@@ -1,4 +1,4 @@
-"""What `--help` shows of a command."""
+"""Texts of `--help`."""
 
 from __future__ import annotations
 
@@ -14,5 +14,5 @@ def flowing(command: Callable[..., Any]) -> str:
 
 
 def epilog(*examples: str) -> str:
-    """Return what stands at the end: examples, one a line."""
+    """Return the epilog: examples, one per line."""
     return "\n  ".join(["Example:" if len(examples) == 1 else "Examples:", *examples])

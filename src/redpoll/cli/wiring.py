@@ -1,4 +1,4 @@
-"""`redpoll wiring`: look at exchanges and queues."""
+"""`redpoll wiring`: show exchanges and queues."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ __all__ = ["show"]
 
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What one run of the command has to do."""
+    """The work of one run of the command."""
 
     address: Address
     format: str
@@ -48,7 +48,7 @@ class _Job:
 
 def show(
     directory: Annotated[
-        str, typer.Argument(metavar="DIRECTORY", help="Where the directory is: HOST:PORT, HOST alone, or unix:PATH.")
+        str, typer.Argument(metavar="DIRECTORY", help="Address of the directory: HOST:PORT, HOST alone, or unix:PATH.")
     ],
     format: Annotated[  # noqa: A002  # it is the option's name
         str, typer.Option("--format", metavar="FORMAT", help=f"One of {', '.join(FORMATS)}.")
@@ -60,10 +60,9 @@ def show(
     plain: PlainOption = False,
     json: JsonOption = False,
 ) -> NoReturn:
-    """Show who is wired to whom: every name that a directory knows, what its owner says of it, and where messages go.
+    """Show every name in a directory, its owner's description, and the bindings.
 
-    Owners that cannot be reached are shown as such, and the exit code stays 0. As dot it is for Graphviz, as mermaid
-    for Markdown.
+    Unreachable owners are shown as such, and the exit code is 0. The format dot is for Graphviz, mermaid for Markdown.
     """
     if format not in FORMATS:
         raise UsageError(f"--format: {format!r} is no format", f"there are {', '.join(FORMATS)}")
@@ -74,7 +73,7 @@ def show(
 
 
 def _directory(text: str) -> Address:
-    """The address of a directory; a host alone means the port that they have unless told otherwise."""
+    """Return the address of a directory; a host alone means the default port."""
     is_host = bool(text) and (":" not in text or (text.startswith("[") and text.endswith("]")))
     return peer_address(f"{text}:{DEFAULT_PORT}" if is_host else text)
 

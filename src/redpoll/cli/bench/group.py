@@ -1,4 +1,4 @@
-"""The group `redpoll bench`: what can be measured, and the programs that measure it."""
+"""The group `redpoll bench`: latency and throughput, and the programs that measure them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["bench"]
 
 bench = typer.Typer(
     name="bench",
-    help="Measure what goes between two processes of this machine, or of two.",
+    help="Measure messages between two processes of one machine, or of two.",
     epilog=epilog("redpoll bench lat", "redpoll bench thr --plot charts"),
     no_args_is_help=True,
 )

@@ -1,4 +1,4 @@
-"""`redpoll bench lat`: how long a message takes to a queue in another process."""
+"""`redpoll bench lat`: the latency of a message to a queue in another process."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ def lat(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure how long messages take to another process and back, beside raw TCP and ZeroMQ's table of 2008.
+    """Measure the latency of messages to another process, beside raw TCP and ZeroMQ's table of 2008.
 
-    Alone it starts a directory and both programs by itself, one pair for each size.
+    Without a program's name it starts a directory and both programs, one pair for each size.
     """
     if alone(context):
         run(Run.of(sizes, count, plot, json=json, quiet=quiet), _WORK)
@@ -50,15 +50,15 @@ async def lat_remote(
     role: Role,
     progress: Progress,
     in_interface: Annotated[
-        str, typer.Argument(metavar="IN", help='Where the queue is reached: an address or network card, "*" is all.')
+        str, typer.Argument(metavar="IN", help='Address of the queue: an address or network interface, "*" is all.')
     ],
     out_interface: Annotated[
-        str, typer.Argument(metavar="OUT", help="Where the exchange is reached; the same as IN, or another.")
+        str, typer.Argument(metavar="OUT", help="Address of the exchange; the same as IN, or another.")
     ],
     size: SizeArgument,
     roundtrips: CountArgument,
 ) -> None:
-    """Send back what comes: own a global exchange and a global queue."""
+    """Own a global exchange and a global queue, and send each message back."""
     interfaces = in_interface, out_interface
     async with AsyncExitStack() as stack:
         # What comes in and what goes out may use different interfaces: two wirings then.
@@ -79,7 +79,7 @@ async def lat_remote(
 
 @command
 async def lat_local(role: Role, progress: Progress, size: SizeArgument, roundtrips: CountArgument) -> None:
-    """Send, wait until it comes back, and print how long that took: one way and there and back."""
+    """Send a message, wait until it returns, and print the time: one way and round trip."""
     async with role.wiring() as wiring:
         exchange = await wiring.create_exchange("EL")
         queue = await wiring.create_queue("QL")

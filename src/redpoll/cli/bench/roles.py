@@ -46,21 +46,21 @@ __all__ = [
 _LARGEST = 64 << 20
 
 DirectoryArgument = Annotated[
-    str, typer.Argument(metavar="HOST", help="Where the directory is: HOST or HOST:PORT, port 5682 unless given.")
+    str, typer.Argument(metavar="HOST", help="Address of the directory: HOST or HOST:PORT, port 5682 by default.")
 ]
 InterfaceArgument = Annotated[
     str,
     typer.Argument(
         metavar="INTERFACE",
-        help='Where the queue is reached: an address or network card, with ":PORT" or without; "*" is all.',
+        help='Address of the queue: an address or network interface, with or without ":PORT"; "*" is all.',
     ),
 ]
 SizeArgument = Annotated[int, typer.Argument(metavar="SIZE", min=1, max=_LARGEST, help="Bytes of a message.")]
-CountArgument = Annotated[int, typer.Argument(metavar="COUNT", min=1, help="How many messages are measured.")]
+CountArgument = Annotated[int, typer.Argument(metavar="COUNT", min=1, help="Number of measured messages.")]
 WaitOption = Annotated[
     float,
     typer.Option(
-        "--wait", metavar="SECONDS", min=0.1, help="How long the other program may take to come, and be still."
+        "--wait", metavar="SECONDS", min=0.1, help="How long to wait for the other program, and for its messages."
     ),
 ]
 

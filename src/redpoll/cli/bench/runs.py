@@ -30,12 +30,13 @@ FiguresT = TypeVar("FiguresT", Latency, Throughput)
 _LARGEST = 64 << 20
 _TOTAL = 1 << 30
 
-SizesOption = Annotated[str, typer.Option("--sizes", metavar="LIST", help="Bytes of a message, with commas between.")]
+SizesOption = Annotated[str, typer.Option("--sizes", metavar="LIST", help="Bytes of a message, separated by commas.")]
 CountOption = Annotated[
-    int | None, typer.Option("--count", "-n", min=1, help="Messages of each size; by default about a second of each.")
+    int | None, typer.Option("--count", "-n", min=1, help="Messages of each size; by default about a second per size.")
 ]
 PlotOption = Annotated[
-    Path | None, typer.Option("--plot", metavar="DIR", help="Write the chart there as PNG and SVG (extra: plot).")
+    Path | None,
+    typer.Option("--plot", metavar="DIR", help="Folder to write the chart to, as PNG and SVG (extra: plot)."),
 ]
 
 

@@ -1,4 +1,4 @@
-"""`redpoll bench thr`: how many messages a second come in from another process."""
+"""`redpoll bench thr`: the rate of messages from another process."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def thr(
     json: JsonOption = False,
     quiet: QuietOption = False,
 ) -> None:
-    """Measure how fast messages go to another process, beside raw TCP and ZeroMQ's table of 2008.
+    """Measure the rate of messages to another process, beside raw TCP and ZeroMQ's table of 2008.
 
-    Alone it starts a directory and both programs by itself, one pair for each size.
+    Without a program's name it starts a directory and both programs, one pair for each size.
     """
     if alone(context):
         run(Run.of(sizes, count, plot, json=json, quiet=quiet), _WORK)
@@ -47,7 +47,7 @@ def thr(
 async def thr_local(
     role: Role, progress: Progress, interface: InterfaceArgument, size: SizeArgument, count: CountArgument
 ) -> None:
-    """Receive in a global queue, and print how fast: time begins with the first message."""
+    """Own a global queue, receive, and print the rate; timing begins with the first message."""
     async with role.wiring(interface) as wiring:
         queue = await wiring.create_queue(_QUEUE, scope=GLOBAL)
         progress.count = lambda: queue.stats.received
@@ -71,7 +71,7 @@ async def thr_local(
 
 @command
 async def thr_remote(role: Role, progress: Progress, size: SizeArgument, count: CountArgument) -> None:
-    """Send as fast as it goes."""
+    """Send as fast as possible."""
     async with role.wiring() as wiring:
         exchange = await wiring.create_exchange("EL")
         await wiring.bind(exchange, _QUEUE, wait=role.wait)
