@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterable, Iterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.errors import BatchError, Expired, RedpollError, UsageError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from redpoll.wire.outgoing import Payload
     from redpoll.wire.peer import Peer
 
-__all__ = ["send_all"]
+__all__ = ["Stream"]
 
 #: Maximum open sends to a peer whose window is not known yet.
 _OPEN_AT_FIRST = 64
@@ -31,13 +31,6 @@ _RUN = 4096
 _END: Any = object()
 
 _Messages = Iterable[Message[Any]] | AsyncIterable[Message[Any]]
-
-
-class _Submit(Protocol):
-    """Submits one message, with the encoded data if there is some: `Node._submit` with the options of the batch."""
-
-    def __call__(self, message: Message[Any], body: Payload | None) -> Sending:
-        """Return the future of the message."""
 
 
 class _Owner(Protocol):
@@ -52,10 +45,23 @@ class _Owner(Protocol):
         """Forget a peer that nothing is kept for."""
 
 
-class _Stream:
-    """One call of `send_many`."""
+class Stream:
+    """One call of `send_many`.
 
-    def __init__(self, owner: _Owner, submit: _Submit, seconds: float | None, acknowledge: bool) -> None:
+    Args:
+        owner: The peers of the node.
+        submit: Submits one message, with the encoded data if there is some.
+        seconds: The timeout of each.
+        acknowledge: Whether to wait for the release of each.
+    """
+
+    def __init__(
+        self,
+        owner: _Owner,
+        submit: Callable[[Message[Any], Payload | None], Sending],
+        seconds: float | None,
+        acknowledge: bool,
+    ) -> None:
         self._owner = owner
         self._submit = submit
         self._seconds = seconds
@@ -65,7 +71,7 @@ class _Stream:
         self._completed = 0
 
     async def run(self, messages: _Messages) -> int:
-        """Send all messages and return their number."""
+        """Send all messages and return their number; see `Node.send_many`."""
         if not isinstance(messages, (AsyncIterable, Iterable)):
             raise UsageError(f"expected an iterable of messages, not {type(messages).__name__}")
         try:
@@ -74,8 +80,7 @@ class _Stream:
                     await self._send(message)
             else:
                 await self._send_iterable(iter(messages))
-            while self._open:
-                await self._oldest()
+            await self._settle(0)
         except BaseException:
             for future in self._open:
                 future.cancel()
@@ -100,19 +105,19 @@ class _Stream:
         address = like.address
         if address is None or type(like) is not Message:
             return _END, None
-        while self._open:
-            await self._oldest()
-        peer = self._owner.routes.at(address)
+        await self._settle(0)
+        owner = self._owner
+        peer = owner.routes.at(address)
         while True:
             link = peer.link
             if link is None or link.announced is None:
-                self._owner.forget_if_idle(peer)
+                owner.forget_if_idle(peer)
                 return _END, None
             places = peer.free_window
             if places <= 0:
                 # Wait only if there is another message: the last one is done once it is written.
                 waiting = next(messages, _END)
-                if waiting is not _END and not await self._owner.dialler.wait_room(peer, self._seconds):
+                if waiting is not _END and not await owner.dialler.wait_room(peer, self._seconds):
                     late = Expired(waiting, self._seconds, "waiting for room in the window", peer.address)
                     raise BatchError(self._completed, self._completed, late) from peer.last_error
                 return waiting, None
@@ -120,15 +125,14 @@ class _Stream:
                 # Beside a message larger than the window, the window is enforced to the byte.
                 return _END, None
             try:
-                run = transmit_run(
-                    link, messages, address, self._owner.serializer.encode, min(places, _RUN), raw=self._owner.raw
+                written, leftover, body, ended = transmit_run(
+                    link, messages, address, owner.serializer.encode, min(places, _RUN), raw=owner.raw
                 )
             finally:
                 # Even if the iterable raises: its earlier messages are in the output.
                 link.connection.flush()
             # Otherwise a link with nothing but runs would be closed as idle, in the middle of one.
             link.liveness.last_used = self._time()
-            written, leftover, body, ended = run
             self._completed += written
             if leftover is not None:
                 return (None if leftover is NO_MESSAGE else leftover), body
@@ -142,44 +146,24 @@ class _Stream:
             future = self._submit(message, body)
         except Exception as error:
             # Earlier messages may fail as well, and would be the first failure.
-            while self._open:
-                await self._oldest()
+            await self._settle(0)
             raise BatchError(self._completed, self._completed, error) from error
         self._open.append(future)
         link = future.peer.link
         limit = link.announced.window if link is not None and link.announced is not None else _OPEN_AT_FIRST
-        while len(self._open) >= max(1, limit):
-            await self._oldest()
+        await self._settle(max(limit, 1) - 1)
 
-    async def _oldest(self) -> None:
-        future = self._open[0]
-        try:
-            await future
-        except RedpollError as error:
-            self._open.popleft()
-            await self._fail(error)
-        else:
+    async def _settle(self, most: int) -> None:
+        """Wait until at most so many messages are open."""
+        while len(self._open) > most:
+            try:
+                await self._open[0]
+            except RedpollError as error:
+                index = self._completed
+                self._open.popleft()
+                rest = await asyncio.gather(*self._open, return_exceptions=True)
+                self._open.clear()
+                completed = index + sum(not isinstance(result, BaseException) for result in rest)
+                raise BatchError(index, completed, error) from error
             self._open.popleft()
             self._completed += 1
-
-    async def _fail(self, error: RedpollError) -> None:
-        index = self._completed
-        rest = await asyncio.gather(*self._open, return_exceptions=True)
-        self._open.clear()
-        completed = self._completed + sum(1 for result in rest if not isinstance(result, BaseException))
-        raise BatchError(index, completed, error) from error
-
-
-async def send_all(
-    owner: _Owner, submit: _Submit, messages: _Messages, seconds: float | None, acknowledge: bool
-) -> int:
-    """See `Node.send_many`.
-
-    Args:
-        owner: The peers of the node.
-        submit: Submits one message.
-        messages: The messages.
-        seconds: The timeout of each.
-        acknowledge: Whether to wait for the release of each.
-    """
-    return await _Stream(owner, submit, seconds, acknowledge).run(messages)

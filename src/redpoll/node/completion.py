@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.errors import Closed, DecodeError, MessageTooLarge, PeerLost, Undecodable
@@ -38,8 +37,6 @@ class _Owner(Protocol):
     """What the end of a message means to the peers of a node."""
 
     raw: bool
-    stopping: bool
-    changed: Callable[[], None]
 
     def begun(self, peer: Peer) -> None:
         """Resume reading if messages of a peer were begun and reading was paused."""
@@ -135,8 +132,6 @@ class Completion:
             link.connection.wake()
         if peer.slots.inbox or self._pool.used + count >= self._pool.limit:
             self._owner.freed(peer)
-        if self._owner.stopping:
-            self._owner.changed()
         if not peer.links:
             self._owner.ended_late(peer)
 

@@ -29,7 +29,7 @@ __all__ = ["CLOSING_GRACE", "Shutdown", "forked_error", "release_inherited", "st
 #: Time in seconds, granted twice at most, for the peers to answer a goodbye, and to receive the last bytes.
 CLOSING_GRACE = 0.25
 
-#: Interval in seconds for polling sends and links, which do not notify.
+#: Longest interval in seconds for polling sends and links; it begins far below that.
 _POLL_INTERVAL = 0.01
 
 
@@ -59,13 +59,11 @@ class Shutdown:
         self._listener = listener
         #: Tasks that wait for the end; a handler among them is not waited for.
         self._waiting: set[asyncio.Task[Any] | None] = {asyncio.current_task()}
-        self._changed = asyncio.Event()
         self._draining = True
         if listener is not None:
             listener.close()
         peers.stopping = True
         peers.admission.stop()
-        peers.changed = self._changed.set
         self._leave()
         self._task = peers.loop.create_task(self._run(drain), name="redpoll stop")
 
@@ -73,13 +71,11 @@ class Shutdown:
         """Wait for the end. Cancelling ends the draining and waits for the rest; cancelling again ends the wait."""
         current = asyncio.current_task()
         self._waiting.add(current)
-        self._changed.set()
         try:
             await asyncio.shield(self._task)
         except asyncio.CancelledError:
             if self._draining:
                 self._draining = False
-                self._changed.set()
                 await asyncio.shield(self._task)
             raise
         finally:
@@ -104,16 +100,13 @@ class Shutdown:
             await self._until(lambda: not self._draining or not self._busy(), seconds, self._leave)
 
     async def _until(self, condition: Callable[[], bool], seconds: float | None, between: Callable[[], None]) -> None:
-        """Wait until the condition holds, at most `seconds`."""
+        """Wait until the condition holds, at most `seconds`. It is polled: most of what ends does not notify."""
         loop = self._peers.loop
         end = None if seconds is None else loop.time() + seconds
+        pause = 0.0
         while not condition() and (end is None or loop.time() < end):
-            self._changed.clear()
-            try:
-                async with asyncio.timeout(_POLL_INTERVAL):
-                    await self._changed.wait()
-            except TimeoutError:
-                pass
+            await asyncio.sleep(pause)
+            pause = min(2 * pause + _POLL_INTERVAL / 64, _POLL_INTERVAL)
             between()
 
     async def _end_handlers(self) -> None:

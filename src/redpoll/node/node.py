@@ -17,7 +17,7 @@ from redpoll.address import Address
 from redpoll.config import DEFAULT_PORT, Config, is_encrypted
 from redpoll.errors import Closed, ConfigError, MessageTooLarge, RedpollError, UsageError
 from redpoll.message import Message
-from redpoll.node.batch import send_all
+from redpoll.node.batch import Stream
 from redpoll.node.dialler import Dialler
 from redpoll.node.dispatch import Dispatcher, check_handler
 from redpoll.node.hooks import NodeEvents, PeerInfo
@@ -26,6 +26,7 @@ from redpoll.node.lifecycle import Shutdown, forked_error, started
 from redpoll.node.peers import Peers
 from redpoll.node.pulling import Consumers, Take
 from redpoll.node.received import Received, Taken
+from redpoll.node.reports import info
 from redpoll.node.sending import (
     ACKNOWLEDGED,
     REQUEST,
@@ -38,7 +39,6 @@ from redpoll.node.sending import (
     dials_once,
     submit,
 )
-from redpoll.node.stats import info
 from redpoll.serializers import RawSerializer
 from redpoll.serializers import get as get_serializer
 from redpoll.stats import NodeStats
@@ -531,7 +531,7 @@ class Node(Generic[DataT]):
         def submit_one(message: Message[Any], body: Payload | None) -> Sending:
             return self._submit(message, kind, timeout, retry, None, False, body)
 
-        return await send_all(self._peers, submit_one, messages, self._seconds(timeout), acknowledge)
+        return await Stream(self._peers, submit_one, self._seconds(timeout), acknowledge).run(messages)
 
     async def ready(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> None:
         """Wait until a message to an address would be written at once: link up, nothing queued, window not full.
@@ -633,7 +633,7 @@ class Node(Generic[DataT]):
         Cancelling a step loses no message. A message that is still open when the loop is left is refused as
         `Abandoned`, with a warning.
         """
-        return Messages(self._consumers(), self._peers.completion, self._config.auto_release, Taken)
+        return Messages(self._consumers(), self._config.auto_release, Taken)
 
     def batches(self, max: int = 1024) -> Batches:
         """Iterate over lists of waiting messages, each of one peer; a list is released by the next step.
@@ -652,7 +652,7 @@ class Node(Generic[DataT]):
             raise UsageError(f"max must be a number of messages, not {type(max).__name__}")
         if max < 1:
             raise UsageError(f"max={max} is below the minimum of 1")
-        return Batches(self._consumers(), self._peers.completion, self._config.auto_release, Taken, max)
+        return Batches(self._consumers(), self._config.auto_release, Taken, max)
 
     def _consumers(self) -> Consumers:
         if self._handler is not None:

@@ -9,7 +9,6 @@ import asyncio
 import logging
 import os
 import random
-from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -21,11 +20,10 @@ from redpoll.node.completion import Completion
 from redpoll.node.connection_limits import REMEMBERED_FOR, ConnectionLimits, RecentPeers
 from redpoll.node.hooks import NodeEvents
 from redpoll.node.pressure import Pressure
-from redpoll.node.reports import LogLimit, Rejected, UnawaitedFailures
+from redpoll.node.reports import LogLimit, Rejected, Statistics, UnawaitedFailures, info
 from redpoll.node.requeue import Requeue
 from redpoll.node.sending import Timers
 from redpoll.node.sessions import Sessions
-from redpoll.node.stats import Statistics, info
 from redpoll.serializers import RawSerializer
 from redpoll.serializers.base import Serializer
 from redpoll.tls.credentials import Credentials
@@ -152,8 +150,6 @@ class Peers:
         #: Exactly one of the two is set.
         self.dispatcher: Dispatcher | None = None
         self.consumers: Consumers | None = None
-        #: Called while the node stops, whenever something ended.
-        self.changed: Callable[[], None] = _nothing
         self.spin = Spin(self.loop, config.spin) if config.spin else None
         self.timers = Timers(self.loop, self.wake_links, self.forget_if_idle)
 
@@ -284,8 +280,6 @@ class Peers:
             # The peer takes the link for open: the goodbye tells it that nothing was accepted.
             self._reject(peer, connection.link)
             connection.link.leave()
-        elif self.stopping:
-            self.changed()
 
     def arrived(self, connection: Connection, now: float) -> None:
         """Handle the messages that arrived over a connection."""
@@ -336,9 +330,7 @@ class Peers:
             self.events.tell("peer_suspect", info(peer))
 
     def parting(self, connection: Connection) -> bool:
-        """Notify a shutdown that waits for a goodbye; return True while a handler may answer a request over the link."""
-        if self.stopping:
-            self.changed()
+        """Return True while a handler may answer a request over a link that was said goodbye on."""
         return self.dispatcher is not None and self.dispatcher.answers(connection.link)
 
     def lost(self, connection: Connection, error: RedpollError) -> None:
@@ -346,8 +338,6 @@ class Peers:
         if connection not in self.connections:
             return
         self.connections.discard(connection)
-        if self.stopping:
-            self.changed()
         link = connection.link
         if not link.dialled:
             self.connection_limits.remove(connection.remote.host)
@@ -403,8 +393,6 @@ class Peers:
     def begun(self, peer: Peer) -> None:
         """Resume reading if messages of a peer were begun and reading was paused."""
         slots = peer.slots
-        if self.stopping:
-            self.changed()
         if slots.charged and not slots.inbox:
             slots.charge(0)
             if self.memory.paused:
@@ -540,10 +528,6 @@ class Peers:
         for link in peer.links:
             if link.output or link.transfers or link.written:
                 link.connection.wake()
-
-
-def _nothing() -> None:
-    pass
 
 
 def _in_order(connection: Connection, error: RedpollError) -> bool:

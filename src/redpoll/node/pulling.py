@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Consumers", "Consuming", "Take"]
 
 MessageT = TypeVar("MessageT", bound="Received[Any]")
+TakenT = TypeVar("TakenT")
 
 
 class Consuming(Protocol):
@@ -56,6 +58,10 @@ class Consumers:
     """The consumers of a node, and the messages that wait for them.
 
     Peers take turns, one message each; a batch takes all messages of one peer.
+
+    Attributes:
+        completion: Ends the messages.
+        iterators: Number of live iterators: while there is one, arriving messages are claimed, also between two steps.
     """
 
     def __init__(
@@ -68,7 +74,7 @@ class Consumers:
         unclaimed_timeout: float,
     ) -> None:
         self._owner = owner
-        self._completion = completion
+        self.completion = completion
         self._pool = pool
         self._routes = routes
         self._loop = loop
@@ -77,7 +83,6 @@ class Consumers:
         self._ready: dict[Peer, None] = {}
         self._waiters: deque[asyncio.Future[None] | Consuming] = deque()
         self._consuming: Consuming | None = None
-        #: Number of live iterators: while there is one, arriving messages are claimed, also between two steps.
         self.iterators = 0
         self._unclaimed = Unclaimed(
             loop, unclaimed_timeout, self._in_use, completion.refuse_waiting, owner.after_dispatch
@@ -195,7 +200,7 @@ class Consumers:
                 del ready[peer]
             if peer.slots.overrun:
                 self._owner.begun(peer)
-            if self._raw or self._completion.readable(message):
+            if self._raw or self.completion.readable(message):
                 return message  # type: ignore[return-value]
         return None
 
@@ -207,7 +212,7 @@ class Consumers:
         unusual = slots.irregular or slots.overrun or slots.carried
         frame = last.frame
         if frame[4] or not inbox or unusual or not self._raw or len(self._ready) > 1:
-            self._completion.release(last)
+            self.completion.release(last)
             return self.take_nowait()
         message: Any = inbox.popleft()
         if not inbox:
@@ -232,7 +237,7 @@ class Consumers:
                 ready[peer] = None
             self._owner.begun(peer)
             if not self._raw:
-                batch = [message for message in batch if self._completion.readable(message)]
+                batch = [message for message in batch if self.completion.readable(message)]
             if batch:
                 return batch
             self._owner.ended_late(peer)
@@ -278,19 +283,7 @@ class Consumers:
             Closed: The node stopped.
         """
         message = self.take_nowait()
-        if message is not None:
-            return message
-        deadline = None if timeout is None else self._loop.time() + timeout
-        while True:
-            left = None if deadline is None else deadline - self._loop.time()
-            over = (left is not None and left <= 0) or not await self.wait(left)
-            message = self.take_nowait()
-            if message is not None:
-                # Also after a timeout: this waiter may have been woken at the same moment, on behalf of all.
-                self._pass_on()
-                return message
-            if over:
-                raise TimeoutError(f"no message arrived within {timeout:g} s")
+        return await self._wait_for(self.take_nowait, timeout) if message is None else message
 
     async def take_batch(self, limit: int) -> list[Received[Any]]:
         """Wait for the next messages of one peer.
@@ -298,18 +291,22 @@ class Consumers:
         Raises:
             Closed: The node stopped.
         """
-        batch = self.take_batch_nowait(limit)
-        while not batch:
-            await self.wait(None)
-            batch = self.take_batch_nowait(limit)
-            if batch:
-                self._pass_on()
-        return batch
+        return self.take_batch_nowait(limit) or await self._wait_for(partial(self.take_batch_nowait, limit), None)
 
-    def _pass_on(self) -> None:
-        """Wake the next waiter: more messages may be there."""
-        if self._ready and self._waiters:
-            self._wake()
+    async def _wait_for(self, take_nowait: Callable[[], TakenT | None], timeout: float | None) -> TakenT:
+        deadline = None if timeout is None else self._loop.time() + timeout
+        while True:
+            left = None if deadline is None else deadline - self._loop.time()
+            over = (left is not None and left <= 0) or not await self.wait(left)
+            taken = take_nowait()
+            if taken:
+                # Also after a timeout: this waiter may have been woken at the same moment, on behalf of all. More
+                # messages may be there for the next one.
+                if self._ready and self._waiters:
+                    self._wake()
+                return taken
+            if over:
+                raise TimeoutError(f"no message arrived within {timeout:g} s")
 
 
 class Take(Generic[MessageT]):

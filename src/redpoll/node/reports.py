@@ -1,20 +1,27 @@
-"""What a node reports in its log, at most one line a second of each kind, and counts: a peer can cause it at will."""
+"""What a node reports: its statistics, and its log, at most one line a second of each kind, as a peer can cause it."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import Closed, NotAuthorized, PeerLost, ProtocolError, RedpollError, TLSError
+from redpoll.node.hooks import NodeEvents, PeerInfo
+from redpoll.stats import NodeStats, PeerStats, TurnedAway
 from redpoll.wire.tally import Tally
 
 if TYPE_CHECKING:
-    from redpoll.message import Message
-    from redpoll.node.hooks import NodeEvents
-    from redpoll.transport.connection import Connection
+    from collections.abc import Sized
 
-__all__ = ["LogLimit", "Rejected", "UnawaitedFailures"]
+    from redpoll.message import Message
+    from redpoll.transport.connection import Connection
+    from redpoll.wire.identity import Routes
+    from redpoll.wire.memory import Memory
+    from redpoll.wire.peer import Peer
+
+__all__ = ["LogLimit", "Rejected", "Statistics", "UnawaitedFailures", "info"]
 
 #: Interval in seconds between two lines of one kind.
 _WARN_EVERY = 1.0
@@ -126,3 +133,65 @@ class UnawaitedFailures:
         _logger.warning(
             "%s: %s; await the futures of send() and request(), or set events.send_failed", what, self._last
         )
+
+
+class Statistics:
+    """Builds the statistics of one node; forgotten peers stay in the sums.
+
+    Args:
+        routes: The peers of the node.
+        connections: Its open connections.
+        memory: Its memory, with the tally of rejections.
+    """
+
+    def __init__(self, routes: Routes, connections: Sized, memory: Memory) -> None:
+        self._routes = routes
+        self._connections = connections
+        self._memory = memory
+        self._gone = PeerStats()
+
+    def forget(self, peer: Peer) -> None:
+        """Add the counters of a peer that is forgotten to the sums."""
+        self._gone = NodeStats.of({}, gone=(self._gone, _record(peer)))
+        peer.counters.reset()
+
+    def collect(self) -> NodeStats:
+        """Return the counters of all peers."""
+        records: dict[str, PeerStats] = {}
+        for peer in self._routes:
+            peer.slots.recount()
+            label = name = _label(peer)
+            number = 1
+            while label in records:
+                # A peer of its own that claims the same identity and address.
+                number += 1
+                label = f"{name} ({number})"
+            records[label] = _record(peer)
+        memory = self._memory
+        return NodeStats.of(
+            records,
+            connections=len(self._connections),
+            gone=(self._gone,),
+            memory_held=memory.total,
+            turned_away=TurnedAway(**asdict(memory.tally)),
+        )
+
+
+def info(peer: Peer) -> PeerInfo:
+    """Return the `PeerInfo` of a peer, for hooks and `Node.peers`."""
+    redpoll = peer.epoch is not None
+    return PeerInfo(peer.address, peer.identity, bool(peer.links), redpoll, peer.certificate, peer.resuming)
+
+
+def _label(peer: Peer) -> str:
+    identity = peer.identity.hex() if peer.identity else "unknown"
+    return f"{peer.address or 'not listening'} {identity}"
+
+
+def _record(peer: Peer) -> PeerStats:
+    counted = asdict(peer.counters)
+    for link in peer.links:
+        counted["bytes_sent"] += link.bytes_sent
+        counted["bytes_received"] += link.bytes_received
+    in_flight = sum(len(link.in_flight) for link in peer.links)
+    return PeerStats(**counted, in_flight=in_flight, queued=peer.queued, slots_used=peer.slots.running)
