@@ -437,7 +437,7 @@ async def test_dialling_ends_at_once_when_the_node_closes(monkeypatch: pytest.Mo
         future = client.send(Message(b"x", "127.0.0.1:9"), timeout=None)
         (task,) = client._peers.dialler._tasks.values()
         future.cancel()
-        client._peers.dialler._wanted.add(future.peer)  # type: ignore[attr-defined]
+        future.peer.writable_waiters.append(asyncio.get_running_loop().create_future())  # type: ignore[attr-defined]
         client._peers.closing = Closed("node")
         await within(task)
         assert len(tried) == 1

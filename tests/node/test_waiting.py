@@ -94,7 +94,7 @@ async def test_ready_whose_time_ends_between_two_looks_dials_no_more() -> None:
         client._peers.room(peer)
         with pytest.raises(Expired):
             await within(ready)
-        await until(lambda: not client._peers.dialler._wanted, "the end of the dialling")
+        await until(lambda: not peer.writable_waiters, "the end of the dialling")
 
 
 @pytest.mark.asyncio

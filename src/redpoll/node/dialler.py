@@ -49,6 +49,10 @@ USEFUL = 1024
 HEAD_START = 0.25
 
 
+#: Errors after which redialling would fail in the same way.
+_FINAL = (ConfigError, TLSError, NotAuthorized, Fenced, OtherProtocol)
+
+
 class _Owner(Protocol):
     """What the dialler needs of the peers of a node."""
 
@@ -93,7 +97,6 @@ class Dialler:
         self._tasks: dict[Peer, asyncio.Task[None]] = {}
         #: Single attempts under way, shared by all that wait for them.
         self._attempts: dict[Peer, asyncio.Task[None]] = {}
-        self._wanted: set[Peer] = set()
         #: Long pauses, which end early when something new is to be sent.
         self._pauses: dict[Peer, asyncio.Future[None]] = {}
         #: The time of the last link to each peer, the bytes received before, and the pauses if it did not last.
@@ -102,15 +105,6 @@ class Dialler:
     def __contains__(self, peer: object) -> bool:
         """Return True if a peer is being dialled."""
         return peer in self._tasks or peer in self._attempts
-
-    def want(self, peer: Peer) -> None:
-        """Dial a peer even if nothing is queued for it, until it has a link or dialling ends."""
-        self._wanted.add(peer)
-        self.need(peer)
-
-    def unwant(self, peer: Peer) -> None:
-        """Withdraw `want`: stop dialling unless something is queued for the peer."""
-        self._wanted.discard(peer)
 
     def need(self, peer: Peer) -> None:
         """Dial a peer; do nothing while it is being dialled, or once the node closes.
@@ -151,7 +145,7 @@ class Dialler:
     def _is_wanted(self, peer: Peer) -> bool:
         """Return True if a peer has no link and needs one: something waits here, or may wait at the peer."""
         redials = peer.session is not None and peer.session.redials and not self._owner.stopping
-        return (peer.queued > 0 or peer in self._wanted or redials) and not self._is_linked(peer)
+        return (peer.queued > 0 or bool(peer.writable_waiters) or redials) and not self._is_linked(peer)
 
     def _is_linked(self, peer: Peer) -> bool:
         """Return True if what waits for a peer has a link, or will have one without dialling.
@@ -189,11 +183,9 @@ class Dialler:
         while self._is_wanted(peer):
             try:
                 await self.attempt(peer, address)
-            except (ConfigError, TLSError, NotAuthorized, Fenced, OtherProtocol) as error:
-                # Redialling would fail in the same way.
+            except _FINAL as error:
                 peer.last_error = error
                 self._sessions.end(peer, error)
-                self._wanted.discard(peer)
                 self._owner.room(peer)
                 return
             except Closed:
@@ -260,18 +252,12 @@ class Dialler:
         self._owner.forget_if_idle(peer)
 
     async def _dial(self, peer: Peer, address: Address) -> None:
-        """Try the addresses that the peer's name resolves to, until one gives a link with its handshake done."""
-        found = await self._resolve(address)
-        if len(found) == 1:
-            await self._try(peer, address, found[0], lambda: None)
-        else:
-            await self._race(peer, address, deque(found))
+        """Try the addresses that the peer's name resolves to, until one gives a link with its handshake done.
 
-    async def _race(self, peer: Peer, address: Address, waiting: deque[Address]) -> None:
-        """Try the addresses, each with a head start before the next one is tried beside it.
-
-        The first one that connects is left alone: the others are retried if its handshake fails.
+        Each has a head start before the next one is tried beside it. The first one that connects is left alone: the
+        others are retried if its handshake fails.
         """
+        waiting = deque(await self._resolve(address))
         failure: BaseException = DialFailed(address, "the name resolves to no address")
         running: dict[asyncio.Task[None], Address] = {}
         connected: asyncio.Task[None] | None = None
@@ -334,7 +320,7 @@ class Dialler:
                 await self._connect(peer, candidate, address.host if encrypted else None, connected)
         except TimeoutError as error:
             raise DialFailed(candidate, f"no link within {self._connect_timeout:g} s") from error
-        except (DialFailed, TLSError, NotAuthorized, Fenced, OtherProtocol):
+        except (DialFailed, *_FINAL):
             raise
         except RedpollError as error:
             raise DialFailed(candidate, error._reason(candidate)) from error
@@ -379,9 +365,14 @@ class Dialler:
     # Waiting for a peer
 
     async def wait_room(self, peer: Peer, timeout: float | None) -> bool:
-        """Wait until a small message could be written at once, or the link is lost; return False on a timeout."""
+        """Wait until a small message could be written at once, or the link is lost; return False on a timeout.
+
+        A peer without a link is dialled meanwhile.
+        """
         waiter: asyncio.Future[None] = self._loop.create_future()
         peer.writable_waiters.append(waiter)
+        if peer.link is None or not peer.link.sending:
+            self.need(peer)
         try:
             async with asyncio.timeout(timeout):
                 await waiter
@@ -390,36 +381,28 @@ class Dialler:
         finally:
             if waiter in peer.writable_waiters:
                 peer.writable_waiters.remove(waiter)
-            if not peer.writable_waiters:
-                self.unwant(peer)
         return True
 
     async def ready(self, address: Address, timeout: float | None) -> None:
         """Wait until a peer is ready; see `Node.ready`."""
-        owner = self._owner
         deadline = None if timeout is None else self._loop.time() + timeout
-        peer = self._routes.at(address)
-        while not peer.ready:
-            if owner.closing is not None:
-                owner.forget_if_idle(peer)
-                raise Closed("node")
-            if self._sessions.fenced(address) is not None:
-                owner.forget_if_idle(peer)
-                raise Fenced(address)
+        # Another peer may be at the address after a wait, or this one may have been forgotten.
+        while not (peer := self._routes.at(address)).ready:
             left = None if deadline is None else deadline - self._loop.time()
-            if left is not None and left <= 0:
-                owner.forget_if_idle(peer)
-                raise _not_ready(peer, timeout) from peer.last_error
-            if peer.link is None or not peer.link.sending:
-                self.want(peer)
-            if not await self.wait_room(peer, left):
-                raise _not_ready(peer, timeout) from peer.last_error
-            if peer.link is None and isinstance(
-                peer.last_error, ConfigError | TLSError | NotAuthorized | OtherProtocol
-            ):
+            error: RedpollError | None = None
+            if self._owner.closing is not None:
+                error = Closed("node")
+            elif self._sessions.fenced(address) is not None:
+                error = Fenced(address)
+            elif left is not None and left <= 0:
+                error = Expired(Message(b"", peer.address), timeout, "waiting for the peer to be ready", peer.address)
+                error.__cause__ = peer.last_error
+            if error is not None:
+                self._owner.forget_if_idle(peer)
+                raise error
+            await self.wait_room(peer, left)
+            if peer.link is None and isinstance(peer.last_error, _FINAL):
                 raise peer.last_error
-            # Another peer may be at the address now, or this one may have been forgotten since it was woken.
-            peer = self._routes.at(address)
 
     async def check(self, address: Address, timeout: float | None) -> bool:
         """Return True if a node answers at an address; see `Node.check`."""
@@ -442,7 +425,3 @@ class Dialler:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-
-
-def _not_ready(peer: Peer, timeout: float | None) -> Expired:
-    return Expired(Message(b"", peer.address), timeout, "waiting for the peer to be ready", peer.address)
