@@ -66,9 +66,7 @@ def waits(node: QueueNode[Any], count: int = 1) -> bool:
     """Whether so many threads wait for a message, and the loop knows."""
     feed = node._node.feed
     assert feed is not None
-    return (
-        len(feed._waiting) == count and node._node._peers.consumers is not None and node._node._peers.consumers.claiming
-    )
+    return len(feed._waiting) == count and node._node._peers.receiver.claiming
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ import pytest
 
 from redpoll import Abandoned, UsageError
 from redpoll.blocking import QueueNode
+from redpoll.node.pulling import Consumers
 from tests.blocking.support import PATIENCE, in_thread, interrupting, make, to, until, waits
 
 
@@ -74,8 +75,8 @@ def test_a_loop_claims_what_waits() -> None:
     """While a loop is there nothing is refused for want of a consumer, also between two steps; afterwards it is."""
     with make(unclaimed_timeout=0.01) as node, make() as sender:
         loop = iter(node)
-        consumers = node._node._peers.consumers
-        assert consumers is not None
+        consumers = node._node._peers.receiver
+        assert isinstance(consumers, Consumers)
         until(lambda: consumers.iterators == 1, "the loop to count")
         del loop
         until(lambda: consumers.iterators == 0, "the loop to be gone")

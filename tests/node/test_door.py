@@ -378,7 +378,7 @@ async def test_room_is_waited_for_while_a_session_lasts() -> None:
         one.when_room(peer, lambda: calls.append(None))
         await turns(20)
         assert (calls, len(peer.writable_waiters)) == ([], 1)
-        one._peers.end_session(peer, PeerLost(None, "over"))
+        one._peers.sessions.end(peer, PeerLost(None, "over"))
         await until(lambda: calls, "the call")
         assert peer.writable_waiters == []
 

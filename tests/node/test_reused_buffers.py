@@ -97,7 +97,7 @@ async def test_a_buffer_is_used_again_though_nobody_reads(options: dict[str, Any
         buffer = bytearray(size)
         numbers = range(min(200, 12_000_000 // size))
         (connection,) = server._peers.connections
-        server._peers.pause(connection)
+        connection.pause_reading()
         sending = asyncio.ensure_future(send_reused(client, server, buffer, buffer, numbers, acknowledge=False))
         for _ in range(50):
             await asyncio.sleep(0)

@@ -11,6 +11,7 @@ from redpoll.blocking.sending import Sending
 from redpoll.config import Config
 from redpoll.message import Message
 from redpoll.node import Node
+from redpoll.node.pulling import Consumers
 from redpoll.node.sending import submit
 
 if TYPE_CHECKING:
@@ -46,9 +47,9 @@ class LoopNode(Node[Any]):
     async def _start(self) -> None:
         await super()._start()
         peers = self._peers
-        if self.feed is not None and peers.consumers is not None:
+        if self.feed is not None and isinstance(peers.receiver, Consumers):
             decode = None if peers.raw else self._serializer.decode
-            self.feed.open(peers.consumers, peers.completion, self.handover, decode)
+            self.feed.open(peers.receiver, peers.completion, self.handover, decode)
 
     def submit(self, out: Sending) -> None:
         """Submit a sending that a thread posted, unless it was cancelled meanwhile."""

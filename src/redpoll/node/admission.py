@@ -48,9 +48,6 @@ class _Owner(Protocol):
     def bind(self, connection: Connection, peer: Peer, claim: Claim, now: float) -> None:
         """Give a link to its peer."""
 
-    def pause(self, connection: Connection) -> None:
-        """Stop reading from a connection for now."""
-
     def wake_links(self, peer: Peer) -> None:
         """Schedule the output of all links of a peer."""
 
@@ -98,7 +95,7 @@ class Admission:
                 self._unproven(claim)
             elif link.incoming.awaiting_peer:
                 # Read on once the peer is known; until then there is room for one read.
-                self._owner.pause(connection)
+                connection.pause_reading()
             return
         if not self._is_expected(connection) or not self._is_authorized(connection):
             return
@@ -114,7 +111,7 @@ class Admission:
             claim = self.claims.ask(connection, peer, now)
             self._owner.wake_links(peer)
             if link.incoming.awaiting_peer:
-                self._owner.pause(connection)
+                connection.pause_reading()
             if self._owner.stopping:
                 self._unproven(claim)
             else:
@@ -274,7 +271,7 @@ class Admission:
         result = self.authorization.result(connection, lambda: _info(connection))
         if result is None:
             # Nothing is read from it meanwhile.
-            self._owner.pause(connection)
+            connection.pause_reading()
         elif result is not True:
             self._reject(connection, result)
         return result is True

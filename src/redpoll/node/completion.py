@@ -16,6 +16,8 @@ from redpoll.wire.slots import Slots
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from redpoll.config import Config
     from redpoll.message import Message
     from redpoll.node.hooks import NodeEvents
@@ -50,9 +52,6 @@ class _Owner(Protocol):
     def ended_late(self, peer: Peer) -> None:
         """Remember a peer whose messages ended after its last link was lost, as one that was just lost."""
 
-    def send(self, message: Message[Any]) -> asyncio.Future[None]:
-        """Send a message as the node's `send` does."""
-
 
 class Completion:
     """Ends the messages of one node."""
@@ -60,6 +59,7 @@ class Completion:
     def __init__(
         self,
         owner: _Owner,
+        send: Callable[[Message[Any]], asyncio.Future[None]],
         config: Config,
         serializer: Serializer[Any],
         pool: SlotPool,
@@ -67,6 +67,7 @@ class Completion:
         loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._owner = owner
+        self._send = send
         self._pool = pool
         self._config = config
         self._serializer = serializer
@@ -234,7 +235,7 @@ class Completion:
         if peer is None:
             raise Closed("message")
         if link.announced is None or not message.kind & WANTED:
-            await self._owner.send(message.reply(data, header=header))
+            await self._send(message.reply(data, header=header))
             return
         if link not in peer.links:
             other = _announced(peer)
@@ -262,7 +263,7 @@ class Completion:
         return body
 
     def _reply_plain(self, message: Received[Any], result: Any, header: bytes) -> None:
-        self._owner.send(message.reply(result, header=header))
+        self._send(message.reply(result, header=header))
 
 
 def _announced(peer: Peer) -> Link | None:

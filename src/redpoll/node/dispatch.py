@@ -78,7 +78,13 @@ class Dispatcher:
         hand_out: Wraps a message for a handler that has to end it; None where the end of the handler ends it.
         releasing: Whether the end of the handler ends its message.
         watched: Whether to warn, once, when the loop blocks while messages are being handled.
+
+    Attributes:
+        tasks: The running handlers, and the message of each.
+        claiming: Whether anything begins what waits: as of consumers, of which there may be none.
     """
+
+    claiming = True
 
     def __init__(
         self,
@@ -98,7 +104,7 @@ class Dispatcher:
         self._pool = pool
         self._loop = loop
         self._new_context = copy_context().copy
-        self._tasks: dict[asyncio.Task[Any], Received[Any]] = {}
+        self.tasks: dict[asyncio.Task[Any], Received[Any]] = {}
         self._is_async = is_async(handler)
         self._raw = owner.raw
         self._releasing = releasing
@@ -117,11 +123,6 @@ class Dispatcher:
         if self._watch is not None:
             self._watch.cancel()
 
-    @property
-    def tasks(self) -> dict[asyncio.Task[Any], Received[Any]]:
-        """The running handlers, and the message of each."""
-        return self._tasks
-
     def arrived(self, peer: Peer, now: float) -> None:
         """Begin the messages of a peer as far as slots allow."""
         if self._scheduled:
@@ -137,6 +138,10 @@ class Dispatcher:
             self._waiting[peer] = None
         if self._waiting:
             self._schedule()
+
+    def forget(self, peer: Peer) -> None:
+        """Forget a peer, of which no message waits."""
+        self._waiting.pop(peer, None)
 
     def _schedule(self) -> None:
         if not self._scheduled:
@@ -192,7 +197,7 @@ class Dispatcher:
             )
             return
         self._watches = False
-        if self._tasks:
+        if self.tasks:
             self._begin_watch()
 
     def _run_handlers(self, slots: Slots, now: float, most: int) -> bool:
@@ -295,16 +300,16 @@ class Dispatcher:
     def _running(self, task: Task[Any], message: Received[Any], given: Any) -> Any:
         """Note the task of a message that did not end at once; return `_RUNNING`."""
         message._run_by(task)
-        self._tasks[task] = message
+        self.tasks[task] = message
         task.add_done_callback(partial(self._done, message, given))
         return _RUNNING
 
     def answers(self, link: Link) -> bool:
         """Return True if a running handler may still answer a request of a link that it released."""
-        return any(message.link is link and message.kind & WANTED for message in self._tasks.values())
+        return any(message.link is link and message.kind & WANTED for message in self.tasks.values())
 
     def _done(self, message: Received[Any], given: Any, task: asyncio.Task[Any]) -> None:  # noqa: ARG002  # held till now
-        self._tasks.pop(task, None)
+        self.tasks.pop(task, None)
         if message.phase and message.link.state is LinkState.PARTING:
             # The message was released before, and its link waits for the handler.
             message.link.connection.wake()

@@ -344,15 +344,16 @@ class LayerNode(Node[Any]):
 
     def conclude(self, message: Received[Any], result: Any) -> None:
         """End a message with the answer to it: bytes, None, or an awaitable of these. An exception refuses it."""
-        dispatcher = self._peers.dispatcher
-        if isinstance(dispatcher, TurnDispatcher):
-            dispatcher.conclude(message, result)
+        self._dispatcher.conclude(message, result)
 
     def failed(self, message: Received[Any], error: BaseException) -> None:
         """Refuse a message whose handling raised, and tell the log and the hook, as of any handler."""
-        dispatcher = self._peers.dispatcher
-        if dispatcher is not None:
-            dispatcher.failed(message, error)
+        self._dispatcher.failed(message, error)
+
+    @property
+    def _dispatcher(self) -> TurnDispatcher:
+        dispatcher: Any = self._peers.receiver
+        return dispatcher  # type: ignore[no-any-return]  # as its class says
 
     @staticmethod
     def refuse(message: Received[Any], reason: type[Refused], text: str) -> None:

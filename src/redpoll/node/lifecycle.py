@@ -110,10 +110,7 @@ class Shutdown:
             between()
 
     async def _end_handlers(self) -> None:
-        dispatcher = self._peers.dispatcher
-        if dispatcher is None:
-            return
-        handlers: list[asyncio.Task[Any]] = [task for task in dispatcher.tasks if task not in self._waiting]
+        handlers: list[asyncio.Task[Any]] = [task for task in self._peers.receiver.tasks if task not in self._waiting]
         for handler in handlers:
             handler.cancel()
         await asyncio.gather(*handlers, return_exceptions=True)
@@ -148,20 +145,16 @@ class Shutdown:
             if link.accepting and not _needed(link) and not (working and link.announced is None):
                 link.leave(keep_sending=working)
                 connection.wake()
-        if peers.consumers is not None and not peers.consumers.claiming and not peers.pool.used:
+        if not peers.receiver.claiming and not peers.pool.used:
             # Nothing will begin the waiting messages: there is nothing to drain.
             self._refuse_inboxes()
 
     def _working(self) -> bool:
         """Return True if a message is being handled or a handler runs, except handlers that stop the node."""
         peers = self._peers
-        own = 0
-        if peers.dispatcher is not None:
-            tasks = peers.dispatcher.tasks
-            if any(task not in self._waiting for task in tasks):
-                return True
-            own = sum(not message.phase for message in tasks.values())
-        return peers.pool.used > own
+        tasks = peers.receiver.tasks
+        own = sum(not message.phase for message in tasks.values())
+        return any(task not in self._waiting for task in tasks) or peers.pool.used > own
 
     def _busy(self) -> bool:
         """Return True if something begun has not ended, except messages whose handlers stop the node."""
@@ -179,8 +172,7 @@ class Shutdown:
         """Refuse waiting messages, fail unsent ones, say goodbye. From now on nothing is begun or dialled."""
         peers = self._peers
         peers.closing = error
-        if peers.consumers is not None:
-            peers.consumers.close()
+        peers.receiver.close()
         self._refuse_inboxes()
         peers.sessions.close(error)
         for peer in peers.routes:

@@ -163,11 +163,11 @@ class Node(Generic[DataT]):
         self._by_address = peers.routes.table
         peers.dialler = Dialler(peers, self._carrier, config, peers.routes, peers.sessions, peers.requeue, self._loop)
         if self._handler is None:
-            peers.consumers = Consumers(
+            peers.receiver = Consumers(
                 peers, peers.completion, peers.pool, peers.routes, self._loop, config.unclaimed_timeout
             )
         else:
-            peers.dispatcher = self._dispatcher_class(
+            peers.receiver = self._dispatcher_class(
                 self._handler,
                 peers,
                 peers.completion,
@@ -659,8 +659,8 @@ class Node(Generic[DataT]):
             raise UsageError(
                 "this node has a handler, which receives its messages", "create the node without a handler"
             )
-        consumers = self._peers.consumers if self._was_started else None
-        if consumers is None:
+        consumers = self._peers.receiver if self._was_started else None
+        if not isinstance(consumers, Consumers):
             raise self._closed()
         self._check_loop()
         return consumers

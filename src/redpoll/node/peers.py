@@ -23,7 +23,7 @@ from redpoll.node.pressure import Pressure
 from redpoll.node.reports import LogLimit, Rejected, Statistics, UnawaitedFailures, info
 from redpoll.node.requeue import Requeue
 from redpoll.node.sending import Timers
-from redpoll.node.sessions import Sessions
+from redpoll.node.sessions import Layer, Sessions
 from redpoll.serializers import RawSerializer
 from redpoll.serializers.base import Serializer
 from redpoll.tls.credentials import Credentials
@@ -33,7 +33,7 @@ from redpoll.transport.secure import Secured
 from redpoll.transport.spin import Spin
 from redpoll.wire.assembly import BodyPool
 from redpoll.wire.capabilities import NOT_LISTENING, SERIALIZERS, TELLS_RECORD, Announcement, serializer_flags
-from redpoll.wire.frames import Control, Goodbye
+from redpoll.wire.frames import Goodbye
 from redpoll.wire.identity import Claim, Routes
 from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link import Link
@@ -50,27 +50,17 @@ if TYPE_CHECKING:
     from redpoll.node.dispatch import Dispatcher
     from redpoll.node.pulling import Consumers
     from redpoll.node.received import Received
-    from redpoll.wire.inbound import Inbound
 
 __all__ = ["Peers"]
 
 _logger = logging.getLogger("redpoll.node")
 
 
-class _Node(Protocol):
-    """What the peers need of their node; a layer above overrides the last three."""
+class _Node(Layer, Protocol):
+    """What the peers need of their node."""
 
     def send(self, message: Message[Any]) -> asyncio.Future[None]:
         """Send a message."""
-
-    def _session_began(self, peer: Peer, renewed: bool) -> None:
-        """Handle a peer that has a first link."""
-
-    def _session_resumed(self, peer: Peer) -> None:
-        """Handle a peer that has a link again in a session that survived its links."""
-
-    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
-        """Handle a peer that has no link, and for which nothing waits."""
 
 
 class Peers:
@@ -80,6 +70,7 @@ class Peers:
         node: The node.
         settings: The settings of its links.
         pool: The slots of the node.
+        receiver: Takes messages out of the inboxes: for a handler, or for those that pull.
         raw: Whether small bodies need no decoding, and bytes no encoding.
         credentials: The credentials of encrypted links; None where none is encrypted.
         stopping: Whether the node is stopping.
@@ -132,11 +123,11 @@ class Peers:
         self.stopping = False
         #: The error of everything that is begun or dialled once the node closes.
         self.closing: RedpollError | None = None
-        self.completion = Completion(self, config, serializer, self.pool, events, self.loop)
+        self.completion = Completion(self, node.send, config, serializer, self.pool, events, self.loop)
         self._bodies = BodyPool(map_memory)
         self.routes = Routes(identity, self._new_peer)
-        self.requeue = Requeue(self, self.routes, self.loop)
-        self.sessions = Sessions(self, config, self.routes, self.memory, self.loop)
+        self.sessions = Sessions(self, node, config, self.routes, self.memory, self.loop)
+        self.requeue = Requeue(self, self.routes, self.sessions, self.loop)
         self.admission = Admission(self, config, self.routes, self.sessions, self.requeue, self.loop)
         self.recent = RecentPeers(self.loop, config, REMEMBERED_FOR, self.forget_if_idle)
         self.connections: set[Connection] = set()
@@ -146,10 +137,9 @@ class Peers:
         self.rejected = Rejected(self.memory.tally, self.loop)
         self.pressure = Pressure(self.loop, self.memory, self.routes)
         self.failures = UnawaitedFailures(events, self.loop)
+        self.decode, self.unawaited = self.completion.decode, self.failures.note
         self.dialler: Dialler
-        #: Exactly one of the two is set.
-        self.dispatcher: Dispatcher | None = None
-        self.consumers: Consumers | None = None
+        self.receiver: Dispatcher | Consumers
         self.spin = Spin(self.loop, config.spin) if config.spin else None
         self.timers = Timers(self.loop, self.wake_links, self.forget_if_idle)
 
@@ -295,12 +285,9 @@ class Peers:
         link.liveness.last_used = now
         if peer.slots.enqueue(link):
             for each in peer.links:
-                self.pause(each.connection)
-        if self.dispatcher is not None:
-            self.dispatcher.arrived(peer, now)
-            self.begun(peer)
-        elif self.consumers is not None:
-            self.consumers.arrived(peer, now)
+                each.connection.pause_reading()
+        self.receiver.arrived(peer, now)
+        self.begun(peer)
 
     def _check_serializer(self, peer: Peer, link: Link) -> None:
         """Refuse messages of another serializer: they might decode to something else."""
@@ -331,7 +318,7 @@ class Peers:
 
     def parting(self, connection: Connection) -> bool:
         """Return True while a handler may answer a request over a link that was said goodbye on."""
-        return self.dispatcher is not None and self.dispatcher.answers(connection.link)
+        return self.receiver.answers(connection.link)
 
     def lost(self, connection: Connection, error: RedpollError) -> None:
         """Detach a connection that was lost from its peer, and settle what depends on it."""
@@ -363,9 +350,8 @@ class Peers:
         detach(peer, link, error, now)
         self.pressure.eased()
         self.room(peer)
-        if self.dispatcher is not None:
-            # Messages that waited until this link drained have nothing to wait for now.
-            self.dispatcher.freed(peer)
+        # Messages that waited until this link drained have nothing to wait for now.
+        self.receiver.freed(peer)
         if self.closing is not None or (isinstance(error, NotAuthorized | Fenced) and not peer.links):
             # Redialling would fail in the same way.
             peer.fail_queue(self.closing or error)
@@ -384,12 +370,6 @@ class Peers:
                 self.connection_limits.lost(peer, connection.remote.host)
             self.forget_if_idle(peer)
 
-    @staticmethod
-    def pause(connection: Connection) -> None:
-        """Stop reading from a connection for now."""
-        if connection.transport is not None:
-            connection.transport.pause_reading()
-
     def begun(self, peer: Peer) -> None:
         """Resume reading if messages of a peer were begun and reading was paused."""
         slots = peer.slots
@@ -401,47 +381,9 @@ class Peers:
             for link in peer.links:
                 link.connection.resume_reading()
 
-    def drained(self, peer: Peer) -> None:
-        """Begin more messages of a peer that read what was written to it."""
-        if self.dispatcher is not None:
-            self.dispatcher.freed(peer)
-
     def freed(self, peer: Peer) -> None:
-        """Begin more messages, of this peer and of waiting ones: a slot was freed."""
-        if self.dispatcher is not None:
-            self.dispatcher.freed(peer)
-        elif self.consumers is not None:
-            self.consumers.freed(peer)
-
-    # What becomes of messages and sessions, for the parts that see it first
-
-    def send(self, message: Message[Any]) -> asyncio.Future[None]:
-        """Send a message as the node's `send` does."""
-        return self.node.send(message)
-
-    def decode(self, answer: Inbound[Any]) -> None:
-        """Replace an answer's bytes by the value that the serializer makes of them."""
-        self.completion.decode(answer)
-
-    def unawaited(self, message: Message[Any], error: BaseException) -> None:
-        """Report a failed sending whose future was dropped; called in any thread."""
-        self.failures.note(message, error)
-
-    def session_began(self, peer: Peer, renewed: bool) -> None:
-        """Tell the node that a peer has a first link."""
-        self.node._session_began(peer, renewed)
-
-    def session_resumed(self, peer: Peer) -> None:
-        """Tell the node that a peer has a link again in a session that survived its links."""
-        self.node._session_resumed(peer)
-
-    def session_ended(self, peer: Peer, error: RedpollError) -> None:
-        """Tell the node that a peer has no link, and nothing waits for one."""
-        self.node._session_ended(peer, error)
-
-    def end_session(self, peer: Peer, error: RedpollError) -> None:
-        """End the session of a peer without a link; do nothing if it has ended."""
-        self.sessions.end(peer, error)
+        """Begin more messages, of this peer and of waiting ones: a slot was freed, or the peer read what was written."""
+        self.receiver.freed(peer)
 
     def _new_peer(self, address: Address | None, identity: bytes | None) -> Peer:
         """Make a peer that is not known yet."""
@@ -456,8 +398,7 @@ class Peers:
         self.statistics.forget(peer)
         self.routes.forget(peer)
         self.dialler.forget(peer)
-        if self.consumers is not None:
-            self.consumers.forget(peer)
+        self.receiver.forget(peer)
         self.timers.forget(peer)
 
     # Waiting for room
@@ -484,11 +425,6 @@ class Peers:
         """Handle the announcement of a peer's link."""
         self.sessions.met(peer, link, renewed)
 
-    def expel(self, connection: Connection, body: bytes, error: RedpollError) -> None:
-        """Detach a link from its peer at once; a session frame tells the remote node why, if it reads."""
-        connection.link.control(Control.SESSION, body=body)
-        connection.expel(error)
-
     def arm(self, peer: Peer, deadline: float) -> None:
         """Set the timer of a peer."""
         self.timers.arm(peer, deadline)
@@ -501,8 +437,6 @@ class Peers:
         self.recent.clear()
         self.pressure.close()
         self.failures.close()
-        if self.dispatcher is not None:
-            self.dispatcher.close()
 
     def close(self, link: Link, error: RedpollError) -> None:
         """Close a link because of an error."""

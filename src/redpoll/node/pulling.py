@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from redpoll.node.completion import Completion
     from redpoll.node.received import Received
     from redpoll.wire.identity import Routes
+    from redpoll.wire.link import Link
     from redpoll.wire.slots import SlotPool
 
 __all__ = ["Consumers", "Consuming", "Take"]
@@ -61,6 +62,7 @@ class Consumers:
 
     Attributes:
         completion: Ends the messages.
+        tasks: None: as of a dispatcher, for the handlers of messages.
         iterators: Number of live iterators: while there is one, arriving messages are claimed, also between two steps.
     """
 
@@ -74,6 +76,7 @@ class Consumers:
         unclaimed_timeout: float,
     ) -> None:
         self._owner = owner
+        self.tasks: dict[asyncio.Task[Any], Received[Any]] = {}
         self.completion = completion
         self._pool = pool
         self._routes = routes
@@ -136,6 +139,10 @@ class Consumers:
         for waiter in self._waiters:
             if not waiter.done():
                 waiter.set_result(None)
+
+    def answers(self, link: Link) -> bool:  # noqa: ARG002  # a dispatcher's signature
+        """Return False: no handler may answer a request that it released."""
+        return False
 
     def forget(self, peer: Peer) -> None:
         """Forget a peer, of which no message waits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, Protocol
 
-from redpoll.errors import NotSent, PeerLost, RedpollError
+from redpoll.errors import NotSent, PeerLost
 from redpoll.node.sending import Queued
 from redpoll.wire.frames import RETRY
 from redpoll.wire.link_lifecycle import fail_former, hand_over
@@ -14,6 +14,7 @@ from redpoll.wire.send_errors import unsent_error
 from redpoll.wire.session import FORGOTTEN, forgotten
 
 if TYPE_CHECKING:
+    from redpoll.node.sessions import Sessions
     from redpoll.wire.identity import Routes
     from redpoll.wire.peer import Peer
 
@@ -22,9 +23,6 @@ __all__ = ["Requeue"]
 
 class _Owner(Protocol):
     """What moving a queue does to the peers of a node."""
-
-    def end_session(self, peer: Peer, error: RedpollError) -> None:
-        """End the session of a peer without a link."""
 
     def room(self, peer: Peer) -> None:
         """Wake the tasks that wait for room at a peer."""
@@ -39,9 +37,10 @@ class _Owner(Protocol):
 class Requeue:
     """Moves messages between the queues of one node's peers."""
 
-    def __init__(self, owner: _Owner, routes: Routes, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, owner: _Owner, routes: Routes, sessions: Sessions, loop: asyncio.AbstractEventLoop) -> None:
         self._owner = owner
         self._routes = routes
+        self._sessions = sessions
         self._loop = loop
 
     def adopt(self, peer: Peer, known: Peer, *, proven: bool = False) -> None:
@@ -66,7 +65,7 @@ class Requeue:
         error = PeerLost(target.address, "another node is at its address now")
         fail_former(target, error)
         self._move(target, peer, now)
-        self._owner.end_session(target, error)
+        self._sessions.end(target, error)
         self._owner.room(target)
         self._owner.forget_if_idle(target)
 

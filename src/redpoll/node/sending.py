@@ -109,12 +109,10 @@ class _Owner(Protocol):
     """What the end of a sending needs of the peers of a node."""
 
     raw: bool
-
-    def decode(self, answer: Inbound[Any]) -> None:
-        """Replace an answer's bytes by the value that the serializer makes of them."""
-
-    def unawaited(self, message: Message[Any], error: BaseException) -> None:
-        """Report a failed sending whose future was dropped; called in any thread."""
+    #: Replaces an answer's bytes by the value that the serializer makes of them.
+    decode: Callable[[Inbound[Any]], None]
+    #: Reports a failed sending whose future was dropped; called in any thread.
+    unawaited: Callable[[Message[Any], BaseException], None]
 
 
 class Queued(Outgoing):

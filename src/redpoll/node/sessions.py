@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from redpoll.wire.memory import Memory
     from redpoll.wire.peer import Peer
 
-__all__ = ["MAX_FENCED", "Sessions"]
+__all__ = ["MAX_FENCED", "Layer", "Sessions"]
 
 #: Maximum addresses remembered at which another run of this node took over.
 MAX_FENCED = 1024
@@ -46,9 +46,6 @@ class _Owner(Protocol):
     stopping: bool
     closing: RedpollError | None
 
-    def expel(self, connection: Connection, body: bytes, error: RedpollError) -> None:
-        """Detach a link from its peer at once, and tell the remote node why."""
-
     def need_link(self, peer: Peer) -> None:
         """Dial a peer."""
 
@@ -58,23 +55,34 @@ class _Owner(Protocol):
     def forget_if_idle(self, peer: Peer) -> None:
         """Forget a peer that nothing is kept for."""
 
-    def session_began(self, peer: Peer, renewed: bool) -> None:
-        """Tell the node that a peer has a first link."""
 
-    def session_resumed(self, peer: Peer) -> None:
-        """Tell the node that a peer has a link again in a session that survived its links."""
+class Layer(Protocol):
+    """What a node is told of sessions; a layer overrides it."""
 
-    def session_ended(self, peer: Peer, error: RedpollError) -> None:
-        """Tell the node that a peer has no link, and nothing waits for one."""
+    def _session_began(self, peer: Peer, renewed: bool) -> None:
+        """Handle a peer that has a first link."""
+
+    def _session_resumed(self, peer: Peer) -> None:
+        """Handle a peer that has a link again in a session that survived its links."""
+
+    def _session_ended(self, peer: Peer, error: RedpollError) -> None:
+        """Handle a peer that has no link, and for which nothing waits."""
 
 
 class Sessions:
     """Keeps the sessions of one node, those of peers without a link included."""
 
     def __init__(
-        self, owner: _Owner, config: Config, routes: Routes, memory: Memory, loop: asyncio.AbstractEventLoop
+        self,
+        owner: _Owner,
+        layer: Layer,
+        config: Config,
+        routes: Routes,
+        memory: Memory,
+        loop: asyncio.AbstractEventLoop,
     ) -> None:
         self._owner = owner
+        self._layer = layer
         self._routes = routes
         self._memory = memory
         self._resume = config.resume
@@ -119,7 +127,8 @@ class Sessions:
             core.ensure_session(peer).fence(peer.epoch)
         for each in list(peer.links):
             if fence:
-                self._owner.expel(each.connection, FENCED, PeerLost(peer.address, RESTARTED))
+                each.control(Control.SESSION, body=FENCED)
+                each.connection.expel(PeerLost(peer.address, RESTARTED))
             elif not same_run:
                 each.connection.give_up(PeerLost(peer.address, RESTARTED))
             elif each.state in _LIVE:
@@ -141,9 +150,9 @@ class Sessions:
         if peer.links != [link]:
             return
         if waited and not renewed:
-            self._owner.session_resumed(peer)
+            self._layer._session_resumed(peer)
         else:
-            self._owner.session_began(peer, renewed)
+            self._layer._session_began(peer, renewed)
 
     def lost(self, peer: Peer, error: RedpollError) -> None:
         """Handle the loss of a peer's last link: wait for the next one, if the session continues."""
@@ -180,7 +189,7 @@ class Sessions:
 
     def _ended(self, peer: Peer, error: RedpollError) -> None:
         if peer.epoch is not None:
-            self._owner.session_ended(peer, error)
+            self._layer._session_ended(peer, error)
 
     def close(self, error: RedpollError) -> None:
         """End all sessions: the node closes."""

@@ -98,7 +98,7 @@ class Keeper(Protocol):
     def arrived(self, connection: Connection, now: float) -> None:
         """Handle the messages that arrived; all were copied out of the shared buffer."""
 
-    def drained(self, peer: Peer) -> None:
+    def freed(self, peer: Peer) -> None:
         """Begin messages of a peer that read what was written to it."""
 
     def room(self, peer: Peer) -> None:
@@ -335,7 +335,7 @@ class Connection(asyncio.BufferedProtocol):
                 self.link.answer_pings()
             self.flush()
             if self.link.peer is not None and self.link.peer.slots.inbox:
-                self.keeper.drained(self.link.peer)
+                self.keeper.freed(self.link.peer)
 
     # Called by the keeper
 
@@ -359,6 +359,11 @@ class Connection(asyncio.BufferedProtocol):
         self.flush()
         if self.link.state is not LinkState.OPEN:
             self.part()
+
+    def pause_reading(self) -> None:
+        """Stop reading for now."""
+        if self.transport is not None:
+            self.transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Resume reading, unless something else requires a pause."""
