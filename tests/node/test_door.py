@@ -115,7 +115,7 @@ async def test_a_batch_ends_once(acknowledge: bool) -> None:
         assert (batch.count, ends) == (COUNT, [])
         assert await ended(ends) is batch
         await until(lambda: len(other.handled) == COUNT, "the records")
-        assert (batch.open, batch.failed, batch.taken_back) == (0, [], [])
+        assert (batch.open, batch.failed) == (0, [])
         assert other.handled == [data for _, data in records]
         assert len(other.turns) < COUNT / 10
         assert one.stats().sent == COUNT
@@ -140,34 +140,26 @@ async def test_records_that_fail() -> None:
 
 
 async def test_what_was_not_sent_is_taken_back() -> None:
-    """What is beyond the window is taken back in order, and the batch ends with the rest."""
+    """What is beyond the window waits in order and is taken back, without being settled; what was sent ends."""
     async with pair() as (one, other, peer):
         ends: list[Batch] = []
-        batch = one.send_batch(peer, [(b"keep", b"%d" % number) for number in range(5000)], ends.append)
+        one.send_batch(peer, [(b"keep", b"")] * 4096, ends.append)
         await until(lambda: len(other.kept) == 4096, "a full window")
         assert one.room(peer) == 0
-        back = one.take_back(batch)
-        assert back == batch.taken_back == list(range(4096, 5000))
-        assert one.take_back(batch) == []
+        pieces = [One() for _ in range(100)]
+        for piece in pieces:
+            one.submit(peer, piece)
+        assert list(one.queued(peer)) == pieces
+        assert all(piece.untouched for piece in pieces)
+        for piece in pieces:
+            one.withdraw(piece)
         assert len(one.sendings(peer)) == 4096
+        assert [piece.over for piece in pieces] == [True] * 100
         for message in other.kept:
             message.release()
         assert (await ended(ends)).failed == []
         assert len(other.handled) == 4096
-
-
-async def test_all_is_taken_back() -> None:
-    """A batch of which nothing was sent ends when all of it is taken back."""
-    async with Layer(listen=False) as one, Layer(port=0) as other:
-        await within(one.ready(other.address))
-        peer = one.sessions[0][1]
-        await other.stop(0)
-        await until(lambda: not is_linked(peer), "the loss of the link")
-        ends: list[Batch] = []
-        batch = one.send_batch(peer, [(b"", b"0"), (b"", b"1")], ends.append)
-        assert [each.stage for each in one.queued(peer)] == [0, 0]
-        assert one.take_back(batch) == [0, 1]
-        assert (await ended(ends)).failed == []
+        assert not any(piece.ends for piece in pieces)
 
 
 async def test_the_layer_says_when_it_takes_more() -> None:
@@ -331,7 +323,7 @@ async def test_nothing_is_sent_by_a_node_that_was_stopped() -> None:
         for error in (*(error for _, error in failures), *piece.ends, *first.ends):
             assert isinstance(error, NotSent)
             assert isinstance(error.__cause__, Closed)
-        assert (piece.over, len(piece.ends), len(first.ends), peer.queued, one.take_back(batch)) == (True, 1, 1, 0, [])
+        assert (piece.over, len(piece.ends), len(first.ends), peer.queued) == (True, 1, 1, 0)
         roomy: list[None] = []
         one.when_room(peer, lambda: roomy.append(None))
         await until(lambda: roomy, "the call")

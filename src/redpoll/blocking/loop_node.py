@@ -60,7 +60,7 @@ class LoopNode(Node[Any]):
         message = out.message
         now = self._time()
         if type(message) is Message:
-            peer = self._by_address.get(message._address) or self._find(message)[0]  # type: ignore[arg-type]
+            peer = self._peers.routes.table.get(message._address) or self._find(message)[0]  # type: ignore[arg-type]
         else:
             peer, out.pinned = self._find(message)
             if out.unset and not out.pinned:

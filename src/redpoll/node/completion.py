@@ -6,7 +6,7 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
-from redpoll.errors import Closed, DecodeError, MessageTooLarge, PeerLost, Undecodable
+from redpoll.errors import DecodeError, MessageTooLarge, PeerLost, Undecodable
 from redpoll.node.received import Received, raised
 from redpoll.node.sending import Sending
 from redpoll.wire.frames import ACK, ACK_NO_ANSWER, REQ_ACK, WANTED
@@ -76,29 +76,28 @@ class Completion:
 
     def release(self, message: Received[Any], kind: int = ACK) -> None:
         """Release a message outside of the dispatcher's turn."""
-        if message.link.peer is not None and message.link.peer.slots.release(message, kind):
+        if message.link.peer.slots.release(message, kind):
             self.freed(message)
 
     def refuse(self, message: Received[Any], code: int, text: str) -> None:
         """Refuse a message."""
-        if message.link.peer is not None and message.link.peer.slots.refuse(message, code, text):
+        if message.link.peer.slots.refuse(message, code, text):
             self.freed(message)
 
     def release_many(self, messages: list[Received[Any]]) -> None:
         """Release a batch."""
         peer = messages[0].link.peer
-        if peer is not None:
-            used = self._pool.used
-            peer.slots.release_many(messages)
-            self.freed(messages[0], used - self._pool.used)
-            if len(peer.links) > 1:
-                # They may have arrived over any of these links.
-                self._owner.wake_links(peer)
+        used = self._pool.used
+        peer.slots.release_many(messages)
+        self.freed(messages[0], used - self._pool.used)
+        if len(peer.links) > 1:
+            # They may have arrived over any of these links.
+            self._owner.wake_links(peer)
 
     def refuse_waiting(self, message: Received[Any], code: int, text: str) -> bool:
         """Refuse a message that is still in its inbox; return False if it is not."""
         peer = message.link.peer
-        if peer is None or not peer.slots.refuse_waiting(message, code, text):
+        if not peer.slots.refuse_waiting(message, code, text):
             return False
         self._owner.begun(peer)
         self.freed(message)
@@ -123,8 +122,6 @@ class Completion:
         """Write the output and begin the messages that `count` freed slots allow."""
         link = message.link
         peer = link.peer
-        if peer is None:
-            return
         if link.output or link.transfers:
             link.connection.wake()
         elif link not in peer.links:
@@ -151,9 +148,8 @@ class Completion:
         Raises:
             DecodeError: The serializer cannot read them.
         """
-        data = message.data
         try:
-            value = self._serializer.decode(data)
+            value = self._serializer.decode(message.data)
         except DecodeError as error:
             announced = message.link.announced
             theirs = None if announced is None else announced.serializer
@@ -187,30 +183,20 @@ class Completion:
         link = message.link
         if link.announced is None:
             if self._config.answer_libchirp:
-                self._reply_plain(message, result, b"")
-            self.handled(message)
-            return
-        if not message.kind & WANTED:
-            self.handled(message)
-            return
-        body = self._encode_answer(link, result)
-        peer = link.peer
-        if peer is None:
-            return
-        if link.state is LinkState.CLOSED:
-            # Answer the same node over a newer link; without one, nothing waits for the answer any more.
-            other = _announced(peer)
-            if other is not None:
-                other.answer(message, body, ends=False)
-                self._owner.wake_links(peer)
-            self.handled(message)
-        elif message.phase or not message.kind & REQ_ACK or self._config.auto_release is False:
-            link.answer(message, body, ends=False)
-            self.handled(message)
-            link.connection.wake()
-        else:
-            peer.slots.release_with_answer(message, body)
-            self.freed(message)
+                self._send(message.reply(result))
+        elif message.kind & WANTED:
+            body = self._encode_answer(link, result)
+            over = _link_for(message)
+            ends = not message.phase and message.kind & REQ_ACK and self._config.auto_release is not False
+            if over is link and ends:
+                link.peer.slots.release_with_answer(message, body)
+                self.freed(message)
+                return
+            # Without a link to the same node nothing waits for the answer any more.
+            if over is not None:
+                over.answer(message, body, ends=False)
+                over.connection.wake()
+        self.handled(message)
 
     def answer_at_once(self, slots: Slots, message: Received[Any], result: Any) -> bool:
         """Answer a redpoll peer's request over the link that it arrived on, in the frame that releases it.
@@ -232,16 +218,12 @@ class Completion:
         """Send an answer while the message goes on."""
         link = message.link
         peer = link.peer
-        if peer is None:
-            raise Closed("message")
         if link.announced is None or not message.kind & WANTED:
             await self._send(message.reply(data, header=header))
             return
-        if link not in peer.links:
-            other = _announced(peer)
-            if other is None:
-                raise PeerLost(peer.address, "the link that the message arrived on was lost")
-            link = other
+        link = _link_for(message)
+        if link is None:
+            raise PeerLost(peer.address, "the link that the message arrived on was lost")
         body = self._encode_answer(link, data, len(header))
         out = Sending(loop=self._loop)
         out.peer = peer
@@ -262,11 +244,12 @@ class Completion:
             raise MessageTooLarge("message", size, limit)
         return body
 
-    def _reply_plain(self, message: Received[Any], result: Any, header: bytes) -> None:
-        self._send(message.reply(result, header=header))
 
-
-def _announced(peer: Peer) -> Link | None:
-    """Return a link to a redpoll peer for an answer, even one that is being left, or None."""
-    link = peer.link or next(iter(peer.links), None)
+def _link_for(message: Received[Any]) -> Any:
+    """Return the link for the answer to a request: its own or, if it is lost, one to the same node, or None."""
+    link = message.link
+    peer = link.peer
+    if link not in peer.links:
+        # Also one that is being left.
+        link = peer.link or next(iter(peer.links), None)
     return link if link is not None and link.announced is not None else None

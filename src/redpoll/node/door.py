@@ -7,7 +7,7 @@ single ones. All of it is plain calls on the loop of the node, which return at o
 
 The flow is the layer's own. In: a message that it has not released keeps its place in the window of its sender, so a
 layer that releases what it has room for says by that when it takes more. Out: `room` is how much would be written at
-once, `when_room` tells when there is some again, and `take_back` returns what was not sent.
+once, `when_room` tells when there is some again, and `withdraw` takes back a piece that was not sent.
 
 A `Peer` is what the layer knows the remote node by. It is the same object as long as that node is known; a layer reads
 its `identity`, `address` and `last_error`, and hands it back. Everything else of it belongs to the core.
@@ -133,25 +133,21 @@ class Batch:
         count: Number of records.
         open: Number of those that have not ended.
         failed: The number of each record that failed, from 0, with its error.
-        taken_back: The numbers of those that were taken back.
     """
 
-    __slots__ = ("_ended", "_loop", "_records", "count", "failed", "open", "taken_back")
+    __slots__ = ("_ended", "_loop", "count", "failed", "open")
 
     def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[Batch], object]) -> None:
         self._loop = loop
         self._ended = ended
-        self._records: list[_Record] = []
         self.count = self.open = 0
         self.failed: list[tuple[int, BaseException]] = []
-        self.taken_back: list[int] = []
 
     def _settled(self, number: int, error: BaseException | None) -> None:
         if error is not None:
             self.failed.append((number, error))
         self.open -= 1
         if not self.open:
-            self._records.clear()
             self._loop.call_soon(self._ended, self)
 
 
@@ -251,7 +247,7 @@ class LayerNode(Node[Any]):
         if _get_running_loop() is not self._loop:
             self._check_loop()
         batch = Batch(self._loop, ended)
-        sent = batch._records
+        sent: list[_Record] = []
         for header, body in records:
             record = _Record()
             record.load(header, body, acknowledge=acknowledge)
@@ -260,7 +256,7 @@ class LayerNode(Node[Any]):
             sent.append(record)
         batch.count = batch.open = len(sent)
         now = self._time()
-        for record in list(sent):
+        for record in sent:
             if closed:
                 _fail_closed(record, peer)
                 continue
@@ -272,19 +268,6 @@ class LayerNode(Node[Any]):
         if not batch.count:
             self._loop.call_soon(ended, batch)
         return batch
-
-    def take_back(self, batch: Batch) -> list[int]:
-        """Take back the records of a batch that were not sent; return their numbers, in order. They have ended."""
-        now = self._time()
-        numbers: list[int] = []
-        for record in list(batch._records):
-            if record.untouched:
-                record.peer.withdraw(record, now)
-                numbers.append(record.number)
-        batch.taken_back.extend(numbers)
-        for number in numbers:
-            batch._settled(number, None)
-        return numbers
 
     def withdraw(self, piece: Piece) -> None:
         """Take a piece back, as far as it can be; it is not settled. Do nothing if it has ended."""

@@ -39,7 +39,6 @@ from redpoll.node.sending import (
     dials_once,
     submit,
 )
-from redpoll.serializers import RawSerializer
 from redpoll.serializers import get as get_serializer
 from redpoll.stats import NodeStats
 from redpoll.tls import TLS, Credentials
@@ -112,19 +111,14 @@ class Node(Generic[DataT]):
         self._handler = handler
         self._serializer = get_serializer(self._config.serializer)
         self._encode = self._serializer.encode
-        self._raw = type(self._serializer) is RawSerializer
         self._identity = self._config.identity or os.urandom(16)
         self._events = NodeEvents()
         self._state: Literal["new", "starting", "running", "stopping", "stopped", "inherited"] = "new"
         self._listener: Listening | None = None
         self._shutdown: Shutdown | None = None
         self._stopped = asyncio.Event()
-        self._timeout = self._config.timeout
-        self._once = self._config.dial == "once"
-        self._max_size = self._config.max_message_size
         self._peers: Peers
         self._loop: asyncio.AbstractEventLoop
-        self._by_address: dict[Address, Peer]
 
     # Lifecycle
 
@@ -160,7 +154,6 @@ class Node(Generic[DataT]):
         self._time = self._loop.time
         self._thread = threading.get_ident()
         peers = self._peers = Peers(self, self._events, config, self._serializer, self._identity, self._received)
-        self._by_address = peers.routes.table
         peers.dialler = Dialler(peers, self._carrier, config, peers.routes, peers.sessions, peers.requeue, self._loop)
         if self._handler is None:
             peers.receiver = Consumers(
@@ -424,18 +417,19 @@ class Node(Generic[DataT]):
         if _get_running_loop() is not self._loop:
             self._check_loop()
         # Check all options first: a peer that was made for a message that is not sent would stay.
+        config, peers = self._config, self._peers
         if timeout is UNSET:
-            seconds = self._timeout
+            seconds = config.timeout
         else:
             if timeout is not None:
                 check_seconds(timeout)
             seconds = timeout
-        once = self._once if dial is None else dials_once(dial)
+        once = config.dial == "once" if dial is None else dials_once(dial)
         pinned = False
         now = self._time()
         if type(message) is Message:
-            peer = self._by_address.get(message._address) or self._find(message)[0]  # type: ignore[arg-type]
-            if self._raw and type(message._data) is bytes:
+            peer = peers.routes.table.get(message._address) or self._find(message)[0]  # type: ignore[arg-type]
+            if peers.raw and type(message._data) is bytes:
                 # The serializer would return it unchanged.
                 body = message._data
         else:
@@ -446,34 +440,25 @@ class Node(Generic[DataT]):
             try:
                 body = self._encode(message.data)
             except BaseException:
-                self._peers.forget_if_idle(peer)
+                peers.forget_if_idle(peer)
                 raise
         out = Sending(loop=self._loop)
-        out.prepare(
-            message,
-            body,
-            kind,
-            seconds,
-            None if seconds is None else now + seconds,
-            retry,
-            pinned,
-            once,
-            hard,
-        )
-        if out.size > self._max_size:
-            self._peers.forget_if_idle(peer)
-            raise MessageTooLarge("message", out.size, self._max_size)
+        deadline = None if seconds is None else now + seconds
+        out.prepare(message, body, kind, seconds, deadline, retry, pinned, once, hard)
+        if out.size > config.max_message_size:
+            peers.forget_if_idle(peer)
+            raise MessageTooLarge("message", out.size, config.max_message_size)
         submit(out, peer, now)
         if peer.link is None and out.done():
             # It failed at a bound; nothing else may be kept for the peer.
-            self._peers.forget_if_idle(peer)
+            peers.forget_if_idle(peer)
         return out
 
     def _default_timeout(self, message: Message[Any], now: float) -> float | None:
         """Return a message's default timeout; a forwarded message inherits its deadline, less a margin."""
         due = message._due()
         if due is None:
-            return self._timeout
+            return self._config.timeout
         left = max(due - now, 0.0)
         return left - min(_FORWARD_MARGIN, left * _FORWARD_SHARE)
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.errors import NotSent, PeerLost
-from redpoll.node.sending import Queued
 from redpoll.wire.frames import RETRY
 from redpoll.wire.link_lifecycle import fail_former, hand_over
-from redpoll.wire.outgoing import Outgoing, Stage
+from redpoll.wire.outgoing import Stage
 from redpoll.wire.send_errors import unsent_error
 from redpoll.wire.session import FORGOTTEN, forgotten
 
@@ -53,8 +52,7 @@ class Requeue:
         self._routes.replace(peer, known)
         hand_over(peer, known)
         if proven:
-            for out in peer.take_queue(pinned=True):
-                _submit(out, known, now)
+            _move(peer.take_queue(pinned=True), known, now)
         self.replace(peer, known, now)
         self._owner.wake_links(known)
 
@@ -64,7 +62,7 @@ class Requeue:
             return
         error = PeerLost(target.address, "another node is at its address now")
         fail_former(target, error)
-        self._move(target, peer, now)
+        _move(target.take_queue(), peer, now)
         self._sessions.end(target, error)
         self._owner.room(target)
         self._owner.forget_if_idle(target)
@@ -77,24 +75,18 @@ class Requeue:
         for out in peer.take_queue():
             address = out.message.address
             there = self._routes.at(address) if address in others else peer
-            _submit(out, there, now)
+            _move([out], there, now)
             if there is not peer:
                 # The message may have failed at a bound.
                 self._owner.forget_if_idle(there)
 
-    @staticmethod
-    def _move(source: Peer, peer: Peer, now: float) -> None:
-        for out in source.take_queue():
-            _submit(out, peer, now)
 
-
-def _submit(out: Outgoing, peer: Peer, now: float) -> None:
-    if isinstance(out, Queued):
+def _move(messages: list[Any], peer: Peer, now: float) -> None:
+    for out in messages:
         out.peer = peer
-    link = peer.link
-    if link is not None and out.kind & RETRY and forgotten(out, link.remote_run):
-        # It was sent over links of another record, and could be sent at once.
-        out.deadline = None
-        peer.fail(out, unsent_error(out, NotSent(out.message, FORGOTTEN, peer.address), peer.address))
-        return
-    peer.submit(out, now)
+        link = peer.link
+        if link is not None and out.kind & RETRY and forgotten(out, link.remote_run):
+            # It was sent over links of another record, and could be sent at once.
+            peer.fail(out, unsent_error(out, NotSent(out.message, FORGOTTEN, peer.address), peer.address))
+        else:
+            peer.submit(out, now)
