@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -28,13 +27,13 @@ class Names:
     Attributes:
         host: What the name stands for now.
         asked: How often it was looked up.
-        asking: Whether a task did, or was begun by one that did.
+        askers: The tasks that did.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.host = HERE
         self.asked = 0
-        self.asking: ContextVar[bool] = ContextVar("asking", default=False)
+        self.askers: set[asyncio.Task[Any] | None] = set()
         self.port = free_port()
         loop = asyncio.get_running_loop()
         getaddrinfo = loop.getaddrinfo
@@ -43,7 +42,7 @@ class Names:
             if host != "some-name":
                 return list(await getaddrinfo(host, port, **options))
             self.asked += 1
-            self.asking.set(True)
+            self.askers.add(asyncio.current_task())
             return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (self.host, port))]
 
         monkeypatch.setattr(loop, "getaddrinfo", look_up, raising=False)
@@ -168,7 +167,7 @@ async def test_by_name_and_by_address_at_once(monkeypatch: pytest.MonkeyPatch, f
     connect = loop.create_connection
 
     async def one_by_one(*args: Any, **options: Any) -> Any:
-        if names.asking.get() == (first == "address"):
+        if (asyncio.current_task() in names.askers) == (first == "address"):
             await until(lambda: client.stats().connections, "the other link")
         return await connect(*args, **options)
 

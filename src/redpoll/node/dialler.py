@@ -252,12 +252,18 @@ class Dialler:
         self._owner.forget_if_idle(peer)
 
     async def _dial(self, peer: Peer, address: Address) -> None:
-        """Try the addresses that the peer's name resolves to, until one gives a link with its handshake done.
+        """Try the addresses that the peer's name resolves to, until one gives a link with its handshake done."""
+        found = await self._resolve(address)
+        if len(found) == 1:
+            await self._try(peer, address, found[0], lambda: None)
+        else:
+            await self._race(peer, address, deque(found))
 
-        Each has a head start before the next one is tried beside it. The first one that connects is left alone: the
-        others are retried if its handshake fails.
+    async def _race(self, peer: Peer, address: Address, waiting: deque[Address]) -> None:
+        """Try the addresses, each with a head start before the next one is tried beside it.
+
+        The first one that connects is left alone: the others are retried if its handshake fails.
         """
-        waiting = deque(await self._resolve(address))
         failure: BaseException = DialFailed(address, "the name resolves to no address")
         running: dict[asyncio.Task[None], Address] = {}
         connected: asyncio.Task[None] | None = None

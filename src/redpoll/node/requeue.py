@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from redpoll.errors import NotSent, PeerLost
+from redpoll.node.sending import Queued
 from redpoll.wire.frames import RETRY
 from redpoll.wire.link_lifecycle import fail_former, hand_over
-from redpoll.wire.outgoing import Stage
+from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.send_errors import unsent_error
 from redpoll.wire.session import FORGOTTEN, forgotten
 
@@ -81,9 +82,10 @@ class Requeue:
                 self._owner.forget_if_idle(there)
 
 
-def _move(messages: list[Any], peer: Peer, now: float) -> None:
+def _move(messages: list[Outgoing], peer: Peer, now: float) -> None:
     for out in messages:
-        out.peer = peer
+        if isinstance(out, Queued):
+            out.peer = peer
         link = peer.link
         if link is not None and out.kind & RETRY and forgotten(out, link.remote_run):
             # It was sent over links of another record, and could be sent at once.
