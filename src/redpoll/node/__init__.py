@@ -1,7 +1,6 @@
 """The node: peers, sending, requests, handlers, consumers, lifecycle."""
 
 from redpoll.node.hooks import NodeEvents, PeerInfo
-from redpoll.node.node import Node
-from redpoll.node.received import Received
+from redpoll.node.node import Node, Received
 
 __all__ = ["Node", "NodeEvents", "PeerInfo", "Received"]

@@ -7,7 +7,7 @@ import logging
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.errors import DecodeError, MessageTooLarge, PeerLost, Undecodable
-from redpoll.node.received import Received, raised
+from redpoll.node.received import ReceivedMessage, raised
 from redpoll.node.sending import Sending
 from redpoll.wire.frames import ACK, ACK_NO_ANSWER, REQ_ACK, WANTED
 from redpoll.wire.link import Link
@@ -74,17 +74,17 @@ class Completion:
         self._events = events
         self._loop = loop
 
-    def release(self, message: Received[Any], kind: int = ACK) -> None:
+    def release(self, message: ReceivedMessage[Any], kind: int = ACK) -> None:
         """Release a message outside of the dispatcher's turn."""
         if message.link.peer.slots.release(message, kind):
             self.freed(message)
 
-    def refuse(self, message: Received[Any], code: int, text: str) -> None:
+    def refuse(self, message: ReceivedMessage[Any], code: int, text: str) -> None:
         """Refuse a message."""
         if message.link.peer.slots.refuse(message, code, text):
             self.freed(message)
 
-    def release_many(self, messages: list[Received[Any]]) -> None:
+    def release_many(self, messages: list[Any]) -> None:
         """Release a batch."""
         peer = messages[0].link.peer
         used = self._pool.used
@@ -94,7 +94,7 @@ class Completion:
             # They may have arrived over any of these links.
             self._owner.wake_links(peer)
 
-    def refuse_waiting(self, message: Received[Any], code: int, text: str) -> bool:
+    def refuse_waiting(self, message: ReceivedMessage[Any], code: int, text: str) -> bool:
         """Refuse a message that is still in its inbox; return False if it is not."""
         peer = message.link.peer
         if not peer.slots.refuse_waiting(message, code, text):
@@ -103,13 +103,13 @@ class Completion:
         self.freed(message)
         return True
 
-    def handled(self, message: Received[Any], kind: int = ACK) -> None:
+    def handled(self, message: ReceivedMessage[Any], kind: int = ACK) -> None:
         """Release a message whose handler returned, unless the application releases it."""
         if self._config.auto_release is not False:
             self.release(message, kind)
 
     @staticmethod
-    def unanswered(message: Received[Any]) -> int:
+    def unanswered(message: ReceivedMessage[Any]) -> int:
         """Return the acknowledgement for a message whose handler returned None: the sender of a request learns that."""
         if not message.kind & WANTED:
             return ACK
@@ -118,7 +118,7 @@ class Completion:
         answering = any(each.answer and each.out.serial == serial for each in message.link.transfers)
         return ACK if answering else ACK_NO_ANSWER
 
-    def freed(self, message: Received[Any], count: int = 1) -> None:
+    def freed(self, message: ReceivedMessage[Any], count: int = 1) -> None:
         """Write the output and begin the messages that `count` freed slots allow."""
         link = message.link
         peer = link.peer
@@ -133,7 +133,7 @@ class Completion:
         if not peer.links:
             self._owner.ended_late(peer)
 
-    def handler_failed(self, message: Received[Any], error: BaseException) -> None:
+    def handler_failed(self, message: ReceivedMessage[Any], error: BaseException) -> None:
         """Log a handler's exception with the message's identity, and call the hook."""
         _logger.error(
             "the handler failed on message %s from %s", message.identity.hex(), message.address, exc_info=error
@@ -173,7 +173,7 @@ class Completion:
         self.refuse(message, Undecodable.code, text)
         self.handler_failed(message, error)
 
-    def answer(self, message: Received[Any], result: Any) -> None:
+    def answer(self, message: ReceivedMessage[Any], result: Any) -> None:
         """Send back what a handler returned, if the sender wants it, and release the message.
 
         Raises:
@@ -198,7 +198,7 @@ class Completion:
                 over.connection.wake()
         self.handled(message)
 
-    def answer_at_once(self, slots: Slots, message: Received[Any], result: Any) -> bool:
+    def answer_at_once(self, slots: Slots, message: ReceivedMessage[Any], result: Any) -> bool:
         """Answer a redpoll peer's request over the link that it arrived on, in the frame that releases it.
 
         Returns:
@@ -214,7 +214,7 @@ class Completion:
         slots.finish_with_answer(message, self._encode_answer(link, result))
         return True
 
-    async def respond(self, message: Received[Any], data: Any, header: bytes) -> None:
+    async def respond(self, message: ReceivedMessage[Any], data: Any, header: bytes) -> None:
         """Send an answer while the message goes on."""
         link = message.link
         peer = link.peer
@@ -245,7 +245,7 @@ class Completion:
         return body
 
 
-def _link_for(message: Received[Any]) -> Any:
+def _link_for(message: ReceivedMessage[Any]) -> Any:
     """Return the link for the answer to a request: its own or, if it is lost, one to the same node, or None."""
     link = message.link
     peer = link.peer

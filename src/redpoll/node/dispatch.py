@@ -26,7 +26,7 @@ from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
     from redpoll.node.completion import Completion
-    from redpoll.node.received import Received
+    from redpoll.node.received import ReceivedMessage
     from redpoll.wire.slots import SlotPool
 
 __all__ = ["MAX_HANDLERS_PER_TURN", "MAX_SECONDS_PER_TURN", "Dispatcher", "TurnDispatcher", "check_handler"]
@@ -104,7 +104,7 @@ class Dispatcher:
         self._pool = pool
         self._loop = loop
         self._new_context = copy_context().copy
-        self.tasks: dict[asyncio.Task[Any], Received[Any]] = {}
+        self.tasks: dict[asyncio.Task[Any], ReceivedMessage[Any]] = {}
         self._is_async = is_async(handler)
         self._raw = owner.raw
         self._releasing = releasing
@@ -285,7 +285,7 @@ class Dispatcher:
                 return True
         return number >= most or self._loop.time() - now > MAX_SECONDS_PER_TURN
 
-    def _start(self, message: Received[Any], coroutine: Any, context: Context, given: Any) -> Any:
+    def _start(self, message: ReceivedMessage[Any], coroutine: Any, context: Context, given: Any) -> Any:
         """Run an awaitable as a task; return its result if it ended at once, otherwise `_RUNNING`."""
         if not inspect.iscoroutine(coroutine):
             coroutine = _awaiting(coroutine)
@@ -297,7 +297,7 @@ class Dispatcher:
             task = self._loop.create_task(coroutine, context=context)
         return self._running(task, message, given)
 
-    def _running(self, task: Task[Any], message: Received[Any], given: Any) -> Any:
+    def _running(self, task: Task[Any], message: ReceivedMessage[Any], given: Any) -> Any:
         """Note the task of a message that did not end at once; return `_RUNNING`."""
         message._run_by(task)
         self.tasks[task] = message
@@ -308,7 +308,7 @@ class Dispatcher:
         """Return True if a running handler may still answer a request of a link that it released."""
         return any(message.link is link and message.kind & WANTED for message in self.tasks.values())
 
-    def _done(self, message: Received[Any], given: Any, task: asyncio.Task[Any]) -> None:  # noqa: ARG002  # held till now
+    def _done(self, message: ReceivedMessage[Any], given: Any, task: asyncio.Task[Any]) -> None:  # noqa: ARG002  # held till now
         self.tasks.pop(task, None)
         if message.phase and message.link.state is LinkState.PARTING:
             # The message was released before, and its link waits for the handler.
@@ -322,7 +322,7 @@ class Dispatcher:
             else:
                 self.failed(message, error)
 
-    def finish(self, message: Received[Any], result: Any) -> None:
+    def finish(self, message: ReceivedMessage[Any], result: Any) -> None:
         """Send back the handler's result if the sender wants it, and release the message."""
         if result is None:
             if not message.phase:
@@ -333,7 +333,7 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001  # a serializer may be anybody's
             self.failed(message, error)
 
-    def failed(self, message: Received[Any], error: BaseException) -> None:
+    def failed(self, message: ReceivedMessage[Any], error: BaseException) -> None:
         """Refuse the message of a handler that raised."""
         if isinstance(error, asyncio.CancelledError) and self._owner.stopping:
             self._completion.refuse(message, Cancelled.code, "the node stopped while it was handled")
@@ -381,7 +381,7 @@ class TurnDispatcher(Dispatcher):
             self._owner.after_dispatch(peer)
         return not failed and len(messages) < most
 
-    def conclude(self, message: Received[Any], result: Any) -> None:
+    def conclude(self, message: ReceivedMessage[Any], result: Any) -> None:
         """End a message with the answer to it, now or once an awaitable is done; an exception refuses it."""
         if inspect.isawaitable(result):
             try:

@@ -24,8 +24,7 @@ from redpoll.address import Address
 from redpoll.errors import Closed, RedpollError, Refused, UsageError
 from redpoll.message import Message
 from redpoll.node.dispatch import TurnDispatcher
-from redpoll.node.node import Node
-from redpoll.node.received import Received
+from redpoll.node.node import Node, Received
 from redpoll.node.sending import Queued, submit
 from redpoll.wire.capabilities import MESSAGE_UNIT
 from redpoll.wire.frames import REQ_ACK, RETRY

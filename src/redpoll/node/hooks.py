@@ -13,7 +13,6 @@ from redpoll.errors import RedpollError, UsageError
 
 if TYPE_CHECKING:
     from redpoll.message import Message
-    from redpoll.node.received import Received
     from redpoll.tls import Certificate
 
 __all__ = ["NodeEvents", "PeerInfo"]
@@ -78,7 +77,7 @@ class NodeEvents:
     peer_suspect: Callable[[PeerInfo], object] | None
     peer_lost: Callable[[PeerInfo, RedpollError], object] | None
     identity_conflict: Callable[[PeerInfo], object] | None
-    handler_failed: Callable[[Received[Any], BaseException], object] | None
+    handler_failed: Callable[[Any, BaseException], object] | None
     send_failed: Callable[[Message[Any], BaseException], object] | None
 
     def __init__(self) -> None:

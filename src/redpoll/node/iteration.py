@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from redpoll.errors import Closed
 
@@ -11,12 +11,13 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from redpoll.node.pulling import Consumers
-    from redpoll.node.received import Received
 
 __all__ = ["Batches", "Messages"]
 
+MessageT = TypeVar("MessageT")
 
-class _Iteration:
+
+class _Iteration(Generic[MessageT]):
     """One `async for` over a node: while it is alive, a consumer claims what arrives, also between two steps.
 
     Args:
@@ -29,7 +30,7 @@ class _Iteration:
     __slots__ = ("_completion", "_consumers", "_counted", "_hand_out", "_held", "_limit", "_releasing")
 
     def __init__(
-        self, consumers: Consumers, auto_release: bool | str, hand_out: Callable[[Any], Received[Any]], limit: int = 1
+        self, consumers: Consumers, auto_release: bool | str, hand_out: Callable[[Any], MessageT], limit: int = 1
     ) -> None:
         self._hand_out = hand_out
         self._consumers = consumers
@@ -73,19 +74,19 @@ class _Iteration:
             )
 
 
-class Messages(_Iteration):
+class Messages(_Iteration[MessageT]):
     """One `async for` over a node: each message is released when the next one is requested."""
 
     __slots__ = ()
 
-    async def __anext__(self) -> Received[Any]:
+    async def __anext__(self) -> MessageT:
         """Release the previous message, and wait for the next.
 
         Raises:
             StopAsyncIteration: The node stopped.
         """
         last, self._held = self._held, None
-        message = None if last is None or last.phase else self._consumers.step(last)
+        message: Any = None if last is None or last.phase else self._consumers.step(last)
         if message is None:
             message = await self._wait(self._consumers.take(None))
         if self._releasing is True:
@@ -94,15 +95,15 @@ class Messages(_Iteration):
             self._completion.release(message)
         else:
             return self._hand_out(message)
-        return message
+        return message  # type: ignore[no-any-return]  # of the class that the node's links make
 
 
-class Batches(_Iteration):
+class Batches(_Iteration[MessageT]):
     """One `async for` over lists of messages: a list is released when the next one is requested."""
 
     __slots__ = ()
 
-    async def __anext__(self) -> list[Received[Any]]:
+    async def __anext__(self) -> list[MessageT]:
         """Release the previous batch, and wait for the waiting messages of one peer, at least one.
 
         Raises:

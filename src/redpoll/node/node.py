@@ -25,7 +25,7 @@ from redpoll.node.iteration import Batches, Messages
 from redpoll.node.lifecycle import Shutdown, forked_error, started
 from redpoll.node.peers import Peers
 from redpoll.node.pulling import Consumers, Take
-from redpoll.node.received import Received, Taken
+from redpoll.node.received import HandedOut, ReceivedMessage
 from redpoll.node.reports import info
 from redpoll.node.sending import (
     ACKNOWLEDGED,
@@ -45,7 +45,7 @@ from redpoll.tls import TLS, Credentials
 from redpoll.transport.carrier import Carrier, Listening, Sockets
 from redpoll.wire.peer import WITHDRAW_GRACE, Peer
 
-__all__ = ["Node"]
+__all__ = ["Node", "Received", "Taken"]
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -65,6 +65,28 @@ else:
 #: timeout.
 _FORWARD_SHARE = 0.3
 _FORWARD_MARGIN = WITHDRAW_GRACE + 0.5
+
+
+class Received(ReceivedMessage[DataT]):
+    """A received message. It ends once: released (the work is done) or refused (it is not, and why).
+
+    As an async context manager (and as a plain one) it releases on exit and refuses on an exception, unless it ended
+    before. `data` stays valid after the end.
+    """
+
+    __slots__ = ()
+
+    @property
+    def node(self) -> Node[Any]:
+        """The `Node` that received it."""
+        node: Node[Any] = self.link.connection.keeper.node
+        return node
+
+
+class Taken(HandedOut, Received[DataT]):  # type: ignore[override]  # attributes of a Received are set on its message
+    """The message that `Node.receive` returns, and that a handler gets where `Config.auto_release` is False."""
+
+    __slots__ = ("_message",)
 
 
 class Node(Generic[DataT]):
@@ -583,10 +605,10 @@ class Node(Generic[DataT]):
 
         Cancelling it loses no message.
         """
-        message = await self._consumers().take(self._seconds(timeout))
+        message: Any = await self._consumers().take(self._seconds(timeout))
         if self._config.auto_release == "get":
             message.release()
-            return message
+            return message  # type: ignore[no-any-return]  # a `Received`, as `_received` says
         return Taken(message)
 
     def take(self, timeout: float | Unset | None = UNSET) -> Take[Received[DataT]]:
@@ -608,7 +630,7 @@ class Node(Generic[DataT]):
         self._seconds(timeout)
         return Take(partial(self.receive, timeout), ends=self._config.auto_release is not False)
 
-    def __aiter__(self) -> Messages:
+    def __aiter__(self) -> Messages[Received[DataT]]:
         """Iterate over messages; each is released when the next is requested. The iteration ends when the node stops.
 
         Raises:
@@ -620,7 +642,7 @@ class Node(Generic[DataT]):
         """
         return Messages(self._consumers(), self._config.auto_release, Taken)
 
-    def batches(self, max: int = 1024) -> Batches:
+    def batches(self, max: int = 1024) -> Batches[Received[DataT]]:
         """Iterate over lists of waiting messages, each of one peer; a list is released by the next step.
 
         Args:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from redpoll.node.dialler import Dialler
     from redpoll.node.dispatch import Dispatcher
     from redpoll.node.pulling import Consumers
-    from redpoll.node.received import Received
+    from redpoll.node.received import ReceivedMessage
 
 __all__ = ["Peers"]
 
@@ -83,7 +83,7 @@ class Peers:
         config: Config,
         serializer: Serializer[Any],
         identity: bytes,
-        received: type[Received[Any]],
+        received: type[ReceivedMessage[Any]],
     ) -> None:
         self.node = node
         self.events = events

@@ -16,14 +16,14 @@ from redpoll.wire.peer import Peer
 
 if TYPE_CHECKING:
     from redpoll.node.completion import Completion
-    from redpoll.node.received import Received
+    from redpoll.node.received import ReceivedMessage
     from redpoll.wire.identity import Routes
     from redpoll.wire.link import Link
     from redpoll.wire.slots import SlotPool
 
 __all__ = ["Consumers", "Consuming", "Take"]
 
-MessageT = TypeVar("MessageT", bound="Received[Any]")
+MessageT = TypeVar("MessageT", bound="ReceivedMessage[Any]")
 TakenT = TypeVar("TakenT")
 
 
@@ -76,7 +76,7 @@ class Consumers:
         unclaimed_timeout: float,
     ) -> None:
         self._owner = owner
-        self.tasks: dict[asyncio.Task[Any], Received[Any]] = {}
+        self.tasks: dict[asyncio.Task[Any], ReceivedMessage[Any]] = {}
         self.completion = completion
         self._pool = pool
         self._routes = routes
@@ -171,10 +171,10 @@ class Consumers:
         if consuming in self._waiters:
             self._waiters.remove(consuming)
 
-    def put_back(self, messages: Sequence[Received[Any]]) -> None:
+    def put_back(self, messages: Sequence[ReceivedMessage[Any]]) -> None:
         """Return messages that were taken and not seen to their inboxes, in order."""
         now = self._loop.time()
-        by_peer: dict[Peer, list[Received[Any]]] = {}
+        by_peer: dict[Peer, list[ReceivedMessage[Any]]] = {}
         for message in messages:
             peer = message.link.peer
             if peer is not None:
@@ -185,7 +185,7 @@ class Consumers:
 
     # Taking
 
-    def take_nowait(self) -> Received[Any] | None:
+    def take_nowait(self) -> ReceivedMessage[Any] | None:
         """Return the next message, in a slot, or None if none waits or no slot is free."""
         ready = self._ready
         now = self._unclaimed.last_request = self._loop.time()
@@ -211,7 +211,7 @@ class Consumers:
                 return message  # type: ignore[return-value]
         return None
 
-    def step(self, last: Received[Any]) -> Received[Any] | None:
+    def step(self, last: ReceivedMessage[Any]) -> ReceivedMessage[Any] | None:
         """Release a message and take the next, in the same slot if both are unacknowledged and no other peer waits."""
         link = last.link
         slots = link.peer.slots
@@ -231,7 +231,7 @@ class Consumers:
             link.connection.wake()
         return message  # type: ignore[no-any-return]
 
-    def take_batch_nowait(self, limit: int) -> list[Received[Any]]:
+    def take_batch_nowait(self, limit: int) -> list[ReceivedMessage[Any]]:
         """Return the next messages of one peer, each in a slot; an empty list if none waits or no slot is free."""
         ready = self._ready
         pool = self._pool
@@ -282,7 +282,7 @@ class Consumers:
             raise Closed("node")
         return True
 
-    async def take(self, timeout: float | None) -> Received[Any]:
+    async def take(self, timeout: float | None) -> ReceivedMessage[Any]:
         """Wait for the next message.
 
         Raises:
@@ -292,7 +292,7 @@ class Consumers:
         message = self.take_nowait()
         return await self._wait_for(self.take_nowait, timeout) if message is None else message
 
-    async def take_batch(self, limit: int) -> list[Received[Any]]:
+    async def take_batch(self, limit: int) -> list[ReceivedMessage[Any]]:
         """Wait for the next messages of one peer.
 
         Raises:

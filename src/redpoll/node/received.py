@@ -1,106 +1,30 @@
-"""A received message as the user sees it: a `Message` that can be answered, released and refused."""
+"""What a received message can do: be answered, released and refused. `Received` in node.py adds its node."""
 
 from __future__ import annotations
 
 import asyncio
 import warnings
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from redpoll.errors import Abandoned, Cancelled, HandlerFailed, Refused, UsageError
-from redpoll.message import Message
-from redpoll.node.sending import UNSET, Unset
 from redpoll.wire.frames import RETRY, WANTED
 from redpoll.wire.inbound import Inbound, Phase
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterable, Iterable
-
-    from redpoll.address import Address
-    from redpoll.config import Config
-    from redpoll.stats import NodeStats
     from redpoll.wire.link import Link
 
-__all__ = ["HandedOut", "Received", "ReceivingNode", "Taken", "raised"]
+__all__ = ["HandedOut", "ReceivedMessage", "raised"]
 
 DataT = TypeVar("DataT")
 
 
-class ReceivingNode(Protocol):
-    """The node of a received message, as a handler uses it: a `Node`, whose methods these are."""
-
-    @property
-    def config(self) -> Config:
-        """The options of the node."""
-
-    @property
-    def identity(self) -> bytes:
-        """The node identity, 16 bytes."""
-
-    @property
-    def address(self) -> Address:
-        """The address for other nodes to dial."""
-
-    def send(
-        self,
-        message: Message[Any],
-        *,
-        timeout: float | Unset | None = UNSET,
-        retry: int = 0,
-        acknowledge: bool | None = None,
-        dial: Literal["retry", "once"] | None = None,
-    ) -> asyncio.Future[None]:
-        """See `Node.send`."""
-
-    def request(
-        self,
-        message: Message[Any],
-        *,
-        timeout: float | Unset | None = UNSET,
-        cancel: bool = False,
-        dial: Literal["retry", "once"] | None = None,
-    ) -> asyncio.Future[Received[Any]]:
-        """See `Node.request`."""
-
-    async def send_many(
-        self,
-        messages: Iterable[Message[Any]] | AsyncIterable[Message[Any]],
-        *,
-        timeout: float | Unset | None = UNSET,
-        retry: int = 0,
-        acknowledge: bool | None = None,
-    ) -> int:
-        """See `Node.send_many`."""
-
-    async def ready(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> None:
-        """See `Node.ready`."""
-
-    async def check(self, address: Address | str, *, timeout: float | Unset | None = UNSET) -> bool:
-        """See `Node.check`."""
-
-    async def stop(self, drain: float | Unset | None = UNSET) -> None:
-        """See `Node.stop`."""
-
-    def stats(self) -> NodeStats:
-        """See `Node.stats`."""
-
-
-class Received(Inbound[DataT]):
-    """A received message. It ends once: released (the work is done) or refused (it is not, and why).
-
-    As an async context manager (and as a plain one) it releases on exit and refuses on an exception, unless it ended
-    before. `data` stays valid after the end.
-    """
+class ReceivedMessage(Inbound[DataT]):
+    """A received message, and its end; see `Received`."""
 
     __slots__ = ("_cancelled", "_task")
 
     _cancelled: asyncio.Event
-
-    @property
-    def node(self) -> ReceivingNode:
-        """The `Node` that received it."""
-        node: ReceivingNode = self.link.connection.keeper.node
-        return node
 
     @property
     def wanted(self) -> bool:
@@ -169,7 +93,7 @@ class Received(Inbound[DataT]):
         """Tell the handler that the sender withdrew the message."""
         self.cancelled.set()
         task = getattr(self, "_task", None)
-        if task is not None and (hard or self.node.config.cancel_handlers) and not task.cancelling():
+        if task is not None and (hard or self.link.connection.keeper.config.cancel_handlers) and not task.cancelling():
             # Only once, however often it is withdrawn: the clean-up of the handler must not be cancelled as well.
             task.cancel()
 
@@ -284,12 +208,6 @@ class HandedOut:
                 RuntimeWarning,
                 stacklevel=2,
             )
-
-
-class Taken(HandedOut, Received[DataT]):  # type: ignore[override]  # attributes of a Received are set on its message
-    """The message that `Node.receive` returns, and that a handler gets where `Config.auto_release` is False."""
-
-    __slots__ = ("_message",)
 
 
 def raised(error: BaseException) -> str:
