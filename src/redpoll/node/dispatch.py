@@ -237,9 +237,9 @@ class Dispatcher:
                         result = task.result() if task.done() else self._running(task, message, given)
                     else:
                         result = self._start(message, result, context, given)
-                in_slot = not message.phase and releasing and result is not _RUNNING
+                in_slot = releasing and not message.phase
                 if result is not None and in_slot:
-                    in_slot = self._completion.answer_at_once(slots, message, result)
+                    in_slot = result is not _RUNNING and self._completion.answer_at_once(slots, message, result)
             except BaseException as error:  # noqa: BLE001  # whatever a handler raises ends its message
                 self.failed(message, error)
                 self._pass_on(error)

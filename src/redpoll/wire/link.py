@@ -51,6 +51,7 @@ from redpoll.wire.window import ReceiveWindow, SendWindow
 __all__ = ["Link", "LinkPeer"]
 
 _TIMED = Struct("!16sIIHBHBHI")
+_TIMED_SIZE = _TIMED.size
 _TIMED_EXTRA = DEADLINE_BLOCK.size
 
 
@@ -474,13 +475,19 @@ class Link:
         if length > self.settings.fragment_size:
             self.transfers.append(Transfer(out, kind, self.settings.fragment_size))
             return
-        serial = self.number(out)
+        serial = (peer.serial + 1) & 0xFFFFFFFF
+        if kind & RETRY or serial in self.in_flight or serial in peer.requests:
+            serial = self.number(out)
+        else:
+            peer.serial = out.serial = serial
+            if kind & REQ_ACK:
+                self.in_flight[serial] = out
         header = out.header
         output = self.output
         if kind & REQ_ACK and (deadline := out.deadline) is not None:
-            self.output_size += _TIMED.size + size
+            self.output_size += _TIMED_SIZE + size
             left = int((deadline - now) * 1000.0)
-            if not 0 <= left <= 0xFFFFFFFF:
+            if left >> 32:
                 left = millis(deadline - now)
             output.append(
                 _TIMED.pack(out.identity, serial, length + _TIMED_EXTRA, len(header), kind | METADATA, 7, 1, 4, left)
@@ -514,11 +521,8 @@ class Link:
         if out.kind & RETRY:
             peer.resending(out)
         else:
-            serial = (peer.serial + 1) & 0xFFFFFFFF
-            if serial in in_flight or serial in peer.requests:
-                # The serials wrapped around, and the message that had this one is still being handled.
-                serial = peer.next_serial(in_flight)
-            peer.serial = out.serial = serial
+            # They wrap around, and the message that had one may still be handled.
+            out.serial = peer.next_serial(in_flight)
         if out.kind & REQ_ACK:
             in_flight[out.serial] = out
         return out.serial

@@ -250,7 +250,12 @@ class Reader:
             elif kind == ACK and announced and not size and not header_size:
                 # Those of a read come in a row, and their places are freed together.
                 count = total = 0
-                while True:
+                rest = (end - pos) // PREAMBLE_SIZE * PREAMBLE_SIZE
+                for identity, serial, size, header_size, kind in PREAMBLE.iter_unpack(
+                    memoryview(source)[pos : pos + rest]
+                ):
+                    if kind != ACK or size or header_size:
+                        break
                     pos += PREAMBLE_SIZE
                     out = in_flight.pop(serial, None)
                     if out is None or out.identity != identity:
@@ -266,11 +271,6 @@ class Reader:
                             out.settle(None, None)
                         else:
                             peer.confirmed(out)  # type: ignore[union-attr]
-                    if pos + PREAMBLE_SIZE > end:
-                        break
-                    identity, serial, size, header_size, kind = unpack(source, pos)
-                    if kind != ACK or size or header_size:
-                        break
                 link.window.free(count, total)
             elif (
                 kind == ACK_ANSWER

@@ -474,15 +474,13 @@ class Slots:
 
     def _note_outcome(self, message: Inbound[Any], outcome: tuple[int, str] | None) -> None:
         serial = message.frame[1]
-        known = self.unacked.pop(serial, None)
-        if known is message:
+        # Another message has that serial if the peer was restarted.
+        if self.unacked.get(serial) is message:
+            del self.unacked[serial]
             outcomes = self._outcomes
             if outcomes is None:
                 outcomes = self._remember()
             outcomes.note(serial, outcome)
-        elif known is not None:
-            # The peer was restarted, and means another message by that serial.
-            self.unacked[serial] = known
 
     def _remember(self) -> RecentOutcomes:
         if self._outcomes is None:

@@ -62,7 +62,7 @@ class SendWindow:
         """Take a place for a message."""
         if self.oversized:
             self._update_oversized()
-        if size > self.limit_bytes > 0:
+        if size > self.limit_bytes and self.limit_bytes:
             self.oversized = size
         self.used += 1
         self.used_bytes += size
