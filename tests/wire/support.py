@@ -167,7 +167,7 @@ def feed_as(link: Link, data: Body, feeding: Feeding, *, between: bytes = b"", n
     if feeding is Feeding.MORE:
         feed(link, bytes(data) + between + _MORE, now=now)
         if link.accepting:
-            behind = link.arrived.pop()
+            behind = link.arrived.messages.pop()
             assert (behind.serial, bytes(behind.data)) == (_BEHIND, b"behind")
     elif feeding is Feeding.BYTES:
         feed(link, data, range(len(data)), now=now)
@@ -367,8 +367,8 @@ def sent(link: Link, *, now: float = 0.0) -> list[tuple[int, int, bytes, bytes, 
 
 def arrived(link: Link) -> list[tuple[int, int, bytes, bytes, bytes]]:
     """Take the received messages: kind, serial, identity, header, data of each."""
-    messages = link.arrived[:]
-    link.arrived.clear()
+    messages = link.arrived.messages[:]
+    link.arrived.messages.clear()
     return [
         (message.kind, message.serial, message.identity, message.header, bytes(message.data)) for message in messages
     ]
@@ -395,7 +395,7 @@ def held_bytes(link: Link) -> int:
 def begin_all(link: Link, *, now: float = 0.0) -> list[Work]:
     """Move received messages to their peer's inbox, and begin those that may begin."""
     slots = peer_of(link).slots
-    if link.arrived:
+    if link.arrived.messages:
         slots.enqueue(link)
     begun = []
     while (message := slots.begin(now)) is not None:

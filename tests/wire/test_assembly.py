@@ -136,22 +136,22 @@ def test_large_body_is_not_copied() -> None:
     feed(link, frame(REQ_ACK, 1, body)[: 27 + 1000])
     room = reader_of(link).get_buffer(memoryview(bytearray(1)))
     owner = room.obj
-    while not link.arrived:
+    while not link.arrived.messages:
         count = len(room)
         room[:] = bytes(count)
         del room
         reader_of(link).received(memoryview(bytearray(1)), count, 0.0)
         room = reader_of(link).get_buffer(memoryview(bytearray(1)))
-    assert isinstance(link.arrived[0].data, memoryview)
-    assert link.arrived[0].data.obj is owner
-    assert not link.arrived[0].data.readonly
+    assert isinstance(link.arrived.messages[0].data, memoryview)
+    assert link.arrived.messages[0].data.obj is owner
+    assert not link.arrived.messages[0].data.readonly
 
 
 def test_large_body_as_bytes() -> None:
     """Where bytes are wanted, a large body arrives as bytes."""
     link = linked(flat=True)
     feed(link, frame(REQ_ACK, 1, bytes(100_000)))
-    assert type(link.arrived[0].data) is bytes
+    assert type(link.arrived.messages[0].data) is bytes
 
 
 def test_preambles_allocate_little() -> None:
@@ -220,5 +220,5 @@ def test_a_body_in_used_memory_is_its_own() -> None:
     kept = []
     for serial, body in enumerate(bodies):
         feed(link, frame(0, serial, body), (60_000,))
-        kept.append(link.arrived.pop().data)
+        kept.append(link.arrived.messages.pop().data)
     assert [bytes(data) for data in kept] == bodies

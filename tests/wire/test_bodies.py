@@ -52,7 +52,7 @@ def test_continued(feeding: Feeding) -> None:
     link = linked()
     first = frame(REQ_ACK | CONTINUED, 3, (10).to_bytes(8, "big") + b"abc", header=b"head")
     feed(link, first + frame(FRAGMENT, 3, b"defg"))
-    assert link.arrived == []
+    assert link.arrived.messages == []
     feed_as(link, frame(FRAGMENT, 3, b"hij"), feeding)
     assert arrived(link) == [(REQ_ACK | CONTINUED, 3, NAME, b"head", b"abcdefghij")]
     assert not link.incoming.unfinished
@@ -107,7 +107,7 @@ def test_largest_message(make: Callable[..., Link], feeding: Feeding) -> None:
     """Header and body may have `max_message_size` bytes together, and not one more."""
     link = make(max_message_size=100)
     feed_as(link, frame(0, 1, bytes(94), header=b"header"), feeding)
-    assert len(link.arrived) == 1
+    assert len(link.arrived.messages) == 1
     text = error_of(make(max_message_size=100), frame(0, 1, bytes(95), header=b"header"), feeding)
     assert text == "message of 101 bytes exceeds max_message_size of 100 bytes"
     text = error_of(make(max_message_size=100), frame(0, 1, bytes(101)), feeding)
@@ -125,7 +125,7 @@ def test_metadata_does_not_count(feeding: Feeding) -> None:
     """The library's own metadata is not in the limit that is announced for messages."""
     link = linked(max_message_size=10)
     feed_as(link, frame(METADATA, 1, deadline(1) + bytes(10)), feeding)
-    assert [len(message.data) for message in link.arrived] == [10]
+    assert [len(message.data) for message in link.arrived.messages] == [10]
 
 
 def test_answers_are_limited_too(feeding: Feeding) -> None:
@@ -209,7 +209,7 @@ def test_a_long_body_is_told_of_while_it_comes(make: Callable[..., Link]) -> Non
     assert [link.incoming.long] == [True]
     feed(link, whole[-1:])
     assert [link.incoming.long] == [False]
-    assert [len(message.data) for message in link.arrived] == [LONG, LONG + 1]
+    assert [len(message.data) for message in link.arrived.messages] == [LONG, LONG + 1]
 
 
 def test_a_long_body_that_is_given_up_is_none_any_more() -> None:

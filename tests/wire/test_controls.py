@@ -197,9 +197,9 @@ def test_session_bodies_are_the_owners(feeding: Feeding) -> None:
     """The body of a session frame is handed over unread; of a flood of them a bounded number is kept."""
     link = linked()
     feed_as(link, frame(SESSION, 0, b"opaque"), feeding)
-    assert link.session_frames == [b"opaque"]
+    assert link.arrived.session == [b"opaque"]
     feed(link, frame(SESSION, 0, b"flood") * 10_000)
-    assert len(link.session_frames) <= 64
+    assert len(link.arrived.session) <= 64
 
 
 def test_announcement_again(feeding: Feeding) -> None:
@@ -213,4 +213,4 @@ def test_cancels_before_the_peer_is_known() -> None:
     """Cancels received before a link has its peer are kept, as many as a correct peer may have messages here."""
     link = bare_link(window=5)
     feed(link, handshake() + announcement() + b"".join(frame(CANCEL, serial) for serial in range(9)))
-    assert link.early_cancels == [(serial, False) for serial in range(5)]
+    assert link.arrived.cancels == [(serial, False) for serial in range(5)]

@@ -53,7 +53,7 @@ def test_goodbye_that_takes_all() -> None:
     link.leave()
     assert taken(link) == frame(GOODBYE, 8, b"\2", identity=bytes(16))
     feed(link, frame(REQ_ACK, 9) + frame(0, 10) + frame(REQ_ACK, 11, bytes(LARGE + 1)))
-    assert [message.serial for message in link.arrived] == [8, 9, 10, 11]
+    assert [message.serial for message in link.arrived.messages] == [8, 9, 10, 11]
     assert not link.admits(Sent())
     other = linked(fragment_size=4)
     transmit(other)

@@ -72,4 +72,4 @@ def test_frames_behind_it(cuts: list[int]) -> None:
     link = bare_link()
     feed(link, handshake() + announcement(window=9) + frame(0, 5, b"one") + frame(0, 6, b"two"), cuts)
     assert link.window.limit == 9
-    assert [bytes(message.data) for message in link.arrived] == [b"one", b"two"]
+    assert [bytes(message.data) for message in link.arrived.messages] == [b"one", b"two"]

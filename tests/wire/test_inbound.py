@@ -57,7 +57,7 @@ def test_address_before_there_is_a_peer() -> None:
     """A message whose link has no peer yet has no address, but the identity that the handshake claimed."""
     link = bare_link()
     feed(link, handshake() + announcement() + frame(0, 1, b"x"))
-    message = link.arrived[0]
+    message = link.arrived.messages[0]
     assert (message.address, message.remote_identity) == (None, THEIRS)
 
 

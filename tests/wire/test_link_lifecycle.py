@@ -151,7 +151,7 @@ def test_answers_that_come_before_the_peer_is_known(whole: bool) -> None:
     attach(peer, link, 0.0)
     assert out.answer is not None
     assert bytes(out.answer.data) == b"an answer"
-    assert link.arrived == []
+    assert link.arrived.messages == []
 
 
 @pytest.mark.parametrize("how", ["expire", "withdraw", "too large", "moved"])

@@ -98,11 +98,11 @@ def test_at_the_limit_no_large_body_begins() -> None:
     memory, first = filled()
     second = link_of(memory)
     feed(second, frame(REQ_ACK, 1, bytes(BIG)))
-    assert (second.incoming.paused, second.incoming.can_resume, second.attention) == (True, False, True)
+    assert (second.incoming.paused, second.incoming.can_resume, second.arrived.attention) == (True, False, True)
     first.connection_lost()
     assert (second.incoming.paused, second.incoming.can_resume) == (True, True)
     reader_of(second).read_on(SHARED, 1.0)
-    assert [each.body_size for each in second.arrived] == [BIG]
+    assert [each.body_size for each in second.arrived.messages] == [BIG]
     assert second.incoming.paused is False
 
 
@@ -112,7 +112,7 @@ def test_at_the_limit_small_messages_pass() -> None:
     link = link_of(memory)
     feed(link, frame(REQ_ACK, 1, bytes(LARGE)))
     assert not link.incoming.paused
-    assert len(link.arrived) == 1
+    assert len(link.arrived.messages) == 1
 
 
 def test_the_one_with_the_most_goes_on() -> None:
@@ -137,11 +137,11 @@ def test_a_body_behind_metadata_waits_for_memory(block: bytes, behind: bytes) ->
     link = link_of(memory)
     data = bytes(LARGE + 1)
     feed(link, message(REQ_ACK, 1, data, block=block) + behind)
-    assert (link.incoming.paused, link.arrived) == (True, [])
+    assert (link.incoming.paused, link.arrived.messages) == (True, [])
     detach(peer_of(first), first, PeerLost(THERE, "gone"), 0.0)
     assert link.incoming.can_resume
     reader_of(link).read_on(SHARED, 0.0)
-    assert [len(each.data) for each in link.arrived] == [len(data), *[6] * bool(behind)]
+    assert [len(each.data) for each in link.arrived.messages] == [len(data), *[6] * bool(behind)]
 
 
 def test_what_is_over_keeps_no_memory() -> None:
@@ -158,9 +158,9 @@ def test_what_is_over_keeps_no_memory() -> None:
     feed(first, bytes(250 * KIB))
     reader_of(second).read_on(SHARED, 0.0)
     feed(second, bytes(250 * KIB))
-    assert [len(link.arrived) for link in (first, second)] == [1, 1]
+    assert [len(link.arrived.messages) for link in (first, second)] == [1, 1]
     for link in (first, second):
-        link.arrived.clear()
+        link.arrived.messages.clear()
         peer_at(link).unacked.clear()
     # What is taken is in use, so the second one is another.
     free = pool.take(400 * KIB)
@@ -175,7 +175,7 @@ def test_one_message_of_any_size_passes() -> None:
     link = link_of(memory)
     feed(link, frame(REQ_ACK, 1, bytes(10**6)))
     assert not link.incoming.paused
-    assert len(link.arrived) == 1
+    assert len(link.arrived.messages) == 1
 
 
 def test_one_answer_at_a_time_passes() -> None:
@@ -211,7 +211,7 @@ def test_what_waits_too_long_is_refused(pieces: list[int] | None, kind: int) -> 
     ((kind, serial, _, _, body),) = frames(taken(link))
     assert (kind, serial, body[0]) == (REFUSED, 7, Busy.code)
     assert b"memory_limit" in body
-    assert [each.data for each in link.arrived] == [b"behind"]
+    assert [each.data for each in link.arrived.messages] == [b"behind"]
     assert memory.tally.memory_refused == peer_at(link).counters.refused == 1
 
 
@@ -227,7 +227,7 @@ def test_what_was_begun_is_refused_in_the_middle() -> None:
     reader_of(links[1]).read_on(SHARED, 0.0)
     assert not memory.full
     feed(links[1], bytes(10**6 - 170 * KIB))
-    assert not links[1].arrived
+    assert not links[1].arrived.messages
     assert [kind for kind, *_ in frames(taken(links[1]))] == [REFUSED]
 
 
@@ -462,7 +462,7 @@ class Sharing(RuleBasedStateMachine):
         self.after(link)
 
     def after(self, link: Link) -> None:
-        if link.arrived:
+        if link.arrived.messages:
             peer_at(link).slots.enqueue(link)
         if link.incoming.paused:
             self.memory.pause(link, self.now)

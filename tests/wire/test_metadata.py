@@ -97,7 +97,7 @@ def test_what_trickles_in_is_decoded_once(monkeypatch: pytest.MonkeyPatch, size:
     data = message(REQ_ACK, 3, bytes(size), header=b"head", block=block, pieces=pieces if size else None)
     feed(link, data, range(min(len(data), 600)))
     assert blocks == [block[2:]]
-    assert [each.deadline for each in link.arrived] == [0.25]
+    assert [each.deadline for each in link.arrived.messages] == [0.25]
 
 
 @given(st.binary(max_size=200))
@@ -152,7 +152,7 @@ def test_deadline(feeding: Feeding) -> None:
     among = frame(REQ_ACK | METADATA, 4, metadata((5, b"nq"), (1, struct.pack("!I", 250))) + b"body")
     none = frame(REQ_ACK | METADATA, 5, metadata((5, b"nq")) + b"body")
     feed_as(link, alone + among + none, feeding, now=100.0)
-    assert [each.deadline for each in link.arrived] == [101.5, 100.25, None]
+    assert [each.deadline for each in link.arrived.messages] == [101.5, 100.25, None]
     assert arrived(link) == [(REQ_ACK | METADATA, serial, NAME, b"", b"body") for serial in (3, 4, 5)]
 
 
@@ -161,7 +161,7 @@ def test_body_size_is_the_users(feeding: Feeding) -> None:
     link = linked()
     with_header = message(REQ_ACK, 3, b"cde", header=b"ab", block=deadline(9))
     feed_as(link, with_header + message(REQ_ACK, 4, b"cde", block=deadline(9)), feeding)
-    assert [each.body_size for each in link.arrived] == [5, 3]
+    assert [each.body_size for each in link.arrived.messages] == [5, 3]
 
 
 def test_block_longer_than_its_frame(feeding: Feeding) -> None:
@@ -194,5 +194,5 @@ def test_continued(feeding: Feeding) -> None:
     link = linked()
     first = frame(REQ_ACK | METADATA | CONTINUED, 3, deadline(500) + struct.pack("!Q", 6) + b"abc")
     feed_as(link, first + frame(0x34, 3, b"def", identity=NAME), feeding, now=2.0)
-    assert link.arrived[0].deadline == 2.5
+    assert link.arrived.messages[0].deadline == 2.5
     assert arrived(link) == [(REQ_ACK | METADATA | CONTINUED, 3, NAME, b"", b"abcdef")]

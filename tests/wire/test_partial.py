@@ -243,7 +243,7 @@ def test_what_is_turned_back_is_not_kept() -> None:
     link.leave()
     assert link.incoming.unfinished
     feed(link, frame(FRAGMENT, 2, b"two") + frame(FRAGMENT, 1, b"two"))
-    assert [message.serial for message in link.arrived] == [1]
+    assert [message.serial for message in link.arrived.messages] == [1]
     assert not link.incoming.unfinished
 
 

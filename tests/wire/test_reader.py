@@ -235,7 +235,7 @@ def test_plain_frames_wait_for_the_peer() -> None:
     link = bare_link()
     feed(link, handshake() + frame(ACK, 5, identity=out.identity) + frame(0, 6, b"message") + frame(0, 7, b"part")[:29])
     assert link.incoming.awaiting_peer
-    assert link.arrived == []
+    assert link.arrived.messages == []
     attach(peer, link, 0.0)
     reader_of(link).resume(SHARED, 0.0)
     assert out.error is None
@@ -396,8 +396,8 @@ def test_what_waits_of_a_frame_is_bounded() -> None:
         feed(link, whole[:-1])
         assert len(link.incoming.tail) == (135_195 if size == LARGE else 0)
         feed(link, whole[-1:])
-        assert [each.body_size for each in link.arrived] == [size + 0xFFFF]
-        link.arrived.clear()
+        assert [each.body_size for each in link.arrived.messages] == [size + 0xFFFF]
+        link.arrived.messages.clear()
 
 
 @given(streams(), st.data())
@@ -446,7 +446,7 @@ def test_mutated_streams(data: bytes, cuts: list[int], make: Callable[..., Link]
     except ProtocolError:
         pass
     assert held_bytes(link) <= EAGER_ALLOCATION + 2 * len(data) + 128 * 1024
-    assert sum(each.body_size for each in link.arrived) <= len(data)
+    assert sum(each.body_size for each in link.arrived.messages) <= len(data)
     detach(peer, link, PeerLost(None, "over"), 0.0)
     peer.fail_queue(PeerLost(None, "over"))
     assert all(len(out.ends) == 1 for out in sendings)

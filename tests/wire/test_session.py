@@ -669,7 +669,7 @@ def test_what_is_malformed_is_counted(body: bytes) -> None:
     link = add_link(peer, dialled=False)
     show(link, body)
     assert link.memory.tally.sessions_refused == 1
-    assert (link.shown, peer.session, link.session_frames) == (None, None, [])
+    assert (link.shown, peer.session, link.arrived.session) == (None, None, [])
 
 
 def test_what_is_shown_twice_is_counted() -> None:
@@ -681,7 +681,7 @@ def test_what_is_shown_twice_is_counted() -> None:
     show(link, Shown(6, OTHER).encode())
     assert link.memory.tally.sessions_refused == 1000
     assert link.shown == Shown(5, SECRET)
-    assert link.session_frames == []
+    assert link.arrived.session == []
 
 
 def test_runs_that_lost_their_place_are_bounded() -> None:

@@ -295,10 +295,10 @@ def test_turned_away() -> None:
     feed(link, frame(REQ_ACK, 1) + frame(0, 2))
     link.leave()
     slots.reject_arrived(link, 7, "stopping", promised=False)
-    assert [message.serial for message in link.arrived] == [1]
+    assert [message.serial for message in link.arrived.messages] == [1]
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(GOODBYE, 2), (CREDIT, 0)]
     slots.reject_arrived(link, 7, "stopping", promised=True)
-    assert link.arrived == []
+    assert link.arrived.messages == []
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK | RETRY, 1)]
     assert (link.unreleased, peer_of(link).unacked, slots.running) == (0, {}, 0)
 
@@ -314,7 +314,7 @@ def test_turned_back() -> None:
     slots.reject_arrived(link, 7, "stopping", promised=False)
     feed(link, frame(REQ_ACK, 5) + frame(REQ_ACK | RETRY, 0))
     slots.reject_arrived(link, 7, "stopping", promised=False)
-    assert (link.arrived, list(peer_of(link).unacked)) == ([], [1])
+    assert (link.arrived.messages, list(peer_of(link).unacked)) == ([], [1])
     assert [(kind, serial) for kind, serial, *_ in sent(link)] == [(ACK | RETRY, 0)], (
         "one sent again is older than those"
     )
@@ -328,7 +328,7 @@ def test_nothing_is_turned_back_of_libchirp() -> None:
     link = plain_link()
     feed(link, frame(REQ_ACK, 1))
     peer_of(link).slots.reject_arrived(link, 7, "stopping", promised=False)
-    assert (link.arrived, link.rejected_from, sent(link)) == ([], None, [])
+    assert (link.arrived.messages, link.rejected_from, sent(link)) == ([], None, [])
 
 
 # Deadlines and withdrawals
@@ -766,9 +766,9 @@ def test_sent_again_before_it_was_taken() -> None:
     peer = make_peer()
     first, second = add_link(peer), add_link(peer)
     feed(first, frame(REQ_ACK, 5, b"work"))
-    assert len(first.arrived) == 1
+    assert len(first.arrived.messages) == 1
     receive(second, 5, kind=REQ_ACK | RETRY)
-    assert (first.unreleased, first.arrived, second.unreleased) == (0, [], 1)
+    assert (first.unreleased, first.arrived.messages, second.unreleased) == (0, [], 1)
     lose(first)
     assert (peer.slots.carried, peer.slots.pool.carried) == (0, 0)
     job = begin(second)

@@ -56,7 +56,7 @@ def test_a_link_that_brings_a_byte_a_second_is_lost() -> None:
     """A large body without progress ends its link at the timeout, is counted, and reported; the owner gets the time."""
     link = plain_link(transfer_timeout=30.0, reuse_time=600.0)
     feed(link, LARGE)
-    assert link.attention
+    assert link.arrived.attention
     assert link.next_deadline() == 30.0
     for second in range(1, 30):
         feed(link, b"x", now=float(second))
@@ -90,7 +90,7 @@ def test_a_link_without_a_limit_may_be_slow() -> None:
     """With no time set nothing is looked at."""
     link = plain_link(transfer_timeout=None, reuse_time=600.0)
     feed(link, LARGE)
-    assert not link.attention
+    assert not link.arrived.attention
     feed(link, b"x", now=500.0)
     assert not isinstance(link.tick(500.0), PeerLost)
 

@@ -193,22 +193,22 @@ class Admission:
         config = self._config
         window = config.effective_window
         size = config.window_bytes + config.max_message_size + PREAMBLE_SIZE * window + config.lookahead
-        return len(link.arrived) > window or link.bytes_received > size
+        return len(link.arrived.messages) > window or link.bytes_received > size
 
     def session(self, connection: Connection, now: float) -> None:
         """Handle the session frames of a link."""
         link = connection.link
-        if REJECTED in link.session_frames:
+        if REJECTED in link.arrived.session:
             self._rejected_by_peer(connection)
             return
-        if FENCED in link.session_frames:
-            link.session_frames.clear()
+        if FENCED in link.arrived.session:
+            link.arrived.session.clear()
             self._sessions.fenced_by_peer(connection)
             return
         if self.authorization is not None and link.peer is None and not self.authorization.allowed(connection):
             # Kept until the link is authorized.
             return
-        bodies, link.session_frames = link.session_frames, []
+        bodies, link.arrived.session = link.arrived.session, []
         for body in bodies:
             proven = self.claims.take(connection, body)
             if isinstance(proven, OpenClaim):
@@ -298,7 +298,7 @@ class Admission:
 
     def _rejected_by_peer(self, connection: Connection) -> None:
         """Fail what waits for a peer that rejected this node, so that it is not dialled again."""
-        connection.link.session_frames.clear()
+        connection.link.arrived.session.clear()
         error = NotAuthorized(_REJECTED_TEXT, connection.name, _HINT)
         connection.fail(error)
         peer = connection.link.peer
@@ -347,8 +347,8 @@ def _info(connection: Connection) -> PeerInfo:
 
 def _drop(link: Link) -> None:
     """Drop the messages of a link, so that its goodbye reports none as accepted."""
-    link.arrived.clear()
+    link.arrived.messages.clear()
     link.incoming.discard_all()
     link.release_early()
-    link.early_cancels.clear()
+    link.arrived.cancels.clear()
     link.last_serial = None

@@ -292,7 +292,7 @@ class Peers:
     def _check_serializer(self, peer: Peer, link: Link) -> None:
         """Refuse messages of another serializer: they might decode to something else."""
         theirs = None if link.announced is None else link.announced.serializer
-        if theirs is None or theirs == self._reads or not link.arrived:
+        if theirs is None or theirs == self._reads or not link.arrived.messages:
             return
         text = f"encoded with {theirs}, but this node decodes {self._reads}"
         peer.slots.refuse_arrived(link, Undecodable.code, text)

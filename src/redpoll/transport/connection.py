@@ -93,7 +93,7 @@ class Keeper(Protocol):
         """Find the peer of a link whose handshake arrived."""
 
     def session(self, connection: Connection, now: float) -> None:
-        """Handle the session frames in `link.session_frames`, which just arrived or were left there."""
+        """Handle the session frames in `link.arrived.session`, which just arrived or were left there."""
 
     def arrived(self, connection: Connection, now: float) -> None:
         """Handle the messages that arrived; all were copied out of the shared buffer."""
@@ -203,13 +203,13 @@ class Connection(asyncio.BufferedProtocol):
             self._since_read = 0
         link = self.link
         try:
-            self.reader.received(self._shared, nbytes, now)
+            arrived = self.reader.received(self._shared, nbytes, now)
             peer: Peer | None = link.peer
-            if peer is None or link.session_frames:
+            if peer is None or arrived.session:
                 self._act(now)
             else:
                 # Inlined `after_binding`: a call less per read.
-                if link.arrived:
+                if arrived.messages:
                     self.keeper.arrived(self, now)
                 if peer.queued:
                     peer.pump(now)
@@ -220,7 +220,7 @@ class Connection(asyncio.BufferedProtocol):
             self._reading = False
         if link.incoming.long or self._kernel is not None:
             self._kernel_buffers().receiving(link.incoming.long)
-        if link.attention:
+        if arrived.attention:
             self._attend(now)
         if self._reads_on and self.reader.more_of_stream:
             self._read_later()
@@ -251,7 +251,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _attend(self, now: float) -> None:
         """Handle a link that has to pause, or that needs its timer set earlier."""
-        self.link.attention = False
+        self.link.arrived.attention = False
         if self.link.incoming.paused and self.transport is not None:
             self.transport.pause_reading()
             self.keeper.memory_blocked(self, now)
@@ -259,7 +259,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def _act(self, now: float) -> None:
         link = self.link
-        if link.session_frames:
+        if link.arrived.session:
             self.keeper.session(self, now)
         if link.peer is None:
             if link.handshake is None:
@@ -289,7 +289,7 @@ class Connection(asyncio.BufferedProtocol):
         peer: Peer | None = link.peer
         if peer is None:
             return
-        if link.arrived:
+        if link.arrived.messages:
             self.keeper.arrived(self, now)
         if peer.queued:
             peer.pump(now)
@@ -354,7 +354,7 @@ class Connection(asyncio.BufferedProtocol):
         finally:
             self._reading = False
         self.resume_reading()
-        if self.link.attention:
+        if self.link.arrived.attention:
             self._attend(now)
         self.flush()
         if self.link.state is not LinkState.OPEN:
@@ -382,7 +382,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         now = self._time()
         try:
-            if link.session_frames and link.peer is None:
+            if link.arrived.session and link.peer is None:
                 self.keeper.session(self, now)
             if link.peer is None:
                 self.keeper.identified(self, now)
@@ -392,7 +392,7 @@ class Connection(asyncio.BufferedProtocol):
             self._broken(error)
             return
         self.after_binding(now)
-        if link.attention:
+        if link.arrived.attention:
             self._attend(now)
         self.wake()
 

@@ -103,7 +103,7 @@ class Bodies:
             value = decode_metadata(source[lead - block + _LENGTH.size : lead]).get(Field.DEADLINE)
             if value is not None:
                 deadline = now + int.from_bytes(value[:8], "big") * 0.001
-                link.timed = True
+                link.arrived.timed = True
         if small:
             if self._accepts(serial, kind):
                 self._deliver(self.data_type(source[start:stop]), header, identity, serial, kind, total, deadline)
@@ -225,7 +225,7 @@ class Bodies:
             deadline = None if body.time_left is None else self._link.liveness.last_received + body.time_left
             if self._link.body_pool is not None:
                 self._link.body_pool.keep(buffer)
-            self._link.arrived_bytes += body.size
+            self._link.arrived.size += body.size
             self._link.charge_early(body.size)
             data = bytes(buffer) if self._link.settings.flat else memoryview(buffer)
             self._deliver(data, body.header, body.identity, body.serial, body.kind, body.total, deadline)
@@ -247,11 +247,11 @@ class Bodies:
             if peer is not None:
                 peer.answered(message)
             else:
-                link.arrived.append(message)
+                link.arrived.messages.append(message)
             return
         if link.announced is None:
             if (peer is None or not answered(peer, message)) and link.accepting:
-                link.arrived.append(message)
+                link.arrived.messages.append(message)
             return
         if kind & REQ_ACK and peer is not None:
             if kind & RETRY:
@@ -260,14 +260,14 @@ class Bodies:
             elif link.resent_elsewhere is not None and serial in link.resent_elsewhere:
                 return
             peer.unacked[serial] = message
-        link.arrived.append(message)
+        link.arrived.messages.append(message)
 
     # At the node's memory limit
 
     def _pause(self, body: Assembly | None) -> None:
         """Pause reading: there is no memory for more of `body`, or for a message that is to begin (None)."""
         self._incoming.pause(body)
-        self._link.attention = True
+        self._link.arrived.attention = True
 
     def reject_waiting(self) -> bool:
         """Reject what waits for memory; return False if the sender cannot be told, so that the link has to be closed."""

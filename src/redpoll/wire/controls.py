@@ -191,9 +191,9 @@ def _cancel(link: Link, identity: bytes, serial: int, body: bytes) -> None:
     hard = body == b"\x01"
     if link.peer is not None:
         link.peer.cancelled(link, serial, hard=hard)
-    elif len(link.early_cancels) < link.settings.window:
+    elif len(link.arrived.cancels) < link.settings.window:
         # A correct peer has no more messages to cancel: none of them can have ended.
-        link.early_cancels.append((serial, hard))
+        link.arrived.cancels.append((serial, hard))
 
 
 def _session(link: Link, identity: bytes, serial: int, body: bytes) -> None:
@@ -210,8 +210,8 @@ def _session(link: Link, identity: bytes, serial: int, body: bytes) -> None:
             link.memory.tally.sessions_refused += 1
             return
         link.record_received(body[1:])
-    elif len(link.session_frames) < _MAX_SESSION:
-        link.session_frames.append(body)
+    elif len(link.arrived.session) < _MAX_SESSION:
+        link.arrived.session.append(body)
 
 
 #: Handlers of control frames: (link, identity, serial, body). FRAGMENT is not among them, since it may be large.

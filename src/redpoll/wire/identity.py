@@ -80,7 +80,7 @@ class Claimant(NamedTuple):
         """True if an accepted link has still to show its secret, which precedes all messages."""
         link = self.link
         announced = link.announced is not None and link.announced.flags & SHOWS_SESSION
-        return bool(announced) and not link.dialled and link.shown is None and not link.arrived
+        return bool(announced) and not link.dialled and link.shown is None and not link.arrived.messages
 
     def is_run_of(self, peer: Peer) -> bool:
         """Return True if a link showed a peer's key and announces the same run of its node."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, TypeVar
 
 from redpoll.address import Address
 from redpoll.message import Message
 
-__all__ = ["Frame", "Inbound", "Phase"]
+__all__ = ["Arrivals", "Frame", "Inbound", "Phase"]
 
 DataT = TypeVar("DataT")
 
@@ -119,3 +120,21 @@ class Inbound(Message[DataT]):
         Args:
             hard: Whether the sender asked to cancel the work as well.
         """
+
+
+@dataclass(slots=True, eq=False)
+class Arrivals:
+    """What the reads of one link brought and its owner has not taken: the result of each read."""
+
+    messages: list[Inbound[Any]] = field(default_factory=list)
+    #: Upper bound of the bytes of `messages`: whole reads are counted, large bodies when they are complete.
+    size: int = 0
+    #: Whether any of them has a deadline.
+    timed: bool = False
+    #: Bodies of session frames: proofs of the identity that the other end claims.
+    session: list[bytes] = field(default_factory=list)
+    #: Cancel frames received before the link had a peer: serial, and whether to cancel the work too.
+    cancels: list[tuple[int, bool]] = field(default_factory=list)
+    #: Whether the owner has to look at the link, and to reset this: something waits for memory, or `next_deadline()` is
+    #: earlier.
+    attention: bool = False

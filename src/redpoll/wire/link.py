@@ -8,6 +8,7 @@ module. Frames are read in reader.py; runs of small messages are written in runs
 from __future__ import annotations
 
 from collections.abc import Container
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from struct import Struct
 from typing import Any, Protocol
 
@@ -31,7 +32,7 @@ from redpoll.wire.frames import (
     encode_refusal,
 )
 from redpoll.wire.handshake import Handshake
-from redpoll.wire.inbound import Inbound
+from redpoll.wire.inbound import Arrivals, Inbound
 from redpoll.wire.liveness import Liveness
 from redpoll.wire.memory import Memory
 from redpoll.wire.metadata import DEADLINE_BLOCK, Field, millis
@@ -82,157 +83,101 @@ class LinkPeer(Protocol):
         """True if reading is paused, since more arrived than may wait."""
 
 
+@dataclass(slots=True, eq=False)
 class Link:
-    """One connection to a peer. The module's docstring describes the contract with its owner.
+    """One connection to a peer. The module's docstring describes the contract with its owner."""
 
-    Attributes:
-        dialled: Whether this end dialled.
-        peer: The `Peer` that the link belongs to; None until the owner knows. The link uses `LinkPeer` of it.
-        announcement_sent: The last announcement of this end, or None.
-        announced: The last announcement of the other end; None for libchirp, or while it is not known.
-        writable: Set by the owner: False while the transport is above its high-water mark.
-        in_flight: Written and unconfirmed messages by serial, oldest first.
-        arrived: Messages for the owner to take.
-        incoming: What has arrived in part.
-        unreleased: Number of messages received over this link that have not ended.
-    """
+    settings: Settings
+    _: KW_ONLY
+    #: Whether this end dialled.
+    dialled: bool
+    now: InitVar[float]
+    #: Makes received messages.
+    make: type[Inbound[Any]] = Inbound
+    #: The owner's connection; not used here.
+    connection: Any = None
+    #: Memory for large bodies, shared by all links of one event loop.
+    body_pool: BodyPool | None = None
+    #: Memory account of the node.
+    memory: Memory = field(default_factory=Memory)
 
-    __slots__ = (
-        "accepting",
-        "accepts_all",
-        "announced",
-        "announcement_sent",
-        "arrived",
-        "arrived_bytes",
-        "attention",
-        "body_pool",
-        "bytes_received",
-        "bytes_sent",
-        "connection",
-        "dialled",
-        "early_bytes",
-        "early_cancels",
-        "goodbye",
-        "handshake",
-        "idle_at",
-        "in_flight",
-        "incoming",
-        "keeps_sending",
-        "last_large",
-        "last_serial",
-        "liveness",
-        "make",
-        "max_size",
-        "memory",
-        "output",
-        "output_large",
-        "output_size",
-        "peer",
-        "pings",
-        "receive_window",
-        "record",
-        "rejected_from",
-        "remote_identity",
-        "resent_elsewhere",
-        "sending",
-        "session_frames",
-        "settings",
-        "shown",
-        "stall_detector",
-        "state",
-        "timed",
-        "transfers",
-        "unanswered_pings",
-        "unreleased",
-        "window",
-        "writable",
-        "written",
-    )
+    #: The `Peer` that the link belongs to; None until the owner knows. The link uses `LinkPeer` of it.
+    peer: Any = field(init=False, default=None)
+    liveness: Liveness = field(init=False)
+    #: Watches for a stalled message; created when one has first arrived in part.
+    stall_detector: StallDetector | None = field(init=False, default=None)
+    idle_at: float = field(init=False)
 
-    def __init__(
-        self,
-        settings: Settings,
-        *,
-        dialled: bool,
-        now: float,
-        make: type[Inbound[Any]] = Inbound,
-        connection: Any = None,
-        body_pool: BodyPool | None = None,
-        memory: Memory | None = None,
-    ) -> None:
-        self.settings = settings
-        self.dialled = dialled
-        self.make = make
-        #: Memory for large bodies, shared by all links of one event loop.
-        self.body_pool = body_pool
-        #: Memory account of the node.
-        self.memory = Memory() if memory is None else memory
-        self.incoming = Incoming(self.memory)
-        #: Whether the owner has to look, and to reset this: something waits for memory, or `next_deadline()` is
-        #: earlier.
-        self.attention = False
-        #: Watches for a stalled message; created when one has first arrived in part.
-        self.stall_detector: StallDetector | None = None
-        #: Bytes of large messages that arrived before the link had a peer, charged to the node's inboxes.
-        self.early_bytes = 0
-        #: The owner's connection; not used here.
-        self.connection = connection
-        self.state = LinkState.HANDSHAKE
-        #: Whether messages may be sent, and whether received ones are accepted, in the current state.
-        self.sending = False
-        self.accepting = False
-        self.accepts_all = False
-        self.keeps_sending = False
-        self.peer: Any = None
-        self.handshake: Handshake | None = None
-        self.remote_identity: bytes | None = None
-        self.announcement_sent: Announcement | None = None
-        self.announced: Announcement | None = None
+    # Lifecycle
+
+    state: LinkState = field(init=False, default=LinkState.HANDSHAKE)
+    #: Whether messages may be sent, and whether received ones are accepted, in the current state.
+    sending: bool = field(init=False, default=False)
+    accepting: bool = field(init=False, default=False)
+    #: Whether the same holds after a goodbye, as `leave()` said.
+    keeps_sending: bool = field(init=False, default=False)
+    accepts_all: bool = field(init=False, default=False)
+    handshake: Handshake | None = field(init=False, default=None)
+    remote_identity: bytes | None = field(init=False, default=None)
+    #: The last announcement of this end, or None.
+    announcement_sent: Announcement | None = field(init=False, default=None)
+    #: The last announcement of the other end; None for libchirp, or while it is not known.
+    announced: Announcement | None = field(init=False, default=None)
+    #: The session that the other end described.
+    shown: Shown | None = field(init=False, default=None)
+    #: Number of the record under which the other end knows this node.
+    record: bytes | None = field(init=False, default=None)
+    #: The other end's goodbye, if it came first.
+    goodbye: Goodbye | None = field(init=False, default=None)
+    #: Numbers of pings whose answers the owner waits for, to decide a claim of an identity.
+    pings: set[int] = field(init=False, default_factory=set)
+    #: Numbers of pings received while the link was not writable, at most `MAX_UNANSWERED_PINGS`.
+    unanswered_pings: list[int] = field(init=False, default_factory=list)
+
+    # Receiving
+
+    #: What has arrived, for the owner to take.
+    arrived: Arrivals = field(init=False, default_factory=Arrivals)
+    #: What has arrived in part.
+    incoming: Incoming = field(init=False)
+    receive_window: ReceiveWindow = field(init=False)
+    bytes_received: int = field(init=False, default=0)
+    #: Bytes of large messages that arrived before the link had a peer, charged to the node's inboxes.
+    early_bytes: int = field(init=False, default=0)
+    #: Number of messages received over this link that have not ended.
+    unreleased: int = field(init=False, default=0)
+    #: Serial of the last accepted message, resent ones excepted; None if there is none.
+    last_serial: int | None = field(init=False, default=None)
+    #: Serial of the first message that was not accepted although our goodbye was not sent yet.
+    rejected_from: int | None = field(init=False, default=None)
+    #: Serials of messages that were resent over another link; if they arrive over this one as well, they are dropped.
+    resent_elsewhere: set[int] | None = field(init=False, default=None)
+
+    # Sending
+
+    #: Set by the owner: False while the transport is above its high-water mark.
+    writable: bool = field(init=False, default=True)
+    window: SendWindow = field(init=False, default_factory=SendWindow)
+    #: Maximum size of header and body of a message, in bytes; toward libchirp that of its 32-bit length.
+    max_size: int = field(init=False, default=0xFFFFFFFF)
+    #: Written and unconfirmed messages by serial, oldest first.
+    in_flight: dict[int, Outgoing] = field(init=False, default_factory=dict)
+    output: list[Payload] = field(init=False, default_factory=list)
+    output_size: int = field(init=False, default=0)
+    output_large: bool = field(init=False, default=False)
+    transfers: Transfers = field(init=False, default_factory=Transfers)
+    #: Serial of the last large body written whole, and the count of sent bytes at its end.
+    last_large: tuple[int, int] | None = field(init=False, default=None)
+    #: Unacknowledged messages whose bytes were handed over and that wait for the transport to write them.
+    written: list[Outgoing] = field(init=False, default_factory=list)
+    bytes_sent: int = field(init=False, default=0)
+
+    def __post_init__(self, now: float) -> None:
+        settings = self.settings
         self.liveness = Liveness(settings, now)
-        self.writable = True
-        self.in_flight: dict[int, Outgoing] = {}
-        self.arrived: list[Inbound[Any]] = []
-        #: Upper bound of the bytes in `arrived`: whole reads are counted, large bodies when they are complete.
-        self.arrived_bytes = 0
-        #: Cancel frames received before the link had a peer: serial, and whether to cancel the work too.
-        self.early_cancels: list[tuple[int, bool]] = []
-        #: Whether any message in `arrived` has a deadline.
-        self.timed = False
-        #: Bodies of session frames, for the owner to take: proofs of the identity that the other end claims.
-        self.session_frames: list[bytes] = []
-        #: Serials of messages that were resent over another link; if they arrive over this one as well, they are
-        #: dropped.
-        self.resent_elsewhere: set[int] | None = None
-        #: The session that the other end described.
-        self.shown: Shown | None = None
-        #: Number of the record under which the other end knows this node.
-        self.record: bytes | None = None
-        #: The other end's goodbye, if it came first.
-        self.goodbye: Goodbye | None = None
-        self.unreleased = 0
-        #: Numbers of pings whose answers the owner waits for, to decide a claim of an identity.
-        self.pings: set[int] = set()
-        #: Numbers of pings received while the link was not writable, at most `MAX_UNANSWERED_PINGS`.
-        self.unanswered_pings: list[int] = []
-        #: Serial of the last accepted message, resent ones excepted; None if there is none.
-        self.last_serial: int | None = None
-        #: Serial of the first message that was not accepted although our goodbye was not sent yet.
-        self.rejected_from: int | None = None
-        #: Maximum size of header and body of a message, in bytes; toward libchirp that of its 32-bit length.
-        self.max_size = 0xFFFFFFFF
-        self.window = SendWindow()
-        self.receive_window = ReceiveWindow(settings.window, settings.window_bytes)
-        self.output: list[Payload] = []
-        self.output_size = 0
-        self.output_large = False
-        self.transfers = Transfers()
-        #: Serial of the last large body written whole, and the count of sent bytes at its end.
-        self.last_large: tuple[int, int] | None = None
-        #: Unacknowledged messages whose bytes were handed over and that wait for the transport to write them.
-        self.written: list[Outgoing] = []
-        self.bytes_received = 0
-        self.bytes_sent = 0
         self.idle_at = now + settings.reuse_time
+        self.incoming = Incoming(self.memory)
+        self.receive_window = ReceiveWindow(settings.window, settings.window_bytes)
 
     # Lifecycle
 
@@ -265,7 +210,7 @@ class Link:
     @property
     def busy(self) -> bool:
         """True if anything on this link has not ended, so that closing it would lose or fail it."""
-        return self.unreleased > 0 or bool(self.arrived) or self.unfinished
+        return self.unreleased > 0 or bool(self.arrived.messages) or self.unfinished
 
     @property
     def unfinished(self) -> bool:
@@ -420,7 +365,7 @@ class Link:
             if detector is None:
                 detector = self.stall_detector = StallDetector(timeout)
             detector.watch(self.incoming.oldest(self.bytes_received), self.bytes_received, self.liveness.last_received)
-            self.attention = True
+            self.arrived.attention = True
 
     def charge_early(self, size: int) -> None:
         """Charge a large message that arrived before the link has a peer, whose inbox would be charged."""

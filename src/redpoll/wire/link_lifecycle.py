@@ -66,10 +66,10 @@ def on_announcement(peer: Peer, link: Link) -> None:
     # Messages sent before the announcement were confirmed one at a time; from now on the window counts them.
     peer.unconfirmed -= len(link.in_flight)
     peer.unconfirmed -= sum(1 for out in link.transfers.unbegun() if out.kind & REQ_ACK)
-    link.arrived[:] = [message for message in link.arrived if not _is_known(peer, message)]
-    for serial, hard in link.early_cancels:
+    link.arrived.messages[:] = [message for message in link.arrived.messages if not _is_known(peer, message)]
+    for serial, hard in link.arrived.cancels:
         peer.cancelled(link, serial, hard=hard)
-    link.early_cancels.clear()
+    link.arrived.cancels.clear()
     link.reannounce(*peer.slots.window)
     former = [each for each in peer.links if _is_former(peer, each)]
     if peer.link in former:
@@ -119,11 +119,11 @@ def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
     peer.counters.bytes_sent += link.bytes_sent
     peer.counters.bytes_received += link.bytes_received
     peer.slots.drop_withdrawn(link)
-    for message in link.arrived:
+    for message in link.arrived.messages:
         # It arrived before the bytes that broke the link, and was not taken: as if it had not arrived.
         if peer.unacked.get(message.serial) is message:
             del peer.unacked[message.serial]
-    link.arrived.clear()
+    link.arrived.messages.clear()
     peer.slots.carry(link)
     again = _open_on(peer, link, error, resumes and not former)
     for out in reversed(again):

@@ -25,6 +25,7 @@ from redpoll.wire.frames import (
     frame_struct,
 )
 from redpoll.wire.handshake import HANDSHAKE_SIZE, Handshake, is_alert, is_hello, spoken
+from redpoll.wire.inbound import Arrivals
 from redpoll.wire.libchirp import answered
 from redpoll.wire.link import Link
 from redpoll.wire.metadata import DEADLINE, DEADLINE_PREFIX
@@ -83,8 +84,8 @@ class Reader:
             return shared[size : size + self._offer] if self._offer else shared[size:]
         return shared[: self._offer] if self._offer else shared
 
-    def received(self, shared: memoryview, count: int, now: float) -> None:
-        """Parse `count` bytes that were read into the result of `get_buffer`.
+    def received(self, shared: memoryview, count: int, now: float) -> Arrivals:
+        """Parse `count` bytes that were read into the result of `get_buffer`; return all that has arrived and was not taken.
 
         Raises:
             ProtocolError: The bytes violate the wire format; the link has to be closed.
@@ -97,17 +98,18 @@ class Reader:
         liveness.last_received = now
         if liveness.suspect:
             liveness.suspect = False
+        arrived = link.arrived
         incoming = self._incoming
         self.more_of_stream = False
         if incoming.current is not None:
             if self._bodies.received(count):
                 self._offer = _SHORT_READ
-            return
+            return arrived
         offer = self._offer
         read_size = count
         end = len(incoming.tail) + count
         # What was counted while nothing arrived was acknowledgements and other control frames.
-        link.arrived_bytes = link.arrived_bytes + end if link.arrived else end
+        arrived.size = arrived.size + end if arrived.messages else end
         self._offer = 0
         start = 0
         if link.handshake is None:
@@ -119,16 +121,17 @@ class Reader:
                 raise OtherProtocol(f"the peer speaks {other}")
             if end < HANDSHAKE_SIZE:
                 incoming.tail = bytes(shared[:end])
-                return
+                return arrived
             link.handshake_received(Handshake.decode(shared))
             start = HANDSHAKE_SIZE
         consumed = self._parse(shared, start, end, now)
         incoming.tail = bytes(shared[consumed:end]) if consumed < end else b""
-        count = len(link.arrived)
+        count = len(arrived.messages)
         if count >= _STREAM:
             least, most = _STREAM_READ
             self._offer = min(most, max(least, consumed * _STREAM_MESSAGES // count))
             self.more_of_stream = offer >= least and read_size == offer
+        return arrived
 
     def read_on(self, shared: memoryview, now: float) -> None:
         """Continue with what waited for memory, because there is some now or because it is rejected.
@@ -159,7 +162,7 @@ class Reader:
         incoming = self._incoming
         incoming.awaiting_peer = False
         end = len(incoming.tail)
-        self._link.arrived_bytes += end
+        self._link.arrived.size += end
         shared[:end] = incoming.tail
         consumed = self._parse(shared, 0, end, now)
         incoming.tail = bytes(shared[consumed:end])
@@ -173,7 +176,7 @@ class Reader:
         unpack = PREAMBLE.unpack_from
         unpack_deadline = DEADLINE.unpack_from
         make = link.make
-        append = link.arrived.append
+        append = link.arrived.messages.append
         in_flight = link.in_flight
         accepting = link.accepting and link.resent_elsewhere is None
         peer: Peer | None = link.peer
@@ -221,7 +224,7 @@ class Reader:
                         pos = consumed
                         continue
                     deadline = now + left * 0.001
-                    link.timed = True
+                    link.arrived.timed = True
                     start += _DEADLINE_SIZE
                     whole -= _DEADLINE_SIZE
                 if not accepting:
@@ -305,6 +308,6 @@ class Reader:
             run = min(run, len(column) - len(column.lstrip(column[:1])))
         stop = pos + run * frame
         messages = [make(frame, link) for frame in frame_struct(size).iter_unpack(source[pos:stop])]
-        link.arrived += messages
+        link.arrived.messages += messages
         link.last_serial = messages[-1].serial
         return stop

@@ -141,23 +141,24 @@ class Slots:
         While that lasts, it is returned for every link with messages, such as one opened meanwhile.
         """
         inbox = self.inbox
-        messages = link.arrived
+        arrived = link.arrived
+        messages = arrived.messages
         if not inbox:
             self.irregular = False
             self._max_waiting = 0
             if self.charged:
                 self.charge(0)
-        if link.timed or self.unacked:
+        if arrived.timed or self.unacked:
             self.irregular = True
-            link.timed = False
-        link.arrived = []
+            arrived.timed = False
+        arrived.messages = []
         inbox.extend(messages)
         self.counters.received += len(messages)
         link.unreleased += len(messages)
-        self._max_waiting += link.arrived_bytes
-        self.charged += link.arrived_bytes
-        self.pool.memory.inbox_bytes += link.arrived_bytes
-        link.arrived_bytes = 0
+        self._max_waiting += arrived.size
+        self.charged += arrived.size
+        self.pool.memory.inbox_bytes += arrived.size
+        arrived.size = 0
         if self.withdrawn:
             self._compact()
         waiting = len(inbox) - self.withdrawn
@@ -379,14 +380,14 @@ class Slots:
             promised: Whether to refuse also those begun before our goodbye, which promised to handle them.
         """
         self.drop_withdrawn(link)
-        messages, link.arrived = link.arrived, []
+        messages, link.arrived.messages = link.arrived.messages, []
         for message in messages:
             if link.accepting and link.announced is not None and message.kind & (REQ_ACK | RETRY) == REQ_ACK:
                 if self.unacked.get(message.serial) is message:
                     del self.unacked[message.serial]
                 link.reject_from(message.serial)
             elif not promised and not link.accepting and message.kind & REQ_ACK:
-                link.arrived.append(message)
+                link.arrived.messages.append(message)
             else:
                 self.counters.received += 1
                 link.unreleased += 1
@@ -394,7 +395,7 @@ class Slots:
 
     def refuse_arrived(self, link: Link, code: int, text: str) -> None:
         """Refuse all messages that a link received, before they are in the inbox."""
-        messages, link.arrived = link.arrived, []
+        messages, link.arrived.messages = link.arrived.messages, []
         for message in messages:
             self.counters.received += 1
             link.unreleased += 1
@@ -515,11 +516,11 @@ class Slots:
             former: Link = first.link
             if former is message.link:
                 return True
-            if first not in former.arrived:
+            if first not in former.arrived.messages:
                 self.move(first, message.link)
                 return True
             # It was not taken there, so it is not counted, and would be lost with that link. This one replaces it.
-            former.arrived.remove(first)
+            former.arrived.messages.remove(first)
             del self.unacked[message.serial]
             return False
         serial = message.serial
@@ -569,9 +570,9 @@ class Slots:
 
     def drop_withdrawn(self, link: Link) -> None:
         """Drop messages that a link received and that were withdrawn at once: they do not get into the inbox."""
-        waiting = [message for message in link.arrived if not message.phase]
-        count = len(link.arrived) - len(waiting)
-        link.arrived = waiting
+        waiting = [message for message in link.arrived.messages if not message.phase]
+        count = len(link.arrived.messages) - len(waiting)
+        link.arrived.messages = waiting
         link.unreleased += count
         self.withdrawn -= count
 

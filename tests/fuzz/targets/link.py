@@ -340,8 +340,8 @@ class _Machine:
         for port in self._ports:
             link = port.link
             assert port.finished or held_bytes(link) <= 2 * self._fed[port] + peer.settings.max_message_size
-            assert len(link.session_frames) <= 64
-            assert len(link.early_cancels) <= peer.settings.window
+            assert len(link.arrived.session) <= 64
+            assert len(link.arrived.cancels) <= peer.settings.window
 
     def settle(self) -> None:
         """Let all links go and all time pass: nothing may be pending then."""

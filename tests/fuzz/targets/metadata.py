@@ -50,5 +50,5 @@ def _received(block: bytes, body: bytes) -> tuple[bytes, float | None] | None:
         feed(link, frame(METADATA, 1, block + body), now=_NOW)
     except ProtocolError:
         return None
-    (message,) = link.arrived
+    (message,) = link.arrived.messages
     return bytes(message.data), message.deadline

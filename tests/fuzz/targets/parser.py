@@ -171,10 +171,10 @@ class _Reading:
 
     def _take(self) -> None:
         link = self.link
-        if link.peer is not None and link.arrived:
+        if link.peer is not None and link.arrived.messages:
             self.peer.slots.enqueue(link)
-        self.session += link.session_frames
-        link.session_frames = []
+        self.session += link.arrived.session
+        link.arrived.session = []
         self.output += taken(link)
 
     def _check_bounds(self, count: int) -> None:
@@ -182,14 +182,14 @@ class _Reading:
         assert held_bytes(link) <= 2 * count + EAGER_ALLOCATION, "more is held than came"
         # The longest thing that a frame of 27 bytes is answered with is a refusal.
         assert len(self.output) <= 1024 + 8 * count, "more goes out than came"
-        assert len(link.early_cancels) <= link.settings.window
+        assert len(link.arrived.cancels) <= link.settings.window
         assert len(link.in_flight) <= len(self.sendings)
         assert self.peer.queued <= len(self.sendings)
 
     def _found(self, error: RedpollError | None) -> tuple[Any, ...]:
         link, peer = self.link, self.peer
         # What was withdrawn stays in the inbox until its turn comes, or never got there.
-        waiting = [_plain(message) for message in (*peer.slots.inbox, *link.arrived) if not message.phase]
+        waiting = [_plain(message) for message in (*peer.slots.inbox, *link.arrived.messages) if not message.phase]
         return (
             (type(error), str(error)),
             (link.handshake, link.announced, link.shown, link.memory.tally.sessions_refused),

@@ -131,7 +131,7 @@ class Port:
             attach(self.end.peer, link, now)
             if link.incoming.awaiting_peer:
                 self.reader.resume(SHARED, now)
-        if link.arrived and self.end.peer.slots.enqueue(link):
+        if link.arrived.messages and self.end.peer.slots.enqueue(link):
             self.paused = True
         self.end.work_on()
         if self.end.peer.queued:

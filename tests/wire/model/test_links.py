@@ -82,12 +82,12 @@ class Side:
         if self.link.peer is None and self.link.announced is not None:
             attach(self.peer, self.link, 0.0)
         self.late += [self.peer.queue[index] for index in range(self.peer.queued - queued)]  # type: ignore[misc]
-        for message in self.link.arrived:
+        for message in self.link.arrived.messages:
             assert isinstance(message, Work)
             self.open.append(message)
             self.arrived.append(bytes(message.data))
             self.link.unreleased += 1
-        self.link.arrived.clear()
+        self.link.arrived.messages.clear()
 
 
 class TwoLinks(RuleBasedStateMachine):
