@@ -38,7 +38,7 @@ from redpoll.wire.identity import Claim, Routes
 from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
-from redpoll.wire.memory import TLS_LINK_SIZE, Memory
+from redpoll.wire.memory import NO_LIMIT, TLS_LINK_SIZE, Memory
 from redpoll.wire.peer import Peer
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import SlotPool
@@ -118,7 +118,7 @@ class Peers:
             flat=not serializer.wants_buffer,
             in_order=config.in_order,
         )
-        self.memory = Memory(config.memory_limit)
+        self.memory = Memory(config.memory_limit or NO_LIMIT)
         self.pool = SlotPool(config.node_slots, self.memory)
         self.stopping = False
         #: The error of everything that is begun or dialled once the node closes.

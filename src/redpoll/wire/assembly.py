@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Callable
+from dataclasses import InitVar, dataclass, field
 from typing import Protocol
 
 __all__ = [
@@ -136,61 +137,36 @@ def _ours() -> int:
 _OURS = _ours()
 
 
+@dataclass(slots=True, eq=False)
 class Assembly:
-    """The body of one message while it arrives, in one frame or in fragments.
+    """The body of one message while it arrives, in one frame or in fragments."""
 
-    Args:
-        first: Bytes of the body in the first frame.
-        pool: Allocates the memory; None for a bytearray.
+    identity: bytes
+    serial: int
+    kind: int
+    header: bytes
+    #: Size of the whole body, in bytes.
+    total: int
+    #: Bytes of the body in the first frame.
+    first: InitVar[int]
+    #: Seconds until the sender's deadline for beginning the work, counted from the last byte; None for no limit.
+    time_left: float | None
+    #: Allocates the memory; None for a bytearray.
+    pool: InitVar[BodyPool | None] = None
+    #: Size of header and body, in bytes, as windows count it.
+    size: int = field(init=False)
+    #: Bytes that have arrived, and the memory they are in.
+    filled: int = field(init=False, default=0)
+    buffer: Buffer = field(init=False)
+    #: Whether the message is discarded: its bytes are counted and no longer kept.
+    discarded: bool = field(init=False, default=False)
+    #: The account that the buffer is charged to, or None.
+    memory: Account | None = field(init=False, default=None)
 
-    Attributes:
-        total: Size of the whole body, in bytes.
-        size: Size of header and body, in bytes, as windows count it.
-        time_left: Seconds until the sender's deadline for beginning the work, counted from the last byte; None for no
-            limit.
-        filled: Bytes that have arrived.
-        buffer: The memory they are in.
-        discarded: Whether the message is discarded: its bytes are counted and no longer kept.
-        memory: The account that the buffer is charged to, or None.
-    """
-
-    __slots__ = (
-        "buffer",
-        "discarded",
-        "filled",
-        "header",
-        "identity",
-        "kind",
-        "memory",
-        "serial",
-        "size",
-        "time_left",
-        "total"
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        identity: bytes,
-        serial: int,
-        kind: int,
-        header: bytes,
-        total: int,
-        first: int,
-        time_left: float | None,
-        pool: BodyPool | None = None,
-    ) -> None:
-        self.identity = identity
-        self.serial = serial
-        self.kind = kind
-        self.header = header
-        self.time_left = time_left
-        self.total = total
-        self.size = total + len(header)
-        self.filled = 0
-        self.discarded = False
-        self.memory: Account | None = None
+    def __post_init__(self, first: int, pool: BodyPool | None) -> None:
+        self.size = self.total + len(self.header)
         size = min(first, EAGER_ALLOCATION)
-        self.buffer: Buffer = bytearray(size) if pool is None else pool.allocate(total, size)
+        self.buffer = bytearray(size) if pool is None else pool.allocate(self.total, size)
 
     @property
     def complete(self) -> bool:

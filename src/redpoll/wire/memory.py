@@ -6,6 +6,7 @@ a charge would make wrong.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.wire.frames import ANSWER
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 
     from redpoll.wire.assembly import Assembly
 
-__all__ = ["PAUSE_TIMEOUT", "STALL_TIMEOUT", "TLS_LINK_SIZE", "Holder", "Memory"]
+__all__ = ["NO_LIMIT", "PAUSE_TIMEOUT", "STALL_TIMEOUT", "TLS_LINK_SIZE", "Holder", "Memory"]
 
 #: Memory charged for a TLS link, in bytes: OpenSSL's state and its two buffers.
 TLS_LINK_SIZE = 64 * 1024
@@ -29,7 +30,7 @@ STALL_TIMEOUT = 5.0
 PAUSE_TIMEOUT = 8.0
 
 #: In place of no limit: more than there can be.
-_NO_LIMIT = 2**63
+NO_LIMIT = 2**63
 
 
 class Holder(Protocol):
@@ -43,55 +44,40 @@ class Holder(Protocol):
         """True if this end has paused reading."""
 
 
+@dataclass(slots=True, eq=False)
 class Memory:
-    """Memory held by all links and peers of one node.
+    """Memory held by all links and peers of one node, in bytes.
 
     At the limit no body above `bodies.LARGE` begins. Of those that have begun, the one with the most bytes continues,
     and beside it the oldest answer, since a request waits for it; so both come to an end. The others wait, and their
     links are paused.
-
-    Attributes:
-        limit: Maximum memory, in bytes.
-        body_bytes: Memory of large bodies that have arrived in part.
-        inbox_bytes: Upper bound of the messages that wait for a slot.
-        queue_bytes: Messages that wait to be sent.
-        unread_bytes: Answers, acknowledgements and control frames that the other ends do not read.
-        link_bytes: Fixed charge of links.
-        unfinished: Partial bodies, oldest first, with their links.
-        paused: Links paused at the limit, and since when, in seconds on the owner's clock.
-        tally: Counters of what the node rejected.
-        recount: Recounts the inboxes; set by the owner.
     """
 
-    __slots__ = (
-        "_favourite",
-        "_progress",
-        "body_bytes",
-        "inbox_bytes",
-        "limit",
-        "link_bytes",
-        "paused",
-        "queue_bytes",
-        "recount",
-        "tally",
-        "unfinished",
-        "unread",
-        "unread_bytes",
-    )  # fmt: skip
-
-    def __init__(self, limit: int | None = None) -> None:
-        self.limit = _NO_LIMIT if limit is None else limit
-        self.body_bytes = self.inbox_bytes = self.queue_bytes = self.unread_bytes = self.link_bytes = 0
-        self.unfinished: dict[Assembly, Holder] = {}
-        self.paused: dict[Holder, float] = {}
-        #: The part of each link in `unread_bytes`.
-        self.unread: dict[Holder, int] = {}
-        self.tally = Tally()
-        self.recount: Callable[[], None] = _nothing
-        #: The body that continues at the limit.
-        self._favourite: Assembly | None = None
-        #: By link: received bytes, unread bytes and time at its last progress.
-        self._progress: dict[Holder, tuple[int, int, float]] = {}
+    #: Maximum memory.
+    limit: int = NO_LIMIT
+    #: Memory of large bodies that have arrived in part.
+    body_bytes: int = field(init=False, default=0)
+    #: Upper bound of the messages that wait for a slot.
+    inbox_bytes: int = field(init=False, default=0)
+    #: Messages that wait to be sent.
+    queue_bytes: int = field(init=False, default=0)
+    #: Answers, acknowledgements and control frames that the other ends do not read, in all and of each link.
+    unread_bytes: int = field(init=False, default=0)
+    unread: dict[Holder, int] = field(init=False, default_factory=dict)
+    #: Fixed charge of links.
+    link_bytes: int = field(init=False, default=0)
+    #: Partial bodies, oldest first, with their links.
+    unfinished: dict[Assembly, Holder] = field(init=False, default_factory=dict)
+    #: Links paused at the limit, and since when, in seconds on the owner's clock.
+    paused: dict[Holder, float] = field(init=False, default_factory=dict)
+    #: Counters of what the node rejected.
+    tally: Tally = field(init=False, default_factory=Tally)
+    #: Recounts the inboxes; set by the owner.
+    recount: Callable[[], None] = field(init=False, default=lambda: None)
+    #: The body that continues at the limit.
+    _favourite: Assembly | None = field(init=False, default=None)
+    #: By link: received bytes, unread bytes and time at its last progress.
+    _progress: dict[Holder, tuple[int, int, float]] = field(init=False, default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -198,7 +184,3 @@ class Memory:
         self._favourite = None
         self._progress.clear()
         self.paused = dict.fromkeys(self.paused, now)
-
-
-def _nothing() -> None:
-    pass

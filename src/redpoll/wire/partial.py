@@ -7,6 +7,7 @@ nothing waits for are counted and not kept.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import Assembly
@@ -147,46 +148,29 @@ class Partial:
             self._bytes -= body.size
 
 
+@dataclass(slots=True, eq=False)
 class Incoming:
-    """What one link has received of messages that are not complete; reader.py and bodies.py fill it.
+    """What one link has received of messages that are not complete; reader.py and bodies.py fill it."""
 
-    Attributes:
-        tail: The beginning of a frame, or frames that wait for the link to get its peer, or for memory.
-        awaiting_peer: Whether frames in the tail wait for the link to get its peer: set it, then call `Reader.resume`.
-        current: The body that the socket is read into, or None.
-        missing: Missing bytes of its current frame.
-        long: Whether a long body is being received.
-        partial: Messages in fragments; created with the first one.
-        paused: Whether the node has no memory for what follows: do not read until `can_resume`, then call
-            `Reader.read_on`.
-        waiting: The body that waits for memory; None if a message that has not begun does.
-        waiting_kind: Type of that message.
-    """
-
-    __slots__ = (
-        "_memory",
-        "awaiting_peer",
-        "current",
-        "long",
-        "missing",
-        "partial",
-        "paused",
-        "tail",
-        "waiting",
-        "waiting_kind",
-    )
-
-    def __init__(self, memory: Memory) -> None:
-        self._memory = memory
-        self.tail = b""
-        self.awaiting_peer = False
-        self.current: Assembly | None = None
-        self.missing = 0
-        self.long = False
-        self.partial: Partial | None = None
-        self.paused = False
-        self.waiting: Assembly | None = None
-        self.waiting_kind = 0
+    memory: Memory
+    #: The beginning of a frame, or frames that wait for the link to get its peer, or for memory.
+    tail: bytes = b""
+    #: Whether frames in the tail wait for the link to get its peer: set it, then call `Reader.resume`.
+    awaiting_peer: bool = False
+    #: The body that the socket is read into, or None.
+    current: Assembly | None = None
+    #: Missing bytes of its current frame.
+    missing: int = 0
+    #: Whether a long body is being received.
+    long: bool = False
+    #: Messages in fragments; created with the first one.
+    partial: Partial | None = None
+    #: Whether the node has no memory for what follows: do not read until `can_resume`, then call `Reader.read_on`.
+    paused: bool = False
+    #: The body that waits for memory; None if a message that has not begun does.
+    waiting: Assembly | None = None
+    #: Type of that message.
+    waiting_kind: int = 0
 
     @property
     def unfinished(self) -> bool:
@@ -228,7 +212,7 @@ class Incoming:
         self.long = False
         if self.partial is not None:
             self.partial.end(body)
-        self._memory.drop(body)
+        self.memory.drop(body)
 
     def discard(self, body: Assembly) -> None:
         """Discard a body, and free its place; the bytes that still arrive are dropped."""
@@ -250,7 +234,7 @@ class Incoming:
         if self.current is not None:
             bodies.append(self.current)
         for body in bodies:
-            self._memory.drop(body)
+            self.memory.drop(body)
         self.unpause()
 
     # At the node's memory limit
@@ -270,5 +254,5 @@ class Incoming:
         """True if there is memory now for what waits."""
         body = self.waiting
         return (
-            self._memory.may_begin(self.waiting_kind) if body is None else body.discarded or self._memory.may_grow(body)
+            self.memory.may_begin(self.waiting_kind) if body is None else body.discarded or self.memory.may_grow(body)
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Container, Iterator, Sequence
+from dataclasses import InitVar, dataclass, field
 from itertools import chain
 from typing import Any, Protocol
 
@@ -30,6 +31,7 @@ from redpoll.wire.assembly import Assembly
 from redpoll.wire.frames import ACK, REQ_ACK, RETRY, WANTED
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
+from redpoll.wire.memory import Memory
 from redpoll.wire.outgoing import Outgoing, Stage, queued_size
 from redpoll.wire.requests import Requests
 from redpoll.wire.send_errors import not_sent_errors, refusal_error, unsent_error, with_cause
@@ -75,97 +77,64 @@ class Owner(LinkOwner, Protocol):
         """
 
 
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Peer:
-    """One peer: an identity at an address, and the messages sent to it, in order.
+    """One peer: an identity at an address, and the messages sent to it, in order."""
 
-    Attributes:
-        address: Address to dial; None if the node does not listen.
-        identity: Its node identity, 16 bytes; None before its handshake.
-        links: Its open links, oldest first.
-        link: The link used for messages.
-        queue: Messages to be written, in order; some may have ended since.
-        requests: Requests whose work is done and whose answer is pending, and requests to resend: by serial, for
-            libchirp by identity.
-        serial: The last serial used, 32 bits, over all links.
-        record: Number of this end's record of the peer's messages and their outcomes, 64 bits.
-        armed: When the owner's timer for this peer fires; set by both.
-        session: The state that outlives its links; None while neither end has a session.
-    """
+    #: Address to dial; None if the node does not listen.
+    address: Address | None
+    #: Its node identity, 16 bytes; None before its handshake.
+    identity: bytes | None
+    settings: Settings
+    pool: InitVar[SlotPool]
+    owner: Owner
+    #: The last serial used, 32 bits, over all links.
+    serial: int
+    #: Number of this end's record of the peer's messages and their outcomes, 64 bits.
+    record: int = 0
+    #: Whether that was sent to the peer.
+    record_sent: bool = field(init=False, default=False)
 
-    __slots__ = (
-        "__weakref__",
-        "address",
-        "armed",
-        "broken",
-        "certificate",
-        "counters",
-        "epoch",
-        "host",
-        "identity",
-        "last_error",
-        "link",
-        "links",
-        "memory",
-        "owner",
-        "queue",
-        "queued",
-        "queued_bytes",
-        "record",
-        "record_sent",
-        "requests",
-        "serial",
-        "session",
-        "settings",
-        "slots",
-        "unacked",
-        "unconfirmed",
-        "was_linked",
-        "writable_waiters",
-    )
+    counters: Counters = field(init=False, default_factory=Counters)
+    memory: Memory = field(init=False)
+    slots: Slots = field(init=False)
+    #: `slots.unacked`.
+    unacked: dict[int, Inbound[Any]] = field(init=False)
+    #: Its open links, oldest first.
+    links: list[Link] = field(init=False, default_factory=list)
+    #: The link used for messages.
+    link: Link | None = field(init=False, default=None)
+    #: Messages to be written, in order; some may have ended since.
+    queue: deque[Outgoing] = field(init=False, default_factory=deque)
+    queued: int = field(init=False, default=0)
+    queued_bytes: int = field(init=False, default=0)
+    #: Requests whose work is done and whose answer is pending, and requests to resend: by serial, for libchirp by
+    #: identity.
+    requests: Requests = field(init=False, default_factory=Requests)
+    #: When the owner's timer for this peer fires; set by both.
+    armed: float | None = field(init=False, default=None)
+    epoch: int | None = field(init=False, default=None)
+    #: The state that outlives its links; None while neither end has a session.
+    session: Session | None = field(init=False)
+    #: Number of acknowledged messages that a libchirp peer has not acknowledged: at most one.
+    unconfirmed: int = field(init=False, default=0)
+    #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
+    last_error: RedpollError | None = field(init=False, default=None)
 
-    def __init__(
-        self,
-        address: Address | None,
-        identity: bytes | None,
-        settings: Settings,
-        pool: SlotPool,
-        owner: Owner,
-        serial: int,
-        record: int = 0,
-    ) -> None:
-        self.address = address
-        self.identity = identity
-        self.settings = settings
-        self.owner = owner
-        self.serial = serial
-        self.record = record
-        self.counters = Counters()
-        self.links: list[Link] = []
-        self.slots = Slots(settings, pool, self.counters, self.links, owner)
+    # For the owner only: futures that wait for room in the window, the host that the last link came in from (None if
+    # this end dialled), the certificate on the newest link that has one, whether there ever was a link, and whether one
+    # ever broke.
+    writable_waiters: list[Any] = field(init=False, default_factory=list)
+    host: str | None = field(init=False, default=None)
+    certificate: Any = field(init=False, default=None)
+    was_linked: bool = field(init=False, default=False)
+    broken: bool = field(init=False, default=False)
+
+    def __post_init__(self, pool: SlotPool) -> None:
         self.memory = pool.memory
+        self.slots = Slots(self.settings, pool, self.counters, self.links, self.owner)
         self.unacked = self.slots.unacked
-        self.link: Link | None = None
-        self.queue: deque[Outgoing] = deque()
-        self.queued = 0
-        self.queued_bytes = 0
-        self.requests = Requests()
-        self.armed: float | None = None
-        self.epoch: int | None = None
-        self.session: Session | None = None if settings.resume is None else Session()
-        #: Number of acknowledged messages that a libchirp peer has not acknowledged: at most one.
-        self.unconfirmed = 0
-        #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
-        self.last_error: RedpollError | None = None
-        #: Whether the number of this end's record was sent to the peer.
-        self.record_sent = False
-        #: For the owner only: futures that wait for room in the window, whether there ever was a link, the host that
-        #: the last link came in from (None if this end dialled), the certificate on the newest link that has one, and
-        #: whether a link ever broke.
-        self.writable_waiters: list[Any] = []
-        self.host: str | None = None
-        self.certificate: Any = None
-        self.was_linked = False
-        self.broken = False
+        self.session = None if self.settings.resume is None else Session()
 
     # Sending
 

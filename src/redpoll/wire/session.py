@@ -8,6 +8,7 @@ recognizes it. (Wire format, section 5.6.)
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from hmac import compare_digest
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
@@ -82,27 +83,22 @@ class Shown(NamedTuple):
         return cls(seconds, secret)
 
 
+@dataclass(slots=True, eq=False)
 class Session:
-    """Session state of a peer, and of this node with it.
+    """Session state of a peer, and of this node with it."""
 
-    Attributes:
-        away: Whether the last link was lost and messages wait for the next one.
-        redials: Whether this end dialled that link, and dials again even if nothing waits.
-        again: Serials of messages in flight when a link was lost, until they are resent to the same run.
-        seconds: Duration of the other end's session, as it announced it.
-        secret: The secret that the peer showed first.
-        former: Epochs of replaced runs of its node, the latest last.
-    """
-
-    __slots__ = ("again", "away", "former", "redials", "seconds", "secret")
-
-    def __init__(self) -> None:
-        self.away = False
-        self.redials = False
-        self.again: set[int] = set()
-        self.seconds = 0
-        self.secret: bytes | None = None
-        self.former: list[int] = []
+    #: Whether the last link was lost and messages wait for the next one.
+    away: bool = False
+    #: Whether this end dialled that link, and dials again even if nothing waits.
+    redials: bool = False
+    #: Serials of messages in flight when a link was lost, until they are resent to the same run.
+    again: set[int] = field(default_factory=set)
+    #: Duration of the other end's session, as it announced it.
+    seconds: int = 0
+    #: The secret that the peer showed first.
+    secret: bytes | None = None
+    #: Epochs of replaced runs of its node, the latest last.
+    former: list[int] = field(default_factory=list)
 
     def knows(self, secret: bytes) -> bool:
         """Return True if a secret is the one shown first; compared in constant time."""

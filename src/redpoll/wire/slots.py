@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from redpoll.errors import PeerLost, RedpollError, Withdrawn
@@ -40,23 +41,18 @@ class LinkOwner(Protocol):
         """Close a link because of an error."""
 
 
+@dataclass(slots=True, eq=False)
 class SlotPool:
-    """The slots of a node, over all its peers.
+    """The slots of a node, over all its peers."""
 
-    Attributes:
-        limit: Number of slots.
-        used: Number of slots that hold a message.
-        carried: Number of unreleased messages that were received over lost links.
-        memory: Memory account of the node.
-    """
-
-    __slots__ = ("carried", "limit", "memory", "used")
-
-    def __init__(self, limit: int, memory: Memory | None = None) -> None:
-        self.limit = limit
-        self.memory = Memory() if memory is None else memory
-        self.used = 0
-        self.carried = 0
+    #: Number of slots.
+    limit: int
+    #: Memory account of the node.
+    memory: Memory = field(default_factory=Memory)
+    #: Number of slots that hold a message.
+    used: int = field(init=False, default=0)
+    #: Number of unreleased messages that were received over lost links.
+    carried: int = field(init=False, default=0)
 
     @property
     def free(self) -> int:
@@ -64,69 +60,42 @@ class SlotPool:
         return self.limit - self.used
 
 
+@dataclass(slots=True, eq=False)
 class Slots:
-    """The unreleased messages of one peer, over all its links.
+    """The unreleased messages of one peer, over all its links."""
 
-    Args:
-        links: The peer's open links, oldest first; the peer changes the list.
-        owner: Owns the links.
+    settings: Settings
+    pool: SlotPool
+    counters: Counters
+    #: The peer's open links, oldest first; the peer changes the list.
+    links: list[Link]
+    owner: LinkOwner
+    #: Maximum of `running`, the number of messages in slots.
+    limit: int = field(init=False)
+    running: int = field(init=False, default=0)
+    #: Waiting messages in order of arrival, and empty ones that were withdrawn.
+    inbox: deque[Inbound[Any]] = field(init=False, default_factory=deque)
+    #: Number of withdrawn messages in the inbox, or in `Link.arrived` in this iteration.
+    withdrawn: int = field(init=False, default=0)
+    #: Whether any message in the inbox has a deadline, has ended, or may be withdrawn.
+    irregular: bool = field(init=False, default=False)
+    #: Unreleased acknowledged messages of an announced peer by serial, which cancel frames and resends refer to.
+    unacked: dict[int, Inbound[Any]] = field(init=False, default_factory=dict)
+    #: Number of unreleased messages received over lost links; the window of a new link is smaller by these.
+    carried: int = field(init=False, default=0)
+    #: Size of those that wait or are to be acknowledged.
+    carried_bytes: int = field(init=False, default=0)
+    #: Memory that the inbox is charged for, in bytes: at least what waits.
+    charged: int = field(init=False, default=0)
+    #: Whether reading is paused: `enqueue()` returned True, and `resumable` was not True since.
+    overrun: bool = field(init=False, default=False)
+    _resume_at: int = field(init=False, default=0)
+    #: Upper bound of the bytes in the inbox: messages that have begun since the last count are included.
+    _max_waiting: int = field(init=False, default=0)
+    _outcomes: RecentOutcomes | None = field(init=False, default=None)
 
-    Attributes:
-        inbox: Waiting messages in order of arrival, and empty ones that were withdrawn.
-        withdrawn: Number of withdrawn messages in the inbox, or in `Link.arrived` in this iteration.
-        running: Number of messages in slots.
-        limit: Maximum of `running`.
-        unacked: Unreleased acknowledged messages of an announced peer by serial, which cancel frames and resends refer
-            to.
-        carried: Number of unreleased messages received over lost links; the window of a new link is smaller by these.
-        carried_bytes: Size of those that wait or are to be acknowledged.
-        charged: Memory that the inbox is charged for, in bytes: at least what waits.
-    """
-
-    __slots__ = (
-        "_links",
-        "_max_waiting",
-        "_outcomes",
-        "_owner",
-        "_resume_at",
-        "carried",
-        "carried_bytes",
-        "charged",
-        "counters",
-        "inbox",
-        "irregular",
-        "limit",
-        "overrun",
-        "pool",
-        "running",
-        "settings",
-        "unacked",
-        "withdrawn",
-    )
-
-    def __init__(
-        self, settings: Settings, pool: SlotPool, counters: Counters, links: list[Link], owner: LinkOwner
-    ) -> None:
-        self._links = links
-        self._owner = owner
-        self.settings = settings
-        self.pool = pool
-        self.counters = counters
-        self.limit = settings.slots
-        self.running = 0
-        self.inbox: deque[Inbound[Any]] = deque()
-        self.withdrawn = 0
-        self.unacked: dict[int, Inbound[Any]] = {}
-        self.carried = self.carried_bytes = 0
-        #: Whether any message in the inbox has a deadline, has ended, or may be withdrawn.
-        self.irregular = False
-        self._outcomes: RecentOutcomes | None = None
-        #: Whether reading is paused: `enqueue()` returned True, and `resumable` was not True since.
-        self.overrun = False
-        self._resume_at = 0
-        #: Upper bound of the bytes in the inbox: messages that have begun since the last count are included.
-        self._max_waiting = 0
-        self.charged = 0
+    def __post_init__(self) -> None:
+        self.limit = self.settings.slots
 
     @property
     def busy(self) -> bool:
@@ -461,9 +430,9 @@ class Slots:
         self.carried -= 1
         self.pool.carried -= 1
         self.carried_bytes = max(0, self.carried_bytes - message.body_size) if self.carried else 0
-        for link in self._links:
+        for link in self.links:
             if link.reannounce(*self.window):
-                self._owner.wake(link)
+                self.owner.wake(link)
 
     @property
     def window(self) -> tuple[int, int]:
@@ -528,7 +497,7 @@ class Slots:
             outcome = self._outcomes[serial]
             # The sender may have to ask again, after others have ended.
             self._outcomes.renew(serial)
-        elif any(link.transfers.answering(serial) for link in self._links):
+        elif any(link.transfers.answering(serial) for link in self.links):
             # Its answer is still being written, and so many others ended since that the outcome is forgotten.
             outcome = None
         else:
@@ -544,10 +513,10 @@ class Slots:
 
     def _mark_resent(self, message: Inbound[Any]) -> None:
         """Mark a resent message as new here: the first one may still be in transit over a link that its sender lost."""
-        for link in list(self._links):
+        for link in list(self.links):
             if link is not message.link and not link.mark_resent(message.serial):
                 error = PeerLost(message.address, "its messages were resent over another link")
-                self._owner.close(link, error)
+                self.owner.close(link, error)
 
     def move(self, message: Inbound[Any], link: Link) -> None:
         """End a message over another link than it was received over, and count it there from now on."""
