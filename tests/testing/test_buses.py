@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from redpoll.bus import Delivery
+from redpoll.bus import Delivery, Task
+from redpoll.bus.notifications import NotificationOptions
+from redpoll.bus.rpc import RpcOptions
 from redpoll.errors import QueueEmpty, UsageError
 from redpoll.testing.buses import BusFactory
 
@@ -26,6 +28,24 @@ async def test_buses_of_a_test_meet(redpoll_bus: BusFactory) -> None:
         ("broadcast.s", "news"),
     ]
     assert redpoll_bus.sent[0].options == {"priority": 1}
+
+
+@pytest.mark.asyncio
+async def test_a_bus_has_the_options_that_it_is_given(redpoll_bus: BusFactory) -> None:
+    """Options of calls, exceptions and notifications count; what goes to an engine of notifications is recorded too."""
+    notifications = NotificationOptions(url="memory://apart", topics=("n",))
+    async with redpoll_bus(rpc=RpcOptions(timeout=7), exceptions=[KeyError], notifications=notifications) as bus:
+
+        async def fail(task: Task) -> None:
+            raise KeyError(task.data)
+
+        async with bus.tasks.worker(fail):
+            with pytest.raises(KeyError):
+                await bus.tasks.run(1)
+        assert bus.rpc.options.timeout == 7
+        await bus.notifier("p").info("e", 2)
+        assert await bus.engines[1].queues() == ["notifications:n.info"]
+    assert [each.to for each in redpoll_bus.sent] == ["tasks", "notifications.n.info"]
 
 
 @pytest.mark.asyncio

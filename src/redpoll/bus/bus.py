@@ -98,6 +98,7 @@ class Bus:
 
     Attributes:
         engine: The engine, for operations that no pattern covers.
+        engines: That engine, and the one of notifications, if that is another one.
         payloads: The serializers.
         queues: To look at queues and to repair them.
         rpc: To call and to serve.
@@ -117,14 +118,14 @@ class Bus:
         others: Engine | None = None,
     ) -> None:
         self.engine = engine
-        self._engines = (engine,) if others is None else (engine, others)
+        self.engines = (engine,) if others is None else (engine, others)
         self.payloads = payloads
         self.queues = Queues(engine)
         self.rpc = Rpc(engine, payloads, RpcOptions() if rpc is None else rpc)
         self.broadcast = Broadcasts(engine, payloads)
         self.tasks = Tasks(engine, payloads, AllowedExceptions((*_OWN, *exceptions), builtins=False))
         options = NotificationOptions() if notifications is None else notifications
-        self.notifications = Notifications(self._engines[-1], payloads, options)
+        self.notifications = Notifications(self.engines[-1], payloads, options)
         self._entered = False
         self._closed: asyncio.Future[None] | None = None
 
@@ -149,7 +150,7 @@ class Bus:
     async def healthy(self) -> bool:
         """Return True if all workers, servers and subscriptions are active, and the engine answers."""
         try:
-            for engine in self._engines:
+            for engine in self.engines:
                 if engine.status.state is not EngineState.READY:
                     return False
                 await engine.queues()
@@ -192,7 +193,7 @@ class Bus:
                 # One time for all of them.
                 drain = drain and max(0.0, end - loop.time())
             try:
-                await close_all(engine.close(drain) for engine in self._engines)
+                await close_all(engine.close(drain) for engine in self.engines)
             finally:
                 # Their consumers are closed by now. Others may wait for the end of a server.
                 for pattern in interrupted:
@@ -212,7 +213,7 @@ class Bus:
         if self._entered:
             raise UsageError("this bus was entered before", "connect again for another one")
         self._entered = True
-        for engine in self._engines:
+        for engine in self.engines:
             try:
                 await engine.__aenter__()
             except BaseException:

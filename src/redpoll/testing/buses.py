@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Iterable, Mapping
 from itertools import count
-from typing import Any, Final, NamedTuple, Self, cast
+from typing import Any, Final, NamedTuple, Self
 
 import pytest
 
@@ -110,7 +110,15 @@ class BusFactory:
         if self._time is not None:
             options.setdefault("clock", self._time)
         made = connect(self._url, **options)
-        bus = Bus(cast("Engine", RecordingEngine(made.engine, made.payloads, self.sent)), made.payloads)
+        recording: Any = [RecordingEngine(each, made.payloads, self.sent) for each in made.engines]
+        bus = Bus(
+            recording[0],
+            made.payloads,
+            exceptions=options.get("exceptions", ()),
+            rpc=made.rpc.options,
+            notifications=made.notifications.options,
+            others=recording[1] if recording[1:] else None,
+        )
         self.buses.append(bus)
         return bus
 

@@ -188,7 +188,7 @@ def test_a_start_that_fails_leaves_nothing() -> None:
 
     bus = connect("memory://")
     engine: Any = bus._home.bus.engine
-    bus._home.bus._engines = (Broken(),)  # type: ignore[assignment]
+    bus._home.bus.engines = (Broken(),)  # type: ignore[assignment]
     with pytest.raises(OSError, match="nobody there"):
         bus.__enter__()
     assert not loop_threads()
