@@ -72,7 +72,7 @@ async def test_waiting_has_a_limit() -> None:
         await turns()
         cancelled.cancel()
         await turns()
-        assert not handle._watch._waiters
+        assert cancelled.cancelled()
         async with bus.tasks.worker(twice, Q):
             assert [*await asyncio.gather(handle.result(), handle.result(timeout=1))] == [2, 2]
 

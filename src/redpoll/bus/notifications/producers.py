@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, Final
 
 from redpoll.bus.notifications.notifier import Notifier
@@ -105,21 +106,14 @@ class ASGIMiddleware:
             "path": scope["path"],
             "headers": _public((name.decode("latin-1"), text.decode("latin-1")) for name, text in scope["headers"]),
         }
-        notifier.post("info", "http.request", {"request": request})
-        began = time.monotonic()
-        status: list[int] = []
+        with _told(notifier, request) as status:
 
-        async def sent(message: Mapping[str, Any]) -> None:
-            if message["type"] == "http.response.start":
-                status.append(message["status"])
-            await send(message)
+            async def sent(message: Mapping[str, Any]) -> None:
+                if message["type"] == "http.response.start":
+                    status.append(message["status"])
+                await send(message)
 
-        try:
             await self._app(scope, receive, sent)
-        except Exception as error:
-            _failed(notifier, request, began, error)
-            raise
-        _answered(notifier, request, began, status[0] if status else None)
 
 
 class WSGIMiddleware:
@@ -146,28 +140,29 @@ class WSGIMiddleware:
             "path": environ.get("PATH_INFO", ""),
             "headers": _public((name[5:].replace("_", "-").lower(), str(environ[name])) for name in names),
         }
-        self._notifier.post("info", "http.request", {"request": request})
-        began = time.monotonic()
-        status: list[int] = []
+        with _told(self._notifier, request) as status:
 
-        def start(text: str, *rest: Any) -> Any:
-            status.append(int(text.split(maxsplit=1)[0]))
-            return start_response(text, *rest)
+            def start(text: str, *rest: Any) -> Any:
+                status.append(int(text.split(maxsplit=1)[0]))
+                return start_response(text, *rest)
 
-        try:
-            body = self._app(environ, start)
-        except Exception as error:
-            _failed(self._notifier, request, began, error)
-            raise
-        _answered(self._notifier, request, began, status[0] if status else None)
-        return body
+            return self._app(environ, start)
 
 
-def _answered(notifier: Notifier, request: Mapping[str, Any], began: float, status: int | None) -> None:
-    response = {"status": status, "seconds": time.monotonic() - began}
-    notifier.post("info", "http.response", {"request": request, "response": response})
+@contextmanager
+def _told(notifier: Notifier, request: Mapping[str, Any]) -> Iterator[list[int]]:
+    """Notify of a request, and of its response: the status that the block adds, or its exception."""
+    notifier.post("info", "http.request", {"request": request})
+    began = time.monotonic()
+    status: list[int] = []
 
+    def respond(priority: Priority, **response: Any) -> None:
+        response["seconds"] = time.monotonic() - began
+        notifier.post(priority, "http.response", {"request": request, "response": response})
 
-def _failed(notifier: Notifier, request: Mapping[str, Any], began: float, error: Exception) -> None:
-    response = {"exception": type(error).__name__, "seconds": time.monotonic() - began}
-    notifier.post("error", "http.response", {"request": request, "response": response})
+    try:
+        yield status
+    except Exception as error:
+        respond("error", exception=type(error).__name__)
+        raise
+    respond("info", status=status[0] if status else None)

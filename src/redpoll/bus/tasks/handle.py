@@ -6,16 +6,14 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
-from functools import partial
 from typing import Any, Final, Literal
 
-from redpoll.bus.awaitables import fail
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.feed import Feed
 from redpoll.bus.records import Receipt, TaskState
-from redpoll.checks import check_function, duration, require
+from redpoll.checks import check_function, duration, optional, require
 from redpoll.errors import (
     BusError,
     DeadLettered,
@@ -69,7 +67,7 @@ def error_of(outcome: Outcome, task: str, allowed: AllowedExceptions) -> Excepti
 
 
 class Watch:
-    """A watcher of one task, which keeps its state. It makes a future for each waiter, and none without one.
+    """A watcher of one task, which keeps its state.
 
     Attributes:
         ending: The outcome, once there is one.
@@ -79,7 +77,7 @@ class Watch:
         over: True once the outcome, or its absence, is known.
     """
 
-    __slots__ = ("_listeners", "_waiters", "ending", "error", "last", "nested", "over")
+    __slots__ = ("_changed", "_listeners", "ending", "error", "last", "nested", "over")
 
     def __init__(self) -> None:
         self.ending: Outcome | None = None
@@ -87,7 +85,7 @@ class Watch:
         self.last: Envelope | None = None
         self.nested = 0
         self.over = False
-        self._waiters: dict[asyncio.Future[None], None] | None = None
+        self._changed: asyncio.Event | None = None
         self._listeners: list[Callable[[Envelope | None], object]] | None = None
 
     # -- for the engine
@@ -96,7 +94,7 @@ class Watch:
         """Take progress."""
         if envelope.meta and NESTED in envelope.meta:
             self.nested += 1
-            self._wake()
+            self.wake()
             return
         self.last = envelope
         for listener in tuple(self._listeners or ()):
@@ -106,8 +104,8 @@ class Watch:
         """Take the outcome."""
         self.ending = outcome
         self.over = True
-        if self._waiters is not None:
-            self._wake()
+        if self._changed is not None:
+            self.wake()
         if self._listeners is not None:
             self._end()
 
@@ -115,14 +113,8 @@ class Watch:
         """Take the error for which there is none."""
         self.error = error
         self.over = True
-        self._wake()
+        self.wake()
         self._end()
-
-    def _wake(self) -> None:
-        waiters, self._waiters = self._waiters, None
-        for waiter in waiters or ():
-            if not waiter.done():
-                waiter.set_result(None)
 
     def _end(self) -> None:
         listeners, self._listeners = self._listeners, None
@@ -131,19 +123,17 @@ class Watch:
 
     # -- for handles
 
-    def waiter(self) -> asyncio.Future[None]:
-        """Return a future that is done at the next change."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        if self._waiters is None:
-            self._waiters = {future: None}
-        else:
-            self._waiters[future] = None
-        return future
+    async def change(self) -> None:
+        """Wait for the next change."""
+        if self._changed is None:
+            self._changed = asyncio.Event()
+        await self._changed.wait()
 
-    def leave(self, waiter: asyncio.Future[None]) -> None:
-        """Forget an abandoned future."""
-        if self._waiters is not None:
-            self._waiters.pop(waiter, None)
+    def wake(self) -> None:
+        """End all waits for a change."""
+        changed, self._changed = self._changed, None
+        if changed is not None:
+            changed.set()
 
     def listen(self, listener: Callable[[Envelope | None], object]) -> Callable[[], None]:
         """Call a plain function with each progress, and with None at the end; return a function that stops that."""
@@ -256,17 +246,25 @@ class Handle:
 
         Cancelling it ends the waiting and nothing else. Several may wait, one after the other as well.
         """
+        require("timeout", timeout, optional(duration))
         watch = self._watch if self._watching else await self._watched()
-        if timeout is None:
+        clock = self._engine.clock
+        late = timeout == 0
+
+        def expire() -> None:
+            nonlocal late
+            late = True
+            watch.wake()
+
+        timer = None if timeout is None else clock.call_at(clock.time() + timeout, expire)
+        try:
             while not watch.over and (flat or watch.nested <= self._level):
-                waiter = watch.waiter()
-                try:
-                    await waiter
-                except BaseException:
-                    watch.leave(waiter)
-                    raise
-        else:
-            await self._wait(watch, timeout, flat)
+                if late:
+                    raise TimeoutError(f"task {self.id} has no outcome after {timeout:g} s")
+                await watch.change()
+        finally:
+            if timer is not None:
+                timer.cancel()
         if not flat and watch.nested > self._level:
             return Handle(self._engine, self._payloads, self._allowed, self._receipt, watch, self._level + 1)
         ending = watch.ending
@@ -275,22 +273,6 @@ class Handle:
         if ending.kind is _RESULT:
             return None if ending.envelope is None else self._payloads.unpack(ending.envelope)
         raise error_of(ending, self.id, self._allowed)
-
-    async def _wait(self, watch: Watch, timeout: float, flat: bool) -> None:
-        require("timeout", timeout, duration)
-        clock = self._engine.clock
-        end = clock.time() + timeout
-        late = TimeoutError(f"task {self.id} has no outcome after {timeout:g} s")
-        while not watch.over and (flat or watch.nested <= self._level):
-            if clock.time() >= end:
-                raise late
-            future = watch.waiter()
-            timer = clock.call_at(end, partial(fail, future, late))
-            try:
-                await future
-            finally:
-                timer.cancel()
-                watch.leave(future)
 
     async def watch(self) -> AsyncIterator[Any]:
         """Iterate over progress, from the latest that is known on, until the task ends; however it ends.

@@ -350,15 +350,12 @@ class Worker:
                 ending = NOTHING if value is None else returned(value, self.payloads)
         except LEAVING:
             raise
-        except BaseException as error:  # any exception of a handler ends its task
+        except BaseException as error:  # noqa: BLE001  # any exception of a handler ends its task
             ending = failed(error, self.retry)
             task = asyncio.current_task()
             if ending.way is Way.CANCELLED and job.why is None and task is not None and task.cancelling():
                 # Not the handler's doing: the loop is being ended.
                 ending = _BACK
-            if isinstance(error, KeyboardInterrupt | SystemExit):
-                self.end(job, ending)
-                raise
         self.end(job, ending)
 
     async def _follow(self, job: _Job, value: Any) -> Any:

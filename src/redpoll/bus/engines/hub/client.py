@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Literal, cast
 
 from redpoll.address import Address
 from redpoll.bus.awaitables import Failed, fail
+from redpoll.bus.batch import publish_all
 from redpoll.bus.engine import DeliverySink, EventSink, Observer, Watcher
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.handles import (
@@ -35,7 +35,6 @@ from redpoll.bus.urls import EngineURL
 from redpoll.checks import check_function, require, seconds
 from redpoll.config import Config
 from redpoll.errors import (
-    BatchError,
     ConfigError,
     Expired,
     PayloadTooLarge,
@@ -48,6 +47,9 @@ from redpoll.errors import (
 from redpoll.tls import TLS
 
 __all__ = ["HubEngine", "open_engine"]
+
+#: Maximum number of unconfirmed publishes of one `publish_many`.
+_WINDOW: Final = 1_024
 
 #: Port of a hub.
 PORT: Final = 5683
@@ -173,58 +175,20 @@ class HubEngine(HubMember):
         timeout: float | None = None,
     ) -> Awaitable[list[Receipt]]:
         """Put many tasks into a queue, in order."""
-        items = list(envelopes)
-        count = len(items)
-        watched: list[Watcher | None] = [None] * count if watchers is None else list(watchers)
-        keys: list[str | None] = [None] * count if dedup is None else list(dedup)
-        if not count == len(watched) == len(keys):
-            raise UsageError(f"{count} envelopes have {len(watched)} watchers and {len(keys)} keys")
-        for envelope in items:
-            if len(envelope.body) > self.max_body:
-                raise PayloadTooLarge(len(envelope.body), self.max_body)
-        for key in keys:
-            check_publishing(priority, delay, ttl, None, timeout, key)
-        return asyncio.ensure_future(
-            self._publish_all(items, queue, watched, keys, priority, delay, ttl, keep, timeout)
+        return publish_all(
+            self,
+            envelopes,
+            _WINDOW,
+            self.max_body,
+            watchers=watchers,
+            dedup=dedup,
+            timeout=timeout,
+            priority=priority,
+            delay=delay,
+            ttl=ttl,
+            queue=queue,
+            keep=keep,
         )
-
-    async def _publish_all(
-        self,
-        items: list[Envelope],
-        queue: str,
-        watched: list[Watcher | None],
-        keys: list[str | None],
-        priority: int,
-        delay: float,
-        ttl: float | None,
-        keep: bool,
-        timeout: float | None,
-    ) -> list[Receipt]:
-        end = None if timeout is None else self.loop.time() + timeout
-        receipts: list[Receipt] = []
-        open_: deque[Awaitable[Receipt]] = deque()
-        number = 0
-        while len(receipts) < len(items):
-            while number < len(items) and len(open_) < 1024:
-                open_.append(
-                    self.publish(
-                        items[number],
-                        queue=queue,
-                        watcher=watched[number],
-                        priority=priority,
-                        delay=delay,
-                        ttl=ttl,
-                        dedup=keys[number],
-                        keep=keep,
-                        timeout=None if end is None else max(0.0, end - self.loop.time()),
-                    )
-                )
-                number += 1
-            try:
-                receipts.append(await open_.popleft())
-            except RedpollError as error:
-                raise BatchError(len(receipts), len(receipts), error) from error
-        return receipts
 
     def withdraw(self, number: int) -> None:
         """For publishes that nobody waits for any more."""

@@ -11,7 +11,8 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Literal, Self
 
-from redpoll.bus.awaitables import Done, Failed, fail, resolve
+from redpoll.bus.awaitables import Failed, fail, resolve
+from redpoll.bus.batch import publish_all
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.outputs import DELIVER, Effect
 from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DELAYED, TAKEN, Parked, Task
@@ -33,7 +34,6 @@ from redpoll.bus.state import EngineState, Status
 from redpoll.bus.urls import EngineURL
 from redpoll.checks import check_function
 from redpoll.errors import (
-    BatchError,
     Closed,
     ConfigError,
     PayloadTooLarge,
@@ -314,40 +314,20 @@ class MemoryEngine(Member):
         timeout: float | None = None,
     ) -> Awaitable[list[Receipt]]:
         """Put many tasks into a queue, in order."""
-        items = list(envelopes)
-        count = len(items)
-        watched: list[Watcher | None] = [None] * count if watchers is None else list(watchers)
-        keys: list[str | None] = [None] * count if dedup is None else list(dedup)
-        if not count == len(watched) == len(keys):
-            raise UsageError(f"{count} envelopes have {len(watched)} watchers and {len(keys)} keys")
-        for envelope in items:
-            if len(envelope.body) > self.max_body:
-                raise PayloadTooLarge(len(envelope.body), self.max_body)
-        for key in keys:
-            check_publishing(priority, delay, ttl, None, timeout, key)
-        end = None if timeout is None else self.clock.time() + timeout
-        receipts: list[Receipt] = []
-
-        def step() -> Awaitable[Receipt]:
-            number = len(receipts)
-            return self.publish(
-                items[number],
-                queue=queue,
-                watcher=watched[number],
-                priority=priority,
-                delay=delay,
-                ttl=ttl,
-                dedup=keys[number],
-                keep=keep,
-                timeout=None if end is None else max(0.0, end - self.clock.time()),
-            )
-
-        while len(receipts) < count:
-            receipt = step()
-            if type(receipt) is not Receipt:
-                return asyncio.ensure_future(_go_on(receipt, step, receipts, count))
-            receipts.append(receipt)
-        return Done(receipts)
+        return publish_all(
+            self,
+            envelopes,
+            1,
+            self.max_body,
+            watchers=watchers,
+            dedup=dedup,
+            timeout=timeout,
+            priority=priority,
+            delay=delay,
+            ttl=ttl,
+            queue=queue,
+            keep=keep,
+        )
 
     # -- taking
 
@@ -540,21 +520,6 @@ class MemoryEngine(Member):
             with self.turn() as (broker, _):
                 self.room.observers = change(self.room.observers)
                 broker.out.observed = bool(self.room.observers)
-
-
-async def _go_on(
-    first: Awaitable[Receipt], step: Callable[[], Awaitable[Receipt]], receipts: list[Receipt], count: int
-) -> list[Receipt]:
-    """Publish the rest one by one, from one that waits for room."""
-    waiting = first
-    while True:
-        try:
-            receipts.append(await waiting)
-        except RedpollError as error:
-            raise BatchError(len(receipts), len(receipts), error) from error
-        if len(receipts) == count:
-            return receipts
-        waiting = step()
 
 
 def _hand(future: asyncio.Future[MemoryDelivery], delivery: Any) -> None:

@@ -1,0 +1,86 @@
+"""Many tasks published in order, for engines whose `publish_many` is made of `publish`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Iterable
+from typing import Any
+
+from redpoll.bus.awaitables import Done
+from redpoll.bus.engine import Engine, Watcher
+from redpoll.bus.envelope import Envelope
+from redpoll.bus.records import Receipt, check_publishing
+from redpoll.errors import BatchError, PayloadTooLarge, RedpollError, UsageError
+
+__all__ = ["publish_all"]
+
+
+def publish_all(
+    engine: Engine,
+    envelopes: Iterable[Envelope],
+    window: int,
+    max_body: int,
+    *,
+    watchers: Iterable[Watcher] | None,
+    dedup: Iterable[str] | None,
+    timeout: float | None,
+    priority: int,
+    delay: float,
+    ttl: float | None,
+    **options: Any,
+) -> Awaitable[list[Receipt]]:
+    """Publish many tasks. See `redpoll.bus.engine.Engine.publish_many`.
+
+    Args:
+        engine: The engine.
+        envelopes: The messages.
+        window: Maximum number of unconfirmed publishes.
+        max_body: Maximum size of a body, in bytes.
+        watchers: As for `Engine.publish_many`, as what follows.
+        dedup: As there.
+        timeout: As there.
+        priority: As there.
+        delay: As there.
+        ttl: As there.
+        **options: Other options of each publish.
+    """
+    items = list(envelopes)
+    count = len(items)
+    watched: list[Watcher | None] = [None] * count if watchers is None else list(watchers)
+    keys: list[str | None] = [None] * count if dedup is None else list(dedup)
+    if not count == len(watched) == len(keys):
+        raise UsageError(f"{count} envelopes have {len(watched)} watchers and {len(keys)} keys")
+    for envelope in items:
+        if len(envelope.body) > max_body:
+            raise PayloadTooLarge(len(envelope.body), max_body)
+    for key in keys:
+        check_publishing(priority, delay, ttl, None, timeout, key)
+    options |= {"priority": priority, "delay": delay, "ttl": ttl}
+    clock = engine.clock
+    end = None if timeout is None else clock.time() + timeout
+    left = iter(zip(items, watched, keys, strict=True))
+    receipts: list[Receipt] = []
+    unconfirmed: deque[Awaitable[Receipt]] = deque()
+
+    def fill() -> None:
+        while len(unconfirmed) < window and (item := next(left, None)) is not None:
+            envelope, watcher, key = item
+            seconds = None if end is None else max(0.0, end - clock.time())
+            receipt = engine.publish(envelope, watcher=watcher, dedup=key, timeout=seconds, **options)
+            if type(receipt) is Receipt and not unconfirmed:
+                receipts.append(receipt)
+            else:
+                unconfirmed.append(receipt)
+
+    async def confirm() -> list[Receipt]:
+        while unconfirmed:
+            try:
+                receipts.append(await unconfirmed.popleft())
+            except RedpollError as error:
+                raise BatchError(len(receipts), len(receipts), error) from error
+            fill()
+        return receipts
+
+    fill()
+    return asyncio.ensure_future(confirm()) if unconfirmed else Done(receipts)
