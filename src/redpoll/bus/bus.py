@@ -118,7 +118,7 @@ class Bus:
         others: Engine | None = None,
     ) -> None:
         self.engine = engine
-        self.engines = (engine,) if others is None else (engine, others)
+        self.engines: tuple[Engine, ...] = (engine,) if others is None else (engine, others)
         self.payloads = payloads
         self.queues = Queues(engine)
         self.rpc = Rpc(engine, payloads, RpcOptions() if rpc is None else rpc)
