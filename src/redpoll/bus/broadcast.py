@@ -20,13 +20,13 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from redpoll.bus.awaitables import close_all
-from redpoll.bus.context import CURRENT, Context
+from redpoll.bus.context import CURRENT, Context, check_headers
 from redpoll.bus.engine import Consumer, Delivery, Engine, Subscription
-from redpoll.bus.envelope import Payloads
+from redpoll.bus.envelope import Payloads, check_carried
 from redpoll.bus.lasting import LastingConsumer
 from redpoll.bus.records import Event, QueueSpec, check_last, check_subject, words_match
-from redpoll.checks import check_function, duration, is_async, optional, require
-from redpoll.errors import BadPayload, RedpollError, UsageError
+from redpoll.checks import call_problem, check_function, duration, is_async, optional, require
+from redpoll.errors import BadPayload, ConfigError, RedpollError, UsageError
 
 __all__ = ["Broadcast", "BroadcastSubscription", "Broadcasts", "Callback"]
 
@@ -37,6 +37,7 @@ _WORD: Final = "broadcast"
 #: Deliveries of a durable subscription that wait for its callback.
 _CREDIT: Final = 16
 _LONGEST: Final = 60.0
+_PLAIN: Final = frozenset({str, int, float, bytes, bool})
 _NOTHING: Final[Mapping[str, Any]] = {}
 _NO_HEADERS: Final = Context()
 
@@ -394,10 +395,12 @@ class Broadcasts:
             if type(subject) is not str or not subject:  # the engine checks text, and would take "broadcast." for some
                 check_subject("subject", subject)
             meta["subject"] = subject
-        if sender is not None:
-            meta["sender"] = sender
-        if correlation_id is not None:
-            meta["correlation_id"] = correlation_id
+        for field, value in (("sender", sender), ("correlation_id", correlation_id)):
+            if value is not None:
+                if type(value) not in _PLAIN:
+                    check_carried(field, value)
+                meta[field] = value
+        check_headers(headers)
         return self._engine.publish(
             self._payloads.pack(body, meta or None, headers),
             subject=_WORD if subject is None else f"{_WORD}.{subject}",
@@ -445,6 +448,9 @@ class Broadcasts:
                 callback,
                 "a callback is a plain function or a coroutine function of one argument, the broadcast",
             )
+            problem = call_problem(callback)
+            if problem is not None:
+                raise ConfigError("callback", callback, f"cannot be called with a broadcast: {problem}")
         if last and durable is not None:
             raise UsageError("a durable subscription has no last broadcasts", "subscribe a second time for these")
         checks: list[Callable[[Broadcast], bool]] = []
@@ -452,7 +458,7 @@ class Broadcasts:
         if isinstance(subject, re.Pattern):
             checks.append(_matches("subject", subject.match))
         elif subject is not None:
-            given = (subject,) if isinstance(subject, str) else tuple(subject)
+            given = (subject,) if isinstance(subject, str) or not isinstance(subject, Sequence) else tuple(subject)
             for pattern in given:
                 check_subject("subject", pattern, pattern=True)
             patterns = tuple(f"{_WORD}.{pattern}" for pattern in given)
@@ -463,6 +469,7 @@ class Broadcasts:
         elif sender is not None:
             checks.append(lambda broadcast: bool(broadcast.sender == sender))
         if where is not None:
+            check_function("where", where, "it is a function of one argument, the broadcast")
             checks.append(where)
         spec = None
         if durable is not None:

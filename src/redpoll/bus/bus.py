@@ -21,7 +21,7 @@ from redpoll.bus.state import EngineState, Status
 from redpoll.bus.tasks import Tasks
 from redpoll.bus.urls import EngineURL, find_engine
 from redpoll.checks import flag, require, seconds
-from redpoll.errors import BadPayload, EncodeError, RedpollError, ResultTooLarge, UsageError
+from redpoll.errors import BadPayload, ConfigError, EncodeError, RedpollError, ResultTooLarge, UsageError
 from redpoll.serializers.base import Serializer
 
 __all__ = ["Bus", "Queues", "connect"]
@@ -42,7 +42,7 @@ class Queues:
 
     async def declare(self, spec: QueueSpec | str, *, update: bool = False) -> None:
         """Make sure that a queue is there. See `Engine.declare`; a name stands for the defaults."""
-        await self._engine.declare(QueueSpec(spec) if isinstance(spec, str) else spec, update=update)
+        await self._engine.declare(spec if isinstance(spec, QueueSpec) else QueueSpec(spec), update=update)
 
     async def delete(self, queue: str, *, if_unused: bool = False) -> None:
         """Delete a queue with all that is in it. See `Engine.delete`."""
@@ -123,6 +123,8 @@ class Bus:
         self.queues = Queues(engine)
         self.rpc = Rpc(engine, payloads, RpcOptions() if rpc is None else rpc)
         self.broadcast = Broadcasts(engine, payloads)
+        if isinstance(exceptions, str | type):
+            raise ConfigError("exceptions", exceptions, "must be a list of classes and names of modules")
         self.tasks = Tasks(engine, payloads, AllowedExceptions((*_OWN, *exceptions), builtins=False))
         options = NotificationOptions() if notifications is None else notifications
         self.notifications = Notifications(self.engines[-1], payloads, options)

@@ -9,8 +9,10 @@ from types import MappingProxyType
 from typing import Any, Final, NamedTuple
 
 from redpoll.bus.engine import Delivery
+from redpoll.bus.envelope import check_carried
+from redpoll.errors import ConfigError
 
-__all__ = ["CURRENT", "NO_HEADERS", "OUTSIDE", "Context", "current_context", "inherit", "use_headers"]
+__all__ = ["CURRENT", "NO_HEADERS", "OUTSIDE", "Context", "check_headers", "current_context", "inherit", "use_headers"]
 
 NO_HEADERS: Final[Mapping[str, Any]] = MappingProxyType({})
 
@@ -59,13 +61,30 @@ def use_headers(**headers: Any) -> Iterator[None]:
     ``with use_headers(user="ada"): await calculator.add(a=1, b=2)``. They reach the handler (`current_context`), and travel
     along with what that sends. Notifications carry those alone that `NotificationOptions.headers` names, broadcasts those
     alone that they are given: anybody may listen. Values are what MessagePack carries.
+
+    Raises:
+        ConfigError: A value is not.
     """
+    check_headers(headers)
     context = CURRENT.get()
     token = CURRENT.set(Context({**context.headers, **headers}, context.delivery))
     try:
         yield
     finally:
         CURRENT.reset(token)
+
+
+def check_headers(headers: object) -> None:
+    """Check headers that a program gave.
+
+    Raises:
+        ConfigError: They are no mapping, or cannot be sent.
+    """
+    if headers is None:
+        return
+    if not isinstance(headers, Mapping):
+        raise ConfigError("headers", headers, f"must be a mapping, not {type(headers).__name__}")
+    check_carried("headers", dict(headers))
 
 
 def inherit(headers: Mapping[str, Any] | None, timeout: float | None) -> tuple[Mapping[str, Any] | None, float | None]:

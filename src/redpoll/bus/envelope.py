@@ -8,11 +8,21 @@ from struct import Struct
 from typing import Any, Final, NamedTuple
 
 from redpoll import serializers
-from redpoll.errors import BadPayload, ConfigError, DecodeError, PayloadTooLarge
+from redpoll.errors import BadPayload, ConfigError, DecodeError, EncodeError, PayloadTooLarge
 from redpoll.serializers.base import Buffer, Serializer
 from redpoll.serializers.parts import Encoded, gather
 
-__all__ = ["MAX_HEAD", "Envelope", "Outcome", "OutcomeKind", "Payloads", "decode", "encode", "printable"]
+__all__ = [
+    "MAX_HEAD",
+    "Envelope",
+    "Outcome",
+    "OutcomeKind",
+    "Payloads",
+    "check_carried",
+    "decode",
+    "encode",
+    "printable",
+]
 
 MAX_HEAD: Final = 65_536
 """Bytes that content type, meta and headers of an envelope may have together."""
@@ -98,6 +108,18 @@ def encode(envelope: Envelope) -> Encoded:
     if len(head) > MAX_HEAD:
         raise PayloadTooLarge(len(head), MAX_HEAD)
     return gather([_PREFIX.pack(_VERSION, len(head)) + head, envelope.body])
+
+
+def check_carried(field: str, value: object) -> None:
+    """Check a value that a program wants in the head of an envelope.
+
+    Raises:
+        ConfigError: MessagePack does not carry it, or nobody could read it.
+    """
+    try:
+        _head.decode(bytes(_head.encode(value)))
+    except (EncodeError, DecodeError) as error:
+        raise ConfigError(field, value, f"cannot be sent: {error.problem}", error.hint) from error
 
 
 def decode(data: Buffer) -> Envelope:

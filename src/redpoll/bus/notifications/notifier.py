@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import Any, Final, Generic, Protocol, TypeVar
 
-from redpoll.bus.context import inherit
+from redpoll.bus.context import check_headers, inherit
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import Envelope, Payloads
 from redpoll.bus.notifications.records import (
@@ -260,6 +260,7 @@ class Notifier(Priorities):
             NotConfirmed: It may have been taken.
         """
         check_priority(priority)
+        check_headers(headers)
         context = inherit(headers, None)[0] or {}
         notification = Notification(
             event=event,

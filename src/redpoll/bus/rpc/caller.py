@@ -11,7 +11,7 @@ from time import perf_counter
 from typing import Any, Final, Literal, TypedDict
 
 from redpoll.bus.awaitables import OutcomeFuture
-from redpoll.bus.context import CURRENT, OUTSIDE, inherit
+from redpoll.bus.context import CURRENT, OUTSIDE, check_headers, inherit
 from redpoll.bus.engine import Engine, Watcher
 from redpoll.bus.envelope import Envelope, OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
@@ -82,6 +82,7 @@ class Settings:
     def __post_init__(self) -> None:
         """Check every field."""
         check_times(self.timeout, self.retry, self.wait, self.monitor)
+        check_headers(self.headers)
         if self.version_cap is not None:
             check_version("version_cap", self.version_cap)
 

@@ -79,7 +79,7 @@ class Target:
         Raises:
             ConfigError: It has no topic.
         """
-        found = cls(target) if isinstance(target, str) else target
+        found = target if isinstance(target, Target) else cls(target)
         if found.topic is None:
             raise ConfigError("target", target, "must have a topic")
         return found if server is None else replace(found, server=server)

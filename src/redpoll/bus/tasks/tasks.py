@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Final, Literal
 
 from redpoll.bus.awaitables import OutcomeFuture, close_all
-from redpoll.bus.context import CURRENT, OUTSIDE, inherit
+from redpoll.bus.context import CURRENT, OUTSIDE, check_headers, inherit
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
@@ -37,6 +37,13 @@ _TIMES: Final[tuple[tuple[str, Check], ...]] = (
     ("timeout", optional(duration)),
 )
 _priority: Final = integer(0, 31)
+_limit: Final = integer(1, 2**31)
+
+
+def _datetime(value: object) -> str | None:
+    return None if isinstance(value, datetime) else f"must be a datetime, not {type(value).__name__}"
+
+
 _RESULT: Final = OutcomeKind.RESULT
 
 
@@ -112,14 +119,15 @@ class Tasks:
             QueueFull: The queue is full, and refuses. Never sent.
             Expired: There was no room, or no connection, in time: that of `timeout`, `ttl` or `deadline`. Never sent.
             NotConfirmed: It was sent, and no confirmation came; with `dedup` it can be submitted again.
-            ConfigError: A time or a priority cannot be, the queue has no such priority, or an eta has no time zone or is in
-                the past.
+            ConfigError: A time, a priority, a key or a header cannot be, the queue has no such priority, or an eta has no
+                time zone or is in the past.
             Unsupported: The engine has no delays, dedup keys or priorities.
             NotAuthorized: It is not allowed.
             Closed: The bus is closed.
 
         Cancelled, it withdraws a task that waits for room; a task that was sent may be in the queue.
         """
+        check_headers(headers)
         given = eta is not None or dedup is not None or ttl is not None or deadline is not None or timeout is not None
         if given or priority or delay:
             delay = await self._check(queue, priority, delay, eta, dedup, declare, ttl, deadline, timeout)
@@ -165,6 +173,7 @@ class Tasks:
         require("priority", priority, _priority)
         capabilities = self._engine.capabilities
         if eta is not None:
+            require("eta", eta, _datetime)
             if delay:
                 raise UsageError("a task has a delay or an eta, not both", "pass one of delay= and eta=")
             if eta.tzinfo is None:
@@ -272,9 +281,12 @@ class Tasks:
             BatchError: The first that failed, with its index; those before it are in the queue, none behind it is.
             Exception: Otherwise as `submit` does; nothing was sent.
         """
+        check_headers(headers)
         headers = inherit(headers, None)[0]
         envelopes = [self._payloads.pack(each, None, headers) for each in items]
         keys = None if dedup is None else list(dedup)
+        if keys is not None and (isinstance(dedup, str) or len(keys) != len(envelopes)):
+            raise ConfigError("dedup", dedup, f"must be a list of {len(envelopes)} keys, one for each task")
         if priority or delay or keys or eta is not None or ttl is not None or timeout is not None:
             key = keys[0] if keys else None
             delay = await self._check(queue, priority, delay, eta, key, declare, ttl, None, timeout)
@@ -325,8 +337,7 @@ class Tasks:
         Leaving it, also by an error, cancels what was submitted and not yielded. Leave by `contextlib.aclosing` where
         the loop may be left early.
         """
-        if limit < 1:
-            raise ConfigError("limit", limit, "must be 1 or more")
+        require("limit", limit, _limit)
         source = iter(items)
         waiting: deque[Handle] = deque()
         try:
@@ -352,7 +363,12 @@ class Tasks:
             queue: Name of its queue, for engines that need it.
 
         The engine is asked when the handle is used.
+
+        Raises:
+            ConfigError: The id is no text.
         """
+        if not isinstance(id, str):
+            raise ConfigError("id", id, f"must be text, not {type(id).__name__}")
         return Handle(self._engine, self._payloads, self._allowed, id, None)
 
     # -- working

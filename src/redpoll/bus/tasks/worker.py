@@ -31,7 +31,7 @@ from redpoll.bus.tasks.handle import NESTED
 from redpoll.bus.tasks.processes import Errand, Processes
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Task
-from redpoll.checks import call_problem, check_function, integer, is_async, one_of, optional, require, seconds
+from redpoll.checks import call_problem, check_function, duration, integer, is_async, one_of, optional, require, seconds
 from redpoll.errors import ConfigError, PayloadTooLarge, TimeLimit, UsageError
 
 __all__ = ["Worker"]
@@ -51,6 +51,7 @@ _CHECKS: Final = {
     "concurrency": integer(1, 100_000),
     "time_limit": optional(seconds),
     "pool": optional(one_of("thread", "process")),
+    "drain": optional(duration),
 }
 
 
@@ -118,7 +119,7 @@ class Worker:
     ) -> None:
         if concurrency is None:
             concurrency = (os.cpu_count() or 1) if pool == "process" else 8
-        for field, value in (("concurrency", concurrency), ("time_limit", time_limit), ("pool", pool)):
+        for field, value in zip(_CHECKS, (concurrency, time_limit, pool, drain), strict=True):
             require(field, value, _CHECKS[field])
         check_function(
             "handler", handler, "a handler is a plain function or a coroutine function of one argument, the task"

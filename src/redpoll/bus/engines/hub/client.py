@@ -36,6 +36,7 @@ from redpoll.checks import check_function, require, seconds
 from redpoll.config import Config
 from redpoll.errors import (
     ConfigError,
+    DecodeError,
     Expired,
     PayloadTooLarge,
     QueueEmpty,
@@ -436,7 +437,10 @@ def _info(values: dict[str, Any]) -> TaskInfo:
         kind, result, detail = outcome
         outcome = Outcome(OutcomeKind(kind), None if result is None else decode(result), detail)
     values["history"] = tuple(values["history"])
-    return TaskInfo(**values, outcome=outcome, envelope=None if payload is None else decode(payload))
+    envelope = None
+    with suppress(DecodeError):  # its history says so
+        envelope = None if payload is None else decode(payload)
+    return TaskInfo(**values, outcome=outcome, envelope=envelope)
 
 
 def open_engine(url: EngineURL, options: Mapping[str, Any]) -> HubEngine:

@@ -24,7 +24,7 @@ from redpoll.bus.engines.hub.handles import (
     HubSubscription,
     call,
 )
-from redpoll.bus.envelope import Outcome, OutcomeKind, decode
+from redpoll.bus.envelope import Outcome, OutcomeKind, decode, printable
 from redpoll.bus.records import (
     Capabilities,
     Event,
@@ -34,6 +34,7 @@ from redpoll.bus.state import EngineState, Status
 from redpoll.config import Config
 from redpoll.errors import (
     Closed,
+    DecodeError,
     DialFailed,
     NotAuthorized,
     NotConfirmed,
@@ -447,11 +448,37 @@ class HubMember(Asking):
         try:
             for message in messages:
                 for record in p.unpack(message.data, p.FROM_HUB):
-                    _TAKE[record[0]](self, *record[1:])
+                    try:
+                        _TAKE[record[0]](self, *record[1:])
+                    except DecodeError as error:
+                        self._unread(record, error)
         except ProtocolError as error:
             _log.warning("the hub breaks the rules: %s", error)
             if self._peer is not None:
                 self._node.cut(self._peer, error)
+
+    def _unread(self, record: list[Any], error: DecodeError) -> None:
+        """An envelope cannot be read, which the hub does not look into. What is beside it goes on."""
+        _log.warning("what another client sent cannot be read: %s", error)
+        if record[0] == p.DELIVER:
+            # Nobody could read it: a dead letter.
+            reason = f"its envelope cannot be read: {error}"
+            self.say(p.REJECT, 0, record[1], record[2], False, 0.0, False, False, printable(reason), None)
+        elif record[0] == p.OUTCOME:
+            watcher = self._watcher(record[1])
+            if watcher is not None:
+                call("a watcher", watcher.gone, NotConfirmed(None, f"its outcome cannot be read: {error}"))
+
+    def _watcher(self, number: int) -> Watcher | None:
+        """Return the watcher of a request, which is told its outcome now and nothing more."""
+        watched = self._watchers.pop(number, None)
+        if watched is not None:
+            return watched[0]
+        request = self._requests.get(number)
+        if request is None:
+            return None
+        watcher, request.watcher = request.watcher, None
+        return watcher
 
     def _replied(self, number: int, value: Any) -> None:
         request = self._requests.pop(number, None)
@@ -494,15 +521,10 @@ class HubMember(Asking):
         consumer.deliver(HubDelivery(consumer, token, p.id_number(task), attempt, ends, decode(payload)))
 
     def _ended_task(self, number: int, kind: int, payload: bytes | None, detail: str) -> None:
-        watched = self._watchers.pop(number, None)
-        watcher = None if watched is None else watched[0]
-        if watcher is None:
-            request = self._requests.get(number)
-            if request is None or request.watcher is None:
-                return
-            watcher, request.watcher = request.watcher, None
         outcome = Outcome(OutcomeKind(kind), None if payload is None else decode(payload), detail)
-        call("a watcher", watcher.outcome, outcome)
+        watcher = self._watcher(number)
+        if watcher is not None:
+            call("a watcher", watcher.outcome, outcome)
 
     def _progressed(self, number: int, payload: bytes) -> None:
         watched = self._watchers.get(number)
