@@ -81,7 +81,7 @@ def test_a_file_of_settings(tmp_path: Path, settings: str) -> None:
     port = free_port()
     with serving(tmp_path, "directory", "--config", settings, "--port", str(port)) as running:
         assert running.address == f"127.0.0.1:{port}"
-        assert "with 1 name that stays" in running.errors
+        assert "with 1 static name" in running.errors
 
 
 def test_a_token(tmp_path: Path) -> None:

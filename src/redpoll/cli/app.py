@@ -1,4 +1,4 @@
-"""The commands, put together."""
+"""The command: its groups and their help."""
 
 from __future__ import annotations
 

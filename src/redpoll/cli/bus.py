@@ -1,4 +1,4 @@
-"""What the commands that look after a bus share: its URL, how it is reached, and how values are printed."""
+"""Shared parts of the commands for a bus: its URL, the connection, and printing of values."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _CONNECT = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Desk:
-    """What one run of a command works with.
+    """Resources of one run of a command.
 
     Attributes:
         bus: The bus, connected.
@@ -44,14 +44,14 @@ class Desk:
     output: Output
 
     def value(self, envelope: Envelope) -> Any:
-        """Return the value in an envelope as JSON has it; what cannot be read here as its bytes."""
+        """Return the value in an envelope for JSON; as bytes if it cannot be decoded here."""
         try:
             return as_json(self.bus.payloads.unpack(envelope))
         except RedpollError:
             return payload(bytes(envelope.body))
 
     def table(self, columns: str, rows: list[list[Any]]) -> None:
-        """Print a table, unless JSON is wanted; numbers are on the right."""
+        """Print a table, except with JSON; numbers are right-aligned."""
         if self.output.json:
             return
         made = blank("")
@@ -63,14 +63,14 @@ class Desk:
         Console(highlight=False, markup=False, width=None if is_screen() else 10_000).print(made)
 
     def done(self, event: str, text: str, **fields: Any) -> ExitCode:
-        """Tell what was done, and return the exit code for that."""
+        """Print what was done, and return its exit code."""
         self.output.event(event, fields)
         self.output.notice(printable(text))
         return ExitCode.DONE
 
 
 def as_json(value: Any) -> Any:
-    """Return a value as JSON has it: bytes as text or base64, what JSON has not as its repr."""
+    """Return a value for JSON: bytes as text or base64, values unknown to JSON as their repr."""
     try:
         return json.loads(json.dumps(value, default=_plain))
     except (TypeError, ValueError):  # keys that are no text, or a circle
@@ -90,13 +90,15 @@ def write(text: str) -> None:
 def _options(
     url: Annotated[
         str,
-        typer.Option("--url", envvar="REDPOLL_URL", show_default=False, metavar="URL", help="The bus: redpoll://HOST."),
+        typer.Option(
+            "--url", envvar="REDPOLL_URL", show_default=False, metavar="URL", help="URL of the bus: redpoll://HOST."
+        ),
     ] = "redpoll://127.0.0.1",
     token_file: TokenFileOption = None,
     tls: TlsOption = None,
     ca: CaOption = None,
     timeout: Annotated[
-        str, typer.Option("--timeout", "-t", metavar="SECONDS", help='How long it may take; "none" is without end.')
+        str, typer.Option("--timeout", "-t", metavar="SECONDS", help='Time limit of the command; "none" is no limit.')
     ] = "none",
     quiet: QuietOption = False,
     json: JsonOption = False,
@@ -111,7 +113,7 @@ def _options(
 def on_bus(
     work: Callable[..., Coroutine[Any, Any, ExitCode]], alone: Callable[..., ExitCode | None] | None = None
 ) -> Callable[..., NoReturn]:
-    """Make a command of a function, with its own arguments and the options for reaching a bus.
+    """Make a command of a function, with its own arguments and the options for connecting to a bus.
 
     Args:
         work: Called with its `Desk` and its own arguments; returns the exit code. Its docstring is the command's.

@@ -34,7 +34,7 @@ def overview(reports: Sequence[Report]) -> Table:
 
 
 def details(report: Report) -> str:
-    """Return all that is known of one file, a fact a line."""
+    """Return the details of one file, one per line."""
     days = "expired" if report.days_left < 0 else f"{counted(report.days_left, 'day')} left"
     matches = {None: "private key not in the file", True: "private key matches", False: "private key does not match"}
     facts = {

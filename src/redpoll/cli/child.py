@@ -1,4 +1,4 @@
-"""Programs of redpoll in processes of their own, which tell what they do as JSON objects."""
+"""Programs of redpoll in child processes, which report events as JSON objects."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ __all__ = ["Child", "ChildError", "Program"]
 #: Seconds for starting an interpreter and listening, and for draining.
 _PATIENCE = 30.0
 
-#: The folder of the package that this process runs.
+#: Folder of the package that this process runs.
 _SOURCE = str(Path(redpoll.__file__).parent.parent)
 
 
 class ChildError(RedpollError):
-    """The second process did not do what it was started for.
+    """The child process failed.
 
     Attributes:
-        command: What it was to run.
-        problem: What it did instead.
+        command: The command that it ran.
+        problem: What happened.
     """
 
     def __init__(self, command: str, problem: str) -> None:
@@ -44,13 +44,13 @@ class ChildError(RedpollError):
 
 
 class Program:
-    """A module in a second process, with `async with`: it is started on entering and has ended on leaving.
+    """A module in a child process, with `async with`: it is started on entering and has ended on leaving.
 
-    Its standard input ends when this process does, however that comes, so that it can end too.
+    Its standard input ends when this process ends, for whatever reason, so that it can end too.
 
     Args:
-        command: What it is called in errors.
-        module: What `python -m` runs.
+        command: Its name in errors.
+        module: The module that `python -m` runs.
         arguments: Its command line.
     """
 
@@ -67,18 +67,18 @@ class Program:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """End it: drained unless that takes too long."""
+        """Drain and end it, or kill it if that takes too long."""
         await self._end(signal.SIGTERM)
 
     async def event(self, name: str, *, timeout: float | None = None) -> dict[str, Any]:
-        """Return the next event, which has to be the one of this name.
+        """Return the next event, which must have this name.
 
         Args:
-            name: What the event is called.
-            timeout: Seconds that it may take; None (the default) is without end.
+            name: Name of the event.
+            timeout: Seconds to wait; None (the default) is no limit.
 
         Raises:
-            ChildError: The program told something else, for instance that it failed, or ended, or took too long.
+            ChildError: The program reported another event, for example a failure, or ended, or took too long.
         """
         process = self._running()
         if process.stdout is None:
@@ -104,12 +104,12 @@ class Program:
     async def _start(self) -> None:
         path = os.pathsep.join(filter(None, (_SOURCE, os.environ.get("PYTHONPATH"))))
         self._process = await asyncio.create_subprocess_exec(
-            # -P: what lies in the current directory is not the package that this process runs.
+            # -P: do not import a package from the current directory.
             *(sys.executable, "-P", "-m", *self._arguments),
             stdin=PIPE,
             stdout=PIPE,
             env={**os.environ, "PYTHONPATH": path},
-            # Ctrl-C at the terminal is for the first process, which ends this one in its turn.
+            # Ctrl-C at the terminal is for the parent process, which then ends this one.
             start_new_session=True,
         )
 
@@ -133,19 +133,19 @@ class Program:
 
 
 class Child(Program):
-    """A command that listens, in a second process, with `async with`.
+    """A listening command in a child process, with `async with`.
 
-    It listens on entering and has ended on leaving; if this process dies, it ends too, because its standard input does.
+    It listens on entering and has ended on leaving. If this process dies, it ends too, because its standard input ends.
 
     Args:
         arguments: The command and its options; `--json` and `--until-eof` are added.
 
     Attributes:
-        address: Where it listens, once entered.
-        slots: How many messages it works on at a time.
+        address: Its address, once entered.
+        slots: Number of messages that it handles at a time.
 
     Raises:
-        ChildError: It did not come up.
+        ChildError: It did not start.
     """
 
     def __init__(self, *arguments: str) -> None:
@@ -169,7 +169,7 @@ class Child(Program):
         """Ask it to drain and wait until it has ended.
 
         Returns:
-            Its last event, with what it counted.
+            Its last event, with its counts.
 
         Raises:
             ChildError: It ended with an error.
@@ -186,6 +186,6 @@ class Child(Program):
 
 
 def _signal(process: Process, number: signal.Signals) -> None:
-    # It may have ended without having been waited for yet.
+    # It may have ended before it was waited for.
     with contextlib.suppress(ProcessLookupError):
         process.send_signal(number)

@@ -11,10 +11,9 @@ __all__ = ["CannotListenError", "ExitCode", "code_of"]
 
 
 class ExitCode(IntEnum):
-    """What the command exits with.
+    """The exit codes of the command.
 
-    A program that a second Ctrl-C or SIGTERM ends, of `send` a third, dies of that signal, which a shell shows as 130 or 143
-    too.
+    A second Ctrl-C or SIGTERM (in `send`, a third) kills the program by that signal, which a shell also shows as 130 or 143.
     """
 
     DONE = 0
@@ -35,11 +34,11 @@ class ExitCode(IntEnum):
 
 
 class CannotListenError(RedpollError):
-    """A node could not listen where it was to.
+    """A node could not listen at its address.
 
     Attributes:
-        address: Where that was.
-        reason: Why, in the system's words.
+        address: The address.
+        reason: The system's error text.
     """
 
     def __init__(self, address: Address, reason: str, hint: str | None = None) -> None:
@@ -52,10 +51,10 @@ class CannotListenError(RedpollError):
 
 
 def code_of(error: BaseException) -> ExitCode:
-    """Return the exit code for an error that ended a command, or for what a message failed with."""
+    """Return the exit code for an error that ended a command or failed a message."""
     if isinstance(error, CannotListenError):
         return ExitCode.CANNOT_LISTEN
-    # What the options do not allow is found out when a peer is dialled, and is then the cause of a message's error.
+    # An option that forbids an address is applied when a peer is dialled, and is then the cause of a message's error.
     forbidden = isinstance(error, UsageError) and not isinstance(error, MessageTooLarge)
     if forbidden or isinstance(error.__cause__, ConfigError):
         return ExitCode.USAGE

@@ -1,4 +1,4 @@
-"""Whether a file of lines arrived as it was sent."""
+"""Comparison of sent and received lines."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["Delivery", "check_delivery"]
 
 @dataclass(frozen=True, slots=True)
 class Delivery:
-    """What became of lines that were sent.
+    """The delivery of sent lines.
 
     Attributes:
-        sent: How many there were.
-        received: How many were written at the other end.
-        first_difference: Number, from 1, of the first line that is missing, different or too many; None if none is.
+        sent: Number of sent lines.
+        received: Number of lines that the receiver wrote.
+        first_difference: Number, from 1, of the first missing, different or extra line; None if there is none.
     """
 
     sent: int
@@ -30,11 +30,11 @@ class Delivery:
 
 
 def check_delivery(lines: Sequence[bytes], repeats: int, written: Path) -> Delivery:
-    """Compare the lines of a file with those that were sent.
+    """Compare the lines of a file with the sent ones.
 
     Args:
-        lines: What was sent, without newlines.
-        repeats: How many times, one after the other.
+        lines: The sent lines, without newlines.
+        repeats: How many times they were sent.
         written: The file that the receiver wrote.
 
     Raises:

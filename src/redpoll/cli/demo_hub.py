@@ -1,4 +1,4 @@
-"""The last step of `redpoll demo`: tasks over a hub, and a worker that is killed in the middle."""
+"""The last step of `redpoll demo`: tasks over a hub, with a worker that is killed meanwhile."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ _PATIENCE: Final = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What became of the tasks.
+    """The outcomes of the tasks.
 
     Attributes:
         submitted: Tasks that were confirmed to their submitter.
-        results: Those whose result is the right one.
+        results: Tasks with the correct result.
         outcomes: Outcomes that the hub recorded.
-        begun_again: Those that the killed worker had, and another one did.
+        begun_again: Tasks of the killed worker that another worker did.
     """
 
     submitted: int
@@ -44,22 +44,22 @@ class Account:
 
     @property
     def exact(self) -> bool:
-        """Whether each task has one outcome, and the right one."""
+        """Whether each task has exactly one outcome, the correct one."""
         return self.submitted == self.results == self.outcomes
 
 
 async def lose_a_worker(folder: str, tasks: int) -> tuple[Measurement, Account]:
-    """Do tasks over a hub with two workers, of which one is killed when a third of them are done.
+    """Do tasks over a hub with two workers, one of which is killed when a third of the tasks are done.
 
     Args:
         folder: The folder of the hub.
         tasks: How many.
 
     Returns:
-        What it took, and what became of the tasks.
+        The measurement, and the outcomes of the tasks.
 
     Raises:
-        ChildError: A program did not come up.
+        ChildError: A program did not start.
     """
     async with AsyncExitStack() as stack:
         hub = Program("hub", "redpoll", "hub", "--data", folder, "--port", "0", "--json", "--until-eof")

@@ -109,7 +109,7 @@ async def _serve(job: _Job, stop: Stop) -> ExitCode:
     served = job.directory
     async with serving(served, job.address, stop, until_eof=job.until_eof):
         names = len(served.entries)
-        there = f", with {counted(names, 'name')} that {'stays' if names == 1 else 'stay'}" if names else ""
+        there = f", with {counted(names, 'static name')}" if names else ""
         job.output.notice(f"listening on {served.address}{there}")
         job.output.event("listening", {"address": str(served.address), "lease": job.lease, "names": names})
         await served.serve_forever()

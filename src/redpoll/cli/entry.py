@@ -1,4 +1,4 @@
-"""Where the command begins: before anything that needs the extra is imported."""
+"""Entry point of the command: it runs before anything that needs the extra is imported."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from .codes import ExitCode
 
 __all__ = ["main"]
 
-#: What the extra `cli` installs.
+#: Packages of the extra `cli`.
 _EXTRA = ("typer", "rich")
 
-#: The errors of standard output that say that nothing more can be written there. Other files have handlers of their own.
+#: Errors after which nothing more can be written to standard output. Errors of other files are handled elsewhere.
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command and exit with one of `redpoll.cli.codes.ExitCode`.
 
     Args:
-        arguments: What follows the command's name; None (the default) takes `sys.argv`.
+        arguments: The command line without the program's name; None (the default) takes `sys.argv`.
 
     Raises:
         SystemExit: Always; without the extra `cli` its code is 2, after an error that names the extra.
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         sys.exit(ExitCode.USAGE)
     try:
         if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
-            # So it was while this was imported; from here on each command ends in its own way.
+            # The default during import; from here on each command handles it.
             signal.signal(signal.SIGINT, signal.default_int_handler)
         app(args=None if arguments is None else list(arguments), prog_name="redpoll")
     except UsageError as error:
@@ -59,10 +59,10 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
 
 
 def _fill_closed_descriptors() -> None:
-    # A process that starts without 0, 1 or 2 would get a socket there, and print into it.
+    # A process started without 0, 1 or 2 would open a socket under that number, and print into it.
     for descriptor in range(3):
         try:
             os.fstat(descriptor)
         except OSError:
-            # The lowest free number is the one that was missing: those below it are there by now.
+            # The lowest free number is the missing one: those below it are open by now.
             os.open(os.devnull, os.O_RDWR)

@@ -83,9 +83,7 @@ async def _serve(made: Hub, stop: Stop, output: Output, *, until_eof: bool) -> E
     return ExitCode.DONE
 
 
-_DataOption = Annotated[
-    str | None, typer.Option("--data", metavar="DIR", help="The folder of a hub that does not run.")
-]
+_DataOption = Annotated[str | None, typer.Option("--data", metavar="DIR", help="Folder of a stopped hub.")]
 
 
 def _check_alone(output: Output, data: str | None) -> ExitCode | None:
@@ -93,7 +91,7 @@ def _check_alone(output: Output, data: str | None) -> ExitCode | None:
 
 
 async def _check(desk: Desk, data: _DataOption = None) -> ExitCode:  # noqa: ARG001  # there is none
-    """Look whether the file of a hub is whole: of one that runs, or, with --data, of one that does not."""
+    """Check the file of a hub for damage: of a running hub, or, with --data, of a stopped one."""
     return _report(await _engine(desk).check(), desk.output)
 
 
@@ -112,12 +110,12 @@ def _report(problems: list[str], output: Output) -> ExitCode:
 async def _backup(
     desk: Desk,
     target: Annotated[
-        str, typer.Argument(metavar="FILE", help="A new file on the hub's machine, in its folder unless absolute.")
+        str, typer.Argument(metavar="FILE", help="New file on the hub's machine; relative to its folder.")
     ],
 ) -> ExitCode:
-    """Have a hub that runs copy all that it holds, as it is at one moment, to a new file.
+    """Copy a consistent snapshot of a running hub to a new file.
 
-    The copy takes the place of hub.db in a folder of its own, where a hub goes on from it.
+    To restore it, put the copy in an empty folder as hub.db and start a hub there.
     """
     await _engine(desk).backup(target)
     return desk.done("saved", f"saved as {target}", file=target)
@@ -130,11 +128,11 @@ def _engine(desk: Desk) -> HubEngine:
 
 
 def _upgrade(
-    data: Annotated[str, typer.Option("--data", metavar="DIR", help="The folder of a hub that does not run.")],
+    data: Annotated[str, typer.Option("--data", metavar="DIR", help="Folder of a stopped hub.")],
     quiet: QuietOption = False,
     json: JsonOption = False,
 ) -> NoReturn:
-    """Bring the file of a hub that does not run to the format of this version. Make a copy of it first."""
+    """Upgrade the file of a stopped hub to the format of this version. Make a copy of it first."""
     output = Output(json=json, quiet=quiet)
 
     async def work(_: Stop) -> ExitCode:

@@ -37,7 +37,7 @@ from .sink import Sink
 
 __all__ = ["listen"]
 
-#: Messages written at once.
+#: Maximum messages per write.
 _BATCH = 256
 
 #: Seconds that a write to a pipe or a terminal may still take after a stop.
@@ -102,7 +102,7 @@ async def _serve(job: _Job, stop: Stop) -> ExitCode:
     node: Node[bytes] = Node(config=job.config)
     taken = _Taken(node, sink, Records(job.form))
     failure = ""
-    # The file is emptied only when nothing can keep messages from coming.
+    # The file is emptied only when messages can arrive.
     async with serving(node, job.address, stop, until_eof=job.until_eof), sink:
         announce(node, job.config.effective_slots, job.output)
         try:
@@ -122,8 +122,8 @@ class _Taken:
     """The messages that are pulled, written and confirmed.
 
     Attributes:
-        messages: How many are written and confirmed.
-        bytes: The bytes they had.
+        messages: Number of written and confirmed messages.
+        bytes: Their bytes.
     """
 
     def __init__(self, node: Node[bytes], sink: Sink, records: Records) -> None:
@@ -162,7 +162,7 @@ class _Taken:
         return _BATCH if count is None else min(_BATCH, count - self.messages)
 
     async def _write(self, data: bytes, stop: Stop) -> None:
-        # Whoever reads a pipe may never do so again: then a stop must not wait for it.
+        # The reader of a pipe may have stopped reading: a stop must not wait for it.
         writing = asyncio.ensure_future(self._sink.write(data))
         await stop.unless(asyncio.shield(writing))
         try:

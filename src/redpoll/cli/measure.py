@@ -15,15 +15,15 @@ __all__ = ["Measurement", "measure", "percentile"]
 
 @dataclass(frozen=True, slots=True)
 class Measurement:
-    """What a piece of work took.
+    """The times of a piece of work.
 
     Attributes:
-        work: What was done.
-        messages: How many were done.
-        seconds: How long all of them took together.
-        latencies: What each took, in seconds, sorted; empty where that was not measured.
-        slots: How many messages the receiver works on at a time.
-        errors: How many failed.
+        work: Name of the work.
+        messages: Number of messages.
+        seconds: Total time.
+        latencies: Time of each message, in seconds, sorted; empty if not measured.
+        slots: Number of messages that the receiver handles at a time.
+        errors: Number of failed messages.
     """
 
     work: str
@@ -39,7 +39,7 @@ class Measurement:
         return self.messages / self.seconds if self.seconds else 0.0
 
     def record(self) -> dict[str, object]:
-        """Return it for JSON: latencies as percentiles, in seconds."""
+        """Return a JSON object: latencies as percentiles, in seconds."""
         latency = {f"p{share:g}": round(percentile(self.latencies, share), 9) for share in (50, 90, 99, 99.9)}
         return {
             "work": self.work,
@@ -63,16 +63,16 @@ def percentile(values: tuple[float, ...], share: float) -> float:
 async def measure(
     work: str, once: Callable[[int], Awaitable[bool]], *, messages: int, at_once: int, slots: int
 ) -> Measurement:
-    """Do something many times and time each.
+    """Run a function many times and time each call.
 
     Args:
-        work: What it is called.
-        once: Does it for one number, from 0, and tells whether it came out right; a `RedpollError` counts as an error.
-        messages: How often.
-        at_once: How many are open at any time.
+        work: Name of the work.
+        once: Called with a number, from 0; returns whether it succeeded. A `RedpollError` counts as an error.
+        messages: Number of calls.
+        at_once: Number of open calls at a time.
         slots: Noted in the result.
 
-    Cancelling it cancels what is open.
+    Cancelling it cancels open calls.
     """
     numbers = counter()
     latencies: list[float] = []

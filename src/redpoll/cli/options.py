@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share."""
+"""Options and arguments of several commands."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ AS_GIVEN = RawSerializer("any")
 
 
 def listen_options(address: Address) -> dict[str, Any]:
-    """Return the options of a node that listens there."""
+    """Return the options of a node that listens at an address."""
     if address.kind == "unix":
         return {"host": str(address)}
     return {"host": address.host, "port": address.port}
@@ -102,7 +102,7 @@ def peer_address(text: str) -> Address:
     """Read the address of a peer.
 
     Raises:
-        UsageError: It cannot be read, or is one that another process cannot have.
+        UsageError: It is invalid, or no other process can have it.
     """
     address = Address.parse(text)
     if address.kind == "inproc":
@@ -116,7 +116,7 @@ def listen_address(text: str) -> Address:
     """Read the address to listen on: a port alone is on 127.0.0.1.
 
     Raises:
-        UsageError: It cannot be read, or is one that another process cannot reach.
+        UsageError: It is invalid, or no other process can reach it.
     """
     if text[:1].isdigit() and not set(text) & set(".:"):
         if not text.isascii() or not text.isdigit() or int(text) > 65_535:

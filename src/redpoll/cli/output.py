@@ -1,4 +1,4 @@
-"""What every command prints, and how: results on standard output, notices and errors on standard error."""
+"""Output of the commands: results on standard output, notices and errors on standard error."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from .codes import CannotListenError
 
 __all__ = ["Output", "beginning", "counted", "payload", "printable", "reason", "remedy", "size"]
 
-#: Characters of a message that an error quotes.
+#: Maximum characters of a message quoted in an error.
 _QUOTED = 60
 
 
@@ -34,8 +34,8 @@ class Output:
     """Prints for one command.
 
     Args:
-        json: Results and errors are JSON objects on standard output, one a line, and notices are left out.
-        quiet: Notices are left out; errors and results stay.
+        json: Print results and errors as JSON objects on standard output, one per line, and no notices.
+        quiet: Print no notices.
 
     Raises:
         UsageError: `json`, and standard output is closed.
@@ -47,25 +47,25 @@ class Output:
         self.json = json
         self._quiet = quiet or json
         self.console = Console(stderr=True, highlight=False)
-        # Lines are broken for people only: a script searches whole ones.
+        # Lines are wrapped on a terminal only: scripts search whole lines.
         self.console.soft_wrap = not self.console.is_terminal
 
     @property
     def live(self) -> bool:
-        """Whether something that moves, such as a progress bar, may be drawn on standard error."""
+        """Whether animated output, such as a progress bar, may be drawn on standard error."""
         return self.console.is_terminal and not self._quiet
 
     def notice(self, text: str) -> None:
-        """Tell a person something on standard error."""
+        """Print a notice on standard error."""
         if not self._quiet:
             self.console.print(Text.assemble(("redpoll: ", "dim"), text))
 
     def status(self, text: str) -> AbstractContextManager[object]:
-        """Show that something is going on, on standard error where that is a terminal, until the context is left."""
+        """Show a status on standard error, if that is a terminal, until the context is left."""
         return self.console.status(text) if self.live else nullcontext()
 
     def event(self, name: str, fields: Mapping[str, object]) -> None:
-        """Write a JSON object `{"event": name, ...}` with `--json`, at once; nothing without."""
+        """Write a JSON object `{"event": name, ...}` with `--json`, at once; without it, do nothing."""
         if self.json:
             sys.stdout.write(json.dumps({"event": name, **fields}) + "\n")
             sys.stdout.flush()
@@ -73,12 +73,12 @@ class Output:
     def error(
         self, error: BaseException | str, *, hint: str | None = None, fields: Mapping[str, object] | None = None
     ) -> None:
-        """Tell what went wrong: on standard error, and with `--json` as the event "failed" as well.
+        """Report an error: on standard error, and with `--json` also as the event "failed".
 
         Args:
-            error: What happened.
+            error: The error or its text.
             hint: The remedy; None is that of `remedy`.
-            fields: More for the JSON object.
+            fields: Additional fields of the JSON object.
         """
         text = reason(error)
         hint = hint or remedy(error)
@@ -91,7 +91,7 @@ class Output:
 
 
 def reason(error: BaseException | str) -> str:
-    """Return the text of an error and of its cause, without their hints, which speak of the library."""
+    """Return the text of an error and of its cause, without their hints, which are about the library."""
     if isinstance(error, str):
         return error
     cause = error.__cause__
@@ -107,9 +107,9 @@ def reason(error: BaseException | str) -> str:
 
 
 def remedy(error: BaseException | str) -> str | None:
-    """Return what to do about an error, in terms of the command, or None.
+    """Return the remedy of an error, in terms of the command, or None.
 
-    What errors other than a `UsageError` say of it is in terms of the library and of no use here.
+    Only the hints of a `UsageError` apply to the command; those of other errors are about the library.
     """
     for each in (error, getattr(error, "__cause__", None)):
         if isinstance(each, ConfigError) and each.field == "encryption":
@@ -134,12 +134,12 @@ def counted(number: int, noun: str) -> str:
 
 
 def size(number: int) -> str:
-    """Return a number of bytes as people read it: "17 bytes", "1.2 MB"."""
+    """Return a number of bytes in readable form: "17 bytes", "1.2 MB"."""
     return "1 byte" if number == 1 else decimal(number)
 
 
 def payload(data: bytes) -> dict[str, str]:
-    """Return the JSON field for bytes: `text` where they are UTF-8, else `base64`."""
+    """Return the JSON field for bytes: `text` if they are UTF-8, else `base64`."""
     try:
         return {"text": data.decode()}
     except UnicodeDecodeError:
@@ -147,7 +147,7 @@ def payload(data: bytes) -> dict[str, str]:
 
 
 def printable(text: str) -> str:
-    r"""Return the text without what a terminal would act upon: `"\x1b"` becomes the four characters `\x1b`."""
+    r"""Return the text without control characters of a terminal: `"\x1b"` becomes the four characters `\x1b`."""
     if text.isprintable():
         return text
     return "".join(char if char.isprintable() or char == "\t" else _escaped(char) for char in text)

@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = ["init", "issue", "renew", "show"]
 
-# What `redpoll.pki` writes for the CA, and the name by which `show` and `renew` take it.
+# Files that `redpoll.pki` writes for the CA, and its name in `show` and `renew`.
 _CA = "ca"
 
 FolderOption = Annotated[
     Path, typer.Option("--dir", "-d", metavar="PATH", help="Folder of the CA and its certificates.")
 ]
 ForceOption = Annotated[bool, typer.Option("--force", help="Overwrite existing files, including private keys.")]
-# As `redpoll.pki.KeyKind`: that is imported by those commands alone that need it.
+# As `redpoll.pki.KeyKind`, which is imported only by the commands that need it.
 KeyKind = Literal["ec", "rsa-3072", "rsa-2048"]
 KeyOption = Annotated[KeyKind, typer.Option("--key", help="Kind of the key; ec is the curve P-256.")]
 
@@ -57,7 +57,7 @@ def init(
     with _telling(output):
         parameters = File(folder / "dh.pem", dh_parameters(dh), private=False)
         path = CA.make(name, key=key, days=days).save(folder, force=force)
-        # No secret, and the same everywhere: one that is there already serves as well.
+        # Not secret, and the same everywhere: an existing file is kept.
         if force or not parameters.path.exists():
             write_files([parameters], force=True)
         _made(path, output)

@@ -13,18 +13,18 @@ from .source import Source
 
 __all__ = ["progress"]
 
-#: Seconds between two pictures.
+#: Seconds between two updates.
 _PERIOD = 0.1
 
 
 @asynccontextmanager
 async def progress(source: Source, output: Output, noun: str) -> AsyncIterator[None]:
-    """Show on standard error, where it is a terminal, how far `source` has been handed out.
+    """Show the progress of `source` on standard error, if that is a terminal.
 
     Args:
-        source: What is being sent.
-        output: Says whether anything may move on the screen.
-        noun: What its messages are called: "line".
+        source: The messages being sent.
+        output: Decides whether animated output is allowed.
+        noun: Name of its messages: "line".
     """
     if not output.live:
         yield

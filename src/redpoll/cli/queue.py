@@ -1,4 +1,4 @@
-"""`redpoll queue`: look at the queues of a bus, and repair them."""
+"""`redpoll queue`: inspect and repair the queues of a bus."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from .output import counted
 __all__ = ["QUEUE", "delete", "list_", "move", "pause", "peek", "purge", "redrive", "resume", "show"]
 
 _QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
-_LimitOption = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="So many at most.")]
+_LimitOption = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of tasks.")]
 _FIELDS = "ready delayed taken dead consumers"
 
 
@@ -28,7 +28,7 @@ def _record(info: QueueInfo) -> dict[str, Any]:
 
 @on_bus
 async def list_(desk: Desk) -> ExitCode:
-    """List the queues, and how many tasks are where in each."""
+    """List the queues, with the number of tasks in each state."""
     names = sorted(await desk.bus.queues.names())
     found = await asyncio.gather(*map(desk.bus.queues.inspect, names), return_exceptions=True)
     rows = []
@@ -60,11 +60,11 @@ async def peek(
     desk: Desk,
     queue: _QueueArgument,
     state: Annotated[
-        Literal["ready", "delayed", "taken", "dead"], typer.Option("--state", help="Those that are in this state.")
+        Literal["ready", "delayed", "taken", "dead"], typer.Option("--state", help="State of the tasks.")
     ] = "ready",
     limit: _LimitOption = 10,
 ) -> ExitCode:
-    """Look at tasks of a queue, the next ones first, and change nothing."""
+    """Show tasks of a queue, the next ones first, without changing them."""
     rows = []
     for task in await desk.bus.queues.browse(queue, state, limit or 10):
         data = None if task.envelope is None else desk.value(task.envelope)
@@ -81,10 +81,10 @@ async def purge(
     queue: _QueueArgument,
     state: Annotated[
         Literal["ready", "dead"],
-        typer.Option("--state", help="Those that wait, delayed ones too, or the dead letters."),
+        typer.Option("--state", help="State of the tasks: waiting (ready and delayed), or dead letters."),
     ] = "ready",
 ) -> ExitCode:
-    """Remove the tasks that wait in a queue, which end as cancelled, or its dead letters."""
+    """Remove the waiting tasks of a queue, which end as cancelled, or its dead letters."""
     count = await desk.bus.queues.purge(queue, state)
     return desk.done("purged", f"{counted(count, 'task')} removed", queue=queue, tasks=count)
 
@@ -92,25 +92,25 @@ async def purge(
 @on_bus
 async def move(
     desk: Desk,
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The queue that they are in.")],
-    target: Annotated[str, typer.Argument(metavar="TARGET", help="The queue that they go to.")],
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="Queue of the tasks.")],
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="Queue to move the tasks to.")],
     limit: _LimitOption = None,
 ) -> ExitCode:
-    """Move tasks that are ready to another queue; they keep their ids."""
+    """Move ready tasks to another queue; they keep their ids."""
     count = await desk.bus.queues.move(source, target, limit)
     return desk.done("moved", f"{counted(count, 'task')} moved", source=source, target=target, tasks=count)
 
 
 @on_bus
 async def pause(desk: Desk, queue: _QueueArgument) -> ExitCode:
-    """Hand out nothing of a queue until it is resumed; what workers have stays with them."""
+    """Pause a queue: deliver no tasks until it is resumed. Workers keep the tasks that they have."""
     await desk.bus.queues.pause(queue)
     return desk.done("paused", f"{queue} is paused", queue=queue)
 
 
 @on_bus
 async def resume(desk: Desk, queue: _QueueArgument) -> ExitCode:
-    """Hand out tasks of a paused queue again."""
+    """Resume a paused queue."""
     await desk.bus.queues.resume(queue)
     return desk.done("resumed", f"{queue} is resumed", queue=queue)
 
@@ -119,9 +119,11 @@ async def resume(desk: Desk, queue: _QueueArgument) -> ExitCode:
 async def redrive(
     desk: Desk,
     queue: _QueueArgument,
-    task: Annotated[list[str] | None, typer.Argument(metavar="[ID]...", help="Some of them; all without.")] = None,
+    task: Annotated[
+        list[str] | None, typer.Argument(metavar="[ID]...", help="Ids of dead letters; all by default.")
+    ] = None,
 ) -> ExitCode:
-    """Put dead letters back into their queue, as new tasks."""
+    """Return dead letters to their queue, as new tasks."""
     made = await desk.bus.queues.redrive(queue, task or None)
     return desk.done("redriven", f"{counted(len(made), 'task')} put back", queue=queue, tasks=made)
 
@@ -131,10 +133,10 @@ async def delete(
     desk: Desk,
     queue: _QueueArgument,
     if_unused: Annotated[
-        bool, typer.Option("--if-unused", help="Leave it if there are tasks in it, or consumers.")
+        bool, typer.Option("--if-unused", help="Do not delete it if it has tasks or consumers.")
     ] = False,
 ) -> ExitCode:
-    """Delete a queue with all that is in it: its tasks end as cancelled."""
+    """Delete a queue with its contents: its tasks end as cancelled."""
     await desk.bus.queues.delete(queue, if_unused=if_unused)
     return desk.done("deleted", f"{queue} is deleted", queue=queue)
 

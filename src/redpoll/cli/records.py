@@ -16,7 +16,7 @@ __all__ = ["Form", "Records", "is_screen"]
 
 
 class Form(Enum):
-    """How messages are written."""
+    """The format of written messages."""
 
     LINES = "lines"
     """The bytes and a newline; what was sent as a last line without one gets none."""
@@ -29,7 +29,7 @@ class Form(Enum):
 
 
 def is_screen() -> bool:
-    """Tell whether standard output is a terminal."""
+    """Return True if standard output is a terminal."""
     return sys.stdout is not None and sys.stdout.isatty()
 
 
@@ -45,9 +45,9 @@ class Records:
         self._open = False
 
     def encode(self, messages: Iterable[Message[bytes]]) -> bytes:
-        """Return the bytes for some messages that follow those of the last call.
+        """Return the bytes for the messages after those of the last call.
 
-        In the form of lines every message is a line of its own: one without a newline is ended when another follows.
+        With lines, every message is a separate line: one without a newline is ended when another follows.
         """
         if self._form is Form.RAW:
             return b"".join(message.data for message in messages)

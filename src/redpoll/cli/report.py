@@ -1,4 +1,4 @@
-"""The table of `demo`, and what stands above every table."""
+"""The table of `demo`, and the heading of every table."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["blank", "micro", "table", "title"]
 
 
 def title(what: str) -> str:
-    """Return what stands above a table: the versions, the running loop, and what was measured."""
+    """Return the heading of a table: the versions, the running loop, and the measured work."""
     loop = type(asyncio.get_running_loop()).__module__.partition(".")[0]
     python = ".".join(map(str, sys.version_info[:3]))
     return f"redpoll {redpoll.__version__} on Python {python} with {loop}: {what}"
 
 
 def blank(title: str) -> Table:
-    """Return a table without columns, that has a title if that is not empty."""
+    """Return a table without columns, with a title if that is not empty."""
     return Table(
         title=title or None,
         title_justify="left",
@@ -37,7 +37,7 @@ def blank(title: str) -> Table:
 
 
 def micro(console: Console) -> str:
-    """Return how a console writes microseconds: not each has a letter for micro."""
+    """Return the unit of microseconds for a console: some have no letter for micro."""
     return "µs" if console.encoding.lower().startswith("utf") else "us"
 
 
@@ -47,7 +47,7 @@ def table(heading: str, steps: Sequence[Measurement], console: Console) -> Table
     Args:
         heading: Above the table.
         steps: One row each.
-        console: Where it will be printed: says whether there is a letter for micro.
+        console: The console to print on.
     """
     rows = blank(heading)
     rows.add_column("work", no_wrap=True)

@@ -1,4 +1,4 @@
-"""Running a command's coroutine: signals that drain, errors that become exit codes."""
+"""Running a command's coroutine: signals that drain, errors as exit codes."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["DRAIN", "Stop", "run"]
 
 ResultT = TypeVar("ResultT")
 
-#: Seconds in which an ending command settles what is open.
+#: Seconds for an ending command to settle open work.
 DRAIN = 5.0
 
 
 class Stop:
-    """The wish to end: the first Ctrl-C or SIGTERM sets it, a second one ends the process at once.
+    """A request to end: the first Ctrl-C or SIGTERM sets it, a second one ends the process at once.
 
-    Where a command waits for the second one too, the third does that. Belongs to the running event loop.
+    If a command also waits for the second one, the third ends it. It belongs to the running event loop.
     """
 
     def __init__(self) -> None:
@@ -37,27 +37,27 @@ class Stop:
 
     @property
     def code(self) -> ExitCode:
-        """What a command exits with that was stopped before it was done."""
+        """The exit code of a command that was stopped before completion."""
         return self._code
 
     def is_set(self) -> bool:
-        """Tell whether somebody wants the command to end."""
+        """Return True if the command was asked to end."""
         return self._event.is_set()
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the command was asked twice, and waits for that."""
+        """Whether the command was asked twice, and waits for the second request."""
         return self._again is not None and self._again.is_set()
 
     def insist(self) -> bool:
-        """Ask the command to end a second time; False if it does not wait for that, or was asked so before."""
+        """Ask the command a second time to end; return False if it does not wait for that, or was already asked."""
         if self._again is None or self._again.is_set():
             return False
         self._again.set()
         return True
 
     async def wait_again(self) -> None:
-        """Wait until the command is asked a second time. Cancelling it has no effect on others that wait."""
+        """Wait until the command is asked a second time. Cancelling does not affect other waiters."""
         if self._again is None:
             self._again = asyncio.Event()
         await self._again.wait()
@@ -66,21 +66,21 @@ class Stop:
         """Ask the command to end.
 
         Args:
-            number: The signal that asks.
+            number: The signal.
         """
         if number == signal.SIGTERM:
             self._code = ExitCode.TERMINATED
         self._event.set()
 
     async def wait(self) -> None:
-        """Wait until the command has to end. Cancelling it has no effect on others that wait."""
+        """Wait until the command is asked to end. Cancelling does not affect other waiters."""
         await self._event.wait()
 
     async def unless(self, work: Awaitable[ResultT]) -> ResultT | None:
-        """Await `work`, but no longer than until the command has to end.
+        """Await `work` until the command is asked to end.
 
         Returns:
-            What `work` returns, or None after a stop; `work` is then cancelled and has ended.
+            The result of `work`, or None after a stop; `work` is then cancelled and has ended.
         """
         task = asyncio.ensure_future(work)
         waiter = asyncio.ensure_future(self._event.wait())
@@ -96,11 +96,11 @@ class Stop:
 
 
 def run(command: Callable[[Stop], Coroutine[Any, Any, ExitCode]], output: Output) -> NoReturn:
-    """Run a command on an event loop of its own and exit with what it returns.
+    """Run a command on a new event loop and exit with its exit code.
 
     Args:
-        command: Gets the `Stop` that signals set.
-        output: Where an error that ends the command is told.
+        command: Called with the `Stop` that signals set.
+        output: Reports an error that ends the command.
 
     Raises:
         typer.Exit: Always, with the exit code.
@@ -112,7 +112,7 @@ def run(command: Callable[[Stop], Coroutine[Any, Any, ExitCode]], output: Output
         output.error(error)
         code = code_of(error)
     finally:
-        # Ctrl-C may come before it has begun.
+        # Ctrl-C may arrive before it has begun.
         work.close()
     raise typer.Exit(code)
 

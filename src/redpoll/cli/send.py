@@ -37,7 +37,7 @@ from .source import STANDARD_INPUT, Source
 
 __all__ = ["send"]
 
-#: Seconds after a stop before what is waited for is told: mostly it has come by then.
+#: Seconds after a stop before the wait is reported: mostly it is over by then.
 _PATIENCE = 0.3
 
 _SLOW_HINT = "it may have been handled, or still be: the listener is slower than --timeout, or stands still"
@@ -151,7 +151,7 @@ async def _hurry(job: _Job, node: Node[bytes], stop: Stop) -> None:
                 " Ctrl-C again waits no longer"
             )
             await again
-        # Each that is open fails now, and says whether it was sent.
+        # Each open message fails now, and reports whether it was sent.
         await node.stop(0)
     finally:
         again.cancel()
@@ -167,11 +167,11 @@ class _Result:
     failure: BatchError | None
 
     def done(self, job: _Job) -> str:
-        """Say how many were confirmed."""
+        """Return the number of confirmed messages as text."""
         return f"{counted(self.confirmed, job.noun)} {job.verb}"
 
     def facts(self, job: _Job) -> dict[str, object]:
-        """Return the same for JSON."""
+        """Return the same as fields for JSON."""
         return {job.verb: self.confirmed, "seconds": round(self.seconds, 6)}
 
 

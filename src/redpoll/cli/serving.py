@@ -1,4 +1,4 @@
-"""What the commands that listen share: a node that says where it listens, and ends when it is asked to."""
+"""Shared parts of the listening commands: a node that announces its address, and ends on request."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from .worker import Worker
 __all__ = ["Served", "announce", "serving", "stop_at_eof"]
 
 
-#: What to do where the system does not let a node listen.
+#: Remedies by the system's error when a node cannot listen.
 _HINTS = {
     errno.EADDRINUSE: "another process listens there: end it, or listen elsewhere; port 0 is any free one",
     errno.EADDRNOTAVAIL: "that is no address of this machine",
@@ -31,25 +31,25 @@ _HINTS = {
 
 
 class Served(Protocol):
-    """What a command runs until it is asked to end: a node, or what is built on one."""
+    """A server run by a command until it is asked to end: a node, or an object built on one."""
 
     async def start(self) -> None:
         """Listen."""
 
     async def stop(self, drain: float | None = ...) -> None:
-        """Finish what was begun, in so many seconds, and close."""
+        """Finish begun work within `drain` seconds, and close."""
 
 
 @contextlib.asynccontextmanager
 async def serving(node: Served, address: Address, stop: Stop, *, until_eof: bool) -> AsyncIterator[None]:
-    """Run a node, or something like it, that listens, from entering to leaving.
+    """Run a server from entering to leaving.
 
-    A stop drains it meanwhile: it takes no more messages and ends when those that it has are done, or after `DRAIN`
-    seconds. Left before a stop it drains too, and refuses what nobody pulls any more.
+    A stop drains it: it accepts no more messages and ends when those that it has are done, or after `DRAIN` seconds. If
+    the context is left before a stop, it also drains, and refuses messages that are no longer pulled.
 
     Args:
         node: Not started yet.
-        address: Where it is to listen, for errors.
+        address: Its address, for errors.
         stop: Ends the node; set when standard input ends, if `until_eof`.
         until_eof: Whether the end of standard input ends the command.
 
@@ -62,9 +62,9 @@ async def serving(node: Served, address: Address, stop: Stop, *, until_eof: bool
     try:
         await node.start()
     except ConfigError as error:
-        # Options that contradict each other have no cause; what the system does not allow has. Certificates are files.
+        # Contradicting options have no cause, a refusal by the system has one. Certificates are files.
         if error.field in {"host", "port"} and isinstance(error.__cause__, OSError):
-            # Not from the ConfigError, which says the same once more, in terms of options.
+            # Not from the ConfigError, which repeats the text in terms of options.
             hint = _HINTS.get(error.__cause__.errno or 0)
             raise CannotListenError(address, reason(error.__cause__), hint) from error.__cause__
         raise
@@ -87,20 +87,20 @@ async def _drain(node: Served, stop: Stop) -> None:
 
 
 def announce(node: Node[bytes], slots: int, output: Output) -> None:
-    """Tell where a node listens: a notice on standard error, or with `--json` the event "listening".
+    """Announce the address of a node: a notice on standard error, or with `--json` the event "listening".
 
-    Scripts wait for it: from here on the node takes messages.
+    Scripts wait for it: from here on the node accepts messages.
     """
     output.notice(f"listening on {node.address}")
     output.event("listening", {"address": str(node.address), "slots": slots})
 
 
 async def stop_at_eof(stop: Stop) -> None:
-    """Ask the command to end when its standard input ends. Cancelling it leaves it at that."""
+    """Ask the command to end when its standard input ends. Cancelling ends the wait."""
     worker = Worker("redpoll-until-eof")
     read = partial(os.read, sys.stdin.fileno(), 1 << 16)
     try:
-        # An error is an end too: nothing can be read any more.
+        # An error counts as the end: nothing more can be read.
         with contextlib.suppress(OSError):
             while await worker.call(read):
                 pass

@@ -1,4 +1,4 @@
-"""Where `listen` writes messages: a file, or standard output."""
+"""The output of `listen`: a file, or standard output."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ __all__ = ["Sink"]
 
 
 class Sink:
-    """Bytes into a file or standard output, with `async with`: what `write` has returned for is with the system.
+    """Writes bytes to a file or standard output, with `async with`: written bytes have been passed to the system.
 
-    A file that is written to is not forced to the disk: it survives this process, not a power failure.
+    Files are not synced to disk: written bytes survive this process, not a power failure.
 
     Args:
         path: The file; None is standard output.
-        append: Keep what the file has; otherwise it is emptied on entering.
+        append: Append to the file; otherwise it is emptied on entering.
 
     Raises:
         UsageError: The file cannot be opened for writing, or standard output is closed.
@@ -50,12 +50,12 @@ class Sink:
         self._worker = None if self._regular else Worker("redpoll-output")
 
     async def write(self, data: bytes) -> None:
-        """Write all of `data`, in a thread where that may take long (a terminal, a pipe).
+        """Write all of `data`, in a thread if that may take long (a terminal, a pipe).
 
-        Not for several callers at once. A cancelled write goes on.
+        Only one caller at a time. A cancelled write continues.
 
         Raises:
-            OSError: It was not written; of a regular file, no part of it was.
+            OSError: It was not written; to a regular file, no part of it.
         """
         if self._worker is None:
             self._write(data)
@@ -63,7 +63,7 @@ class Sink:
             await self._worker.call(partial(self._write, data))
 
     async def __aenter__(self) -> Self:
-        """Empty the file, unless it is to be kept, and return the sink."""
+        """Empty the file, except with `append`, and return the sink."""
         if self._owned and self._regular and not self._append:
             os.ftruncate(self._descriptor, 0)
         return self

@@ -1,4 +1,4 @@
-"""What `send` sends: words of the command line, files, or their lines, read as they are needed."""
+"""The input of `send`: arguments, files, or their lines, read as needed."""
 
 from __future__ import annotations
 
@@ -22,28 +22,28 @@ from .worker import Worker
 
 __all__ = ["STANDARD_INPUT", "InputError", "Place", "Source"]
 
-#: The name that stands for standard input where a file is named.
+#: File name that means standard input.
 STANDARD_INPUT = "-"
 
-#: Bytes asked for at once.
+#: Bytes per read.
 _CHUNK = 1 << 16
 
 
 class InputError(Exception):
-    """An input that could not be read to its end."""
+    """An input could not be read to its end."""
 
 
 class _StopError(Exception):
-    """A stop came while an input was waited for."""
+    """A stop arrived while waiting for input."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a message comes from.
+    """The origin of a message.
 
     Attributes:
         kind: "message", "file" or "line".
-        number: Which one, from 1; of a line, in its file.
+        number: Its number, from 1; of a line, in its file.
         file: The file's name; None on the command line and for standard input.
     """
 
@@ -52,30 +52,30 @@ class Place:
     file: str | None = None
 
     def __str__(self) -> str:
-        """What an error calls it: "line 17 of some.log"."""
+        """Its name in an error: "line 17 of some.log"."""
         if self.kind == "file":
             return f"file {printable(self.file)}" if self.file else "standard input"
         return f"{self.kind} {self.number:,}" + (f" of {printable(self.file)}" if self.file else "")
 
 
 class Source:
-    """The messages to send, in order: first the words, then the files.
+    """The messages to send, in order: first the arguments, then the files.
 
-    One pass only. Files are read as the messages are asked for: at most 64 KiB ahead with `lines`.
+    One pass only. Files are read as messages are requested: at most 64 KiB ahead with `lines`.
 
     Args:
         words: Messages from the command line.
         files: Paths; `STANDARD_INPUT` is standard input.
         lines: Each line of the files is a message, without its newline; otherwise each file is one.
-        limit: Bytes that a message may have.
+        limit: Maximum bytes of a message.
         stop: Ends the messages early.
 
     Attributes:
-        total: Bytes in all, or None while that cannot be known.
-        bytes: Bytes handed out so far, newlines included.
-        messages: Messages handed out so far.
-        finished: Whether all there was has been handed out.
-        error: What ended the messages before their end, apart from a stop.
+        total: Total bytes, or None while unknown.
+        bytes: Bytes yielded so far, newlines included.
+        messages: Messages yielded so far.
+        finished: Whether all messages have been yielded.
+        error: The error that ended the messages early; None after a stop.
 
     Raises:
         UsageError: A file cannot be opened for reading, or standard input is closed.
@@ -87,7 +87,7 @@ class Source:
         self._lines = lines
         self._limit = limit
         self._stop = stop
-        # The number of the first line and the name of each file begun; what comes before it are whole messages.
+        # The number of the first line and the name of each file begun; before it are whole messages.
         self._begun: list[tuple[int, str | None]] = []
         self.total = self._measure()
         self.bytes = 0
@@ -96,7 +96,7 @@ class Source:
         self.error: Exception | None = None
 
     def place(self, index: int) -> Place:
-        """Return where the message with this index (from 0) came from."""
+        """Return the origin of the message with this index (from 0)."""
         if index < len(self._words):
             return Place("message", index + 1)
         first, name = next(
@@ -106,7 +106,7 @@ class Source:
         return Place("line", index - first + 1, name) if self._lines else Place("file", index + 1, name)
 
     async def read(self, address: Address) -> AsyncGenerator[Message[bytes], None]:
-        """Yield the messages, addressed; ends at a stop, and at an error, which is then in `error`."""
+        """Yield the messages with their address; end at a stop, and at an error, which is then in `error`."""
         try:
             async with aclosing(self._parts()) as parts:
                 async for data, header in parts:
@@ -124,7 +124,7 @@ class Source:
             pass
 
     async def _parts(self) -> AsyncGenerator[tuple[list[bytes], bytes], None]:
-        # Messages, many at a time, and the header of all of them.
+        # Batches of messages, and the header of all in a batch.
         yield self._words, b""
         for name in self._files:
             self._begun.append((self.messages, None if name == STANDARD_INPUT else name))
@@ -154,7 +154,7 @@ class Source:
         yield [b"".join(parts)], b""
 
     async def _chunks(self, name: str) -> AsyncGenerator[bytes, None]:
-        # Ends at the end of the file; a stop before it raises, so that what it cut off is not taken for the end.
+        # Ends at the end of the file; an earlier stop raises, so that a partial line is not taken for the last one.
         try:
             descriptor = sys.stdin.fileno() if name == STANDARD_INPUT else os.open(name, os.O_RDONLY)
         except OSError as error:

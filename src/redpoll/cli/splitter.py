@@ -1,17 +1,17 @@
-"""Lines out of chunks of bytes."""
+"""Splitting chunks of bytes into lines."""
 
 from __future__ import annotations
 
 __all__ = ["NO_NEWLINE", "LineSplitter"]
 
-#: The header of a line that ended without a newline, so that who writes it down adds none.
+#: Header of a line that ended without a newline, so that the receiver adds none.
 NO_NEWLINE = b"redpoll:no-newline"
 
 
 class LineSplitter:
-    r"""Cuts a stream of bytes at each newline (`b"\n"`), which it takes away; every other byte stays.
+    r"""Splits a stream of bytes at each newline (`b"\n"`), which is removed; all other bytes are kept.
 
-    Memory is what the unfinished line has: look at `held` to bound it.
+    It holds the unfinished line: check `held` to bound the memory.
     """
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class LineSplitter:
 
     @property
     def held(self) -> int:
-        """Bytes of the line that is not finished yet."""
+        """Bytes of the unfinished line."""
         return self._held
 
     def feed(self, chunk: bytes) -> list[bytes]:
@@ -36,7 +36,7 @@ class LineSplitter:
         return lines
 
     def end(self) -> bytes | None:
-        """Return what follows the last newline, or None if nothing does."""
+        """Return the bytes after the last newline, or None if there are none."""
         if not self._parts:
             return None
         rest = b"".join(self._parts)

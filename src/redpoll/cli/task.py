@@ -1,4 +1,4 @@
-"""`redpoll task`: look at a task, cancel it, wait for its result."""
+"""`redpoll task`: show a task, cancel it, wait for its result."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from .codes import ExitCode
 
 __all__ = ["TASK", "cancel", "result", "show"]
 
-_IdArgument = Annotated[str, typer.Argument(metavar="ID", help="The task's id.")]
+_IdArgument = Annotated[str, typer.Argument(metavar="ID", help="Id of the task.")]
 
 
 @on_bus
 async def show(desk: Desk, task: _IdArgument) -> ExitCode:
-    """Show where a task is, how it ended, and what became of its attempts."""
+    """Show the state of a task, its outcome, and the history of its attempts."""
     found = await desk.bus.engine.lookup(task)
     outcome = found.outcome
     fields: dict[str, Any] = {"id": found.id, "queue": found.queue, "state": found.state, "attempt": found.attempt}
@@ -35,7 +35,7 @@ async def show(desk: Desk, task: _IdArgument) -> ExitCode:
 
 @on_bus
 async def cancel(desk: Desk, task: _IdArgument) -> ExitCode:
-    """Cancel a task: it is withdrawn, its worker is asked to stop, or it is too late. Too late is exit code 1."""
+    """Cancel a task: withdraw it, or ask its worker to stop. The exit code is 1 if it is too late."""
     answer = await desk.bus.tasks.handle(task).cancel()
     desk.done("cancelled", answer, id=task, answer=answer)
     return ExitCode.NOT_DELIVERED if answer == "too late" else ExitCode.DONE
@@ -43,7 +43,7 @@ async def cancel(desk: Desk, task: _IdArgument) -> ExitCode:
 
 @on_bus
 async def result(desk: Desk, task: _IdArgument) -> ExitCode:
-    """Wait for the result of a task, and print it: text as it is, anything else as JSON. A failure is exit code 1."""
+    """Wait for the result of a task, and print it: text unchanged, other values as JSON. The exit code of a failure is 1."""
     value = await desk.bus.tasks.handle(task).result()
     plain = as_json(value)
     desk.output.event("result", {"id": task, "result": plain})

@@ -1,4 +1,4 @@
-"""Blocking calls, one after another, in a thread that never keeps the process alive."""
+"""Blocking calls, one at a time, in a thread that does not keep the process alive."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ ResultT = TypeVar("ResultT")
 
 
 class Worker:
-    """A daemon thread for reads and writes that may block for ever, as on a terminal or a pipe.
+    """A daemon thread for reads and writes that may block forever, as on a terminal or a pipe.
 
-    asyncio's own executor waits for its threads when the process ends, which a blocked read never lets happen.
+    asyncio's own executor waits for its threads when the process ends, which a blocked read would prevent.
 
     Args:
-        name: Of the thread, for debuggers.
+        name: Name of the thread, for debuggers.
     """
 
     def __init__(self, name: str) -> None:
@@ -30,9 +30,9 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     async def call(self, function: Callable[[], ResultT]) -> ResultT:
-        """Run `function` in the thread and return its result, or raise what it raises.
+        """Run `function` in the thread and return its result or raise its exception.
 
-        Cancelling the await leaves the call to go on; its result is dropped.
+        If the await is cancelled, the call continues, and its result is dropped.
         """
         if self._thread is None:
             self._thread = threading.Thread(target=self._serve, name=self._name, daemon=True)
@@ -43,7 +43,7 @@ class Worker:
         return await future
 
     def close(self) -> None:
-        """End the thread after the calls that are under way; does not wait for it."""
+        """End the thread after the running calls, without waiting for it."""
         self._calls.put(None)
 
     def _serve(self) -> None:
@@ -57,7 +57,7 @@ def _call(function: Callable[[], ResultT], future: asyncio.Future[ResultT], loop
         settle = partial(_settle, future, future.set_result, function())
     except Exception as error:  # noqa: BLE001 - whatever it is, the caller gets it
         settle = partial(_settle, future, future.set_exception, error)
-    # A loop that is closed by now has nobody waiting.
+    # A closed loop has no waiters.
     with contextlib.suppress(RuntimeError):
         loop.call_soon_threadsafe(settle)
 

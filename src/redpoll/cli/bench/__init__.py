@@ -1,1 +1,1 @@
-"""`redpoll bench`: what wiring does on this machine, as the programs of the first ØMQ module measured it."""
+"""`redpoll bench`: performance of wiring on this machine, measured like the programs of the first ØMQ module."""

@@ -1,6 +1,6 @@
-"""The least that a message can cost between two processes: blocking sockets over TCP, nothing around the bytes.
+"""The minimum cost of a message between two processes: blocking TCP sockets without frames.
 
-`python -m redpoll.cli.bench.baseline` is either end: it is what `redpoll bench` starts for its column of raw TCP.
+`python -m redpoll.cli.bench.baseline` is either end; `redpoll bench` starts it for its column of raw TCP.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .figures import Latency, Throughput, warm_up
 
 __all__ = ["main"]
 
-#: Bytes that are written, and read, at a time where messages are batched.
+#: Bytes per write and read when messages are batched.
 _BATCH = 1 << 16
 
-#: Seconds that the other end has to come.
+#: Seconds to wait for the other end.
 _PATIENCE = 30.0
 
 
@@ -41,7 +41,7 @@ def _accepted() -> socket.socket:
         listener.settimeout(_PATIENCE)
         _tell("listening", address="{}:{}".format(*listener.getsockname()))
         connection, _ = listener.accept()
-    connection.settimeout(None)  # one would cost a system call a message
+    connection.settimeout(None)  # a timeout would cost a system call per message
     return connection
 
 
@@ -76,7 +76,7 @@ def _ask(connection: socket.socket, size: int, count: int) -> None:
 def _take(connection: socket.socket, size: int, count: int) -> None:
     left = size * count
     view = memoryview(bytearray(_BATCH))
-    connection.recv(1, socket.MSG_PEEK)  # time begins with the first message
+    connection.recv(1, socket.MSG_PEEK)  # timing begins with the first message
     started = perf_counter()
     while left:
         left -= _received(connection, view[:left])

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 __all__ = ["check_plot", "save_latency", "save_throughput"]
 
-#: The seed's are black and red, as they were.
+#: The old table's lines are black and red, as in its chart.
 _BLACK, _RED, _BLUE, _GREY = "black", "red", "tab:blue", "0.6"
 
 _Line = tuple[str, str, str, Sequence[tuple[int, float]]]
 
 
 def check_plot(folder: Path) -> None:
-    """See to it that charts can be made, before anything is measured.
+    """Check that charts can be made, before anything is measured.
 
     Raises:
         UsageError: The extra `plot` is missing, or the folder cannot be made.
@@ -63,7 +63,7 @@ def save_latency(folder: Path, results: Sequence[Compared[Latency]]) -> list[Pat
 
 
 def save_throughput(folder: Path, results: Sequence[Compared[Throughput]]) -> list[Path]:
-    """Write the chart of throughputs, in messages a second by the size of a message, as PNG and SVG.
+    """Write the chart of throughputs, in messages per second by the size of a message, as PNG and SVG.
 
     Returns:
         The files.
@@ -92,7 +92,7 @@ def _save(folder: Path, name: str, title: str, unit: str, lines: Sequence[_Line]
     _scale(axes, sorted({size for *_, points in lines for size, _ in points}))
     axes.legend(fontsize="small")
     made = []
-    # Text that can be searched and copied, and nothing in the file that differs from run to run.
+    # Searchable text, and a file that is the same for each run.
     with rc_context({"svg.fonttype": "none", "svg.hashsalt": "redpoll"}):
         for suffix, metadata in (("png", {"Software": None}), ("svg", {"Date": None})):
             path = folder / f"{name}.{suffix}"

@@ -17,8 +17,8 @@ class Compared(Generic[FiguresT]):
     """Figures of one size.
 
     Attributes:
-        wiring: Of an exchange and a queue.
-        raw: Of blocking sockets; None if they were not measured.
+        wiring: Figures of an exchange and a queue.
+        raw: Figures of blocking sockets; None if not measured.
     """
 
     wiring: FiguresT

@@ -1,4 +1,4 @@
-"""What one run measured, as people and programs are told."""
+"""The results of one run, as text and JSON."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _DIGITS = 9
 
 @dataclass(frozen=True, slots=True)
 class Latency:
-    """How long messages of one size took there and back, in seconds.
+    """Round-trip times of messages of one size, in seconds.
 
     Attributes:
         size: Bytes of a message.
-        count: How many went there and back.
-        p50: Half of them took no longer.
-        p90: So with nine of ten.
-        p99: So with 99 of a hundred.
-        max: The longest.
+        count: Number of round trips.
+        p50: The median.
+        p90: The 90th percentile.
+        p99: The 99th percentile.
+        max: The maximum.
     """
 
     size: int
@@ -35,7 +35,7 @@ class Latency:
 
     @classmethod
     def of(cls, size: int, taken: Sequence[int]) -> Self:
-        """Make it of what each took, in nanoseconds."""
+        """Compute it from the time of each, in nanoseconds."""
         ordered = tuple(value * 1e-9 for value in sorted(taken))
         p50, p90, p99 = (percentile(ordered, share) for share in (50, 90, 99))
         return cls(size, len(ordered), p50, p90, p99, ordered[-1])
@@ -46,11 +46,11 @@ class Latency:
         return cls(event["size"], event["count"], **event["round_trip"])
 
     def halved(self) -> Self:
-        """Return it for one way: half of there and back."""
+        """Return the one-way times: half of a round trip."""
         return type(self)(self.size, self.count, self.p50 / 2, self.p90 / 2, self.p99 / 2, self.max / 2)
 
     def record(self) -> dict[str, Any]:
-        """Return it for JSON: one way and there and back, in seconds."""
+        """Return a JSON object: one way and round trip, in seconds."""
         return {
             "size": self.size,
             "count": self.count,
@@ -64,11 +64,11 @@ class Latency:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """How fast messages of one size came in.
+    """The rate of received messages of one size.
 
     Attributes:
         size: Bytes of a message.
-        count: How many came.
+        count: Number of received messages.
         seconds: From the first to the last.
     """
 
@@ -83,12 +83,12 @@ class Throughput:
 
     @property
     def rate(self) -> float:
-        """Messages a second."""
+        """Messages per second."""
         return self.count / self.seconds if self.seconds else 0.0
 
     @property
     def megabits(self) -> float:
-        """Millions of bits a second, of the messages' own bytes."""
+        """Millions of bits per second, of the messages' own bytes."""
         return self.rate * self.size * 8e-6
 
     def record(self) -> dict[str, Any]:
@@ -102,5 +102,5 @@ class Throughput:
 
 
 def warm_up(count: int) -> int:
-    """How many messages go there and back before any is timed: a tenth as many, 1,000 at most."""
+    """Return the number of round trips before timing: a tenth as many, at most 1,000."""
     return min(count // 10, 1_000)

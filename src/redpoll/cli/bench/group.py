@@ -42,7 +42,7 @@ _WORKS: list[tuple[_Command, list[str], dict[_Command, str]]] = [
 ]
 
 for _work, _examples, _programs in _WORKS:
-    # Alone it does all by itself; with a program behind it, only that.
+    # Without a program's name it runs everything; with one, only that program.
     _group = typer.Typer(name=_work.__name__, invoke_without_command=True)
     _group.callback(help=flowing(_work), epilog=epilog(*_examples))(_work)
     for _program, _example in _programs.items():

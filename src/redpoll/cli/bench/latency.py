@@ -25,7 +25,7 @@ from .tables import latency_tables
 
 __all__ = ["lat", "lat_local", "lat_remote"]
 
-#: What the remote program has; every other process finds it.
+#: Names owned by the remote program.
 _EXCHANGE, _QUEUE = "EG", "QG"
 
 
@@ -61,7 +61,7 @@ async def lat_remote(
     """Own a global exchange and a global queue, and send each message back."""
     interfaces = in_interface, out_interface
     async with AsyncExitStack() as stack:
-        # What comes in and what goes out may use different interfaces: two wirings then.
+        # Incoming and outgoing messages may use different interfaces: two wirings then.
         places = [await stack.enter_async_context(role.wiring(each)) for each in dict.fromkeys(interfaces)]
         queue = await places[0].create_queue(_QUEUE, scope=GLOBAL)
         exchange = await places[-1].create_exchange(_EXCHANGE, scope=GLOBAL)

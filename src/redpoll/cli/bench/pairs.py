@@ -1,4 +1,4 @@
-"""Two programs in processes of their own, for one size: an exchange and a queue, or raw TCP."""
+"""Two programs in child processes, for one size: an exchange and a queue, or raw TCP."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ async def wired_latency(directory: str, size: int, count: int) -> Latency:
     """Run `lat remote` and `lat local`.
 
     Args:
-        directory: Where they find each other.
+        directory: Address of their directory.
         size: Bytes of a message.
-        count: How many go there and back.
+        count: Number of round trips.
 
     Raises:
         ChildError: One of them failed.
@@ -33,7 +33,7 @@ async def wired_latency(directory: str, size: int, count: int) -> Latency:
 
 
 async def wired_throughput(directory: str, size: int, count: int) -> Throughput:
-    """Run `thr local` and `thr remote`; all else as `wired_latency`."""
+    """Run `thr local` and `thr remote`; otherwise as `wired_latency`."""
     local = _command("thr", "local", directory, _INTERFACE, size, count)
     remote = _command("thr", "remote", directory, size, count)
     async with local, remote:
@@ -41,7 +41,7 @@ async def wired_throughput(directory: str, size: int, count: int) -> Throughput:
 
 
 async def raw_latency(size: int, count: int) -> Latency:
-    """Send as many messages there and back over blocking sockets."""
+    """Measure the round trips of the messages over blocking sockets."""
     async with _raw("echo", size, count) as there:
         address = (await there.event("listening"))["address"]
         async with _raw("ask", size, count, address) as here:
@@ -49,7 +49,7 @@ async def raw_latency(size: int, count: int) -> Latency:
 
 
 async def raw_throughput(size: int, count: int) -> Throughput:
-    """Send as many messages one way over blocking sockets."""
+    """Send the messages one way over blocking sockets."""
     async with _raw("take", size, count) as there:
         address = (await there.event("listening"))["address"]
         async with _raw("give", size, count, address):
@@ -72,7 +72,7 @@ async def _last(program: Program, *names: str) -> dict[str, Any]:
 
 
 async def _both(*waiting: Coroutine[Any, Any, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return what two programs say; the first that fails fails it, and leaves nothing behind."""
+    """Return the results of two programs; if one fails, end both and raise its error."""
     tasks = [asyncio.ensure_future(each) for each in waiting]
     try:
         return await asyncio.gather(*tasks)

@@ -1,4 +1,4 @@
-"""What the four programs share: where they find each other, and what happens when one of them is gone."""
+"""Shared parts of the four programs: their directory, and the handling of a lost program."""
 
 from __future__ import annotations
 
@@ -66,10 +66,10 @@ WaitOption = Annotated[
 
 
 class GoneError(RedpollError):
-    """The other program seems to be gone: nothing moves any more.
+    """The other program seems to be gone: no message arrived in time.
 
     Attributes:
-        seconds: How long nothing did.
+        seconds: Time without a message.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -84,8 +84,8 @@ class OtherSizeError(RedpollError):
     """The other program sends messages of another size.
 
     Attributes:
-        size: Bytes that this one was told.
-        came: Bytes of what came.
+        size: Bytes that this program expects.
+        came: Bytes of the received message.
     """
 
     def __init__(self, size: int, came: int) -> None:
@@ -98,10 +98,10 @@ class OtherSizeError(RedpollError):
 
 
 class Progress:
-    """What one of the programs has done so far.
+    """The progress of one of the programs.
 
     Attributes:
-        count: Tells how many messages came, or went; set by the program once it can be told.
+        count: Returns the number of messages so far; set by the program when it starts to count.
     """
 
     __slots__ = ("count",)
@@ -112,14 +112,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """One of the four programs, as its command line has it.
+    """One of the four programs, with its command-line options.
 
     Attributes:
-        directory: Where names are looked up.
-        wait: Seconds that the other program's names may take to appear, and that it may be still.
-        output: Where results go.
+        directory: Address of the directory.
+        wait: Seconds to wait for the other program's names, and for its messages.
+        output: Prints the results.
         until_eof: Whether the end of standard input ends it.
-        options: Of its wirings: encryption, and the directory's token.
+        options: Options of its wirings: encryption, and the directory's token.
     """
 
     directory: Address
@@ -145,37 +145,38 @@ class Role:
         """Read it from the options of a command.
 
         Raises:
-            UsageError: One of them is none that can be carried out.
+            UsageError: An option is invalid.
         """
         directory = directory_at(host)
-        if directory is None:  # it is text, so it says where
+        if directory is None:  # not for text
             raise TypeError(host)
         token = None if token_file is None else read_token(token_file)
         options = {"token": token, **encryption_options(plain=plain, tls=tls, ca=ca)}
         return cls(directory, wait, Output(json=json, quiet=quiet), until_eof, options)
 
     def wiring(self, interface: str | None = None) -> Wiring:
-        """Return a wiring that is not started: it listens at an interface, or where the directory leaves it to.
+        """Return a wiring that is not started, which listens at an interface, or at its default address.
 
         Raises:
-            UsageError: The interface is none.
+            UsageError: The interface is invalid.
         """
         place = place_of(interface)
         host = place.host or ("127.0.0.1" if self.directory.is_loopback else ANYWHERE)
         return Wiring(self.directory, host=host, port=place.port, **self.options)
 
     def ready(self, **objects: tuple[str, Wiring]) -> None:
-        """Tell what the other program will find: each object's name, and the wiring that has it, by its kind."""
+        """Report each object's name and the address of its wiring, by its kind."""
         for kind, (name, wiring) in objects.items():
             self.output.notice(f"{kind} {name} is at {wiring.address}")
         self.output.event("ready", {kind: str(wiring.address) for kind, (_, wiring) in objects.items()})
 
 
 def command(program: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Make a command of one of the programs: of its own arguments, and the directory and the options that all four have.
+    """Make a command of one of the programs, with its own arguments, the directory and the options of all four.
 
     Args:
-        program: Does the work; called with its `Role`, a `Progress`, and its own arguments. Its text is the command's.
+        program: Does the work; called with its `Role`, a `Progress`, and its own arguments. Its docstring is the
+            command's help.
     """
     host, *options = inspect.signature(Role.of, eval_str=True).parameters.values()
     _, _, *arguments = inspect.signature(program, eval_str=True).parameters.values()
@@ -188,7 +189,7 @@ def command(program: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., 
     parameters = [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in (host, *arguments, *options)]
     run.__name__ = program.__name__
     run.__doc__ = program.__doc__
-    # What typer reads.
+    # typer reads this.
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     run.__annotations__ = {each.name: each.annotation for each in parameters}
     return run
@@ -198,11 +199,11 @@ def play(role: Role, program: Callable[[Progress], Coroutine[Any, Any, None]]) -
     """Run one of the programs to its end.
 
     Args:
-        role: What the command line says.
-        program: Does the work, and says how it gets on.
+        role: The options of the command line.
+        program: Does the work, and updates the progress.
 
     Raises:
-        typer.Exit: Always, with the exit code; where nothing moves for `role.wait` seconds after a `GoneError`.
+        typer.Exit: Always, with the exit code; after a `GoneError` if there is no progress for `role.wait` seconds.
     """
 
     async def until_stopped(stop: Stop) -> ExitCode:

@@ -1,4 +1,4 @@
-"""`redpoll bench lat` and `redpoll bench thr` by themselves: a directory, and two processes for each size."""
+"""`redpoll bench lat` and `redpoll bench thr` without a program's name: a directory, and two processes for each size."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["CountOption", "PlotOption", "Run", "SizesOption", "Work", "alone", "
 
 FiguresT = TypeVar("FiguresT", Latency, Throughput)
 
-#: Bytes of a message, and of all messages of one size unless the count is given.
+#: Maximum bytes of a message, and of all messages of one size without a count.
 _LARGEST = 64 << 20
 _TOTAL = 1 << 30
 
@@ -42,12 +42,12 @@ PlotOption = Annotated[
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What is to be measured.
+    """The work to measure.
 
     Attributes:
-        sizes: Bytes of a message, one after the other.
-        count: Messages of each size; None leaves it to the work.
-        plot: Where the chart goes; None is none.
+        sizes: Bytes of a message, in order.
+        count: Messages of each size; None takes the default of the work.
+        plot: Folder of the chart; None draws none.
         output: Where results go.
     """
 
@@ -61,7 +61,7 @@ class Run:
         """Read it from the options of a command.
 
         Raises:
-            UsageError: A size is none, or charts cannot be made.
+            UsageError: A size is invalid, or charts cannot be made.
         """
         found = tuple(map(_size, sizes.split(",")))
         if plot is not None:
@@ -71,11 +71,11 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Work(Generic[FiguresT]):
-    """One of the two things that are measured.
+    """One of the two measurements.
 
     Attributes:
-        name: What it is, and the name of its event.
-        most: How many messages of a size are measured at most, where no count is given.
+        name: Its name, and that of its event.
+        most: Maximum messages of a size if no count is given.
         old: The two columns of the first module's table.
         wired: Measures a size over a directory with an exchange and a queue.
         raw: Measures it with blocking sockets.
@@ -92,7 +92,7 @@ class Work(Generic[FiguresT]):
     plot: Callable[[Path, Sequence[Compared[FiguresT]]], list[Path]]
 
     def count(self, size: int) -> int:
-        """How many messages of a size are measured where nobody says."""
+        """Return the default number of messages of a size."""
         return max(10, min(self.most, _TOTAL // size))
 
     def record(self, found: Compared[FiguresT]) -> dict[str, object]:
@@ -106,10 +106,10 @@ class Work(Generic[FiguresT]):
 
 
 def alone(context: typer.Context) -> bool:
-    """Tell whether a command is to do all by itself: none of its two programs is named behind it.
+    """Return True if a command runs everything: none of its two programs is named after it.
 
     Raises:
-        UsageError: One is, and the options of the whole stand before it.
+        UsageError: A program is named, and options of the whole command precede it.
     """
     if context.invoked_subcommand is None:
         return True

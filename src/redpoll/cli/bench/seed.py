@@ -13,8 +13,8 @@ class Column:
     """The two figures of one size.
 
     Attributes:
-        cpp: Of the C++ programs.
-        python: Of the Python programs.
+        cpp: Figure of the C++ programs.
+        python: Figure of the Python programs.
     """
 
     cpp: float

@@ -21,12 +21,12 @@ _SEED = f"C++ and Python: the table of the first ZeroMQ module: {seed.MACHINES}.
 
 
 def latency_tables(heading: str, results: Sequence[Compared[Latency]], console: Console) -> Iterator[RenderableType]:
-    """Yield what is to be printed: two tables, one way and there and back, that fit 80 columns, and what they mean.
+    """Yield the output: two tables of 80 columns, one way and round trip, and an explanation.
 
     Args:
-        heading: Above the first.
+        heading: Heading of the first table.
         results: One row each.
-        console: Where they will be printed.
+        console: The console to print on.
     """
     unit = micro(console)
     rows = [(each.wiring, each.raw, seed.LATENCY.get(each.size)) for each in results]
@@ -53,10 +53,10 @@ def latency_tables(heading: str, results: Sequence[Compared[Latency]], console: 
 
 
 def throughput_table(heading: str, results: Sequence[Compared[Throughput]]) -> Iterator[RenderableType]:
-    """Yield what is to be printed: a table that fits 80 columns, and what it means.
+    """Yield the output: a table of 80 columns, and an explanation.
 
     Args:
-        heading: Above it.
+        heading: Heading of the table.
         results: One row each.
     """
     yield Text(heading, style="bold")

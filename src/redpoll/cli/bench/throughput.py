@@ -23,7 +23,7 @@ from .tables import throughput_table
 
 __all__ = ["thr", "thr_local", "thr_remote"]
 
-#: What the local program has; the other finds it.
+#: Name owned by the local program.
 _QUEUE = "QG"
 
 
