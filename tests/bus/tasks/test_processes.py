@@ -22,6 +22,7 @@ from redpoll.bus.tasks.processes import Errand, Processes
 from redpoll.errors import DeadLettered, EncodeError, TaskCancelled, TimeLimit
 from tests.bus.tasks.handlers import compute
 from tests.bus.tasks.support import Q, desk, turns
+from tests.node.support import until
 
 SIGNALS = sys.platform != "win32"
 
@@ -126,7 +127,7 @@ class Fake:
         self.calls = calls
         self.dead = False
 
-    def work(self, job: Any, say: Any) -> Ending | None:
+    def work(self, job: Any, say: Any, begin: Any) -> Ending | None:
         """Do a task, unless it is dead."""
         self.calls.append(("work", self))
         return None if self.dead else NOTHING
@@ -161,7 +162,7 @@ def test_children_that_died_while_idle(children: list[tuple[str, Fake]]) -> None
     idle.extend(Fake(children) for _ in range(5))
     for child in idle:
         child.dead = True
-    assert processes.work(errand(), print) is NOTHING
+    assert processes.work(errand(), print, print) is NOTHING
     assert len(children) == 6
     assert idle == [children[-1][1]]
 
@@ -174,7 +175,7 @@ def test_children_end_all_at_once(children: list[tuple[str, Fake]]) -> None:
     processes.close()
     assert [what for what, _ in children] == ["release"] * 3 + ["stop"] * 3
     children.clear()
-    assert processes.work(errand(), print) is NOTHING
+    assert processes.work(errand(), print, print) is NOTHING
     assert [what for what, _ in children] == ["work", "stop"]
 
 
@@ -190,6 +191,32 @@ async def test_the_loop_turns_while_children_end(monkeypatch: pytest.MonkeyPatch
             await bus.tasks.run(1, Q)
             asyncio.get_running_loop().call_soon(lambda: asyncio.get_running_loop().call_soon(turned.set))
         assert ended == [True]
+
+
+@on_a_loop
+async def test_a_time_limit_counts_from_the_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process takes to be started is no time of its task."""
+    go, end = threading.Event(), threading.Event()
+
+    def work(_: Processes, __: Errand, ___: Any, begin: Callable[[], object]) -> Ending:
+        go.wait(10)
+        begin()
+        end.wait(10)
+        return NOTHING
+
+    monkeypatch.setattr(Processes, "work", work)
+    async with desk() as bus, bus.tasks.worker(compute, Q, pool="process", concurrency=1, time_limit=50) as worker:
+        handle = await bus.tasks.submit(1, Q)
+        await turns()
+        await bus.time.advance(60)
+        assert await handle.state() == "taken"
+        (job,) = worker._jobs
+        go.set()
+        await until(lambda: job.timer, "the beginning")
+        await bus.time.advance(50)
+        end.set()
+        with pytest.raises(TimeLimit):
+            await handle.result()
 
 
 @pytest.mark.parametrize("how", ["cancel", "limit", "close"])

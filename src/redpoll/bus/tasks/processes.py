@@ -50,12 +50,15 @@ class Child:
         finally:
             theirs.close()
 
-    def work(self, job: tuple[Any, ...], say: Callable[[Envelope], object]) -> Ending | None:
+    def work(
+        self, job: tuple[Any, ...], say: Callable[[Envelope], object], begin: Callable[[], object]
+    ) -> Ending | None:
         """Send a task, and wait for its ending.
 
         Args:
             job: The task.
             say: Is called with its progress.
+            begin: Is called as its handler begins.
 
         Returns:
             None where the child was gone before it began.
@@ -69,6 +72,7 @@ class Child:
                     return said
                 if said is None:
                     begun = True
+                    begin()
                 else:
                     say(said)
         except (OSError, EOFError):
@@ -140,7 +144,7 @@ class Processes:
         self._closed = False
         self._lock = threading.Lock()
 
-    def work(self, errand: Errand, say: Callable[[Envelope], object]) -> Ending:
+    def work(self, errand: Errand, say: Callable[[Envelope], object], begin: Callable[[], object]) -> Ending:
         """Run a task in a child; called in a thread that may wait."""
         delivery = errand.delivery
         envelope = delivery.envelope
@@ -159,7 +163,7 @@ class Processes:
                 errand.child = child
                 if errand.stopped:
                     child.kill()
-            ending = child.work(job, say)
+            ending = child.work(job, say, begin)
             with self._lock:
                 errand.child = None
             if ending is None and not errand.stopped:

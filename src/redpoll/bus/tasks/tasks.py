@@ -397,9 +397,9 @@ class Tasks:
             queue: Name of the queue.
             concurrency: Maximum number of running handlers. None: 8, and with processes one for each CPU.
             retry: The policy for exceptions. None (default): each exception is final.
-            time_limit: Seconds for the handler. A coroutine is cancelled and a process killed; a thread cannot be stopped:
-                the outcome is recorded, and its slot is used until it returns. Where `retry` covers `TimeLimit` the task
-                goes back when the thread has returned, not earlier.
+            time_limit: Seconds for the handler, from where it begins. A coroutine is cancelled and a process killed; a thread
+                cannot be stopped: the outcome is recorded, and its slot is used until it returns. Where `retry` covers
+                `TimeLimit` the task goes back when the thread has returned, not earlier.
             pool: The pool of a plain function. None: threads. A process is for computing; the function, its data and
                 results have to be picklable, and a process that dies is a failed attempt of its own task alone.
             cancel_lost: Stop a handler when its task was given to another worker.

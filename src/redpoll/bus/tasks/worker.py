@@ -269,15 +269,20 @@ class Worker:
         if job.why is not None:
             self.end(job, _BACK)
             return
-        limit = self._time_limit
-        if limit is not None:
-            clock = self.engine.clock
-            job.timer = clock.call_at(clock.time() + limit, lambda: self._late(job))
+        if self._threads is None or not self._threads.can_stop:
+            self.limit(job)
         if self._threads is None:
             # Not the context of the caller of the engine, which may be another handler.
             job.work = self._spawn(self.run(job), context=self._context.copy())
         else:
             self._threads.begin(job)
+
+    def limit(self, job: _Job) -> None:
+        """Let its time limit run, as its handler begins: in a process that may have to be started before."""
+        limit = self._time_limit
+        if limit is not None and job in self._jobs:
+            clock = self.engine.clock
+            job.timer = clock.call_at(clock.time() + limit, lambda: self._late(job))
 
     def stop(self, job: _Job, why: Stop, reason: str) -> None:
         """Stop a handler if possible; the first reason counts."""
@@ -474,7 +479,8 @@ class _Threads:
 
     def _send(self, job: _Job, loop: asyncio.AbstractEventLoop, processes: Processes) -> None:
         try:
-            ending = processes.work(job.work, _Voice(job.delivery, loop).progress)
+            begun = partial(self._post, loop, self._worker.limit, job)
+            ending = processes.work(job.work, _Voice(job.delivery, loop).progress, begun)
         except Exception as error:  # noqa: BLE001  # no process can be started
             ending = Ending(Way.REQUEUE, None, f"no process could be started: {error}", 1.0)
         self._post(loop, self._worker.end, job, ending)
