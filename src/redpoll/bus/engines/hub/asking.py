@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from redpoll.bus.engine import Watcher
+from redpoll.bus.engines.handles import call
 from redpoll.bus.engines.hub import protocol as p
-from redpoll.bus.engines.hub.handles import call
 from redpoll.errors import (
     Expired,
     NotConfirmed,

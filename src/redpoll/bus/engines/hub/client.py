@@ -11,14 +11,9 @@ from redpoll.address import Address
 from redpoll.bus.awaitables import Failed, fail
 from redpoll.bus.batch import publish_all
 from redpoll.bus.engine import DeliverySink, EventSink, Observer, Watcher
+from redpoll.bus.engines.handles import check_credit
 from redpoll.bus.engines.hub import protocol as p
-from redpoll.bus.engines.hub.handles import (
-    HubConsumer,
-    HubDelivery,
-    HubSubscription,
-    check_credit,
-    packed,
-)
+from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery, HubSubscription, packed
 from redpoll.bus.engines.hub.member import HubMember
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, decode
 from redpoll.bus.records import (

@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, Self
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any, Protocol
 
 from redpoll.bus.awaitables import FALSE
-from redpoll.bus.engine import DeliverySink, EventSink, Listener
+from redpoll.bus.engine import DeliverySink, EventSink
+from redpoll.bus.engines.handles import (
+    ENDINGS,
+    NOTHING,
+    EngineConsumer,
+    EngineDelivery,
+    EngineSubscription,
+    check_credit,
+)
 from redpoll.bus.engines.hub import protocol as p
-from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, encode, printable
-from redpoll.bus.feed import Feed
-from redpoll.bus.records import Event, Publication, check_publishing, task_id
-from redpoll.errors import ConfigError, PayloadTooLarge, RedpollError, ResultTooLarge, UsageError
+from redpoll.bus.envelope import Envelope, Outcome, encode, printable
+from redpoll.bus.records import Publication, check_publishing, task_id
+from redpoll.errors import PayloadTooLarge, RedpollError, ResultTooLarge, UsageError
 
-__all__ = ["HubConsumer", "HubDelivery", "HubSubscription", "Owner", "call", "check_credit", "packed"]
+__all__ = ["HubConsumer", "HubDelivery", "HubSubscription", "Owner", "packed"]
 
 _log = logging.getLogger("redpoll.bus")
-
-#: Maximum messages of a publisher that are kept for a worker that does not listen yet.
-_TOLD: Final = 1_000
-_NOTHING: Final = Outcome(OutcomeKind.RESULT)
-_ENDINGS: Final = frozenset({OutcomeKind.RESULT, OutcomeKind.ERROR, OutcomeKind.CANCELLED, OutcomeKind.TIME_LIMIT})
 
 
 class Owner(Protocol):
@@ -71,30 +73,10 @@ def packed(envelope: Envelope) -> bytes:
     return bytes(encode(envelope))
 
 
-def call(what: str, function: Callable[..., object], *arguments: Any) -> None:
-    """Call a function of somebody else, which may raise."""
-    try:
-        function(*arguments)
-    except Exception:  # noqa: BLE001  # a callback may raise anything
-        _log.exception("%s failed", what)
-
-
-class HubDelivery:
+class HubDelivery(EngineDelivery):
     """See `redpoll.bus.engine.Delivery`."""
 
-    __slots__ = (
-        "__weakref__",
-        "_cancelled",
-        "_consumer",
-        "_ends",
-        "_listener",
-        "_lost",
-        "_told",
-        "attempt",
-        "envelope",
-        "number",
-        "token",
-    )
+    __slots__ = ("_consumer", "_ends", "number", "token")
 
     def __init__(
         self,
@@ -113,8 +95,8 @@ class HubDelivery:
         self._ends = ends
         self._lost = False
         self._cancelled = ""
-        self._listener: Listener | None = None
-        self._told: list[Envelope] | None = None
+        self._listener = None
+        self._told = None
 
     def __repr__(self) -> str:
         return f"<HubDelivery {self.id} of {self.queue!r}, attempt {self.attempt}>"
@@ -133,27 +115,6 @@ class HubDelivery:
     def left(self) -> float | None:
         """Seconds until its deadline."""
         return None if self._ends is None else self._ends - self._consumer.engine.loop.time()
-
-    @property
-    def lost(self) -> bool:
-        """True if it was taken away."""
-        return self._lost
-
-    @property
-    def cancelled(self) -> bool:
-        """True if the work is not wanted any more."""
-        return bool(self._cancelled)
-
-    def listen(self, listener: Listener) -> None:
-        """Set the listener of the task."""
-        self._listener = listener
-        told, self._told = self._told or (), None
-        for envelope in told:
-            call("a listener", listener.told, envelope)
-        if self._cancelled:
-            call("a listener", listener.cancelled, self._cancelled)
-        if self._lost:
-            call("a listener", listener.lost)
 
     @property
     def _is_open(self) -> bool:
@@ -178,10 +139,10 @@ class HubDelivery:
     def ack(self, outcome: Outcome | None = None, then: Sequence[Publication] = ()) -> Awaitable[bool]:
         """End the task."""
         engine = self._consumer.engine
-        kind, envelope, detail = _NOTHING if outcome is None else outcome
+        kind, envelope, detail = NOTHING if outcome is None else outcome
         if envelope is not None and len(envelope.body) > engine.max_body:
             raise ResultTooLarge(len(envelope.body), engine.max_body)
-        if kind not in _ENDINGS:
+        if kind not in ENDINGS:
             raise UsageError(f"a worker cannot end a task as {kind.name}")
         successors = [_successor(each, engine.max_body) for each in then]
         if not self._is_open:
@@ -233,35 +194,10 @@ class HubDelivery:
         self._listener = None
         self._consumer.ended(self.token)
 
-    def extend(self) -> bool:
-        """Do nothing: the hub sees that this process lives."""
-        return not self._lost
-
-    # -- for the engine
-
     def lose(self) -> None:
         """Note that it was taken away."""
-        self._lost = True
-        listener, self._listener = self._listener, None
         self._consumer.ended(self.token)
-        if listener is not None:
-            call("a listener", listener.lost)
-
-    def cancel(self, reason: str) -> None:
-        """Note that the work is not wanted."""
-        if not self._cancelled:
-            self._cancelled = reason
-            if self._listener is not None:
-                call("a listener", self._listener.cancelled, reason)
-
-    def tell(self, envelope: Envelope) -> None:
-        """Hand on a message of the publisher, or keep it until there is a listener."""
-        if self._listener is not None:
-            call("a listener", self._listener.told, envelope)
-        elif self._told is None:
-            self._told = [envelope]
-        elif len(self._told) < _TOLD:
-            self._told.append(envelope)
+        super().lose()
 
 
 def _successor(publication: Publication, max_body: int) -> list[Any]:
@@ -279,7 +215,7 @@ def _successor(publication: Publication, max_body: int) -> list[Any]:
     return [publication.queue, packed(publication.envelope), options]
 
 
-class HubConsumer:
+class HubConsumer(EngineConsumer[HubDelivery]):
     """See `redpoll.bus.engine.Consumer`.
 
     Attributes:
@@ -303,16 +239,13 @@ class HubConsumer:
         accept: bool,
         exclusive: bool,
     ) -> None:
+        super().__init__(queue, sink)
         self.engine = engine
         self.number = number
-        self.queue = queue
         self.credit = credit
         self.accept = accept
         self.exclusive = exclusive
-        self.deliveries: dict[int, HubDelivery] = {}
         self.closed = False
-        self._feed: Feed[HubDelivery] = Feed()
-        self._sink: Callable[[HubDelivery], object] = self._feed.push if sink is None else sink
 
     @property
     def active(self) -> bool:
@@ -325,12 +258,6 @@ class HubConsumer:
         more, self.credit = credit - self.credit, credit
         if more and not self.closed:
             self.engine.say_if_linked(p.CREDIT, self.number, more)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> HubDelivery:
-        return await self._feed.take()
 
     async def close(self) -> None:
         """Receive no more."""
@@ -367,25 +294,13 @@ class HubConsumer:
             return None
         self.closed = True
         answer = self.engine.close_consumer(self)
-        while self._feed.items:
-            self._feed.items.pop().reject()
-        self._feed.end(error)
+        self._end(error)
         if not self.deliveries:
             self.engine.forget(self)
         return answer
 
 
-def check_credit(credit: int) -> None:
-    """Validate the maximum number of open deliveries.
-
-    Raises:
-        ConfigError: It cannot be.
-    """
-    if type(credit) is not int or credit < 0:
-        raise ConfigError("credit", credit, "must be an int, 0 or more")
-
-
-class HubSubscription:
+class HubSubscription(EngineSubscription):
     """See `redpoll.bus.engine.Subscription`.
 
     Attributes:
@@ -397,24 +312,9 @@ class HubSubscription:
     def __init__(
         self, engine: Owner, number: int, patterns: tuple[str, ...], sink: EventSink | None, buffer: int
     ) -> None:
+        super().__init__(patterns, sink, buffer)
         self._engine = engine
         self.number = number
-        self.patterns = patterns
-        self.delivered = 0
-        self._closed = False
-        self._feed: Feed[Event] = Feed(buffer)
-        self._sink: EventSink = self._feed.push if sink is None else sink
-
-    @property
-    def dropped(self) -> int:
-        """Events that were lost here."""
-        return self._feed.dropped
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        return await self._feed.take()
 
     async def close(self) -> None:
         """Receive no more."""
@@ -422,16 +322,6 @@ class HubSubscription:
             self.stop()
 
     # -- for the engine
-
-    def take(self, event: Event) -> None:
-        """Hand an event over."""
-        if self._closed:
-            return
-        self.delivered += 1
-        try:
-            self._sink(event)
-        except Exception:  # noqa: BLE001  # a callback may raise anything
-            _log.exception("the sink of a subscription to %r failed", event.subject)
 
     def stop(self) -> None:
         """Receive no more."""

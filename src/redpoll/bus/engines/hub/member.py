@@ -16,14 +16,10 @@ from typing import Any, Final, Self
 from redpoll.address import Address
 from redpoll.bus.awaitables import FALSE, resolve
 from redpoll.bus.engine import Observer, Watcher
+from redpoll.bus.engines.handles import call
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.asking import Asking, fail_future
-from redpoll.bus.engines.hub.handles import (
-    HubConsumer,
-    HubDelivery,
-    HubSubscription,
-    call,
-)
+from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery, HubSubscription
 from redpoll.bus.envelope import Outcome, OutcomeKind, decode, printable
 from redpoll.bus.records import (
     Capabilities,

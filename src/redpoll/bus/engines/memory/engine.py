@@ -17,8 +17,9 @@ from redpoll.bus.broker import Limits
 from redpoll.bus.broker.outputs import DELIVER, Effect
 from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DELAYED, TAKEN, Parked, Task
 from redpoll.bus.engine import Clock, DeliverySink, EventSink, Observer, Watcher
-from redpoll.bus.engines.memory.handles import MemoryConsumer, MemoryDelivery, MemorySubscription, check_credit
-from redpoll.bus.engines.memory.room import Member, call, enter, leave
+from redpoll.bus.engines.handles import call, check_credit
+from redpoll.bus.engines.memory.handles import MemoryConsumer, MemoryDelivery, MemorySubscription
+from redpoll.bus.engines.memory.room import Member, enter, leave
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
 from redpoll.bus.records import (
     Capabilities,

@@ -3,53 +3,34 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import Any, Final, Self
+from collections.abc import Awaitable, Mapping, Sequence
+from typing import Any
 
 from redpoll.bus.awaitables import FALSE, TRUE
 from redpoll.bus.broker.queue import DEADLINE, Consumer, Subscription, Task
-from redpoll.bus.engine import DeliverySink, EventSink, Listener
-from redpoll.bus.engines.memory.room import Member, call
-from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
-from redpoll.bus.feed import Feed
-from redpoll.bus.records import Event, Publication, task_id
-from redpoll.errors import ConfigError, PayloadTooLarge, ResultTooLarge, UsageError
+from redpoll.bus.engine import DeliverySink, EventSink
+from redpoll.bus.engines.handles import (
+    ENDINGS,
+    NOTHING,
+    EngineConsumer,
+    EngineDelivery,
+    EngineSubscription,
+    check_credit,
+)
+from redpoll.bus.engines.memory.room import Member
+from redpoll.bus.envelope import Envelope, Outcome
+from redpoll.bus.records import Publication, task_id
+from redpoll.errors import PayloadTooLarge, ResultTooLarge, UsageError
 
-__all__ = ["MemoryConsumer", "MemoryDelivery", "MemorySubscription", "check_credit"]
+__all__ = ["MemoryConsumer", "MemoryDelivery", "MemorySubscription"]
 
 _log = logging.getLogger("redpoll.bus")
 
-#: Maximum messages of a publisher that are kept for a worker that does not listen yet.
-_TOLD: Final = 1_000
-_NOTHING: Final = Outcome(OutcomeKind.RESULT)
-_ENDINGS: Final = frozenset({OutcomeKind.RESULT, OutcomeKind.ERROR, OutcomeKind.CANCELLED, OutcomeKind.TIME_LIMIT})
 
-
-def check_credit(credit: int) -> None:
-    """Validate the maximum number of open deliveries.
-
-    Raises:
-        ConfigError: It cannot be.
-    """
-    if type(credit) is not int or credit < 0:
-        raise ConfigError("credit", credit, "must be an int, 0 or more")
-
-
-class MemoryDelivery:
+class MemoryDelivery(EngineDelivery):
     """See `redpoll.bus.engine.Delivery`."""
 
-    __slots__ = (
-        "__weakref__",
-        "_cancelled",
-        "_consumer",
-        "_listener",
-        "_lost",
-        "_task",
-        "_token",
-        "_told",
-        "attempt",
-        "envelope",
-    )
+    __slots__ = ("_consumer", "_task", "_token")
 
     def __init__(self, consumer: MemoryConsumer, token: int, task: Task, envelope: Envelope) -> None:
         self.envelope = envelope
@@ -59,8 +40,8 @@ class MemoryDelivery:
         self._task = task
         self._lost = False
         self._cancelled = ""
-        self._listener: Listener | None = None
-        self._told: list[Envelope] | None = None
+        self._listener = None
+        self._told = None
 
     def __repr__(self) -> str:
         return f"<MemoryDelivery {self.id} of {self.queue!r}, attempt {self.attempt}>"
@@ -82,27 +63,6 @@ class MemoryDelivery:
         if expires is None or not self._task.flags & DEADLINE:
             return None
         return expires - self._consumer.member.room.now()
-
-    @property
-    def lost(self) -> bool:
-        """True if it was taken away."""
-        return self._lost
-
-    @property
-    def cancelled(self) -> bool:
-        """True if the work is not wanted any more."""
-        return bool(self._cancelled)
-
-    def listen(self, listener: Listener) -> None:
-        """Set the listener of the task."""
-        self._listener = listener
-        told, self._told = self._told or (), None
-        for envelope in told:
-            call("a listener", listener.told, envelope)
-        if self._cancelled:
-            call("a listener", listener.cancelled, self._cancelled)
-        if self._lost:
-            call("a listener", listener.lost)
 
     def accept(self) -> Awaitable[bool]:
         """Promise that no other worker begins it."""
@@ -129,14 +89,14 @@ class MemoryDelivery:
         member = consumer.member
         room = member.room
         if outcome is None:
-            outcome = _NOTHING
+            outcome = NOTHING
         kind, envelope, detail = outcome
         size = 0
         if envelope is not None:
             size = len(envelope.body)
             if size > member.max_body:
                 raise ResultTooLarge(size, member.max_body)
-        if kind not in _ENDINGS:
+        if kind not in ENDINGS:
             raise UsageError(f"a worker cannot end a task as {kind.name}")
         successors = [(each, len(each.envelope.body)) for each in then] if then else ()
         for _, length in successors:
@@ -198,55 +158,21 @@ class MemoryDelivery:
             member.look_drained()
         return TRUE if done else FALSE
 
-    def extend(self) -> bool:
-        """Do nothing: this process lives."""
-        return not self._lost
 
-    # -- for the engine
-
-    def lose(self) -> None:
-        """Note that it was taken away."""
-        self._lost = True
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            call("a listener", listener.lost)
-
-    def cancel(self, reason: str) -> None:
-        """Note that the work is not wanted."""
-        if not self._cancelled:
-            self._cancelled = reason
-            if self._listener is not None:
-                call("a listener", self._listener.cancelled, reason)
-
-    def tell(self, envelope: Envelope) -> None:
-        """Hand on a message of the publisher, or keep it until there is a listener."""
-        if self._listener is not None:
-            call("a listener", self._listener.told, envelope)
-        elif self._told is None:
-            self._told = [envelope]
-        elif len(self._told) < _TOLD:
-            self._told.append(envelope)
-
-
-class MemoryConsumer:
+class MemoryConsumer(EngineConsumer[MemoryDelivery]):
     """See `redpoll.bus.engine.Consumer`.
 
     Attributes:
         member: The engine.
         held: The broker's consumer.
-        queue: Name of the queue.
-        deliveries: The open deliveries by token.
     """
 
     held: Consumer
 
     def __init__(self, member: Member, queue: str, credit: int, sink: DeliverySink | None) -> None:
+        super().__init__(queue, sink)
         self.member = member
-        self.queue = queue
-        self.deliveries: dict[int, MemoryDelivery] = {}
         self._credit = credit
-        self._feed: Feed[MemoryDelivery] = Feed()
-        self._sink: Callable[[MemoryDelivery], object] = self._feed.push if sink is None else sink
 
     @property
     def active(self) -> bool:
@@ -259,12 +185,6 @@ class MemoryConsumer:
         more, self._credit = credit - self._credit, credit
         with self.member.turn() as (broker, _):
             broker.work.add_credit(self.held, more)
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> MemoryDelivery:
-        return await self._feed.take()
 
     async def close(self) -> None:
         """Receive no more."""
@@ -294,43 +214,22 @@ class MemoryConsumer:
         """Receive no more, and give back the deliveries that are still in the iterator."""
         with self.member.turn() as (broker, now):
             broker.work.close(self.held, now)
-        while self._feed.items:
-            self._feed.items.pop().reject()
-        self._feed.end(error)
+        self._end(error)
 
 
-class MemorySubscription:
+class MemorySubscription(EngineSubscription):
     """See `redpoll.bus.engine.Subscription`.
 
     Attributes:
         member: The engine.
         wanted: The broker's subscription.
-        patterns: The patterns.
-        delivered: Events that came.
-        lost: Events that its loop was too slow for.
     """
 
     wanted: Subscription
 
     def __init__(self, member: Member, patterns: tuple[str, ...], sink: EventSink | None, buffer: int) -> None:
+        super().__init__(patterns, sink, buffer)
         self.member = member
-        self.patterns = patterns
-        self.delivered = 0
-        self.lost = 0
-        self._closed = False
-        self._feed: Feed[Event] = Feed(buffer)
-        self._sink: EventSink = self._feed.push if sink is None else sink
-
-    @property
-    def dropped(self) -> int:
-        """Events that were lost here."""
-        return self.lost + self._feed.dropped
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> Event:
-        return await self._feed.take()
 
     async def close(self) -> None:
         """Receive no more."""
@@ -338,16 +237,6 @@ class MemorySubscription:
             self.stop()
 
     # -- for the engine
-
-    def take(self, event: Event) -> None:
-        """Hand an event over."""
-        if self._closed:
-            return
-        self.delivered += 1
-        try:
-            self._sink(event)
-        except Exception:  # noqa: BLE001  # a callback may raise anything
-            _log.exception("the sink of a subscription to %r failed", event.subject)
 
     def stop(self) -> None:
         """Receive no more."""

@@ -24,12 +24,13 @@ from redpoll.bus.broker import Broker, Limits
 from redpoll.bus.broker.outputs import ADMITTED, CANCELLED, DELIVER, EVENT, NOTE, OUTCOME, PROGRESS, TOLD, Effect
 from redpoll.bus.broker.queue import Peer
 from redpoll.bus.engine import Clock, Observer, Timer, Watcher
+from redpoll.bus.engines.handles import call
 from redpoll.bus.envelope import Outcome
 from redpoll.bus.records import Event, Receipt, task_id
 from redpoll.errors import Closed, NoRoute, RedpollError, UsageError
 from redpoll.platforms import after_fork
 
-__all__ = ["Member", "Room", "call", "enter", "leave"]
+__all__ = ["Member", "Room", "enter", "leave"]
 
 _log = logging.getLogger("redpoll.bus")
 
@@ -46,14 +47,6 @@ _MAIL: Final = 100_000
 _TO_WATCHERS: Final = frozenset({OUTCOME, PROGRESS, ADMITTED})
 #: Effects that are best effort; the others are bounded by the number of tasks.
 _LOSSY: Final = frozenset({EVENT, PROGRESS, TOLD, NOTE})
-
-
-def call(whose: str, callback: Callable[..., object], *arguments: object) -> None:
-    """Call a user's callback; its exceptions are logged."""
-    try:
-        callback(*arguments)
-    except Exception:  # noqa: BLE001  # see above
-        _log.exception("%s failed", whose)
 
 
 def _random_bits() -> Iterator[int]:
