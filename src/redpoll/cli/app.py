@@ -97,7 +97,7 @@ app.add_typer(hub)
 
 queue = typer.Typer(
     name="queue",
-    help="Look at the queues of a bus, and repair them.",
+    help="Inspect and repair the queues of a bus.",
     epilog=epilog("redpoll queue list --url redpoll://127.0.0.1"),
     no_args_is_help=True,
 )
@@ -105,7 +105,7 @@ app.add_typer(queue)
 
 task = typer.Typer(
     name="task",
-    help="Look at a task of a bus, cancel it, wait for its result.",
+    help="Show a task of a bus, cancel it, wait for its result.",
     epilog=epilog("redpoll task show 5e1f09ab-17-0123456789abcdef --url redpoll://127.0.0.1"),
     no_args_is_help=True,
 )

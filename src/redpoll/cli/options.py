@@ -69,7 +69,7 @@ SlotsOption = Annotated[
 ]
 TokenFileOption = Annotated[
     str | None,
-    typer.Option("--token-file", metavar="FILE", help="File with the token of the directory."),
+    typer.Option("--token-file", metavar="FILE", help="File with the token of the directory or hub."),
 ]
 UntilEofOption = Annotated[bool, typer.Option("--until-eof", help="End when standard input ends, as after Ctrl-C.")]
 
