@@ -16,6 +16,7 @@ from redpoll import (
     Refused,
     UsageError,
 )
+from redpoll.wire.inbound import Arrivals
 from redpoll.wire.reader import Reader
 from tests.node.support import make, settle, to, turns, until, within
 
@@ -347,13 +348,14 @@ async def test_a_stream_is_read_no_faster_than_it_is_taken(monkeypatch: pytest.M
     unseen = most = full = 0
     received = Reader.received
 
-    def counted(reader: Reader, shared: memoryview, count: int, now: float) -> None:
+    def counted(reader: Reader, shared: memoryview, count: int, now: float) -> Arrivals:
         nonlocal unseen, most, full
-        received(reader, shared, count, now)
+        arrived = received(reader, shared, count, now)
         if reader.more_of_stream:
             full += 1
             unseen += 1
             most = max(most, unseen)
+        return arrived
 
     monkeypatch.setattr(Reader, "received", counted)
     options: dict[str, Any] = {"acknowledge": False, "slots": 16_384, "node_slots": 16_384, "window": 16_384}
