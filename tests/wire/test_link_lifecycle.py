@@ -12,6 +12,7 @@ from redpoll.errors import (
     NotConfirmed,
     NotSent,
 )
+from redpoll.wire import answers
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.outgoing import Stage
@@ -184,7 +185,7 @@ def test_a_discarded_answer_settles_nothing(kind: int, state: str) -> None:
         submit(peer, out := Sent(kind=REQ_ACK | WANTED))
     if state == "done":
         acknowledge(link, out)
-    peer.answer_discarded(link, out.identity, out.serial, kind)
+    answers.discarded(peer, link, out.identity, out.serial, kind)
     assert type(out.error) is NoAnswer
     assert (peer.counters.late, peer.requests, peer.queued) == (1, {}, 0)
     assert link.window.used == (state == "in flight" and kind == ANSWER)
@@ -196,8 +197,8 @@ def test_a_discarded_answer_ends_what_nobody_waits_for() -> None:
     link = add_link(peer)
     submit(peer, out := Sent(kind=REQ_ACK | WANTED))
     peer.withdraw(out, 0.0)
-    peer.answer_discarded(link, out.identity, out.serial, ANSWER | ACK)
-    peer.answer_discarded(link, out.identity, out.serial, ANSWER | ACK)
+    answers.discarded(peer, link, out.identity, out.serial, ANSWER | ACK)
+    answers.discarded(peer, link, out.identity, out.serial, ANSWER | ACK)
     assert (link.in_flight, link.window.used, peer.counters.late) == ({}, 0, 2)
 
 

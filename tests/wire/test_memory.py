@@ -13,10 +13,10 @@ from redpoll.wire.bodies import LARGE
 from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
+from redpoll.wire.liveness import MIN_PROGRESS
 from redpoll.wire.memory import PAUSE_TIMEOUT, STALL_TIMEOUT, Memory
 from redpoll.wire.peer import Peer
 from redpoll.wire.slots import SlotPool
-from redpoll.wire.stall_detector import MIN_PROGRESS
 from tests.wire.support import (
     ACK,
     ANSWER,

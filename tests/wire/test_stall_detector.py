@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from redpoll.errors import PeerLost
-from redpoll.wire.stall_detector import MIN_PROGRESS, StallDetector
+from redpoll.wire.liveness import MIN_PROGRESS, StallDetector
 from tests.wire.support import CONTINUED, REQ_ACK, add_link, feed, frame, make_peer, peer_of, plain_link
 
 

@@ -15,10 +15,10 @@ from redpoll.transport.kernel_buffers import KernelBuffers
 from redpoll.transport.spin import Spin
 from redpoll.transport.write_backpressure import WriteBackpressure
 from redpoll.wire.link import Link
+from redpoll.wire.liveness import MIN_PROGRESS
 from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
 from redpoll.wire.reader import Reader
-from redpoll.wire.stall_detector import MIN_PROGRESS
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from struct import Struct
 from typing import Any
 
 from redpoll.errors import ProtocolError
+from redpoll.wire import answers
 from redpoll.wire.assembly import Assembly
 from redpoll.wire.frames import (
     ANSWER,
@@ -145,7 +146,7 @@ class Bodies:
     def _awaits(self, identity: bytes, serial: int) -> bool:
         peer: Peer | None = self._link.peer
         # While the peer is unknown, any answer may be one that a request waits for.
-        return peer is None or peer.awaits(self._link, identity, serial)
+        return peer is None or answers.awaits(peer, self._link, identity, serial)
 
     def _accepts(self, serial: int, kind: int) -> bool:
         """Return True if a message is accepted, which its first frame decides: a goodbye in between applies to later ones.
@@ -204,21 +205,21 @@ class Bodies:
             return
         now = link.liveness.last_received
         if body.kind & ANSWER:
-            peer.answer_progressed(link, body.identity, body.serial, now)
+            answers.progressed(peer, link, body.identity, body.serial, now)
         partial = self._incoming.partial
         if partial is None or self._progress_at == now:
             # Once per read, however many pieces it has.
             return
         self._progress_at = now
         for identity, serial in partial.answers:
-            peer.answer_progressed(link, identity, serial, now)
+            answers.progressed(peer, link, identity, serial, now)
 
     def _complete(self, body: Assembly) -> None:
         self._incoming.end(body)
         if body.discarded:
             peer: Peer | None = self._link.peer
             if body.kind & ANSWER and peer is not None:
-                peer.answer_discarded(self._link, body.identity, body.serial, body.kind)
+                answers.discarded(peer, self._link, body.identity, body.serial, body.kind)
         else:
             buffer = body.buffer
             # The sender counts its deadline from the last byte.
@@ -245,7 +246,7 @@ class Bodies:
         message = link.make((identity, serial, total + len(header), header, kind, data, deadline), link)
         if kind & ANSWER:
             if peer is not None:
-                peer.answered(message)
+                answers.answered(peer, message)
             else:
                 link.arrived.messages.append(message)
             return

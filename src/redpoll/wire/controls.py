@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from redpoll.errors import REFUSALS, ProtocolError, Refused, SendError
-from redpoll.wire import libchirp, session
+from redpoll.wire import answers, libchirp, session
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import (
@@ -83,7 +83,7 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
     if kind & RETRY:  # the same bit: a refusal
         _refused(link, out, bytes(source[stop - size : stop]))
     elif kind & out.kind & WANTED:
-        peer.released_without_answer(out)
+        answers.withheld(peer, out)
     else:
         peer.confirmed(out)
     return stop
@@ -93,7 +93,7 @@ def _refused(link: Link, out: Outgoing, body: bytes) -> None:
     peer: Peer | None = link.peer
     code, text = decode_refusal(body)
     if peer is not None and code == ANSWERED and out.kind & WANTED:
-        peer.answer_lost(out)
+        answers.lost(peer, out)
         return
     error: SendError = REFUSALS.get(code, Refused)(out.message, text, peer.address if peer is not None else None)
     if peer is not None:

@@ -33,7 +33,7 @@ from redpoll.wire.frames import (
 )
 from redpoll.wire.handshake import Handshake
 from redpoll.wire.inbound import Arrivals, Inbound
-from redpoll.wire.liveness import Liveness
+from redpoll.wire.liveness import MIN_PROGRESS, Liveness, StallDetector
 from redpoll.wire.memory import Memory
 from redpoll.wire.metadata import DEADLINE_BLOCK, Field, millis
 from redpoll.wire.outgoing import DONE_OR_ENDED, Body, Outgoing, Payload, Stage, Unawaited
@@ -43,7 +43,6 @@ from redpoll.wire.requests import Requests
 from redpoll.wire.send_errors import too_large_error
 from redpoll.wire.session import RECORD, RECORD_SIZE, Shown
 from redpoll.wire.settings import Settings
-from redpoll.wire.stall_detector import MIN_PROGRESS, StallDetector
 from redpoll.wire.states import ACCEPTING, LEAVING, SENDING, TRANSITIONS, Event, LinkState
 from redpoll.wire.tally import Counters
 from redpoll.wire.transfer import Transfer, Transfers
@@ -104,8 +103,7 @@ class Link:
     #: The `Peer` that the link belongs to; None until the owner knows. The link uses `LinkPeer` of it.
     peer: Any = field(init=False, default=None)
     liveness: Liveness = field(init=False)
-    #: Watches for a stalled message; created when one has first arrived in part.
-    stall_detector: StallDetector | None = field(init=False, default=None)
+    stall_detector: StallDetector = field(init=False)
     idle_at: float = field(init=False)
 
     # Lifecycle
@@ -176,6 +174,7 @@ class Link:
         settings = self.settings
         self.liveness = Liveness(settings, now)
         self.idle_at = now + settings.reuse_time
+        self.stall_detector = StallDetector(settings.transfer_timeout)
         self.incoming = Incoming(self.memory)
         self.receive_window = ReceiveWindow(settings.window, settings.window_bytes)
 
@@ -358,12 +357,7 @@ class Link:
     def watch_transfer(self) -> None:
         """Watch for a stalled transfer, now that a large body has begun."""
         detector = self.stall_detector
-        if detector is None or detector.at is None:
-            timeout = self.settings.transfer_timeout
-            if timeout is None:
-                return
-            if detector is None:
-                detector = self.stall_detector = StallDetector(timeout)
+        if detector.at is None and detector.timeout is not None:
             detector.watch(self.incoming.oldest(self.bytes_received), self.bytes_received, self.liveness.last_received)
             self.arrived.attention = True
 
@@ -679,7 +673,7 @@ class Link:
         """Return when to call `tick()`."""
         alive = self.liveness.next_deadline(self.announced is not None)
         due = self.idle_at if alive is None else min(alive, self.idle_at)
-        watched = None if self.stall_detector is None else self.stall_detector.at
+        watched = self.stall_detector.at
         return due if watched is None else min(due, watched)
 
     def tick(self, now: float) -> PeerLost | bool:
@@ -711,11 +705,6 @@ class Link:
         return None if peer is None else peer.address
 
     def _transfer_stalled(self, now: float) -> bool:
-        timeout = self.settings.transfer_timeout
-        if timeout is None or (self.stall_detector is None and not self.incoming.unfinished):
-            return False
-        if self.stall_detector is None:
-            self.stall_detector = StallDetector(timeout)
         excused = self.reading_paused or self.incoming.awaiting_peer
         return self.stall_detector.stalled(
             self.incoming.oldest(self.bytes_received), self.bytes_received, now, excused=excused

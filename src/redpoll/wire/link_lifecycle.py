@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from redpoll.errors import Closed, Fenced, NoAnswer, NotAuthorized, NotConfirmed, PeerLost, RedpollError
+from redpoll.wire import answers
 from redpoll.wire.frames import ANSWER, REQ_ACK, RETRY, Goodbye
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
@@ -84,7 +85,7 @@ def on_announcement(peer: Peer, link: Link) -> None:
 def _is_known(peer: Peer, message: Inbound[Any]) -> bool:
     """Return True if a message received before its link had a peer is a duplicate or an answer; otherwise note it."""
     if message.kind & ANSWER:
-        peer.answered(message)
+        answers.answered(peer, message)
         return True
     if message.kind & REQ_ACK:
         if message.kind & RETRY and peer.slots.resent(message):

@@ -1,13 +1,18 @@
-"""Liveness of the other end, judged by received bytes: handshake timeout, pings, idleness."""
+"""Liveness of the other end, judged by received bytes: handshake timeout, pings, idleness, stalled transfers."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Final
 
 from redpoll.wire.settings import Settings
 
-__all__ = ["Liveness"]
+__all__ = ["MIN_PROGRESS", "Liveness", "StallDetector"]
+
+#: Minimum progress of a transfer in `transfer_timeout`, and at the memory limit in `memory.STALL_TIMEOUT`, in bytes; less
+#: counts as a stall.
+MIN_PROGRESS = 16 * 1024
 
 #: If a timer fires this late, in seconds, assume that the process stalled. Reading the pending bytes takes as long at
 #: most.
@@ -110,3 +115,53 @@ class Liveness:
                 return None
         self._pinged = now
         return Liveness.PING
+
+
+@dataclass(slots=True, eq=False)
+class StallDetector:
+    """Watches the oldest message that has arrived in part; small messages that arrive at once are never seen."""
+
+    #: Seconds in which it has to make progress; None for no limit.
+    timeout: float | None
+    #: When to check; None if nothing is watched.
+    at: float | None = None
+    _what: object = None
+    _received: int = 0
+    _lagged: bool = False
+
+    def watch(self, what: object, received: int, now: float) -> None:
+        """Restart the timeout.
+
+        Args:
+            what: Key of the watched message.
+            received: Total bytes received over the link.
+            now: The time.
+        """
+        self._what = what
+        self._received = received
+        self._lagged = False
+        self.at = None if self.timeout is None else now + self.timeout
+
+    def stalled(self, what: object, received: int, now: float, *, excused: bool) -> bool:
+        """Return True if the link is to be closed.
+
+        Args:
+            what: Key of the oldest partial message; None if there is none.
+            received: Total bytes received over the link.
+            now: The time.
+            excused: Whether this end does not read.
+        """
+        if what is None:
+            self.at = None
+            return False
+        moved = received - self._received >= MIN_PROGRESS
+        if self.at is None or what != self._what or moved or excused:
+            self.watch(what, received, now)
+            return False
+        if now < self.at:
+            return False
+        if now - self.at > _LAG and not self._lagged:
+            self._lagged = True
+            self.at = now + _LAG
+            return False
+        return True

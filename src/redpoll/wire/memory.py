@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.wire.frames import ANSWER
-from redpoll.wire.stall_detector import MIN_PROGRESS
+from redpoll.wire.liveness import MIN_PROGRESS
 from redpoll.wire.tally import Tally
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ from redpoll.errors import (
     Withdrawn,
 )
 from redpoll.wire.assembly import Assembly
-from redpoll.wire.frames import ACK, REQ_ACK, RETRY, WANTED
+from redpoll.wire.frames import REQ_ACK, RETRY, WANTED
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
 from redpoll.wire.memory import Memory
@@ -279,15 +279,6 @@ class Peer:
         out.deadline = None
         out.settle(None, None)
 
-    def released_without_answer(self, out: Outgoing) -> None:
-        """Fail a request that an announced peer released without an answer."""
-        if out.stage != Stage.ENDED:
-            why, hint = (
-                "the handler there returned None",
-                "return a value there, or await message.respond(…), or use send()",
-            )
-            self.fail(out, NoAnswer(out.message, out.timeout, self.address, why, hint))
-
     @staticmethod
     def mark_done(out: Outgoing) -> None:
         """Note that the work of a request is done and its answer is pending: it is not resent."""
@@ -314,86 +305,9 @@ class Peer:
             return
         self.fail(out, refusal_error(out, error, self.address))
 
-    def answer_lost(self, out: Outgoing) -> None:
-        """Fail a resent request that was answered over a link now lost."""
-        if out.stage != Stage.ENDED:
-            lost = PeerLost(self.address, "its answer was lost with the link")
-            self.fail(out, with_cause(NoAnswer(out.message, out.timeout, self.address), lost))
-
-    def answered(self, message: Inbound[Any]) -> None:
-        """Apply an answer of an announced peer; with the ACK bit it is the acknowledgement too."""
-        serial = message.serial
-        link: Link = message.link
-        message.phase = 1
-        waiting, out = self._find_request(link, message.identity, serial)
-        if out is None:
-            self.counters.late += 1
-            return
-        if message.kind & ACK and link.in_flight.pop(serial, None) is not None:
-            link.window.free(1, out.size)
-        if out.stage == Stage.ENDED or not out.kind & WANTED:
-            self.counters.late += 1
-            if message.kind & ACK:
-                self.confirmed(out)
-            return
-        if waiting:
-            self.requests.take(serial)
-            if out.stage != Stage.DONE:
-                self._stop_sending(out)
-        self.answer(out, message)
-
-    def answer_discarded(self, link: Link, identity: bytes, serial: int, kind: int) -> None:
-        """Apply an answer that was discarded since no request waited for it: it completes none."""
-        _, out = self._find_request(link, identity, serial)
-        self.counters.late += 1
-        if out is None:
-            return
-        if kind & ACK and link.in_flight.get(serial) is out:
-            del link.in_flight[serial]
-            link.window.free(1, out.size)
-        if out.stage != Stage.ENDED and out.kind & WANTED:
-            self.requests.forget(out)
-            if out.stage in (Stage.QUEUED, Stage.SENT):
-                self._stop_sending(out)
-            self.fail(out, NoAnswer(out.message, out.timeout, self.address))
-        elif kind & ACK:
-            self.confirmed(out)
-
-    def _stop_sending(self, out: Outgoing) -> None:
-        """Take a request that was answered before it was resent out of the queue, or off the link that was to write it."""
-        if self.session is not None:
-            self.session.again.discard(out.serial)
-        if out.stage == Stage.QUEUED:
-            out.stage = Stage.ENDED
-            self._unqueue(out)
-        else:
-            link: Link | None = out.link
-            if link is not None and out in link.transfers.unbegun():
-                link.forget(out)
-
-    def _find_request(self, link: Link, identity: bytes, serial: int) -> tuple[list[Outgoing] | None, Outgoing | None]:
-        """Return the request that an answer from an announced peer is for, and its list if it is not in flight."""
-        waiting = self.requests.get(serial)
-        out = waiting[0] if waiting else link.in_flight.get(serial)
-        if out is None and len(self.links) > 1:
-            # The peer lost the link that the request went over, and this end has not noticed yet.
-            out = next((each.in_flight[serial] for each in self.links if serial in each.in_flight), None)
-        return waiting, out if out is not None and out.identity == identity else None
-
-    def awaits(self, link: Link, identity: bytes, serial: int) -> bool:
-        """Return True if a request waits for an answer over a link of an announced peer."""
-        _, out = self._find_request(link, identity, serial)
-        return out is not None and out.stage != Stage.ENDED and out.kind & WANTED != 0
-
     def awaits_answers(self, link: Link) -> bool:
         """Return True if requests sent over a link of an announced peer are handled and not answered: it closes the link."""
         return link.announced is not None and bool(self.requests) and bool(self.requests.over(link))
-
-    def answer_progressed(self, link: Link, identity: bytes, serial: int, now: float) -> None:
-        """Extend the deadline of a request: a piece of its large answer arrived."""
-        _, out = self._find_request(link, identity, serial)
-        if out is not None and out.kind & WANTED:
-            out.progress(now)
 
     def answer(self, out: Outgoing, message: Inbound[Any]) -> None:
         """End a request with its answer."""
@@ -422,12 +336,12 @@ class Peer:
         if stage == Stage.DONE or out.kind & RETRY:
             self.requests.drop(out)
         if stage == Stage.QUEUED:
-            self._unqueue(out)
+            self.unqueue(out)
         elif stage != Stage.DONE:
             self._send_cancel(out, hard)
         out.release_body()
 
-    def _unqueue(self, out: Outgoing) -> None:
+    def unqueue(self, out: Outgoing) -> None:
         """Stop counting a sending that ended in the queue; the entry stays until it is at the front, or many have ended."""
         size = queued_size(out)
         self.queued -= 1
@@ -501,7 +415,7 @@ class Peer:
         if out.size > _HEAVY and self.queue[0] is not out:
             # It would stay until its turn comes, and its error refers to the message.
             self.queue.remove(out)
-        self._unqueue(out)
+        self.unqueue(out)
         self.fail(out, unsent_error(out, error, self.address, cause))
 
     def fail_queue(self, error: RedpollError, *, once: bool = False) -> None:

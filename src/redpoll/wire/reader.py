@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from redpoll.errors import OtherProtocol, TLSError
+from redpoll.wire import answers
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.controls import read_other, stray
 from redpoll.wire.frames import (
@@ -283,7 +284,7 @@ class Reader:
                 and size <= small
                 and peer is not None
             ):
-                peer.answered(make((identity, serial, size, 0, kind, data_type(source[start:stop])), link))
+                answers.answered(peer, make((identity, serial, size, 0, kind, data_type(source[start:stop])), link))
                 pos = stop
             else:
                 consumed = read_other(link, bodies, shared, source, pos, end, now)
