@@ -408,6 +408,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "unread answers of a client of a hub": ["bus/engines/hub/test_hub.py::test_who_does_not_read_is_not_read"],
         "consumers of one client of a hub": ["bus/engines/hub/test_hub.py::test_consumers_are_bounded"],
         "tasks in one answer to `browse` from a hub": ["bus/engines/hub/test_hub.py::test_browsing_is_bounded"],
+        "schedules of a broker": ["bus/broker/test_schedules.py::test_what_cannot_be"],
         "subjects whose receivers are cached": ["bus/broker/test_topics.py::test_what_is_remembered_is_bounded"],
         "broadcasts that wait for an iteration or a coroutine function": [
             "bus/test_feed.py::test_the_oldest_is_pushed_out"

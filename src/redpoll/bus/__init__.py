@@ -26,6 +26,7 @@ from redpoll.bus.records import (
     QueueKind,
     QueueSpec,
     Receipt,
+    ScheduleInfo,
     TaskInfo,
     TaskState,
 )
@@ -66,6 +67,7 @@ __all__ = [
     "Receipt",
     "Requeue",
     "Retry",
+    "ScheduleInfo",
     "Status",
     "Subscription",
     "Task",

@@ -28,7 +28,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, Protocol, Self
 
 from redpoll.bus.envelope import Envelope, Outcome
-from redpoll.bus.records import Capabilities, Event, Publication, QueueInfo, QueueSpec, Receipt, TaskInfo
+from redpoll.bus.records import Capabilities, Event, Publication, QueueInfo, QueueSpec, Receipt, ScheduleInfo, TaskInfo
 from redpoll.bus.state import Status
 from redpoll.errors import RedpollError
 
@@ -554,6 +554,38 @@ class Engine(Protocol):
             ResultExpired: It ended, and its outcome is not kept.
             Unsupported: The engine has live results alone.
         """
+
+    # -- schedules
+
+    async def schedule(
+        self, name: str, publication: Publication, *, every: float | None = None, cron: str | None = None
+    ) -> None:
+        """Put a task into a queue again and again, in the place of the schedule of that name.
+
+        A firing and the time of the next one are recorded in one step. While the engine's own server is down, firings that
+        are missed become one; a queue that is full, or was deleted, is passed over.
+
+        Args:
+            name: Name of the schedule.
+            publication: The task.
+            every: Seconds between two firings, the first of them from now. Either this or `cron`.
+            cron: Five fields in UTC, as in ``0 3 * * *``: minute, hour, day of the month, month, day of the week.
+
+        Raises:
+            ConfigError: A name or a time is invalid.
+            NoRoute: The queue does not exist.
+            QueueFull: There are too many schedules.
+            NotAuthorized: Submitting to the queue, or to that of the replaced schedule, is not allowed.
+            Unsupported: The engine keeps no schedules.
+        """
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule; return False if there is none of that name."""
+        ...
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """Return the schedules."""
+        ...
 
     # -- administration: each needs the permission to administer that queue
 

@@ -23,6 +23,7 @@ __all__ = [
     "QueueKind",
     "QueueSpec",
     "Receipt",
+    "ScheduleInfo",
     "TaskInfo",
     "TaskState",
     "check_last",
@@ -224,6 +225,9 @@ class Capabilities:
     successors: bool = True
     """True if `ack` can publish successors in the same step."""
 
+    schedule: bool = True
+    """Whether the engine keeps schedules."""
+
     hold: float | None = None
     """Seconds after which the engine takes a task away from a worker that lives. None: never."""
 
@@ -380,6 +384,11 @@ class Publication:
         """Check every field that can be wrong."""
         check_publishing(self.priority, self.delay, self.ttl, self.deadline, None, self.dedup)
 
+    @property
+    def options(self) -> tuple[int, float, float | None, float | None, str | None, bool, bool, float | None]:
+        """The options, in the order of `Engine.publish`."""
+        return self.priority, self.delay, self.ttl, self.deadline, self.dedup, self.keep, False, None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueInfo:
@@ -411,6 +420,19 @@ class QueueInfo:
     cancelled: int
     dropped: int
     """Dropped for newer ones at the limit."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScheduleInfo:
+    """A schedule."""
+
+    name: str
+    queue: str
+    every: float | None
+    """Seconds between two tasks; None where `cron` says when."""
+    cron: str | None
+    left: float
+    """Seconds until the next task."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

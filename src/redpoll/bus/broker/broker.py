@@ -6,7 +6,7 @@ Calls take the time as `now`, and leave effects in `out` (`redpoll.bus.broker.ou
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
 from redpoll.bus.broker.admin import Admin
@@ -17,6 +17,7 @@ from redpoll.bus.broker.peers import Peers
 from redpoll.bus.broker.queue import Consumer, Parked, Peer, Queue, Subscription, Task
 from redpoll.bus.broker.queues import Queues
 from redpoll.bus.broker.restore import Restored, bury, hold, task_of
+from redpoll.bus.broker.schedules import Schedule, Schedules
 from redpoll.bus.broker.tasks import DUE, Tasks
 from redpoll.bus.broker.timers import Timers
 from redpoll.bus.broker.topics import Topics
@@ -45,6 +46,7 @@ class Broker:
         intake: The operations of publishers.
         work: The operations of workers.
         admin: The operations of operators.
+        schedules: Tasks at set times.
         tasks: The tasks; to be read only.
         timers: The timers; to be read only.
     """
@@ -58,6 +60,7 @@ class Broker:
         journal: bool = False,
         epoch: int = 0,
         serial: int = 0,
+        wall: Callable[[float], float] = float,
     ) -> None:
         self.limits = limits = Limits() if limits is None else limits
         self.out = out = Outbox(journal)
@@ -71,6 +74,7 @@ class Broker:
         self.queues = Queues(self.tasks, self.work, bound, tokens)
         self.intake = Intake(self.tasks, bound, live)
         self.admin = Admin(self.tasks)
+        self.schedules = Schedules(self.tasks, wall)
 
     @property
     def deadline(self) -> float | None:
@@ -91,6 +95,8 @@ class Broker:
                 self.peers.act(subject, what, now)
             elif type(subject) is Queue:
                 self.queues.expire(subject, now)
+            elif type(subject) is Schedule:
+                self.schedules.fire(subject, now)
 
     @classmethod
     def restored(
@@ -103,6 +109,7 @@ class Broker:
         *,
         epoch: int,
         serial: int = 0,
+        wall: Callable[[float], float] = float,
     ) -> Broker:
         """Restore a broker.
 
@@ -116,9 +123,10 @@ class Broker:
             limits: As for the broker.
             epoch: Higher than that of any earlier one.
             serial: As for the broker.
+            wall: As for the broker.
         """
         found = Restored(writes)
-        broker = cls(store, bits, limits, journal=True, epoch=epoch, serial=max(serial, found.serial))
+        broker = cls(store, bits, limits, journal=True, epoch=epoch, serial=max(serial, found.serial), wall=wall)
         broker._fill(found, now)
         return broker
 
@@ -155,5 +163,10 @@ class Broker:
                 self.tasks.delay(task, slot.due)
             else:
                 task.queue.add(task)
+        for each in found.schedules.values():
+            if each.values is not None:
+                target, payload, size, options, every, cron = each.values
+                made = Schedule(each.name, target, payload, size, tuple(options), every, cron, each.due)
+                self.schedules.add(made)
         for peer in self.peers.found.values():
             self.peers.expect(peer, now, self.limits.reclaim, blame=False)

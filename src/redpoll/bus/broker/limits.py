@@ -28,6 +28,9 @@ class Limits:
     subscriptions: int = 100_000
     """Maximum number of live subscriptions, and of topics of queues."""
 
+    schedules: int = 10_000
+    """Schedules."""
+
     parked: int = 10_000
     """Maximum number of publishes that wait for room, per queue; one more is refused."""
 

@@ -57,6 +57,7 @@ __all__ = [
     "Moved",
     "Outbox",
     "Put",
+    "Scheduled",
     "Taken",
     "Write",
 ]
@@ -202,6 +203,14 @@ class Kept(NamedTuple):
     events: tuple[tuple[Any, int], ...]
 
 
+class Scheduled(NamedTuple):
+    """A schedule was set, or fired: queue, payload, size, options, every and cron; None removes it."""
+
+    name: str
+    due: float
+    values: tuple[Any, ...] | None
+
+
 Write: TypeAlias = (
     Declared
     | Deleted
@@ -218,6 +227,7 @@ Write: TypeAlias = (
     | Buried
     | Forgotten
     | Kept
+    | Scheduled
 )
 
 

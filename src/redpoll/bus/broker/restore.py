@@ -42,6 +42,7 @@ class Restored:
         dead: Dead letters.
         keys: Dedup keys.
         kept: The last events of subjects.
+        schedules: Schedules.
         serial: The highest serial among them.
     """
 
@@ -52,6 +53,7 @@ class Restored:
         self.dead: dict[int, Dead] = {}
         self.keys: list[Keyed] = []
         self.kept: dict[str, Kept] = {}
+        self.schedules: dict[str, outputs.Scheduled] = {}
         self.serial = 0
         for write in writes:
             self._add(write)
@@ -97,6 +99,10 @@ class Restored:
                 self.results.pop(write.id, None)
             case outputs.Kept():
                 self.kept[write.subject] = write
+            case outputs.Scheduled(values=None):
+                self.schedules.pop(write.name, None)
+            case outputs.Scheduled():
+                self.schedules[write.name] = write
 
 
 def task_of(slot: _Slot, queue: Queue, peer: Peer) -> Task:

@@ -160,10 +160,9 @@ class Work:
         if ended:
             self._tasks.end(task, kind, now, payload, size, detail)
             for each, its_size in then:
-                options = (each.priority, each.delay, each.ttl, each.deadline, each.dedup, each.keep, False, None)
                 queue = self._tasks.queues[each.queue]
                 if each.dedup is None or not queue.dedup.find(each.dedup, now):
-                    self._tasks.put(queue, each.envelope, its_size, now, consumer.peer, None, options)
+                    self._tasks.put(queue, each.envelope, its_size, now, consumer.peer, None, each.options)
         if consumer.auto and consumer.waiting and consumer.begun is None and not consumer.queue.aside:
             # It stands in line still: nothing waits for this credit.
             consumer.peer.held -= 1

@@ -15,7 +15,7 @@ from redpoll.bus.context import CURRENT, OUTSIDE, check_headers, inherit
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
-from redpoll.bus.records import QueueSpec, Receipt
+from redpoll.bus.records import Publication, QueueSpec, Receipt
 from redpoll.bus.tasks.handle import Handle, Watch, error_of
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Claim, Task
@@ -212,6 +212,50 @@ class Tasks:
     async def _declare(self, queue: str) -> None:
         with suppress(SpecConflict):  # it is there, and different
             await self._engine.declare(QueueSpec(queue))
+
+    async def schedule(
+        self,
+        name: str,
+        data: Any,
+        queue: str = QUEUE,
+        *,
+        every: float | None = None,
+        cron: str | None = None,
+        priority: int = 0,
+        ttl: float | None = None,
+        headers: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Submit a task again and again, in the place of the schedule of that name: the engine keeps it, not this program.
+
+        Args:
+            name: Name of the schedule.
+            data: The data of each task.
+            queue: Name of the queue, which is declared if it does not exist.
+            every: Seconds between two tasks, the first of them from now. Either this or `cron`.
+            cron: Minute, hour, day of the month, month and day of the week, in UTC: ``"0 3 * * *"``.
+            priority: As for `submit`.
+            ttl: As for `submit`; set it to `every` where a late task is of no use.
+            headers: As for `submit`.
+
+        Raises:
+            Unsupported: The engine keeps no schedules.
+            ConfigError: A name or a time is invalid.
+            NotAuthorized: It is not allowed.
+        """
+        self._engine.capabilities.require("schedule", "schedules")
+        if priority or ttl is not None:
+            await self._check(queue, priority, 0.0, None, None, True, ttl, None, None)
+        envelope = self._payloads.pack(data, None, inherit(headers, None)[0])
+        publication = Publication(queue, envelope, priority=priority, ttl=ttl, keep=False)
+        try:
+            await self._engine.schedule(name, publication, every=every, cron=cron)
+        except NoRoute:
+            await self._declare(queue)
+            await self._engine.schedule(name, publication, every=every, cron=cron)
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule; return False if there is none of that name."""
+        return await self._engine.unschedule(name)
 
     async def run(self, data: Any, queue: str = QUEUE, *, timeout: float | None = None, **options: Any) -> Any:
         """Submit a task and wait for its result.

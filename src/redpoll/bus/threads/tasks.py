@@ -146,6 +146,8 @@ class BlockingTasks(Face[Tasks]):
     _home: Home
 
     submit = verb(Tasks.submit, _handle)
+    schedule = verb(Tasks.schedule)
+    unschedule = verb(Tasks.unschedule)
     run = verb(Tasks.run)  # type: ignore[arg-type]  # mypy: one of its options might be named self
     next = verb(Tasks.next, _claim, undo=lambda claim: claim._target.requeue())
     handle = maker(Tasks.handle, _handle)

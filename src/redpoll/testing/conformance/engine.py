@@ -931,3 +931,34 @@ async def states(place: Place) -> None:
     seen.append((bus.state, await bus.healthy()))
     assert seen == [(EngineState.READY, True), (EngineState.CLOSED, False)]
     await _fails(bus.__aenter__(), UsageError)
+
+
+@behaviour("E-40", "schedule")
+async def schedules(place: Place) -> None:
+    """A schedule puts a task into its queue again and again, until it is removed; one of its name takes its place."""
+    engine = await place.engine()
+    queue = await place.queue(engine)
+    name = place.name("s")
+    task = Publication(queue, pack(1), priority=0, keep=False)
+    for every in (3_600.0, 0.2):
+        await engine.schedule(name, task, every=every)
+    taken = await place.consume(engine, queue, 9)
+    for _ in range(5):
+        await place.wait(0.1)
+    await place.until(lambda: len(taken.deliveries) > 1)
+    assert set(taken.bodies) == {1}
+    (found,) = [each for each in await engine.schedules() if each.name == name]
+    assert (found.queue, found.every, found.cron) == (queue, 0.2, None)
+    assert await engine.unschedule(name)
+    await place.calm()
+    before = len(taken.deliveries)
+    await place.wait(0.5)
+    await place.calm()
+    assert len(taken.deliveries) == before
+    assert not await engine.unschedule(name)
+    await engine.schedule(name, task, cron="0 3 * * *")
+    (found,) = [each for each in await engine.schedules() if each.name == name]
+    assert 0 < found.left <= 86_400
+    assert await engine.unschedule(name)
+    await _fails(engine.schedule(name, task, cron="0 0 30 2 *"), UsageError)
+    await _fails(engine.schedule(name, Publication("nothing", pack(1)), every=1.0), NoRoute)

@@ -10,7 +10,8 @@ import pytest
 
 from redpoll.bus import QueueSpec
 from redpoll.bus.broker import Permissions
-from redpoll.bus.broker.queue import Task
+from redpoll.bus.broker.queue import PLAIN, Task
+from redpoll.bus.broker.schedules import Schedule
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.authorization import RULES, authorize
 from redpoll.bus.engines.hub.calls import CALLS
@@ -43,6 +44,7 @@ def desk_of_all() -> tuple[Desk, bytes]:
     desk = Desk()
     desk.declare("rpc:calc", kind="rpc")
     desk.declare("broadcast:news", kind="events")
+    desk.broker.schedules.set(Schedule("hourly", "q", b"", 0, PLAIN, 3_600.0, None), 0.0)
     return desk, p.id_bytes(desk.number("x"))
 
 
@@ -66,6 +68,9 @@ ASKED: list[tuple[set[str], Callable[[bytes], list[Any]]]] = [
     ({"call", "serve", "administer"}, lambda _: [p.CALL, 1, "declare", [spec("rpc:calc", kind="rpc"), False]]),
     ({"administer"}, lambda _: [p.CALL, 1, "declare", [spec("q", ttl=1.0), True]]),
     ({"submit", "work", "administer"}, lambda _: [p.CALL, 1, "inspect", ["q"]]),
+    ({"submit"}, lambda _: [p.CALL, 1, "schedule", ["nightly", ["q", b"", {}], 60.0, None]]),
+    ({"call"}, lambda _: [p.CALL, 1, "schedule", ["nightly", ["rpc:calc", b"", {}], 60.0, None]]),
+    ({"submit"}, lambda _: [p.CALL, 1, "unschedule", ["hourly"]]),
     ({"administer"}, lambda _: [p.CALL, 1, "delete", ["q", False]]),
     ({"subscribe", "administer"}, lambda _: [p.CALL, 1, "delete", ["broadcast:news", False]]),
     *(
@@ -113,6 +118,8 @@ def test_naming_a_queue_in_settings_needs_submit_there() -> None:
     for target in ("q", "rpc:calc", "not-there-yet"):
         with pytest.raises(NotAuthorized, match=r"may not (submit|call)"):
             ask(desk, words, p.CALL, 1, "declare", [spec("new", dead_letter=target), False])
+    with pytest.raises(NotAuthorized, match="may not submit 'q'"):
+        ask(desk, words, p.CALL, 1, "schedule", ["hourly", ["mine", b"", {}], 60.0, None])
     with pytest.raises(NotAuthorized, match="may not subscribe to"):
         ask(desk, words, p.CALL, 1, "declare", [spec("new", topics=("#",)), False])
     ask(desk, words, p.CALL, 1, "declare", [spec("new", topics=("my.news",), dead_letter="mine"), False])

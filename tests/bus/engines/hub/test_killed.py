@@ -248,3 +248,32 @@ def test_outcomes_and_attempts(again: tuple[str, Notes]) -> None:
         assert (await bus.engine.lookup(notes["tried"])).history == ("in vain",)
 
     use(again[0], after, notes=again[1])
+
+
+@before
+async def scheduled(bus: Bus, _: Notes) -> None:
+    """Schedules, one of which is removed again."""
+    await bus.tasks.schedule("often", {"n": 1}, queue="planned", every=0.2)
+    await bus.tasks.schedule("nightly", 2, queue="planned", cron="0 3 * * *")
+    await bus.tasks.schedule("never", 3, queue="planned", every=0.1)
+    assert await bus.tasks.unschedule("never")
+
+
+def test_schedules(again: tuple[str, Notes]) -> None:
+    """A schedule goes on, with one task for those that were missed; a removed one stays away."""
+
+    async def after(bus: Bus, _: Notes) -> None:
+        before = (await bus.queues.inspect("planned")).ready
+        assert before < 60
+        for _number in range(before + 2):
+            async with bus.tasks.next(queue="planned", timeout=30) as task:
+                assert task.data == {"n": 1}
+                task.set_result(None)
+        found = {each.name: each for each in await bus.engine.schedules()}
+        assert found.keys() == {"often", "nightly"}
+        assert (found["often"].every, found["nightly"].cron) == (0.2, "0 3 * * *")
+        assert 0 < found["nightly"].left <= 86_400
+        assert not await bus.tasks.unschedule("never")
+        assert await bus.tasks.unschedule("often")
+
+    use(again[0], after, notes=again[1])

@@ -27,12 +27,15 @@ from redpoll.bus.broker.outputs import (
     Keyed,
     Moved,
     Put,
+    Scheduled,
     Taken,
     Write,
 )
 from redpoll.bus.broker.restore import Restored
 from redpoll.bus.engines.hub.tables import SCHEMA, TURN, Clock, Group, load
 from tests.bus.broker.model import LIMITS, BrokerModel
+
+PLAN = ("q", b"x", 1, (0, 0.0, None, 5.0, None, False, False, None), None, "0 3 * * *")
 
 
 class Disk:
@@ -202,6 +205,8 @@ def test_changes_in_any_group() -> None:
         [Changed(number(1), b"small"), Changed(number(3), large), Dead(number(9), "q", b"", 0, ())],
         [ended(3), ended(2, keep=False), Buried(number(9)), Dead(number(10), "q", b"", 0, ())],
         [Forgotten(number(3)), Kept("s", 1, ((b"1", 1),)), Kept("s", 1, ((b"2", 1),)), ended(8)],
+        [Scheduled("daily", 9.5, PLAN), Scheduled("a", 1.0, PLAN), Scheduled("daily", 19.5, PLAN)],
+        [Scheduled("a", 0.0, None)],
         [ended(4), Deleted("other"), ended(1), Deleted("q"), Buried(number(10)), Kept("s", 0, ())],
         [Declared(replace(Q.spec, ttl=4.0), True), task(11, queue="q"), Keyed("q", "k", number(11), 0.0)],
     ]

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import sqlite3
 from pathlib import Path
 
 import pytest
 
-from redpoll.bus.broker.outputs import Put
+from redpoll.bus.broker.outputs import Put, Scheduled
 from redpoll.bus.engines.hub import disk
-from redpoll.bus.engines.hub.disk import check_store, open_store
+from redpoll.bus.engines.hub.disk import check_store, open_store, upgrade_store
 from redpoll.errors import StoreError
 from tests.bus.engines.hub.writer import BEHIND, turn
 
@@ -108,3 +109,23 @@ async def test_check(tmp_path: Path) -> None:
     assert check_store(tmp_path)
     file.write_bytes(b"nothing of a database" * 500)
     assert check_store(tmp_path) == ["file is not a database"]
+
+
+@pytest.mark.asyncio
+async def test_upgrade_of_the_first_format(tmp_path: Path) -> None:
+    """A file of the first format, which has no schedules, is refused until it is upgraded, and is whole then."""
+    store = open_store(tmp_path, reserve=SMALL)
+    store.write(turn(1), lambda: None)
+    await store.close()
+    database = sqlite3.connect(tmp_path / "hub.db")
+    database.execute("DROP TABLE schedules")
+    database.execute("PRAGMA user_version = 1")
+    database.close()
+    with pytest.raises(StoreError, match="has format 1, this version has 2"):
+        open_store(tmp_path)
+    assert upgrade_store(tmp_path) == 1
+    store = open_store(tmp_path, reserve=SMALL)
+    assert [write for write in store.load() if type(write) is Put] == turn(1)[:1]
+    store.write([Scheduled("daily", 1.0, ("q", b"", 0, (), 1.0, None))], lambda: None)
+    await store.close()
+    assert check_store(tmp_path) == []

@@ -130,6 +130,17 @@ def _move(case: _Case, source: str, target: str, *_: Any) -> None:
     case.require(target, PUBLISH)
 
 
+def _schedule(case: _Case, name: str, task: list[Any], *_: Any) -> None:
+    case.require(task[0], PUBLISH)
+    _unschedule(case, name)
+
+
+def _unschedule(case: _Case, name: str) -> None:
+    found = case.broker.schedules.found.get(name)
+    if found is not None:
+        case.require(found.queue, PUBLISH)
+
+
 RULES: Final[Mapping[int | str, Callable[..., None]]] = {
     p.GOODBYE: _own,
     p.PUBLISH: _publish,
@@ -160,6 +171,9 @@ RULES: Final[Mapping[int | str, Callable[..., None]]] = {
     "move": _move,
     "pause": _administer,
     "redrive": _administer,
+    "schedule": _schedule,
+    "unschedule": _unschedule,
+    "schedules": _own,  # those of queues that it may see
     "observe": _everything,
     "check": _everything,
     "backup": _everything,

@@ -9,10 +9,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
 from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DELAYED, TAKEN, Task
+from redpoll.bus.broker.schedules import Schedule
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.authorization import may_see
 from redpoll.bus.engines.hub.clients import Client
-from redpoll.bus.engines.hub.requests import check_payload
+from redpoll.bus.engines.hub.requests import check_payload, read_publication
 from redpoll.bus.engines.hub.turns import Turns
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import task_id
@@ -158,6 +159,19 @@ class Calls:
         made = self._broker.admin.redrive(client.member, found, numbers, time.monotonic())
         return [p.id_bytes(each.id) for each in made]
 
+    def _schedule(self, client: Client, name: str, values: Any, every: Any, cron: Any) -> None:  # noqa: ARG002
+        task, size = read_publication(values, self._max_body)
+        made = Schedule(name, task.queue, task.envelope, size, task.options, every, cron)
+        self._broker.schedules.set(made, time.monotonic())
+
+    def _unschedule(self, client: Client, name: str) -> bool:  # noqa: ARG002
+        return self._broker.schedules.remove(name)
+
+    def _schedules(self, client: Client) -> list[list[Any]]:
+        now, seen = time.monotonic(), set(self._queues(client))
+        found = self._broker.schedules.found.values()
+        return [[each.name, each.queue, each.every, each.cron, each.due - now] for each in found if each.queue in seen]
+
     def _observe(self, client: Client, wanted: bool) -> None:
         client.observes = wanted
         self._turns.look_for_observers()
@@ -182,6 +196,9 @@ CALLS: Final[Mapping[str, Callable[..., Any]]] = {
     "move": Calls._move,
     "pause": Calls._pause,
     "redrive": Calls._redrive,
+    "schedule": Calls._schedule,
+    "unschedule": Calls._unschedule,
+    "schedules": Calls._schedules,
     "observe": Calls._observe,
     "check": Calls._check,
     "backup": Calls._backup,

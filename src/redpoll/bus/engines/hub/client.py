@@ -13,13 +13,15 @@ from redpoll.bus.batch import publish_all
 from redpoll.bus.engine import DeliverySink, EventSink, Observer, Watcher
 from redpoll.bus.engines.handles import check_credit
 from redpoll.bus.engines.hub import protocol as p
-from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery, HubSubscription, packed
+from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery, HubSubscription, pack_publication, packed
 from redpoll.bus.engines.hub.member import HubMember
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, decode
 from redpoll.bus.records import (
+    Publication,
     QueueInfo,
     QueueSpec,
     Receipt,
+    ScheduleInfo,
     TaskInfo,
     check_last,
     check_publishing,
@@ -323,6 +325,23 @@ class HubEngine(HubMember):
         except RedpollError:
             self._watchers.pop(request, None)
             raise
+
+    # -- schedules
+
+    async def schedule(
+        self, name: str, publication: Publication, *, every: float | None = None, cron: str | None = None
+    ) -> None:
+        """Put a task into a queue again and again."""
+        await self._call("schedule", name, pack_publication(publication, self.max_body), every, cron)
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule."""
+        return bool(await self._call("unschedule", name))
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """Return the schedules."""
+        fields = ("name", "queue", "every", "cron", "left")
+        return [ScheduleInfo(**dict(zip(fields, each, strict=True))) for each in await self._call("schedules")]
 
     # -- administration
 

@@ -22,7 +22,7 @@ from redpoll.bus.envelope import Envelope, Outcome, encode, printable
 from redpoll.bus.records import Publication, check_publishing, task_id
 from redpoll.errors import PayloadTooLarge, RedpollError, ResultTooLarge, UsageError
 
-__all__ = ["HubConsumer", "HubDelivery", "HubSubscription", "Owner", "packed"]
+__all__ = ["HubConsumer", "HubDelivery", "HubSubscription", "Owner", "pack_publication", "packed"]
 
 _log = logging.getLogger("redpoll.bus")
 
@@ -144,7 +144,7 @@ class HubDelivery(EngineDelivery):
             raise ResultTooLarge(len(envelope.body), engine.max_body)
         if kind not in ENDINGS:
             raise UsageError(f"a worker cannot end a task as {kind.name}")
-        successors = [_successor(each, engine.max_body) for each in then]
+        successors = [pack_publication(each, engine.max_body) for each in then]
         if not self._is_open:
             return FALSE
         payload = None if envelope is None else packed(envelope)
@@ -200,7 +200,12 @@ class HubDelivery(EngineDelivery):
         super().lose()
 
 
-def _successor(publication: Publication, max_body: int) -> list[Any]:
+def pack_publication(publication: Publication, max_body: int) -> list[Any]:
+    """Make plain values of a task to be put into a queue.
+
+    Raises:
+        PayloadTooLarge: Its body is larger than the hub takes.
+    """
     size = len(publication.envelope.body)
     if size > max_body:
         raise PayloadTooLarge(size, max_body)

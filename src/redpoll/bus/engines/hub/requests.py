@@ -15,7 +15,7 @@ from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import Publication
 from redpoll.errors import PayloadTooLarge, ProtocolError, QueueFull
 
-__all__ = ["REQUESTS", "Requests", "check_payload"]
+__all__ = ["REQUESTS", "Requests", "check_payload", "read_publication"]
 
 #: Bytes of an envelope before its head, and those that head may have.
 _PREFIX: Final = Struct("!BI")
@@ -163,22 +163,12 @@ class Requests:
         if consumer is None:
             client.reply(request, False)
             return
-        then = [self._successor(each) for each in successors]
+        then = [read_publication(each, self._max_body) for each in successors]
         done = self._broker.work.settle(
             consumer, token, time.monotonic(), OutcomeKind(kind), payload, size, detail, then
         )
         self._ended(client, number, consumer)
         self._turns.reply(client, consumer.queue.spec.durable, request, done)
-
-    def _successor(self, values: Any) -> tuple[Publication, int]:
-        match values:
-            case [str() as queue, bytes() as payload, dict() as options]:
-                size = check_payload(payload, self._max_body)
-                try:
-                    return Publication(queue, payload, **options), size  # type: ignore[arg-type]  # the owner's payload
-                except TypeError:
-                    pass
-        raise ProtocolError("expected a successor")
 
     def _reject(self, client: Client, request: int, number: int, token: int, *how: Any) -> None:
         requeue, delay, blame, exclude, reason, payload = how
@@ -257,6 +247,27 @@ REQUESTS: Final[Mapping[int, Callable[..., None]]] = {
     p.UNSUBSCRIBE: Requests._unsubscribe,
     p.WATCH: Requests._watch,
 }
+
+
+def read_publication(values: Any, most: int) -> tuple[Publication, int]:
+    """Return a task to be put into a queue, whose envelope is encoded, with the size of its body.
+
+    Args:
+        values: Queue, envelope, and the options.
+        most: Maximum size of the body, in bytes.
+
+    Raises:
+        ProtocolError: It is none.
+        PayloadTooLarge: The body is larger.
+    """
+    match values:
+        case [str() as queue, bytes() as payload, dict() as options]:
+            size = check_payload(payload, most)
+            try:
+                return Publication(queue, payload, **options), size  # type: ignore[arg-type]  # the owner's payload
+            except TypeError:
+                pass
+    raise ProtocolError("expected a task, its queue and its options")
 
 
 def check_payload(payload: bytes, most: int) -> int:

@@ -42,6 +42,11 @@ _APART: Final = 3_072
 _msgpack: Final = serializers.get("msgpack")
 _numbers: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
+UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
+    1: ("CREATE TABLE schedules (name BLOB PRIMARY KEY, due INT, spec BLOB) WITHOUT ROWID",),
+}
+"""What makes the tables of a format those of the next one, and is part of `SCHEMA`."""
+
 SCHEMA: Final = (
     "CREATE TABLE state (name TEXT, epoch INT, serial INT, clock INT)",
     "CREATE TABLE queues (number INTEGER PRIMARY KEY, name BLOB UNIQUE, spec BLOB, paused INT)",
@@ -56,10 +61,8 @@ SCHEMA: Final = (
     """CREATE TABLE keys (queue INT, place INT, serial INT, bits INT, used INT, key BLOB, PRIMARY KEY (queue, place))
         WITHOUT ROWID""",
     "CREATE TABLE kept (number INTEGER PRIMARY KEY, subject BLOB UNIQUE, size INT, events BLOB)",
+    *UPGRADES[1],
 )
-
-UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {}
-"""What makes the tables of a format those of the next one, and is part of `SCHEMA`."""
 
 
 def _columns(numbers: int, blobs: int) -> str:
@@ -159,6 +162,7 @@ class Group:
             outputs.Forgotten: self._forgotten,
             outputs.Keyed: self._keyed,
             outputs.Kept: self._kept,
+            outputs.Scheduled: self._scheduled,
             outputs.Declared: self._declared,
             outputs.Deleted: self._deleted,
         }
@@ -295,6 +299,15 @@ class Group:
             events = _msgpack.encode(write.events)
             self.bytes += len(events)
             self._say("INSERT INTO kept (subject, size, events) VALUES (?, ?, ?)", subject, write.limit, events)
+
+    def _scheduled(self, write: outputs.Scheduled) -> None:
+        name = write.name.encode()
+        if write.values is None:
+            self._say("DELETE FROM schedules WHERE name = ?", name)
+        else:
+            spec = _msgpack.encode(write.values)
+            self.bytes += len(spec)
+            self._say("INSERT OR REPLACE INTO schedules VALUES (?, ?, ?)", name, self._stored(write.due), spec)
 
     def _declared(self, write: Declared) -> None:
         name = write.spec.name
@@ -459,6 +472,8 @@ def load(database: Database, clock: Clock) -> Iterator[Write]:
         yield Dead(id_, queues[key], body, size, lines(history), flags, priority, attempts, first)
     for subject, size, events in database.execute("SELECT subject, size, events FROM kept ORDER BY number"):
         yield Kept(subject.decode(), size, tuple((body, length) for body, length in _msgpack.decode(events)))
+    for name, due, spec in database.execute("SELECT name, due, spec FROM schedules ORDER BY name"):
+        yield outputs.Scheduled(name.decode(), clock.loaded(due), tuple(_msgpack.decode(spec)))
     for (
         *plain,
         attempts,

@@ -39,7 +39,14 @@ class Turns:
     def __init__(self, store: Store, limits: Limits) -> None:
         self.store = store
         self.broker = Broker.restored(
-            store.load(), time.monotonic(), store.name, _bits(), limits, epoch=store.epoch, serial=store.serial
+            store.load(),
+            time.monotonic(),
+            store.name,
+            _bits(),
+            limits,
+            epoch=store.epoch,
+            serial=store.serial,
+            wall=_wall,
         )
         self.clients: dict[Peer, Client] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -180,6 +187,10 @@ class Turns:
 def _left(task: Task) -> float | None:
     expires = task.expires
     return None if expires is None or not task.flags & DEADLINE else expires - time.monotonic()
+
+
+def _wall(now: float) -> float:
+    return now - time.monotonic() + time.time()
 
 
 def _bits() -> Iterator[int]:

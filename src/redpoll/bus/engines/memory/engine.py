@@ -16,6 +16,7 @@ from redpoll.bus.batch import publish_all
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.outputs import DELIVER, Effect
 from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DELAYED, TAKEN, Parked, Task
+from redpoll.bus.broker.schedules import Schedule
 from redpoll.bus.engine import Clock, DeliverySink, EventSink, Observer, Watcher
 from redpoll.bus.engines.handles import call, check_credit
 from redpoll.bus.engines.memory.handles import MemoryConsumer, MemoryDelivery, MemorySubscription
@@ -23,9 +24,11 @@ from redpoll.bus.engines.memory.room import Member, enter, leave
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
 from redpoll.bus.records import (
     Capabilities,
+    Publication,
     QueueInfo,
     QueueSpec,
     Receipt,
+    ScheduleInfo,
     TaskInfo,
     TaskState,
     check_publishing,
@@ -223,6 +226,32 @@ class MemoryEngine(Member):
         """Return the contents and counters of a queue."""
         with self.turn() as (broker, _):
             return broker.admin.inspect(broker.queues.get(queue))
+
+    # -- schedules
+
+    async def schedule(
+        self, name: str, publication: Publication, *, every: float | None = None, cron: str | None = None
+    ) -> None:
+        """Put a task into a queue again and again."""
+        envelope, size = publication.envelope, len(publication.envelope.body)
+        if size > self.max_body:
+            raise PayloadTooLarge(size, self.max_body)
+        with self.turn() as (broker, now):
+            made = Schedule(name, publication.queue, envelope, size, publication.options, every, cron)
+            broker.schedules.set(made, now)
+
+    async def unschedule(self, name: str) -> bool:
+        """Remove a schedule."""
+        with self.turn() as (broker, _):
+            return broker.schedules.remove(name)
+
+    async def schedules(self) -> list[ScheduleInfo]:
+        """Return the schedules."""
+        with self.turn() as (broker, now):
+            return [
+                ScheduleInfo(name=each.name, queue=each.queue, every=each.every, cron=each.cron, left=each.due - now)
+                for each in broker.schedules.found.values()
+            ]
 
     # -- publishing
 

@@ -78,7 +78,7 @@ class Room:
         # Nobody else is in a private room: it needs no lock.
         self.lock = threading.Lock() if name else None
         self.guard: AbstractContextManager[object] = self.lock or nullcontext()
-        self.broker = Broker(os.urandom(4).hex(), _random_bits(), limits)
+        self.broker = Broker(os.urandom(4).hex(), _random_bits(), limits, wall=self._wall)
         self.members: list[Member] = []
         self.observers: list[tuple[Member, Observer]] = []
         self.numbers = count(1)
@@ -89,6 +89,10 @@ class Room:
         self.submit = self.broker.intake.submit
         self.publish = self.broker.intake.publish
         self.settle = self.broker.work.settle
+
+    def _wall(self, now: float) -> float:
+        """Return the seconds since 1970 of a time of the broker; a clock of tests tells them itself."""
+        return now if self.clock is not None else now - time.monotonic() + time.time()
 
     def post(self, sender: Member, effects: Iterable[Effect]) -> list[Effect]:
         """Post effects for other engines, with the lock held.

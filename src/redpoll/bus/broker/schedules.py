@@ -1,0 +1,121 @@
+"""Schedules: tasks that are put into queues at set times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from redpoll.bus.broker.cron import next_time
+from redpoll.bus.broker.limits import CHARGE
+from redpoll.bus.broker.outputs import Scheduled
+from redpoll.bus.broker.queue import Options, Peer
+from redpoll.bus.broker.tasks import Tasks
+from redpoll.bus.broker.timers import Entry
+from redpoll.bus.records import check_subject
+from redpoll.checks import require, seconds
+from redpoll.errors import ConfigError, NoRoute, QueueFull
+
+__all__ = ["Schedule", "Schedules"]
+
+
+@dataclass(slots=True, eq=False)
+class Schedule:
+    """A task, and when it is put into its queue."""
+
+    name: str
+    queue: str
+    payload: Any
+    """The owner's."""
+    size: int
+    """Bytes of the body."""
+    options: Options
+    every: float | None
+    """Seconds between two of them; None where `cron` says when."""
+    cron: str | None
+    due: float = 0.0
+    """When the next one is."""
+    timer: Entry | None = None
+
+
+class Schedules:
+    """The schedules by name. A firing, and the time of the next one, are writes of one turn.
+
+    Those that were missed, while the broker was away, are one. A full queue is passed over, as is one that does not exist.
+
+    Args:
+        tasks: The tasks.
+        wall: Makes seconds since 1970 of a time of the broker.
+    """
+
+    def __init__(self, tasks: Tasks, wall: Callable[[float], float]) -> None:
+        self._tasks = tasks
+        self._wall = wall
+        self._nobody = Peer("", None, present=False, open=False, gone=True)
+        self.found: dict[str, Schedule] = {}
+
+    def set(self, schedule: Schedule, now: float) -> None:
+        """Add a schedule, in the place of one of that name.
+
+        Raises:
+            ConfigError: Its name or its times cannot be.
+            NoRoute: There is no such queue.
+            QueueFull: There are too many.
+        """
+        check_subject("name", schedule.name)
+        if (schedule.every is None) is (schedule.cron is None):
+            raise ConfigError("every", schedule.every, "must be given, or cron, and not both")
+        if schedule.every is not None:
+            require("every", schedule.every, seconds)
+        if schedule.options[4] is not None:
+            raise ConfigError("dedup", schedule.options[4], "must be None: each task of a schedule is another one")
+        if schedule.queue not in self._tasks.queues:
+            raise NoRoute(schedule.queue, "declare it first")
+        limit = self._tasks.limits.schedules
+        if len(self.found) >= limit and schedule.name not in self.found:
+            raise QueueFull(None, limit, "schedules", queue=schedule.queue)
+        self._plan(schedule, now)
+        self.remove(schedule.name, written=False)
+        self.add(schedule)
+        self._write(schedule)
+
+    def add(self, schedule: Schedule) -> None:
+        """Add one that is planned, and stored."""
+        self.found[schedule.name] = schedule
+        schedule.timer = self._tasks.timers.add(schedule.due, schedule)
+
+    def remove(self, name: str, *, written: bool = True) -> bool:
+        """Remove a schedule; return False if there is none of that name."""
+        schedule = self.found.pop(name, None)
+        if schedule is None:
+            return False
+        if schedule.timer is not None:
+            self._tasks.timers.cancel(schedule.timer)
+        if written and self._tasks.out.writes is not None:
+            self._tasks.out.writes.append(Scheduled(name, 0.0, None))
+        return True
+
+    def fire(self, schedule: Schedule, now: float) -> None:
+        """Put the task of a schedule into its queue, and plan the next one."""
+        queue = self._tasks.queues.get(schedule.queue)
+        if queue is not None and queue.has_room(schedule.size + CHARGE):
+            self._tasks.put(queue, schedule.payload, schedule.size, now, self._nobody, None, schedule.options)
+        self._plan(schedule, now)
+        self.add(schedule)
+        self._write(schedule)
+
+    def _plan(self, schedule: Schedule, now: float) -> None:
+        if schedule.cron is not None:
+            wall = self._wall(now)
+            schedule.due = now + next_time(schedule.cron, wall) - wall
+        else:
+            every = schedule.every or 1.0
+            # The rhythm stays where one was late, or missed.
+            late = (now - schedule.due) % every if schedule.due else 0.0
+            schedule.due = now + every - late
+
+    def _write(self, schedule: Schedule) -> None:
+        writes = self._tasks.out.writes
+        if writes is not None:
+            values = (schedule.queue, schedule.payload, schedule.size, schedule.options, schedule.every, schedule.cron)
+            writes.append(Scheduled(schedule.name, schedule.due, values))

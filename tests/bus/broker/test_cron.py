@@ -1,0 +1,68 @@
+"""Times in the notation of cron."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from redpoll.bus.broker.cron import next_time
+from redpoll.errors import ConfigError
+
+
+def at(text: str) -> float:
+    """Seconds since 1970 of a time in UTC."""
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+@pytest.mark.parametrize(
+    ("cron", "after", "then"),
+    [
+        ("* * * * *", "2026-11-24 08:00:59", "2026-11-24 08:01"),
+        ("0 3 * * *", "2026-11-24 02:59", "2026-11-24 03:00"),
+        ("0 3 * * *", "2026-11-24 03:00", "2026-11-25 03:00"),
+        ("*/15 8-9 * * *", "2026-11-24 09:45", "2026-11-25 08:00"),
+        ("5,50 * * * *", "2026-11-24 08:06", "2026-11-24 08:50"),
+        ("30 10 * * *", "2026-11-24 09:45", "2026-11-24 10:30"),
+        ("0 0 31 * *", "2026-11-24 00:00", "2026-12-31 00:00"),
+        ("0 0 29 2 *", "2026-11-24 00:00", "2028-02-29 00:00"),
+        ("0 0 29 2 *", "2096-03-01 00:00", "2104-02-29 00:00"),
+        ("0 12 * * 0", "2026-11-24 00:00", "2026-11-29 12:00"),
+        ("0 12 * * 7", "2026-11-24 00:00", "2026-11-29 12:00"),
+        ("0 12 * * 1-5", "2026-11-27 12:00", "2026-11-30 12:00"),
+        ("0 0 1 * 5", "2026-11-24 00:00", "2026-11-27 00:00"),
+        ("0 0 1 1 *", "2026-11-24 00:00", "2027-01-01 00:00"),
+        ("0 0-20/10 * * *", "2026-11-24 10:00", "2026-11-24 20:00"),
+    ],
+)
+def test_the_next_time(cron: str, after: str, then: str) -> None:
+    """It is the first minute after a time that all fields match; of two limited days either is enough."""
+    assert next_time(cron, at(after)) == at(then)
+
+
+@pytest.mark.parametrize(
+    "cron",
+    ["", "* * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8", "a * * * *", "5-1 * * * *"],
+)
+def test_what_cannot_be_read(cron: str) -> None:
+    """What is no such notation is refused."""
+    with pytest.raises(ConfigError, match="cron"):
+        next_time(cron, 0.0)
+
+
+@pytest.mark.parametrize("cron", ["*/0 * * * *", "0 0 30 2 *", "*-3 * * * *"])
+def test_what_never_comes(cron: str) -> None:
+    """A time that there is not is refused too."""
+    with pytest.raises(ConfigError):
+        next_time(cron, 0.0)
+
+
+@given(st.floats(0, 4e9), st.integers(0, 59), st.integers(0, 23))
+def test_daily(after: float, minute: int, hour: int) -> None:
+    """A daily time comes within a day, at its minute."""
+    found = next_time(f"{minute} {hour} * * *", after)
+    assert 0 < found - after <= 86_400
+    when = datetime.fromtimestamp(found, UTC)
+    assert (when.hour, when.minute, when.second) == (hour, minute, 0)

@@ -1,0 +1,111 @@
+"""Tasks at set times."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any
+
+import pytest
+
+from redpoll.bus.broker import Broker, Limits
+from redpoll.bus.broker.outputs import Put, Scheduled
+from redpoll.bus.broker.queue import PLAIN
+from redpoll.bus.broker.schedules import Schedule
+from redpoll.errors import ConfigError, NoRoute, QueueFull
+from tests.bus.broker.support import Desk
+
+
+def plan(desk: Desk, name: str = "s", every: float | None = 10.0, cron: str | None = None, **more: Any) -> Schedule:
+    """Set a schedule."""
+    made = Schedule(name, more.get("queue", "q"), b"x", 1, more.get("options", PLAIN), every, cron)
+    desk.broker.schedules.set(made, desk.now)
+    return made
+
+
+def test_it_fires_in_its_rhythm() -> None:
+    """A task is put there each time, the first of them after one; a broker that was late keeps the rhythm."""
+    desk = Desk()
+    plan(desk)
+    desk.wait(9)
+    assert desk.queue.count == 0
+    desk.wait(21)
+    assert desk.queue.count == 3
+    # 60 is over, and so are 40 and 50.
+    desk.now = 64.0
+    desk.broker.advance(desk.now)
+    assert desk.queue.count == 4
+    assert desk.broker.schedules.found["s"].due == 70.0
+
+
+def test_times_of_cron() -> None:
+    """The next time is found on the clock of the wall."""
+    desk = Desk()
+    desk.broker = Broker("s", count(1), wall=lambda now: now + 3_600)
+    desk.broker.queues.declare(desk.queue.spec, 0.0)
+    assert plan(desk, every=None, cron="30 * * * *").due == 1_800.0
+    desk.now = 1_800.0
+    desk.broker.advance(desk.now)
+    assert desk.broker.schedules.found["s"].due == 5_400.0
+
+
+def test_replaced_and_removed() -> None:
+    """A schedule takes the place of one of its name; removed it fires no more."""
+    desk = Desk()
+    plan(desk)
+    plan(desk, every=100.0)
+    desk.wait(50)
+    assert desk.queue.count == 0
+    assert desk.broker.schedules.remove("s")
+    assert not desk.broker.schedules.remove("s")
+    desk.wait(100)
+    assert desk.queue.count == 0
+
+
+def test_no_room() -> None:
+    """A queue that is full, or gone, is passed over, and the schedule goes on."""
+    desk = Desk(max_length=1)
+    plan(desk)
+    desk.wait(35)
+    assert desk.queue.count == 1
+    desk.broker.queues.delete(desk.queue, desk.now)
+    desk.wait(10)
+    desk.queue = desk.declare("q")
+    desk.wait(10)
+    assert desk.queue.count == 1
+
+
+def test_what_cannot_be() -> None:
+    """Times, names, keys and queues that cannot be are refused, and what was there stays."""
+    desk = Desk(Limits(schedules=1))
+    plan(desk)
+    for wrong in ({"every": None}, {"cron": "* * * * *"}, {"every": 0.0}, {"every": None, "cron": "x"}, {"name": "*"}):
+        with pytest.raises(ConfigError):
+            plan(desk, **wrong)
+    with pytest.raises(ConfigError, match="dedup"):
+        plan(desk, options=(0, 0.0, None, None, "key", True, False, None))
+    with pytest.raises(NoRoute):
+        plan(desk, queue="nothing")
+    with pytest.raises(QueueFull, match="1 schedules"):
+        plan(desk, "another")
+    desk.wait(10)
+    assert desk.queue.count == 1
+
+
+def test_a_firing_is_one_step_with_the_next() -> None:
+    """The writes of a turn have the task and the next time; a broker that is restored from them goes on, once."""
+    desk = Desk(journal=True)
+    plan(desk)
+    writes = desk.broker.out.take_writes()
+    desk.now = 10.0
+    desk.broker.advance(desk.now)
+    fired = desk.broker.out.take_writes()
+    assert [type(each) for each in fired] == [Put, Scheduled]
+    assert isinstance(fired[1], Scheduled)
+    assert fired[1].due == 20.0
+    again = Broker.restored([*writes, *fired], 57.0, "s", count(1), epoch=2)
+    again.advance(57.0)
+    assert again.queues.get("q").count == 2
+    assert again.schedules.found["s"].due == 60.0
+    again.schedules.remove("s")
+    gone = [*writes, *fired, *again.out.take_writes()]
+    assert not Broker.restored(gone, 58.0, "s", count(1), epoch=3).schedules.found
