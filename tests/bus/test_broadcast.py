@@ -59,19 +59,20 @@ async def test_a_subscription_is_used_as_it_was_made() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_callback_that_raises_is_counted(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError])
+async def test_a_callback_that_raises_is_counted(kind: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
     """What a callback or a predicate raises is logged and counted, and the next broadcast comes all the same."""
     seen: list[Any] = []
 
     def fail(broadcast: Broadcast) -> None:
         seen.append(broadcast.body)
-        raise ValueError("no")
+        raise kind("no")
 
     async def fail_later(broadcast: Broadcast) -> None:
         fail(broadcast)
 
     def no_predicate(broadcast: Broadcast) -> bool:
-        raise ValueError("predicate")
+        raise kind("predicate")
 
     async with connect("memory://") as bus:
         subscriptions = [
@@ -288,3 +289,24 @@ async def test_what_fails_a_thousand_times_waits_for_a_minute() -> None:
         item: Any = Often()
         bus.broadcast.subscribe(print, durable="d")._fail(item, ValueError("no"))
     assert delays == [60.0]
+
+
+@pytest.mark.asyncio
+async def test_an_exception_without_a_text() -> None:
+    """A durable subscription has a broadcast again whatever its callback raised: cancellations, exceptions without a text."""
+
+    class MuteError(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    errors: list[BaseException] = [MuteError(), asyncio.CancelledError()]
+
+    async def fail(_: Broadcast) -> None:
+        if errors:
+            raise errors.pop()
+
+    async with bus_in_virtual_time() as (bus, clock), bus.broadcast.subscribe(fail, durable="d") as subscription:
+        await bus.broadcast.send(1)
+        await clock.advance(5)
+        info = await bus.queues.inspect("broadcast:d")
+        assert (subscription.failed, subscription.delivered, info.ready + info.delayed + info.taken) == (2, 3, 0)

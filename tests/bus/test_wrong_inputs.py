@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,6 +15,11 @@ from redpoll.bus.envelope import Envelope
 from redpoll.errors import ConfigError, DeadLettered
 from tests.bus.engines.hub.support import running
 from tests.node.support import PATIENCE, until
+
+
+async def _parts(_: Any) -> AsyncIterator[int]:
+    """A generator, which is no handler."""
+    yield 1
 
 
 async def _nothing(_: Any) -> None:
@@ -41,6 +46,7 @@ async def _nothing(_: Any) -> None:
         ("limit", lambda bus: anext(bus.tasks.map([1], limit="1"))),
         ("drain", lambda bus: bus.tasks.worker(_nothing, drain="1")),
         ("drain", lambda bus: bus.tasks.worker(_nothing, drain=-1)),
+        ("handler", lambda bus: bus.tasks.worker(_parts)),
         ("name", lambda bus: bus.queues.declare(5)),
         ("topic", lambda bus: bus.rpc.call(5, "m")),
         ("subject", lambda bus: bus.broadcast.subscribe(subject=5)),

@@ -11,7 +11,19 @@ from redpoll.bus.engine import Clock
 from redpoll.bus.envelope import Envelope, Outcome
 from redpoll.errors import RedpollError
 
-__all__ = ["FALSE", "TRUE", "Done", "Failed", "OutcomeFuture", "close_all", "fail", "of_thread", "resolve", "sleep"]
+__all__ = [
+    "FALSE",
+    "TRUE",
+    "Done",
+    "Failed",
+    "OutcomeFuture",
+    "close_all",
+    "fail",
+    "is_cancelled",
+    "of_thread",
+    "resolve",
+    "sleep",
+]
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -68,6 +80,12 @@ class OutcomeFuture(asyncio.Future[Outcome]):
         if not self.done():
             self.set_exception(error)
             self.exception()
+
+
+def is_cancelled() -> bool:
+    """Return True if the running task was cancelled; False where what it calls raised a cancellation of its own."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
 
 
 def resolve(future: asyncio.Future[None] | None) -> None:

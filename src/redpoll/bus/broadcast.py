@@ -19,10 +19,10 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from redpoll.bus.awaitables import close_all
+from redpoll.bus.awaitables import close_all, is_cancelled
 from redpoll.bus.context import CURRENT, Context, check_headers
 from redpoll.bus.engine import Consumer, Delivery, Engine, Subscription
-from redpoll.bus.envelope import Payloads, check_carried
+from redpoll.bus.envelope import Payloads, check_carried, printable
 from redpoll.bus.lasting import LastingConsumer
 from redpoll.bus.records import Event, QueueSpec, check_last, check_subject, words_match
 from redpoll.checks import call_problem, check_function, duration, is_async, optional, require
@@ -256,7 +256,7 @@ class BroadcastSubscription:
             item: Event | Delivery = await self._source.__anext__()
             try:
                 broadcast = self._read(item)
-            except Exception as error:  # noqa: BLE001  # a predicate may raise anything
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a predicate may raise anything
                 self._fail(item, error)
                 continue
             delivery = None if isinstance(item, Event) else item
@@ -281,7 +281,7 @@ class BroadcastSubscription:
             if self._wants is None or self._wants(broadcast):
                 self.delivered += 1
                 self._variables.run(self._call, broadcast)
-        except Exception as error:  # noqa: BLE001  # a callback may raise anything
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a callback may raise anything
             self._fail(event, error)
 
     def _call(self, broadcast: Broadcast) -> None:
@@ -308,11 +308,11 @@ class BroadcastSubscription:
                 result = self._callback(broadcast)  # type: ignore[misc]
                 if inspect.isawaitable(result):
                     await result
-        except asyncio.CancelledError:
-            if not isinstance(item, Event):
-                item.reject()
-            raise
-        except Exception as error:  # noqa: BLE001  # a callback may raise anything
+        except (Exception, asyncio.CancelledError) as error:  # a callback may raise anything
+            if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                if not isinstance(item, Event):
+                    item.reject()
+                raise
             self._fail(item, error)
         else:
             if not isinstance(item, Event):
@@ -326,7 +326,7 @@ class BroadcastSubscription:
         self.delivered += 1
         return broadcast
 
-    def _fail(self, item: Event | Delivery, error: Exception) -> None:
+    def _fail(self, item: Event | Delivery, error: BaseException) -> None:
         """Count what could not be taken; a durable subscription has it again, later each time, or as a dead letter."""
         self.failed += 1
         _log.error("%r could not take a broadcast", self, exc_info=error)
@@ -336,7 +336,7 @@ class BroadcastSubscription:
             item.reject(requeue=False, reason=str(error))
         else:
             delay = min(_LONGEST, 2.0 ** min(item.attempt - 1, 10))
-            item.reject(delay=delay, blame=True, reason=f"{type(error).__name__}: {error}")
+            item.reject(delay=delay, blame=True, reason=f"{type(error).__name__}: {printable(error)}")
 
 
 class Broadcasts:

@@ -94,7 +94,11 @@ class Outcome(NamedTuple):
 
 def printable(text: object) -> str:
     """Return a text that can be sent: one for people to read, as the name of a file may be that is no text."""
-    return str(text).encode(errors="backslashreplace").decode()
+    try:
+        shown = str(text)
+    except Exception:  # noqa: BLE001  # it may be anybody's exception
+        shown = "<its text cannot be had>"
+    return shown.encode(errors="backslashreplace").decode()
 
 
 def encode(envelope: Envelope) -> Encoded:

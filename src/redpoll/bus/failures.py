@@ -36,11 +36,7 @@ def pack_failure(error: BaseException, traceback: bool = True) -> Envelope:
         return _pack("", error.kind, error.text, None, error.traceback)
     kind = type(error)
     text = "".join(format_exception(error))[-_TEXT:] if traceback else None
-    try:
-        shown = str(error)
-    except Exception:  # noqa: BLE001  # it is anybody's
-        shown = "<its text cannot be had>"
-    return _pack(kind.__module__, kind.__qualname__, shown, list(error.args), text)
+    return _pack(kind.__module__, kind.__qualname__, printable(error), list(error.args), text)
 
 
 def _pack(module: str, kind: str, text: str, args: list[Any] | None, traceback: str | None) -> Envelope:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -65,5 +66,5 @@ class WiringEvents:
             return
         try:
             hook(*arguments)
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             _logger.exception("the hook %s raised", name)

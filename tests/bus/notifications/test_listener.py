@@ -71,11 +71,12 @@ async def test_otherwise_it_is_done(failing: bool, caplog: pytest.LogCaptureFixt
     assert bool(caplog.records) is failing
 
 
-async def test_what_always_fails_becomes_a_dead_letter() -> None:
+@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError])
+async def test_what_always_fails_becomes_a_dead_letter(kind: type[BaseException]) -> None:
     """A notification with which listeners fail again and again is kept apart, and stops nobody."""
 
     async def fail(_: Notification) -> None:
-        raise ValueError("never")
+        raise kind("never")
 
     async with bus_in_virtual_time() as (bus, clock), bus.notifications.listen(fail, requeue=True):
         await bus.notifier("p").info("e", 1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from typing import Any, Final, Generic, Protocol, Self, TypeVar
@@ -38,7 +39,7 @@ def call(whose: str, callback: Callable[..., object], *arguments: object) -> Non
     """Call a user's callback; its exceptions are logged."""
     try:
         callback(*arguments)
-    except Exception:  # noqa: BLE001  # see above
+    except (Exception, asyncio.CancelledError):  # noqa: BLE001  # see above
         _log.exception("%s failed", whose)
 
 
@@ -186,5 +187,5 @@ class EngineSubscription:
         self.delivered += 1
         try:
             self._sink(event)
-        except Exception:  # noqa: BLE001  # a callback may raise anything
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
             _log.exception("the sink of a subscription to %r failed", event.subject)

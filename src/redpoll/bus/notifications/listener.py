@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from redpoll.bus.awaitables import is_cancelled
 from redpoll.bus.context import CURRENT, Context
 from redpoll.bus.engine import Consumer, Delivery, DeliverySink, Engine, Timer
 from redpoll.bus.envelope import Outcome, OutcomeKind, Payloads
@@ -152,10 +153,11 @@ class Listener(Service):
                     read.append((delivery, notification))
             try:
                 requeue = await self._offer(priority, [each for _, each in read])
-            except asyncio.CancelledError:
-                for delivery, _ in read:
-                    delivery.reject(reason="its listener was stopped")
-            except Exception as error:  # noqa: BLE001  # a handler may raise anything
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a handler may raise anything
+                if isinstance(error, asyncio.CancelledError) and is_cancelled():
+                    for delivery, _ in read:
+                        delivery.reject(reason="its listener was stopped")
+                    return
                 _log.error("a listener failed with %d of priority %s", len(read), priority, exc_info=error)
                 self._fail(read, error)
             else:
@@ -199,7 +201,7 @@ class Listener(Service):
                 self.stats.count(priority)
                 delivery.ack()
 
-    def _fail(self, read: list[tuple[Delivery, Notification]], error: Exception) -> None:
+    def _fail(self, read: list[tuple[Delivery, Notification]], error: BaseException) -> None:
         for delivery, _ in read:
             self.stats.failed += 1
             if self._requeue:

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from redpoll.bus.engine import Delivery
-from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
+from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads, printable
 from redpoll.bus.failures import pack_failure
 from redpoll.bus.tasks.retry import Retry
 from redpoll.checks import duration, require
@@ -130,7 +130,7 @@ def failed(error: BaseException, retry: Retry | None = None) -> Ending:
     try:
         return _failed(error, retry)
     except Exception as problem:  # noqa: BLE001  # an exception's own methods may raise anything
-        told = RuntimeError(f"its handler raised {type(error).__name__}, which cannot be sent: {_text(problem)}")
+        told = RuntimeError(f"its handler raised {type(error).__name__}, which cannot be sent: {printable(problem)}")
         return Ending(Way.ERROR, pack_failure(told), str(told)[:200])
 
 
@@ -146,7 +146,7 @@ def _failed(error: BaseException, retry: Retry | None) -> Ending:
     if isinstance(error, _CANCELLED):
         return Ending(Way.CANCELLED, None, str(error) or "cancelled by its handler")
     again = retry is not None and retry.covers(error)
-    return Ending(Way.ERROR, pack_failure(error), f"{type(error).__name__}: {_text(error)}"[:200], again=again)
+    return Ending(Way.ERROR, pack_failure(error), f"{type(error).__name__}: {printable(error)}"[:200], again=again)
 
 
 def tries_of(envelope: Envelope) -> int:
@@ -195,10 +195,3 @@ def settle(delivery: Delivery, ending: Ending, retry: Retry | None = None, *, bl
     if way is Way.DEAD:
         return delivery.reject(requeue=False, reason=reason)
     return delivery.reject(delay=delay, exclude=way is Way.REJECT, blame=way is Way.DIED, reason=reason)
-
-
-def _text(error: BaseException) -> str:
-    try:
-        return str(error)
-    except Exception:  # noqa: BLE001  # a text that cannot be had must not hide the error
-        return "<its text cannot be had>"

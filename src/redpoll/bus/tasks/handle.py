@@ -317,7 +317,7 @@ class Handle:
         def call(envelope: Envelope) -> None:
             try:
                 callback(self._payloads.unpack(envelope))
-            except Exception:  # noqa: BLE001  # a callback may raise anything
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
                 _log.exception("a callback for the progress of task %s failed", self.id)
 
         return self._watch.listen(lambda envelope: envelope is not None and loop.call_soon(call, envelope))

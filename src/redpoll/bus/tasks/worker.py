@@ -124,6 +124,10 @@ class Worker:
         check_function(
             "handler", handler, "a handler is a plain function or a coroutine function of one argument, the task"
         )
+        if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+            raise ConfigError(
+                "handler", handler, "is a generator", "return the result; progress is task.progress(value)"
+            )
         problem = call_problem(handler)
         if problem is not None:
             raise ConfigError("handler", handler, f"cannot be called with a task: {problem}")

@@ -184,16 +184,17 @@ def _child(engine: MemoryEngine, delivery: Delivery) -> int:
 
 
 @pytest.mark.asyncio
-async def test_callbacks_that_raise_stop_nothing(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("kind", [ValueError, asyncio.CancelledError])
+async def test_callbacks_that_raise_stop_nothing(kind: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
     """A sink, a watcher or an observer that raises is logged; a task whose sink raised comes again, later."""
     clock = VirtualTime()
 
     class Raising(Recorder):
         def outcome(self, outcome: Any) -> None:
-            raise ValueError("outcome")
+            raise kind("outcome")
 
         def progress(self, envelope: Any) -> None:
-            raise ValueError("progress")
+            raise kind("progress")
 
     async with MemoryEngine(clock=clock) as engine:
         await engine.declare(QueueSpec("q"))
@@ -202,13 +203,13 @@ async def test_callbacks_that_raise_stop_nothing(caplog: pytest.LogCaptureFixtur
         def sink(delivery: Any) -> None:
             seen.append(delivery)
             if len(seen) == 1:
-                raise ValueError("sink")
+                raise kind("sink")
 
         def event_sink(event: Any) -> None:
-            raise ValueError("event")
+            raise kind("event")
 
         def observer(*what: str) -> None:
-            raise ValueError("observer")
+            raise kind("observer")
 
         await engine.consume("q", sink=sink)
         await engine.subscribe(["s"], sink=event_sink)

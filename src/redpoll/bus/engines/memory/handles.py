@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any
@@ -206,7 +207,7 @@ class MemoryConsumer(EngineConsumer[MemoryDelivery]):
             return
         try:
             self._sink(delivery)
-        except Exception:  # noqa: BLE001  # a callback may raise anything
+        except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
             _log.exception("the sink of a consumer of %r failed", self.queue)
             delivery.reject(delay=1.0, reason="its worker could not take it")
 

@@ -266,7 +266,7 @@ class Member:
             _, _, watcher, _, ending, outcome, detail = effect
             try:
                 watcher.outcome(Outcome(ending, None, detail) if outcome is None else outcome)
-            except Exception:  # noqa: BLE001  # a callback may raise anything
+            except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
                 _log.exception("a watcher failed")
         if pending and not self._flushing:
             self._flushing = True
