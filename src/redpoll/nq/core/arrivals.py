@@ -1,4 +1,4 @@
-"""What came and was not got: in order, for threads or for tasks that get it, from all peers or from some."""
+"""The queue of received messages, for threads or for tasks that get them, from all peers or from some."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["Arrival", "Arrivals", "LoopArrivals", "Source", "Taken", "ThreadArri
 
 
 class Source:
-    """What waits of one peer.
+    """The waiting messages of one peer.
 
     Attributes:
-        peer: Its id.
-        count: Messages.
-        size: Their bytes.
+        peer: The id of the peer.
+        count: Number of messages.
+        size: Bytes of messages.
     """
 
     __slots__ = ("__weakref__", "count", "peer", "size")
@@ -39,13 +39,13 @@ class Source:
 
 
 class Arrival(NamedTuple):
-    """A message as it came.
+    """A received message.
 
     Attributes:
-        source: Of whom.
-        body: Its bytes, not read yet.
-        redelivered: Whether an earlier process of this communicator may have had it.
-        received: The node's message, if it is confirmed when it is got; None if it was when it came.
+        source: Its sender.
+        body: Its bytes, not decoded yet.
+        redelivered: Whether an earlier process of this communicator may have received it.
+        received: The node's message, if `get` confirms it; None if it is already confirmed.
     """
 
     source: Source
@@ -55,54 +55,54 @@ class Arrival(NamedTuple):
 
 
 Taken: TypeAlias = list[Arrival | None]
-"""Where a message is put that is taken: one place, None before."""
+"""A list of one item that receives a taken message; the item is None before."""
 
 
 class Arrivals:
-    """Messages in the order in which they came.
+    """Received messages in order of arrival.
 
     Args:
-        own_id: The communicator's.
+        own_id: The id of the communicator.
     """
 
     def __init__(self, own_id: UUID) -> None:
         self._own_id = own_id
-        #: Reentrant: a signal's handler may run while its thread is in here.
+        #: Reentrant: a signal handler may run while its thread holds it.
         self._lock = threading.RLock()
         self._ready: deque[Arrival] = deque()
-        #: Those that were taken and not seen, by who was interrupted: the first, and counted by no source any more.
+        #: Messages taken by interrupted calls that did not return them: they come first, and no source counts them.
         self.unseen: deque[Arrival] = deque()
-        #: Those that wait, in order.
+        #: Waiting threads or tasks, in order.
         self._waiters: dict[_Waiter | _Task, None] = {}
-        #: As long as there is a session with the peer, or anything of it waits.
+        #: The senders with a session, or with waiting messages.
         self._sources: WeakValueDictionary[UUID, Source] = WeakValueDictionary()
-        #: Why nothing comes any more.
+        #: The reason why no more messages arrive.
         self._closed: BaseException | None = None
-        #: What those that waited would have been told, when nobody did: the next one that would wait is.
+        #: An error for waiting calls while there was none: raised by the next call that would wait.
         self._untold: BaseException | None = None
-        #: Whether anything may still come of a peer; who gets of peers of whom nothing may is told.
+        #: Returns whether messages of a peer can still arrive; `get` of peers without that raises.
         self.alive: Callable[[UUID], bool] = _always
 
     def __len__(self) -> int:
         return len(self.unseen) + len(self._ready)
 
     def source(self, peer: UUID) -> Source:
-        """What waits of a peer: the same for each of its sessions. Called on the loop."""
+        """Return the source of a peer, which all its sessions share. Called on the loop."""
         return self._sources.setdefault(peer, Source(peer))
 
     def has(self, peer: UUID) -> bool:
-        """Whether anything of a peer waits, or may come. Called on the loop."""
+        """Return True if messages of a peer wait, or can arrive. Called on the loop."""
         return peer in self._sources
 
     def left_by(self, sessions: Container[UUID], most: int) -> bool:
-        """Whether what waits is of at least so many peers that have no session any more. Called on the loop."""
+        """Return True if messages wait of at least `most` peers without a session. Called on the loop."""
         sources = self._sources
         if len(sources) < most:
             return False
         return sum(source.count > 0 and peer not in sessions for peer, source in list(sources.items())) >= most
 
     def add(self, arrival: Arrival) -> None:
-        """One more came."""
+        """Add a message."""
         source = arrival.source
         with self._lock:
             source.count += 1
@@ -111,28 +111,28 @@ class Arrivals:
             self._wake(source.peer)
 
     def drop_oldest(self, source: Source) -> Arrival | None:
-        """Take out the oldest message of a peer."""
+        """Remove and return the oldest message of a peer."""
         with self._lock:
             taken: Taken = [None]
             self._pop(taken, frozenset((source.peer,)))
             return taken[0]
 
     def release_all(self) -> list[Any]:
-        """What is confirmed when it is got is to be so now: return the node's messages, which stay here to be got."""
+        """Return the node's messages that `get` would have confirmed, to be confirmed now; they can still be got."""
         with self._lock:
             held = [each.received for each in (*self.unseen, *self._ready) if each.received is not None]
             self._ready = deque(each._replace(received=None) for each in self._ready)
             return held
 
     def close(self, error: BaseException) -> None:
-        """Nothing more comes: who gets is told when nothing is left."""
+        """Close: `get` raises an error once the queue is empty."""
         with self._lock:
             if self._closed is None:
                 self._closed = error
             self._wake_all()
 
     def interrupt(self, error: BaseException) -> None:
-        """Those that wait now are told of an error, and who waits next if nobody does; those that get later wait."""
+        """Raise an error in waiting calls, or, without any, in the next one that would wait."""
         with self._lock:
             for waiter in list(self._waiters):
                 waiter.error = error
@@ -141,15 +141,15 @@ class Arrivals:
             self._wake_all()
 
     def renewed(self) -> None:
-        """What an interruption was for is mended: who has not heard of it does not."""
+        """Withdraw the error of `interrupt` if no call has raised it."""
         with self._lock:
             self._untold = None
 
     def _pop(self, taken: Taken, peers: frozenset[UUID] | None) -> bool:
-        """Take the first one, if there is one; the lock is held.
+        """Take the first message, if there is one. Called with the lock.
 
-        An interruption (Ctrl-C) comes in where something is called, at the end of calls, and in loops; there is none of
-        these in what is to happen whole or not at all.
+        Ctrl-C can interrupt calls, returns and loops; the steps that must happen together contain none of
+        these.
         """
         ready = self._ready
         unseen = self.unseen
@@ -182,7 +182,7 @@ class Arrivals:
         return False
 
     def _raise_if_over(self, peers: frozenset[UUID] | None, waiter: _Waiter | _Task | None) -> None:
-        """Raise why nothing will come of these, or what who waits was told."""
+        """Raise the error of a waiter, or the reason why no messages of these peers can arrive."""
         error = self._closed
         if error is None and waiter is not None:
             error, waiter.error = waiter.error, None
@@ -194,13 +194,13 @@ class Arrivals:
             raise ConnectionResetError(next(iter(peers)))
 
     def _wake_for_ready(self) -> None:
-        """Somebody who was woken has left: wake one who can have what there is; the lock is held."""
+        """Wake a waiter for a ready message, since a woken one left. Called with the lock."""
         for each in (*self.unseen, *self._ready):
             if self._wake(each.source.peer):
                 return
 
     def _wake(self, peer: UUID) -> bool:
-        """Wake one who waits for a message of that peer; False if nobody does."""
+        """Wake a waiter for messages of a peer; return False if there is none."""
         for waiter in list(self._waiters):
             if not waiter.woken and (waiter.peers is None or peer in waiter.peers):
                 waiter.wake()
@@ -212,7 +212,7 @@ class Arrivals:
             waiter.wake()
 
     def _left(self, waiter: _Waiter | _Task) -> None:
-        """A waiter is gone; another has what it was woken for and did not take. The lock is held."""
+        """Pass on the wake-up or the error of a waiter that left. Called with the lock."""
         if waiter.error is not None:
             self._untold, waiter.error = waiter.error, None
             self._wake_all()
@@ -220,13 +220,13 @@ class Arrivals:
             self._wake_for_ready()
 
     def look_again(self) -> None:
-        """A peer is gone: who waits for it alone is told."""
+        """Wake all waiters, since a peer is gone."""
         with self._lock:
             self._wake_all()
 
 
 class _Waiter:
-    """A thread that waits."""
+    """A waiting thread."""
 
     __slots__ = ("error", "lock", "peers", "woken")
 
@@ -244,7 +244,7 @@ class _Waiter:
 
 
 class ThreadArrivals(Arrivals):
-    """For threads; `add` is called by the loop's."""
+    """The queue for threads; the loop thread calls `add`."""
 
     def get(
         self, taken: Taken, peers: frozenset[UUID] | None, timeout: float | None, check: Callable[[], object]
@@ -252,15 +252,15 @@ class ThreadArrivals(Arrivals):
         """Wait for a message.
 
         Args:
-            taken: Where it comes. If this, or what the caller does then, is interrupted with one in there, it is for the
-                caller to put it to those that are `unseen`.
-            peers: Of whom; None is of anybody.
+            taken: Receives the message. If the call, or its caller afterwards, is interrupted with a message in it, the
+                caller has to append that to `unseen`.
+            peers: The senders; None for all.
             timeout: Seconds; None is no limit.
-            check: Called before waiting; raises where that is not allowed.
+            check: Called before waiting; raises on a thread that must not wait.
 
         Raises:
-            TimeoutError: None came in time.
-            ConnectionError: Nothing is left, and nothing more comes.
+            TimeoutError: No message arrived in time.
+            ConnectionError: The queue is empty, and no more messages arrive.
         """
         with self._lock:
             if self._pop(taken, peers):
@@ -285,7 +285,7 @@ class ThreadArrivals(Arrivals):
         left = time_left(deadline)
         woken = waiter.lock.acquire(timeout=min(left, LOOK))
         with self._lock:
-            # It may have been woken since.
+            # It may have been woken meanwhile.
             if not woken and not waiter.woken:
                 if left <= LOOK:
                     raise TimeoutError(f"no message came within {timeout:g} s")
@@ -295,14 +295,14 @@ class ThreadArrivals(Arrivals):
             waiter.woken = False
 
     def _leave(self, waiter: _Waiter) -> None:
-        """A waiter goes; if it was woken and took nothing, another is woken in its place."""
+        """Remove a waiter; if it was woken and took nothing, wake another one."""
         with self._lock:
             self._waiters.pop(waiter, None)
             self._left(waiter)
 
 
 class _Task:
-    """A task that waits."""
+    """A waiting task."""
 
     __slots__ = ("error", "future", "peers")
 
@@ -321,7 +321,7 @@ class _Task:
 
 
 class LoopArrivals(Arrivals):
-    """For the tasks of one event loop."""
+    """The queue for the tasks of one event loop."""
 
     async def get(self, peers: frozenset[UUID] | None, timeout: float | None) -> Arrival:
         """Wait for a message, as `ThreadArrivals.get`. Cancelling it loses no message."""
@@ -350,7 +350,7 @@ class LoopArrivals(Arrivals):
 
 
 def unread(received: Received[Any], error: Exception) -> None:
-    """The serializer could not read a message that is confirmed when it is got. Called on the loop."""
+    """Refuse a message that `get` would have confirmed, since the serializer failed. Called on the loop."""
     received._refuse(Undecodable.code, raised(error))
 
 

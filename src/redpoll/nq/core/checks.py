@@ -1,4 +1,4 @@
-"""What the options of communicators are checked by, and what the errors advise."""
+"""Checks of the options of communicators, and the hints of their errors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from redpoll.errors import ConfigError, UsageError
 
 __all__ = ["check_all", "function", "host", "identity", "instance", "path", "prefix", "secret", "text"]
 
-#: What to write instead, by the name of the option.
+#: Hints by the name of the option.
 _HINTS: Final[Mapping[str, str]] = {
     "id": "uuid.uuid4() for a new one, uuid.UUID(text) for one that was written down",
     "port": "int(text) for what was read from somewhere",
@@ -60,12 +60,12 @@ def host(value: Any) -> str | None:
 
 
 def function(value: Any) -> str | None:
-    """Check what is to be called."""
+    """Check a function."""
     return None if callable(value) else f"must be a function, not {type(value).__name__}"
 
 
 def instance(kind: type) -> Check:
-    """The check for an object of a class."""
+    """Return a check for instances of a class."""
     article = "an" if kind.__name__[0] in "AEIO" else "a"
     return lambda value: (
         None if isinstance(value, kind) else f"must be {article} {kind.__name__}, not {type(value).__name__}"
@@ -80,7 +80,7 @@ def identity(value: Any) -> str | None:
 
 
 def path(name: str, value: Any) -> Path | None:
-    """The path that was given, None where none was.
+    """Return a value as a path, or None.
 
     Raises:
         ConfigError: It is none.
@@ -93,7 +93,7 @@ def path(name: str, value: Any) -> Path | None:
 
 
 def prefix(value: Any) -> str | None:
-    """Check the beginning of an MQTT topic."""
+    """Check the prefix of MQTT topics."""
     if not isinstance(value, str):
         return f"must be text, not {type(value).__name__}"
     if not 0 < len(value) <= 200:
@@ -104,12 +104,12 @@ def prefix(value: Any) -> str | None:
 
 
 def text(value: Any) -> str | None:
-    """Check text that is not empty."""
+    """Check a non-empty text."""
     return None if isinstance(value, str) and value else "must be text, and not empty"
 
 
 def secret(value: Any) -> str | None:
-    """Check 16 bytes that nobody can guess; whether they are is not known."""
+    """Check a secret of 16 bytes."""
     if not isinstance(value, bytes):
         return f"must be bytes, not {type(value).__name__}"
     return None if len(value) == 16 else f"must be 16 bytes, not {len(value)}"

@@ -1,4 +1,4 @@
-"""The station of a client: it dials its server, again and again, and has one session, with whoever serves there."""
+"""The station of a client: it dials and redials the server, and has one session with it."""
 
 from __future__ import annotations
 
@@ -38,22 +38,22 @@ __all__ = ["ClientStation"]
 
 _logger = logging.getLogger("redpoll.nq")
 
-#: Headers of what comes of a server alone.
+#: Headers of messages that only servers send.
 _FROM_SERVERS = frozenset((b"", REDELIVERED, FIN))
 
-#: Seconds that a server has to answer a hello, and until it is said again.
+#: Seconds for a server to answer a hello, and before a hello is repeated.
 _HELLO_TIMEOUT = 10.0
 _HELLO_PAUSE = 0.2
 
-#: Seconds that a server has to answer a FIN when nothing is waited for.
+#: Seconds for a server to answer a FIN when closing does not flush.
 _PARTING = 1.0
 
 
 class ClientStation(Station):
-    """Dials.
+    """The station of a client.
 
     Attributes:
-        session: The one with the server; another after that one is over.
+        session: The session with the server; a new one after that has ended.
     """
 
     def __init__(self, *args: Any) -> None:
@@ -64,11 +64,11 @@ class ClientStation(Station):
 
     _task: asyncio.Task[None] | None = None
 
-    #: A hello that was said, and whose answer was not looked at yet.
+    #: A hello whose answer was not handled yet.
     _greeting: asyncio.Future[Received[Any]] | None = None
 
     async def start(self) -> None:
-        """Begin to dial."""
+        """Start to dial."""
         await super().start()
         self._unlinked = asyncio.Event()
         self.address = Address.of_host(*self.options.netloc)
@@ -76,20 +76,20 @@ class ClientStation(Station):
 
     @property
     def ready(self) -> bool:
-        """Whether the server has answered."""
+        """True if the server has answered."""
         return self.session.linked
 
     @property
     def trouble(self) -> BaseException | None:
-        """Why the last attempt to meet the server failed."""
+        """The error of the last attempt to connect."""
         return why_unreachable(self.node, self.address) or self._trouble
 
     def recipients(self) -> tuple[Session, ...]:
-        """Whom a put is for."""
+        """The sessions of a put without peers: the one with the server."""
         return (self.session,)
 
     def recipient(self, peer: UUID) -> Session:
-        """Whom a put for a peer is for, which the server alone can be."""
+        """Return the session for a put to a peer, which can only be the server."""
         session = self.session
         if session.id == peer and session.peer is not None:
             return session
@@ -98,11 +98,11 @@ class ClientStation(Station):
         return nobody
 
     def is_there(self, peer: UUID) -> bool:
-        """Whether anything may still come of a peer."""
+        """Return True if messages of a peer can still arrive."""
         return self.refused is None and (self.session.peer is None or self.session.id == peer)
 
     def renew(self) -> None:
-        """Have a session that has not begun."""
+        """Replace the session by one that has not begun."""
         self.session = Session(self, self.id, self.options.connection)
 
     async def _keep_linked(self) -> None:
@@ -115,7 +115,7 @@ class ClientStation(Station):
             raise
 
     async def _meet_servers(self) -> None:
-        """Dial, say hello, and wait until that is to be done again."""
+        """Dial and say hello, again after each loss of the link."""
         while self.refused is None:
             try:
                 await self.node.ready(self.address, timeout=None)
@@ -139,7 +139,7 @@ class ClientStation(Station):
                 self._trouble = error.__cause__ or error  # the link's, not the hello's
                 await asyncio.sleep(_HELLO_PAUSE)
             except asyncio.CancelledError:
-                # The greeting was, by `run_began`, or this task is.
+                # Either `run_began` cancelled the greeting, or this task is cancelled.
                 if self._task is None or self._task.cancelling():
                     raise
             else:
@@ -148,7 +148,7 @@ class ClientStation(Station):
                 await self._unlinked.wait()
 
     def _answered(self, answer: Received[Any]) -> None:
-        """A server has answered the hello."""
+        """Handle the answer to the hello."""
         self._greeting = None
         self._unlinked.clear()
         if not self._is_met(answer):
@@ -171,11 +171,11 @@ class ClientStation(Station):
         if session.peer is not None and session.peer is not peer:
             session.reclaim()
         if self.sessions.get(session.id) is session and session.id != peer_id:
-            # Another server is there.
+            # Another server answers at the address.
             del self.sessions[session.id]
             self._tell(self.options.events.fin, session.id)
         if session.peer is not peer:
-            # Whoever was told that nothing more is put is gone.
+            # The process that received the FIN is gone.
             session.said_fin = False
         if self.sessions.get(peer_id) is not session:
             session.id = peer_id
@@ -189,17 +189,17 @@ class ClientStation(Station):
         return session.linked
 
     def _fenced(self, error: Fenced) -> None:
-        """A later process has this id and this secret."""
+        """End, since a later process with this id and secret took over."""
         aborted = ConnectionAbortedError(self.id)
         aborted.__cause__ = error
         self._give_up(aborted)
 
     def _give_up(self, error: BaseException) -> None:
-        """There will be no server."""
+        """End: the client stops dialling."""
         if self.refused is None:
             self.refused = error
             if not isinstance(error, ConnectionResetError):
-                # Many scripts look at no future. The text alone: a log that kept the error would keep its link.
+                # Many scripts ignore futures. Only the text: a log record that kept the error would keep its link alive.
                 why = error if isinstance(error, RedpollError) else error.__cause__ or error
                 _logger.warning("client %s gives up %s: %s", self.id, self.options.netloc, why)
             self.forget(self.session, error)
@@ -210,13 +210,13 @@ class ClientStation(Station):
     # Messages
 
     def _is_known(self, message: Received[Any]) -> bool:
-        """Whether the answer to the hello came with a message, and was not looked at yet; or was lost with a former link."""
+        """Return True if the sender is the server, whose answer to the hello may be unhandled, or lost with a former link."""
         greeting = self._greeting
         peer = peer_of(message)
         if greeting is not None and greeting.done() and not greeting.cancelled() and greeting.exception() is None:
             self._answered(greeting.result())
         elif message.header in _FROM_SERVERS and self.refused is None and self.session.peer in {None, peer}:
-            # Nobody puts before it has answered: that was to the hello over the link before this one.
+            # A server answers before it puts: its answer was to the hello over the former link.
             self._meet(peer)
         return peer in self._by_peer
 
@@ -224,22 +224,22 @@ class ClientStation(Station):
         self.node.refuse(message, Refused, "it is a client, and takes no clients")
 
     def _heard_fin(self, session: Session) -> None:
-        """The server is done with this client: it was asked for it, or it does not want it any more."""
+        """Handle the FIN of the server: the answer to the client's, or the end of the session."""
         if not session.said_fin:
             self._give_up(ConnectionResetError(session.id))
         self.look()
 
     def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:
-        """A FIN was confirmed; the server's follows. Or there was nobody to confirm it."""
+        """Handle the outcome of a FIN: after a confirmation, the server's FIN follows."""
         if peer is not session.peer:
-            # It was for another server than the one that is there now.
+            # It went to a former server.
             return
         if isinstance(error, NoHandler):
-            # The server has given this client up meanwhile, and has nothing for it.
+            # The server has ended the session meanwhile, and has no messages for it.
             session.heard_fin = True
             self.look()
         elif error is not None:
-            # It is to be said again, to whoever answers the next hello.
+            # It is repeated to the server that answers the next hello.
             session.said_fin = session.linked = False
             self.unlinked(session)
 
@@ -251,30 +251,30 @@ class ClientStation(Station):
     # The node
 
     def run_began(self, peer: Peer, renewed: bool) -> None:
-        """The server was started again, or its link is there again; or it is another one."""
+        """Handle a link: of the server, of its next process, or of another server."""
         session = self.session
         former = session.peer
         if former is not None and former is not peer and not is_linked(former):
-            # That one gets what the former had not confirmed, before it fails.
+            # The new server receives the messages that the former had not confirmed.
             session.reclaim()
             session.peer = None
             self._by_peer.pop(former, None)
             self._unlinked.set()
         elif renewed and former is peer:
-            # The former run may have been told that nothing more is put; this one was not.
+            # A FIN went to the former run only.
             session.linked = session.said_fin = False
             self._unlinked.set()
         elif former is peer and session.said_fin and not session.heard_fin:
-            # The server's may have been lost with the former link, and the server may not know the client any more.
+            # The server's FIN may have been lost with the former link, and the server may have forgotten the client.
             self.say_fin(session)
         greeting = self._greeting
         if greeting is not None and not greeting.done():
-            # Its answer may have been lost with the former link.
+            # The answer may have been lost with the former link.
             self._greeting = None
             greeting.cancel()
 
     def run_ended(self, peer: Peer, error: RedpollError) -> None:
-        """The server did not come back: what waits for it fails, and another may come."""
+        """Handle the end of the session: its puts fail, and the client dials for the next server."""
         session = self.session
         if self.refused is not None or not (peer is session.peer or self._waits_in_vain(session)):
             return
@@ -289,17 +289,17 @@ class ClientStation(Station):
         self._unlinked.set()
 
     def _waits_in_vain(self, session: Session) -> bool:
-        """Whether this end closes, its server is gone, and so are those that were there next and did not answer."""
+        """Return True if this end is closing and no server is left to confirm its puts."""
         return self.closing and session.peer is None and not self.node.is_connected
 
-    async def _part(self, flush: bool, evict: bool) -> None:  # noqa: ARG002  # it evicts nobody
+    async def _part(self, flush: bool, evict: bool) -> None:  # noqa: ARG002  # a client has no clients to evict
         session = self.session
         session.finishing = True
         if self.refused is not None or (session.peer is None and not session.count):
             return
         patience = self.options.connection.resume if flush else _PARTING
         if session.peer is None:
-            # It never came: it has as long as one that is gone.
+            # The server was never met: wait as long as for a lost one.
             await self._until(lambda: session.peer is not None or session.error is not None, patience)
             if session.peer is None:
                 return

@@ -1,4 +1,4 @@
-"""From what the application has to bytes, and back, by its serializer."""
+"""Conversion of data to bytes and back, by the serializer of the options."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["Codec"]
 
 
 class Codec:
-    """Turns what is put into the bodies of messages, and back."""
+    """Converts data to the bodies of messages, and back."""
 
     __slots__ = ("_encode", "_limit", "decode")
 
     def __init__(self, options: CommunicatorOptions) -> None:
-        """By the functions of the options; those of our own pickles are not led by way of a stream.
+        """Use the functions of the options; `PickleSerializer` is called without a stream.
 
         Args:
-            options: The communicator's.
+            options: The options of the communicator.
         """
         serialization = options.serialization
         self._limit = options.connection.message_size
@@ -42,7 +42,7 @@ class Codec:
             self.decode = partial(_loaded, serialization.load)
 
     def encode(self, data: Any) -> Payload:
-        """The body for something.
+        """Return the body for data.
 
         Raises:
             MessageTooLarge: It has more bytes than the limit.

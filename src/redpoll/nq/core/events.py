@@ -1,4 +1,4 @@
-"""Events of the user's, called in threads of their own."""
+"""Threads that call the events of the user."""
 
 from __future__ import annotations
 
@@ -12,29 +12,29 @@ from redpoll.blocking.futures import ThreadFuture
 
 __all__ = ["EventThreads"]
 
-#: Events that may wait for a thread, or be in one.
+#: Maximum events that wait or run.
 _MOST = 10_000
 
 _logger = logging.getLogger("redpoll.nq")
 
 
 class EventThreads:
-    """Calls what tells of peers, one after another with one thread.
+    """Calls events; with one thread, one after another.
 
-    Peers come and go as often as they like, so no more events than a bound wait for those that are slow: further ones are
-    not called, and the log says so. The threads are daemons, so that a program may end while an event does not return.
+    Peers can cause any number of events, so the number of waiting ones is bounded: further ones are
+    dropped, which is logged. The threads are daemons, so that a program can exit while an event does not return.
 
     Args:
-        workers: How many threads.
+        workers: Number of threads.
     """
 
     def __init__(self, workers: int) -> None:
         self._workers = workers
-        # Reentrant: a signal's handler may run while its thread is in here.
+        # Reentrant: a signal handler may run while its thread holds it.
         self._lock = threading.RLock()
         #: None ends a thread.
         self._waiting: SimpleQueue[tuple[Callable[[UUID], object], UUID] | None] = SimpleQueue()
-        #: Events that wait, or are in a thread.
+        #: Number of events that wait or run.
         self._open = 0
         self._is_full = False
         self._threads: set[threading.Thread] = set()
@@ -42,7 +42,7 @@ class EventThreads:
         self._ended = ThreadFuture()
 
     def tell(self, event: Callable[[UUID], object], peer: UUID) -> None:
-        """Have an event called; from one thread only."""
+        """Schedule an event; called from one thread only."""
         with self._lock:
             is_full = self._open >= _MOST
             if not is_full:
@@ -58,11 +58,11 @@ class EventThreads:
             self._threads.add(thread)
             try:
                 thread.start()
-            except RuntimeError:  # the program ends, and begins no thread any more (Python 3.12)
+            except RuntimeError:  # the program is exiting and cannot start threads (Python 3.12)
                 self._leave(thread)
 
     def close(self, timeout: float | None) -> None:
-        """Wait until all were called, so many seconds at most; one of them may close too, and waits for none."""
+        """Wait until all events have returned, with a timeout; called by an event, it does not wait."""
         threads = list(self._threads)
         for _ in threads:
             self._waiting.put(None)
@@ -76,7 +76,7 @@ class EventThreads:
         for event, peer in iter(self._waiting.get, None):
             try:
                 event(peer)
-            except BaseException:  # `sys.exit` too ends the event alone
+            except BaseException:  # also `sys.exit`: it ends the event alone
                 _logger.exception("an event of a communicator raised")
             with self._lock:
                 self._open -= 1

@@ -1,4 +1,4 @@
-"""The first message of a client to the process that serves it, and the answer: who is there, and what is spoken."""
+"""The hello: the first message of a client to a process of the server, and its answer, with the version."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from redpoll.serializers import msgpack
 
 __all__ = ["VERSION", "read_hello", "say_hello"]
 
-#: What is spoken.
+#: Version of the protocol.
 VERSION = 1
 
-# Bytes: anybody may send one.
+# Maximum size in bytes.
 _LARGEST = 4096
 
 
 def say_hello(purpose: Purpose) -> Any:
-    """The body of a hello, or of the answer to one."""
+    """Return the body of a hello, or of its answer."""
     return msgpack.encode({"nq": VERSION, "purpose": purpose.value})
 
 
 def read_hello(data: Any, purpose: Purpose) -> str | None:
-    """What is wrong with a hello; None if it is one of whom is expected."""
+    """Return the problem with a hello; None if it is valid and of the expected purpose."""
     try:
         said = msgpack.decode(data) if len(data) <= _LARGEST else None
     except DecodeError:

@@ -1,4 +1,4 @@
-"""The words of the facade: they are strings, so that "tcp" is as good as `Protocol.TCP`."""
+"""Enums of the facade. They are strings: "tcp" equals `Protocol.TCP`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["Protocol", "Purpose", "SessionState"]
 
 
 class Protocol(enum.StrEnum):
-    """What carries the bytes of communicators."""
+    """The transport of communicators."""
 
     TCP = "tcp"
     MQTT = "mqtt"
@@ -16,14 +16,14 @@ class Protocol(enum.StrEnum):
 
 
 class Purpose(enum.StrEnum):
-    """Which end of the protocol a communicator is."""
+    """The end of a communicator."""
 
     SERVER = "server"
     CLIENT = "client"
 
 
 class SessionState(enum.Flag):
-    """What can be done with a peer: read what it sent, send to it. For programs that name it; nothing here returns one."""
+    """The state of a peer in net-queue, for programs that name it; redpoll does not return it."""
 
     READABLE = enum.auto()
     WRITABLE = enum.auto()

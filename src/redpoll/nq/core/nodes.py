@@ -1,4 +1,4 @@
-"""The node that is under a communicator, and what the options make of it."""
+"""The node below a communicator, and its Config."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
 
 __all__ = ["StationNode", "Verbatim", "config_of"]
 
-#: Messages, and bytes, that a peer may have on their way here; where what waits is not confirmed, besides that.
+#: Window of a peer in messages and bytes; messages that wait for `get` to confirm them are added.
 _WINDOW = 1024
 _WINDOW_BYTES = 16 * 1024 * 1024
 
-#: Messages that can be held until they are got.
+#: Maximum messages that wait for `get` to confirm them.
 _HELD = 65_535
 
-#: It means loopback by definition (RFC 6761).
+#: Loopback by definition (RFC 6761).
 _LOCAL = "localhost"
 
 _FRAGMENTS = 4096, 2**30
@@ -36,42 +36,42 @@ _YEAR = 31_536_000.0
 
 
 class Verbatim:
-    """Leaves bytes as they came: what gets them reads them."""
+    """A serializer that leaves bytes unchanged; the communicator decodes them."""
 
     name = "nq"
     wants_buffer = True
 
     def encode(self, obj: Any, /) -> Buffer:
-        """Bytes are what they are."""
+        """Return the bytes."""
         return obj  # type: ignore[no-any-return]  # only bytes are given
 
     def decode(self, data: Buffer, /) -> Buffer:
-        """And stay so."""
+        """Return the bytes."""
         return data
 
 
 class _Station(Protocol):
-    """What a node tells its station."""
+    """The station, as its node uses it."""
 
     def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
-        """Messages of one peer came; return those that are done."""
+        """Handle messages of one peer; return those that are done."""
 
     def run_began(self, peer: Peer, renewed: bool) -> None:
-        """A link to a peer is there."""
+        """Handle a new link to a peer."""
 
     def run_ended(self, peer: Peer, error: RedpollError) -> None:
-        """The session with a peer is over."""
+        """Handle the end of the session with a peer."""
 
 
 class StationNode(LayerNode):
-    """A node whose messages are a station's, which ends each of them."""
+    """A node that hands its messages to a station, which ends each of them."""
 
     def __init__(self, station: _Station, carrier: Carrier, config: Config) -> None:
         super().__init__(config, carrier)
         self._station = station
 
     def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
-        """Messages came."""
+        """Hand messages to the station."""
         return self._station.arrived(messages)
 
     def _session_began(self, peer: Peer, renewed: bool) -> None:
@@ -85,15 +85,15 @@ class StationNode(LayerNode):
 
 
 def config_of(options: CommunicatorOptions, *, server: bool, encrypts: bool) -> Config:
-    """The options of the node under a communicator.
+    """Return the Config of the node below a communicator.
 
     Args:
-        options: The communicator's.
+        options: The options of the communicator.
         server: Whether it listens.
-        encrypts: Whether links are encrypted by the node: they are not where what carries them does so.
+        encrypts: Whether the node encrypts links; False if the transport does.
 
     Raises:
-        ConfigError: A link would be plain where others can read it; a client has no port to dial.
+        ConfigError: Links would be plain off loopback; a client has no port to dial.
     """
     connection = options.connection
     held = connection.effective_confirm == "get"
@@ -123,7 +123,7 @@ def config_of(options: CommunicatorOptions, *, server: bool, encrypts: bool) -> 
         timeout=None,
         connect_timeout=10.0,
         reuse_time=_YEAR,
-        # What the other end is told is rounded down, and a message may have a header of one byte.
+        # The announced maximum is rounded down, and a message may have a header of one byte.
         max_message_size=min(connection.message_size + MESSAGE_UNIT, _U63),
         fragment_size=min(max(connection.transport_size, _FRAGMENTS[0]), _FRAGMENTS[1]),
         in_order=True,
@@ -138,7 +138,7 @@ def config_of(options: CommunicatorOptions, *, server: bool, encrypts: bool) -> 
 
 
 def _tls(options: CommunicatorOptions, *, server: bool) -> TLS | None:
-    """A server shows its certificate and asks for none; a client trusts that file, or the system."""
+    """Return the certificates: a server shows its own and requests none; a client trusts the given file, or the system."""
     security = options.security
     if security is None:
         return None
@@ -147,5 +147,5 @@ def _tls(options: CommunicatorOptions, *, server: bool) -> TLS | None:
     if security.certificate is None or security.key is None:
         missing = "certificate" if security.certificate is None else "key"
         raise ConfigError(missing, None, "a server that encrypts needs its certificate and its key")
-    # It dials nobody, so it does not matter whom it trusts; without a word its own file would have to hold a CA.
+    # A server does not dial, so it needs no trusted CA; without this its own file would have to contain one.
     return TLS(ca=SYSTEM, certificate=security.certificate, key=security.key, client_certificate="none")

@@ -1,4 +1,4 @@
-"""What answers at an address, asked where a link could not be made: whether it encrypts, and the other end does not."""
+"""Probes of an address that could not be linked: does the server there use TLS, and the client not?"""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from redpoll.address import Address
 
 __all__ = ["answers", "speaks_tls"]
 
-#: Seconds that an answer may take.
+#: Seconds to wait for an answer.
 _PATIENCE = 2.0
 
-#: TLS records: of a handshake, and of an alert.
+#: Types of TLS records: handshake and alert.
 _RECORDS = b"\x16\x03", b"\x15\x03"
 
 
 async def answers(address: Address, said: bytes, *beginnings: bytes) -> bool:
-    """Whether what listens at an address answers some bytes with others.
+    """Return True if the server at an address answers certain bytes with others.
 
     Args:
         address: Where.
@@ -32,12 +32,12 @@ async def answers(address: Address, said: bytes, *beginnings: bytes) -> bool:
                 return await reader.readexactly(len(beginnings[0])) in beginnings
             finally:
                 writer.transport.abort()
-    except (OSError, EOFError):  # nobody is there, or says so little
+    except (OSError, EOFError):  # no server, or too short an answer
         return False
 
 
 async def speaks_tls(address: Address) -> bool:
-    """Whether it answers the beginning of a TLS handshake with TLS."""
+    """Return True if it answers the beginning of a TLS handshake with TLS."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     hello = ssl.MemoryBIO()
     handshake = context.wrap_bio(ssl.MemoryBIO(), hello, server_hostname=address.host)

@@ -27,30 +27,30 @@ class _Session(Protocol):
 
     @property
     def id(self) -> UUID:
-        """The peer's."""
+        """The id of the peer."""
 
     @property
     def own_id(self) -> UUID:
-        """The communicator's."""
+        """The id of the communicator."""
 
     def submit(self, copy: Any) -> None:
-        """Take a put."""
+        """Accept a put."""
 
     def has_room(self, size: int, count: int = 1) -> bool:
-        """Whether so many puts of so many bytes would be taken."""
+        """Return True if there is room for `count` puts of `size` bytes in all."""
 
     def refuse(self, copy: Any) -> None:
-        """There is no room for a put."""
+        """End a put for which there is no room."""
 
     def settled(self, copy: Any, error: BaseException | None) -> None:
-        """The node has confirmed a put, or can do nothing more for it."""
+        """Handle the outcome of a put at the node."""
 
     def take_back(self, copy: Any) -> bool:
-        """Withdraw a put of which not all was sent; False if it is too late."""
+        """Withdraw a put; return False if it is fully sent."""
 
 
 class Copy(Piece):
-    """A put on its way to one peer: a future, and the node's sending at the same time.
+    """The copy of a put for one peer: a future, and the sending of the node.
 
     Attributes:
         session: Whose peer it is for.
@@ -72,7 +72,7 @@ class Copy(Piece):
     dropped: BaseException | None
 
     def assign(self, session: Any, body: Payload, group: Broadcast | None) -> None:
-        """Be one that has not begun."""
+        """Initialize a copy that has not begun."""
         self.session = session
         self.number = 0
         self.group = group
@@ -81,34 +81,34 @@ class Copy(Piece):
         self.load(b"", body, message=Message(None))
 
     def reload(self, *, redelivered: bool) -> None:
-        """Be sent again from the beginning, to another process of the peer."""
+        """Prepare to be resent from the beginning, to another process of the peer."""
         header = REDELIVERED if redelivered else self.message.header
         self.load(header, self.body, message=Message(None, header=header))
 
-    def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # Piece's
-        """The node has done what it can."""
+    def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # as `Piece` declares it
+        """Pass the outcome at the node to the session."""
         self.session.settled(self, error)
 
     def end(self, error: BaseException | None) -> None:
-        """End for good, and let go of the body."""
+        """End the future, and drop the body."""
         self.discard()
         self.finish(None, error)
         self.leave(error)
 
     def leave(self, error: BaseException | None, *, withdrawn: bool = False) -> None:
-        """Tell the put that it is a part of that it has ended."""
+        """Tell the broadcast of this copy that it has ended."""
         group, self.group = self.group, None
         if group is not None:
             group.ended(error, withdrawn=withdrawn)
 
     @property
     def untouched(self) -> bool:
-        """Whether nothing of it was ever sent, to no process of the peer."""
+        """True if nothing of it was ever sent to any process of the peer."""
         return not self.header and super().untouched
 
     @property
     def withdrawable(self) -> bool:
-        """Whether not all of it was ever sent."""
+        """True if it was never fully sent."""
         return not self.header and (self.untouched or self.unfinished)
 
     def finish(self, result: Any, error: BaseException | None) -> None:
@@ -127,7 +127,7 @@ class Copy(Piece):
 
 
 class Broadcast:
-    """A put for several peers, or for none: it ends when all its copies have, with the first error."""
+    """A put for several peers, or for none: it ends when all copies have ended, with the first error."""
 
     _copies: tuple[Any, ...]
     _left: int
@@ -135,7 +135,7 @@ class Broadcast:
     _error: BaseException | None
 
     def assemble(self, copies: tuple[Any, ...], error: BaseException | None) -> None:
-        """Consist of these, of which none has ended; without any it ends at once, with the error if there is one."""
+        """Set the copies, of which none has ended; without any it ends at once, with the error if there is one."""
         self._copies = copies
         self._left = len(copies)
         self._withdrawn = 0
@@ -144,7 +144,7 @@ class Broadcast:
             self.finish(None, error)
 
     def ended(self, error: BaseException | None, *, withdrawn: bool = False) -> None:
-        """One of them has, or was taken back: with the last one it ends as well, cancelled if all were taken back."""
+        """Note the end or withdrawal of a copy; end with the last one, cancelled if all were withdrawn."""
         if error is not None and self._error is None:
             self._error = error
         self._left -= 1
@@ -157,7 +157,7 @@ class Broadcast:
             self.finish(None, self._error)
 
     def withdrawn(self) -> None:
-        """All of it was taken back."""
+        """Cancel the future, since all copies were withdrawn."""
         raise NotImplementedError
 
     def finish(self, result: Any, error: BaseException | None) -> None:
@@ -179,17 +179,17 @@ class Broadcast:
 
 
 class _ThreadPut(LoopFuture):
-    """What both kinds have in common."""
+    """The base of both futures for threads."""
 
     def __init__(self, handover: Handover) -> None:
         self._handover = handover
 
     def finish(self, result: Any, error: BaseException | None) -> None:
-        """End, unless it has ended; the error of a session ends many."""
+        """End the future, unless it has ended, with a copy of the error, which may end many."""
         LoopFuture.finish(self, result, None if error is None else again(error))
 
     def withdrawn(self) -> None:
-        """It was taken back."""
+        """Cancel the future, since the put was withdrawn."""
         LoopFuture.cancel(self)
 
 
@@ -211,12 +211,12 @@ class ThreadCopy(_ThreadPut, Copy):
             return self.session.take_back(self)
         try:
             taken: bool = handover.run(self.session.take_back, self)
-        except Closed:  # by another thread, and with that it has ended
+        except Closed:  # closed by another thread, which has ended the put
             return False
         return taken
 
     def fail(self, error: BaseException) -> None:
-        """It could not be handed to the loop."""
+        """End the future, since the put could not be handed to the loop."""
         self.end(error if isinstance(error, ConnectionError) else ConnectionAbortedError(self.session.own_id))
 
 
@@ -236,7 +236,7 @@ class ThreadBroadcast(_ThreadPut, Broadcast):
         return self.cancelled()
 
     def fail(self, error: BaseException) -> None:
-        """It could not be handed to the loop."""
+        """End the future, since the put could not be handed to the loop."""
         for copy in self._copies:
             copy.fail(error)
 
@@ -245,18 +245,18 @@ class ThreadBroadcast(_ThreadPut, Broadcast):
 
 
 class _LoopFuture(asyncio.Future[Any]):
-    """A future whose error need not be looked at: who does not, is told by the log."""
+    """A future whose error need not be retrieved."""
 
     __slots__ = ()
 
     def finish(self, result: Any, error: BaseException | None) -> None:
-        """End, unless it has ended."""
+        """End the future, unless it has ended."""
         if self.done():
             return
         if error is None:
             self.set_result(result)
         else:
-            self.set_exception(again(error))  # that of a session ends many
+            self.set_exception(again(error))  # the error of a session ends many
             self._log_traceback = False
 
 
@@ -273,7 +273,7 @@ class LoopCopy(_LoopFuture, Copy):
         return self.cancelled() or super().cancel(msg)
 
     def withdrawn(self) -> None:
-        """It was taken back."""
+        """Cancel the future, since the put was withdrawn."""
         super().cancel()
 
 
@@ -291,7 +291,7 @@ class LoopBroadcast(_LoopFuture, Broadcast):
         return True
 
     def withdrawn(self) -> None:
-        """All of it was taken back."""
+        """Cancel the future, since all copies were withdrawn."""
         super().cancel()
 
 
@@ -308,14 +308,14 @@ def divide(
     broadcast: Callable[[], BroadcastT],
     closed: BaseException | None,
 ) -> tuple[CopyT | BroadcastT, tuple[CopyT, ...]]:
-    """Make one put: its future, and the copies of which each goes to its session.
+    """Make a put: its future, and a copy for each session.
 
     Args:
-        sessions: Of those that it is for.
-        body: Its bytes.
-        copy: Makes what goes to one; for one alone it is the future as well.
-        broadcast: Makes the future of several, or of none.
-        closed: How a put for nobody ends.
+        sessions: The sessions of the receivers.
+        body: The encoded data.
+        copy: Makes a copy; for a single receiver it is the future as well.
+        broadcast: Makes the future for several receivers, or none.
+        closed: The error of a put without receivers.
     """
     if len(sessions) == 1:
         only = copy()

@@ -21,36 +21,36 @@ __all__ = ["MAX_LEFT", "ServerStation"]
 
 _logger = logging.getLogger("redpoll.nq")
 
-#: Clients that are gone for good and whose messages nobody got, beyond which no further client is let in.
+#: Maximum clients without a session whose messages were not got; at it new clients are refused.
 MAX_LEFT = 10_000
 
-#: Seconds after which they are counted again.
+#: Seconds before they are counted again.
 _COUNT_AGAIN = 0.1
 
-#: Seconds that clients have to hear that they are not waited for.
+#: Seconds for evicted clients to receive the FIN.
 _EVICTION = 1.0
 
-#: Seconds that a client that is done, and has no link, has to come back for the FIN that it did not confirm.
+#: Seconds for a finished client without a link to reconnect for the FIN that it did not confirm.
 _LAST_WORD = 1.0
 
 
 class ServerStation(Station):
-    """Listens; puts for all go to the clients that are there."""
+    """The station of a server; a put without peers goes to all connected clients."""
 
-    #: Until when no client is let in that was not here: too many that are gone have left something; 0: they have not.
+    #: Time until which new clients are refused, since too many former ones left messages; 0 if not.
     _full_until = 0.0
 
     @property
     def ready(self) -> bool:
-        """Whether clients can come, which they can from the start."""
+        """True: a server is always ready."""
         return True
 
     def recipients(self) -> tuple[Session, ...]:
-        """Whom a put without peers is for. May be called from any thread."""
+        """Return the sessions of a put without peers. May be called from any thread."""
         return tuple(self.sessions.copy().values())
 
     def recipient(self, peer: UUID) -> Session:
-        """Whom a put for a peer is for, also if it is not there. May be called from any thread."""
+        """Return the session for a put to a peer; a failed one if it is not connected. May be called from any thread."""
         session = self.sessions.get(peer)
         return self._nobody(peer) if session is None else session
 
@@ -60,15 +60,15 @@ class ServerStation(Station):
         return session
 
     def is_there(self, peer: UUID) -> bool:
-        """Whether anything may still come of a peer. May be called from any thread."""
+        """Return True if messages of a peer can still arrive. May be called from any thread."""
         return peer in self.sessions
 
     def disconnect(self, peer: UUID, flush: bool) -> None:
         """End the session with a client.
 
         Args:
-            peer: Which one; nothing is done if it is not there.
-            flush: Whether what was put for it goes first; False drops what was not sent.
+            peer: The client; nothing is done if it is not connected.
+            flush: Whether to send waiting messages first; False drops them.
         """
         session = self.sessions.get(peer)
         if session is None:
@@ -104,19 +104,19 @@ class ServerStation(Station):
             session = self.sessions[peer_id] = Session(self, peer_id, self.options.connection)
             self.began(session)
         elif session.heard_fin:
-            # Its former process was done; this one is not.
+            # Its former process had finished; this one has not.
             session.heard_fin = session.finishing = False
-        # Its end is nobody else's where messages are held until they are got.
+        # With confirm="get" nothing else ends this message.
         self._loop.call_soon(message.release)
-        # What is put for it follows the answer.
+        # Messages for it follow the answer.
         self._loop.call_soon(self._answered, session, peer)
         answer: bytes = say_hello(Purpose.SERVER)
         return answer
 
     def _has_room(self, peer: UUID) -> bool:
-        """Whether a client may come: what those put that are gone is kept, and has its bound in how many they are.
+        """Return True if a client is accepted: the number of former clients with messages that were not got is bounded.
 
-        Who is kept out tries again until the program has got some of that.
+        A refused client retries until the program has got some of those messages.
         """
         now = self.time()
         if now >= self._full_until:
@@ -125,7 +125,7 @@ class ServerStation(Station):
                 _logger.warning(
                     "server %s lets no clients in: nobody gets what %d put that are gone", self.id, MAX_LEFT
                 )
-            # They are not counted each time that one of many tries again.
+            # Not counted at every attempt of a refused client.
             self._full_until = now + _COUNT_AGAIN if is_full else 0.0
         return not self._full_until or self.arrivals.has(peer)
 
@@ -144,20 +144,20 @@ class ServerStation(Station):
                 self.say_fin(session)
 
     def _heard_fin(self, session: Session) -> None:
-        """A client is done: it gets what is queued for it, and then a FIN."""
+        """Handle the FIN of a client: it receives the waiting messages, and then a FIN."""
         session.finishing = True
         if not session.count and not session.said_fin:
             self.say_fin(session)
         self.look()
 
     def say_fin(self, session: Session) -> None:
-        """Say that nothing more is put; a client that said so before may go as soon as it hears it."""
+        """Send a FIN; a client that has sent its own may end when it receives this one."""
         super().say_fin(session)
         if session.heard_fin:
             self._loop.call_later(_LAST_WORD, self._look_for_end, session.id)
 
     def _look_for_end(self, client: UUID) -> None:
-        """End a session of which nothing is open but the confirmation of a FIN, once nobody is there to give it.
+        """End a session that only lacks the confirmation of a FIN, if its client has no link.
 
         A link that breaks with that confirmation on it would else be waited for, in vain, for `resume` seconds.
         """
@@ -169,10 +169,10 @@ class ServerStation(Station):
         else:
             self._loop.call_later(_LAST_WORD, self._look_for_end, session.id)
 
-    def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:  # noqa: ARG002  # Station's
-        """A FIN was confirmed, which is the end; or there was nobody to confirm it."""
+    def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:  # noqa: ARG002  # as in `Station`
+        """Handle the outcome of a FIN: a confirmation ends the session."""
         if error is None:
-            # Not from inside of the core.
+            # Later: this is called from within the core.
             asyncio.get_running_loop().call_soon(session.end_dropped)
             self.forget(session, ConnectionResetError(session.id))
         else:
@@ -181,16 +181,16 @@ class ServerStation(Station):
     # The node
 
     def run_began(self, peer: Peer, renewed: bool) -> None:
-        """A client is back; one that was started again has to say hello first."""
+        """Handle a link of a client; a restarted one has to say hello first."""
         session = self._by_peer.get(peer)
         if renewed and session is not None:
             session.linked = False
 
     def run_ended(self, peer: Peer, error: RedpollError) -> None:
-        """A client did not come back."""
+        """Handle the end of a session: its client did not reconnect."""
         session = self._by_peer.get(peer)
         if session is None and peer.identity is not None:
-            # It may have gone before it was answered.
+            # It may have vanished before the answer to its hello.
             begun = self.sessions.get(UUID(bytes=peer.identity))
             session = begun if begun is not None and begun.peer is None else None
         if session is not None:

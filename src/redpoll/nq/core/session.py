@@ -1,4 +1,4 @@
-"""What is between this communicator and one peer: its puts, in order, over all links and processes of the peer."""
+"""The session with one peer: its puts, in order, over all links and processes of the peer."""
 
 from __future__ import annotations
 
@@ -31,49 +31,49 @@ __all__ = ["Session"]
 
 
 class _Node(Protocol):
-    """The node of a communicator, as far as a session sends over it."""
+    """The node, as a session uses it."""
 
     def submit(self, peer: Peer, piece: Piece) -> None:
         """Send a piece."""
 
     def withdraw(self, piece: Piece) -> None:
-        """Take a piece back, as far as it can be."""
+        """Withdraw a piece as far as possible."""
 
     def queued(self, peer: Peer) -> Iterator[Outgoing]:
-        """Return what waits to be sent to a peer, in order."""
+        """Return the pieces that wait to be sent to a peer, in order."""
 
     def sendings(self, peer: Peer) -> list[Outgoing]:
-        """Return what was submitted for a peer and has not ended."""
+        """Return the pieces for a peer that have not ended."""
 
 
 class _Station(Protocol):
-    """What a session tells its communicator."""
+    """The station, as a session uses it."""
 
     @property
     def id(self) -> UUID:
-        """The communicator's."""
+        """The id of the communicator."""
 
     @property
     def node(self) -> _Node:
-        """Where puts are sent."""
+        """The node."""
 
     @property
     def has_waiters(self) -> bool:
-        """Whether anybody waits for a session."""
+        """True if any call waits for a change of a session."""
 
     def eased(self, session: Session) -> None:
-        """Puts of a session ended."""
+        """Handle the end of puts."""
 
     def unlinked(self, session: Session) -> None:
-        """Another process runs at a peer, or none: puts wait for its hello."""
+        """Handle the loss of the peer's process: puts wait for the hello of the next one."""
 
 
-#: What is taken back stays in the queue until it is at the front, or so many more than what waits.
+#: Maximum withdrawn puts in the queue beyond the number of waiting ones; then they are removed.
 _TOMBSTONES = 1024
 
 
 class Session:
-    """Puts for one peer: the node has them while the peer's process is linked; what it gives back is kept here.
+    """The puts for one peer. The node has them while the peer's process is linked; the ones that it returns wait here.
 
     Attributes:
         id: The peer; the communicator's own id while a client has not met its server.
@@ -116,10 +116,10 @@ class Session:
         self.count = 0
         self.bytes = 0
         self._numbers = 0
-        #: Not with the node, in order.
+        #: Puts that the node does not have, in order.
         self._waiting: deque[Copy] = deque()
         self._tombstones = 0
-        #: By the node, and not put in their places yet.
+        #: Puts that the node returned, not sorted into the queue yet.
         self._given_back: list[Copy] = []
         self.finishing = False
         self.said_fin = False
@@ -127,18 +127,18 @@ class Session:
 
     @property
     def own_id(self) -> UUID:
-        """The communicator's."""
+        """The id of the communicator."""
         return self._station.id
 
     @property
     def drained(self) -> bool:
-        """Whether no put is open."""
+        """True if no put is open."""
         return not self.count
 
     # Puts
 
     def submit(self, copy: Copy) -> None:
-        """Take a put; it ends at once if the session is over, or at a bound."""
+        """Accept a put; it ends at once if the session has ended, or at a limit."""
         if copy.over:
             return
         if self.error is not None or self.finishing:
@@ -149,7 +149,7 @@ class Session:
         if not self.has_room(copy.size) and not self._make_room(copy):
             return
         self.count += 1
-        # A header that says that it comes again is not counted.
+        # The header of a redelivered message does not count.
         copy.charged = copy.size
         self.bytes += copy.charged
         if self.linked and not self._waiting:
@@ -158,8 +158,9 @@ class Session:
             self._waiting.append(copy)
 
     def has_room(self, size: int, count: int = 1) -> bool:
-        """Whether so many puts of so many bytes would be taken; any number of them is where none is open."""
-        return self.error is not None or self._fits(self.count, self.bytes, size, count)  # an error is to be told
+        """Return True if there is room for `count` puts of `size` bytes in all; there is for any if none is open."""
+        # A put to an ended session ends at once with its error.
+        return self.error is not None or self._fits(self.count, self.bytes, size, count)
 
     def _fits(self, held: int, held_bytes: int, size: int, count: int = 1) -> bool:
         options = self._options
@@ -170,7 +171,7 @@ class Session:
         return options.queue_bytes is None or held_bytes + count * size <= options.queue_bytes
 
     def _make_room(self, copy: Copy) -> bool:
-        """The queue is at its bound: end the put, or, if that is asked for, older ones that were not sent."""
+        """Apply `full` at the limit: end the put, or unsent older ones; return whether the put is accepted."""
         options = self._options
         if options.full == "drop" and options.drop_oldest:
             dropped = self._in_the_way(copy.size)
@@ -181,12 +182,12 @@ class Session:
             if dropped:
                 return True
         elif options.full == "wait":
-            return True  # whoever puts waited for room
+            return True  # `put` has waited for room
         self.refuse(copy)
         return False
 
     def refuse(self, copy: Copy) -> None:
-        """There is no room for a put."""
+        """End a put for which there is no room."""
         full = self._full(copy)
         if self._options.full == "wait":
             full.hint = "give put a longer timeout, or none"
@@ -199,7 +200,7 @@ class Session:
         return full_here(copy.message, options.queue_bytes, "bytes")
 
     def _in_the_way(self, size: int) -> list[Copy]:
-        """Return the oldest puts without which one of this size has room; none of them where all would be too few."""
+        """Return the oldest puts to drop to make room for `size` bytes; none if all of them would not suffice."""
         held, held_bytes = self.count, self.bytes
         found: list[Copy] = []
         for copy in self._unsent():
@@ -211,7 +212,7 @@ class Session:
         return []
 
     def _unsent(self) -> Iterator[Copy]:
-        """Yield the puts of which nothing was sent, in order."""
+        """Yield the unsent puts, in order."""
         if self.peer is not None:
             for piece in self._station.node.queued(self.peer):
                 if isinstance(piece, Copy) and piece.session is self and piece.untouched:
@@ -233,14 +234,14 @@ class Session:
         self._station.node.submit(peer, copy)
 
     def take_back(self, copy: Copy) -> bool:
-        """Withdraw a put of which not all was sent; False if it is too late."""
+        """Withdraw a put; return False if it is fully sent."""
         if not copy.withdrawable:
             return False
         if copy.number:
             self._take_out(copy)
-        # Else it has not come here yet, and nobody counts it.
+        # Otherwise it was not submitted yet, and is not counted.
         copy.discard()
-        copy.withdrawn()  # type: ignore[attr-defined]  # each kind of future has it
+        copy.withdrawn()  # type: ignore[attr-defined]  # both kinds of futures have it
         copy.leave(None, withdrawn=True)
         return True
 
@@ -262,10 +263,10 @@ class Session:
         if not self.count or self._station.has_waiters:
             self._station.eased(self)
 
-    # What the node says
+    # Outcomes at the node
 
     def settled(self, copy: Copy, error: BaseException | None) -> None:
-        """The node has confirmed a put, or can do nothing more for it. Called from inside of the core."""
+        """Handle the outcome of a put at the node. Called from within the core."""
         copy.on_node = False
         if copy.dropped is not None:
             copy.end(copy.dropped if error is not None else None)
@@ -283,7 +284,7 @@ class Session:
             copy.end(self.error or self._in_words(error))
 
     def _in_words(self, error: BaseException) -> BaseException:
-        """How users know an error."""
+        """Convert an error of the node into one of the facade."""
         error = _refusal(error)
         if isinstance(error, Busy):
             return full_there(error)
@@ -298,7 +299,7 @@ class Session:
     # The peer
 
     def link(self, peer: Peer) -> None:
-        """The process that runs there now has said hello: it gets what waits, in order."""
+        """Send the waiting puts, in order, to the peer's process that said hello."""
         self.peer = peer
         again = sorted(self._given_back, key=_number)
         self._given_back = []
@@ -315,7 +316,7 @@ class Session:
                 self._waiting.append(copy)
 
     def end(self, error: BaseException) -> None:
-        """The session is over: all puts end with an error, those that the node has when it gives them back."""
+        """End the session: all puts end with an error, those at the node when it returns them."""
         if self.error is not None:
             return
         self.error = error
@@ -329,7 +330,7 @@ class Session:
                 copy.end(error)
 
     def drop(self, error: BaseException) -> None:
-        """End all puts with an error, and send none further; the session goes on.
+        """End all puts with an error; the session continues.
 
         A put that was written to its end waits for the peer, or for the end of the link: until then its memory may be read.
         """
@@ -350,7 +351,7 @@ class Session:
             copy.end(error)
 
     def end_dropped(self) -> None:
-        """The peer has all that was written, so the memory of what was dropped is not read any more."""
+        """End dropped puts, whose memory is no longer read, since the peer has received all that was written."""
         for copy in self.node_copies():
             if copy.dropped is not None:
                 self._station.node.withdraw(copy)
@@ -358,7 +359,7 @@ class Session:
                 copy.end(copy.dropped)
 
     def reclaim(self) -> None:
-        """Another node is there: take back what the former one has not confirmed."""
+        """Withdraw the puts that the former node has not confirmed, for another node."""
         for copy in self.node_copies():
             sent, body, message = not copy.untouched, copy.body, copy.message
             self._station.node.withdraw(copy)
@@ -372,7 +373,7 @@ class Session:
         self.linked = False
 
     def node_copies(self) -> list[Copy]:
-        """The puts that the node has, in order."""
+        """Return the puts at the node, in order."""
         peer = self.peer
         if peer is None:
             return []
@@ -386,13 +387,13 @@ def _number(copy: Copy) -> int:
 
 
 def _refusal(error: BaseException) -> BaseException:
-    """The refusal that ended a put, also where that was sent again and is said to be not confirmed."""
+    """Return the refusal that ended a put, also if a resend of it was reported as not confirmed."""
     cause = error.__cause__
     return cause if isinstance(error, NotConfirmed) and isinstance(cause, Refused) else error
 
 
 def _may_go_again(error: BaseException) -> bool:
-    """Whether a put that failed is to go to the process that runs there next: that one did not refuse it."""
+    """Return True if a failed put is to be sent to the peer's next process, since it was not refused."""
     error = _refusal(error)
     if isinstance(error, (NoHandler, ShuttingDown)):
         return True

@@ -1,4 +1,4 @@
-"""What a communicator is on its event loop: a node, and a session with each peer."""
+"""The station: the part of a communicator on its event loop, with a node and a session per peer."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ __all__ = ["FIN", "HELLO", "Station"]
 
 _logger = logging.getLogger("redpoll.nq")
 
-#: Headers of messages that are not puts. A put has none, or `REDELIVERED`.
+#: Headers of control messages. A put has none, or `REDELIVERED`.
 HELLO = b"nq hello"
 FIN = b"nq fin"
 
 
 class Station:
-    """One end; `server.py` and `client.py` have what differs.
+    """The base of both ends; server.py and client.py contain the differences.
 
     All is called on the loop. Puts go to sessions; messages come to `arrivals`.
 
@@ -73,13 +73,13 @@ class Station:
         self._holds = connection.effective_confirm == "get"
         self._bounded = connection.queue_size < 2**30 or connection.queue_bytes is not None
         self._loop: asyncio.AbstractEventLoop
-        #: Those that wait for a session to be drained, or for room.
+        #: Calls that wait for a session to drain, or for room.
         self._waiters: list[tuple[Callable[[], bool], asyncio.Future[None]]] = []
 
-    # Life
+    # Start and close
 
     async def start(self) -> None:
-        """Be there: listen, or begin to dial.
+        """Start to listen or to dial.
 
         Raises:
             ConfigError: It cannot listen.
@@ -90,11 +90,11 @@ class Station:
 
     @property
     def over(self) -> BaseException | None:
-        """Why a put for nobody fails; None while it does not. May be called from any thread."""
+        """The error of a put without receivers; None if it succeeds. May be called from any thread."""
         return self.refused or (ConnectionAbortedError(self.id) if self.closing else None)
 
     def give_up(self, error: ConfigError) -> None:
-        """It cannot be reached any more: whoever waits is told why."""
+        """End with an error, since the station cannot be reached any more."""
         aborted = ConnectionAbortedError(self.id)
         aborted.__cause__ = error
         self.refused = aborted
@@ -105,12 +105,12 @@ class Station:
 
     @property
     def ready(self) -> bool:
-        """Whether there is a peer, or can be one."""
+        """True if there is a peer, or can be one."""
         raise NotImplementedError
 
     @property
     def trouble(self) -> BaseException | None:
-        """Why it is not ready, as far as is known."""
+        """The error that keeps it from being ready, if known."""
         return None
 
     async def wait_ready(self, timeout: float | None) -> None:
@@ -134,13 +134,13 @@ class Station:
 
     @property
     def netloc(self) -> NetworkLocation:
-        """Where a server can be dialled, or a client dials."""
+        """The address that a server has, or that a client dials."""
         host, port = self.options.netloc
         listening = self.node.listening
         return NetworkLocation(host, listening[0].port if listening else port)
 
     async def close(self, timeout: float | None, flush: bool, *, evict: bool = False) -> None:
-        """Take no more puts, let the sessions come to their ends, and stop.
+        """Accept no more puts, finish the sessions, and stop.
 
         Args:
             timeout: Seconds for that; None is no limit.
@@ -163,7 +163,7 @@ class Station:
             await self._stop()
 
     async def _part(self, flush: bool, evict: bool) -> None:
-        """Wait until each session has come to its end."""
+        """Wait until all sessions have ended."""
         raise NotImplementedError
 
     async def _stop(self) -> None:
@@ -171,21 +171,21 @@ class Station:
         for session in self.recipients():
             self.forget(session, error)
         self.arrivals.close(error)
-        # Acknowledgements that are on their way are to arrive.
+        # Let acknowledgements leave.
         await self.node.stop(0.5)
 
     def recipients(self) -> tuple[Session, ...]:
-        """Whom a put without peers is for. May be called from any thread."""
+        """Return the sessions of a put without peers. May be called from any thread."""
         raise NotImplementedError
 
     def is_there(self, peer: UUID) -> bool:
-        """Whether anything may still come of a peer. May be called from any thread."""
+        """Return True if messages of a peer can still arrive. May be called from any thread."""
         raise NotImplementedError
 
     # Puts
 
     def submit(self, copies: tuple[Copy, ...]) -> None:
-        """Take the copies of one put, each for its session."""
+        """Submit the copies of a put to their sessions."""
         for copy in copies:
             if self.closing:
                 copy.end(ConnectionAbortedError(self.id))
@@ -193,7 +193,7 @@ class Station:
                 copy.session.submit(copy)
 
     async def submit_with_room(self, copies: tuple[Copy, ...], timeout: float | None) -> None:
-        """Take the copies of one put in the moment in which there is room for all, or refuse them after so many seconds."""
+        """Submit the copies of a put once there is room for all, or refuse them at the timeout."""
         places = Counter(copy.session for copy in copies)
         size = copies[0].size
         try:
@@ -209,11 +209,11 @@ class Station:
 
     @property
     def has_waiters(self) -> bool:
-        """Whether anybody waits for a session."""
+        """True if any call waits for a change of a session."""
         return bool(self._waiters)
 
     async def wait(self, condition: Callable[[], bool]) -> None:
-        """Wait until a session's state is so."""
+        """Wait until a condition of sessions holds."""
         while not condition():
             waiter: asyncio.Future[None] = self._loop.create_future()
             entry = condition, waiter
@@ -225,7 +225,7 @@ class Station:
                     self._waiters.remove(entry)
 
     async def _until(self, condition: Callable[[], bool], seconds: float) -> None:
-        """As `wait`, so many seconds at most."""
+        """Same as `wait`, with a timeout."""
         try:
             async with asyncio.timeout(seconds):
                 await self.wait(condition)
@@ -233,7 +233,7 @@ class Station:
             pass
 
     def eased(self, session: Session) -> None:
-        """Puts of a session ended. Called from inside of the core."""
+        """Handle the end of puts. Called from within the core."""
         if session.finishing and not session.count:
             self._loop.call_soon(self._finish, session)
         self.look()
@@ -243,7 +243,7 @@ class Station:
             self.say_fin(session)
 
     def look(self) -> None:
-        """Something that is waited for may be so now."""
+        """Check the conditions of waiting calls."""
         if self._waiters:
             for condition, waiter in self._waiters:
                 if not waiter.done() and condition():
@@ -252,11 +252,11 @@ class Station:
     # Messages
 
     def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:
-        """Messages of one peer came; return those that are done, as all are that are not held until they are got."""
+        """Handle messages of one peer; return those that are done: all that `get` does not confirm."""
         return [message for message in messages if self._arrived(message)]
 
     def _arrived(self, message: Received[Any]) -> bool:
-        """A message came: a put, unless its header says otherwise; return whether it is done."""
+        """Handle a message by its header; return True if it is done."""
         session = self._by_peer.get(peer_of(message))
         header = message.header
         if session is None or (header and header != REDELIVERED):
@@ -271,7 +271,7 @@ class Station:
         return held is None
 
     def _makes_room(self, session: Session, message: Received[Any]) -> bool:
-        """Refuse what the receiving queue has no room for, or make room."""
+        """Refuse a message without room in the queue, or make room by dropping others."""
         connection = self.options.connection
         source = session.source
         size = len(message.data)
@@ -282,7 +282,7 @@ class Station:
             if not over:
                 return True
             if connection.full != "drop" or not connection.drop_oldest or self.closing:
-                # What waits while it is closing was confirmed.
+                # Messages that wait while it is closing were confirmed.
                 self.node.refuse(message, Busy, f"{source.count} messages wait to be got there")
                 return False
             oldest = self.arrivals.drop_oldest(source)
@@ -298,7 +298,7 @@ class Station:
         if session is None and self._is_known(message):
             return self._arrived(message)
         if session is not None and header == FIN:
-            # It may be said again, where it could not be confirmed.
+            # It may be repeated, if it could not be confirmed.
             if not session.heard_fin:
                 session.heard_fin = True
                 self._loop.call_soon(self._heard_fin, session)
@@ -309,8 +309,8 @@ class Station:
             self.node.refuse(message, NoHandler, "this is a communicator of nq, which takes puts")
         return False
 
-    def _is_known(self, message: Received[Any]) -> bool:  # noqa: ARG002  # a client's
-        """Whether whom a message comes of is known by now."""
+    def _is_known(self, message: Received[Any]) -> bool:  # noqa: ARG002  # a client uses it
+        """Return True if the sender of a message is known by now."""
         return False
 
     def _hello(self, message: Received[Any]) -> bytes | None:
@@ -323,7 +323,7 @@ class Station:
     # Sessions
 
     def opened(self, session: Session, peer: Peer) -> None:
-        """The process that runs at a peer has said hello."""
+        """Open the session for the peer's process that said hello."""
         former = session.peer
         if former is not None and self._by_peer.get(former) is session:
             del self._by_peer[former]
@@ -334,11 +334,11 @@ class Station:
             self._finish(session)
 
     def began(self, session: Session) -> None:
-        """A session is new."""
+        """Announce a new session to the events."""
         self._tell(self.options.events.ini, session.id)
 
     def forget(self, session: Session, error: BaseException) -> None:
-        """A session is over."""
+        """End and forget a session."""
         session.end(error)
         if self.sessions.get(session.id) is session:
             del self.sessions[session.id]
@@ -349,31 +349,31 @@ class Station:
         self.look()
 
     def say_fin(self, session: Session) -> None:
-        """Say that nothing more is put."""
+        """Send a FIN: no more puts follow."""
         peer = session.peer
-        if peer is not None:  # else it is said when there is one
+        if peer is not None:  # otherwise it is sent when there is one
             session.said_fin = True
             self.node.submit(peer, _Fin(self, session, peer))
 
     def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:
-        """A FIN to a node was confirmed, or cannot be."""
+        """Handle the outcome of a FIN."""
         raise NotImplementedError
 
     def unlinked(self, session: Session) -> None:
-        """Another process runs at a peer, or none: puts wait for its hello."""
+        """Handle the loss of a peer's process: puts wait for the hello of the next one."""
 
-    # What the node says
+    # Events of the node
 
     def run_began(self, peer: Peer, renewed: bool) -> None:
-        """A link to a peer is there: the first, one of a session that goes on, or, `renewed`, of another process."""
+        """Handle a link to a peer: the first one, one of a resumed session, or, `renewed`, of another process."""
 
     def run_ended(self, peer: Peer, error: RedpollError) -> None:
-        """The session with a peer is over: it did not come back in time, said goodbye, or was fenced."""
+        """Handle the end of the node's session with a peer: not resumed in time, goodbye, or fenced."""
         raise NotImplementedError
 
 
 class _Fin(Piece):
-    """A FIN on its way."""
+    """The sending of a FIN."""
 
     __slots__ = (*PIECE_FIELDS, "said_to", "station", "to")
 
@@ -383,6 +383,6 @@ class _Fin(Piece):
         self.to = to
         self.load(FIN, b"")
 
-    def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # Piece's
-        """It was confirmed, or cannot be."""
+    def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # as `Piece` declares it
+        """Pass the outcome to the station."""
         self.station._loop.call_soon(self.station.fin_settled, self.said_to, self.to, error)

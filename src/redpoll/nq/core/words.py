@@ -1,4 +1,4 @@
-"""Errors of the node below, in the words of the facade's options."""
+"""Errors of the node below, with hints that name the options of the facade."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "start_error",
 ]
 
-#: What hints name that is not an option here.
+#: Words in hints of the node that are not options here.
 _NODES = ("tls=", "TLS(", "TLS.", "encryption", "trust store", "ca=")
 
 _BOTH = (
@@ -36,14 +36,14 @@ _CA = "give the certificate of the CA that signed the server's; the server's own
 
 
 def again(error: BaseException) -> BaseException:
-    """An error like one that is raised more than once: each has a traceback of its own, or one would grow for ever."""
+    """Return a copy of an error that is raised more than once, so that its traceback does not grow."""
     new = copy(error)
     new.__cause__ = error.__cause__
     return new
 
 
 def in_words(error: BaseException) -> BaseException:
-    """The same error, with what to do here as its hint."""
+    """Return an error with a hint for the facade."""
     if isinstance(error, TLSError) and error.hint is not None and any(word in error.hint for word in _NODES):
         told = TLSError(error.detail, error.address, _BOTH)
         told.__cause__ = error.__cause__
@@ -52,7 +52,7 @@ def in_words(error: BaseException) -> BaseException:
 
 
 def start_error(error: ConfigError) -> Exception:
-    """What a communicator that could not start raises: an OSError where the system said no, and options by their names."""
+    """Return the error of a failed start: an OSError for one of the system, and the facade's names of options."""
     if isinstance(error.__cause__, OSError):
         number = error.__cause__.errno
         return OSError(str(error)) if number is None else OSError(number, str(error))
@@ -63,14 +63,14 @@ def start_error(error: ConfigError) -> Exception:
 
 
 def full_here(message: Any, limit: int, unit: str) -> QueueFull:
-    """The error of a put for which this end has no room."""
+    """Return the error of a put without room at this end."""
     full = QueueFull(message, limit, unit)
     full.hint = 'wait for the futures of earlier puts, or give full="wait"'
     return full
 
 
 def full_there(error: Busy) -> QueueFull:
-    """The error of a put for which the peer has no room, whose limit is not known here: 0."""
+    """Return the error of a put without room at the peer, whose limit is unknown here (0)."""
     full = QueueFull(error.message, 0, "messages of the peer")
     full.reason = f"the queue of the peer is full: {error.text}"
     full.hint = "its program gets too slowly, or its queue_size is too small"
@@ -79,14 +79,14 @@ def full_there(error: Busy) -> QueueFull:
 
 
 def check_peers(peers: Iterable[object], hint: str) -> None:
-    """Refuse what is no id of a peer.
+    """Validate ids of peers.
 
     Args:
-        peers: What was given as such.
-        hint: What may have been meant.
+        peers: The values.
+        hint: The hint of the error.
 
     Raises:
-        UsageError: One is none.
+        UsageError: A value is not a UUID.
     """
     for peer in peers:
         if not isinstance(peer, UUID):
@@ -94,18 +94,18 @@ def check_peers(peers: Iterable[object], hint: str) -> None:
 
 
 def check_timeout(timeout: float | None) -> None:
-    """Refuse what is no number of seconds; None is no limit.
+    """Validate a timeout in seconds; None is no limit.
 
     Raises:
-        UsageError: It is none.
+        UsageError: It is not a number of seconds.
     """
     if timeout is not None:
         check_seconds(timeout)
 
 
-#: What to do about a message that is too large.
+#: Hint for a message that is too large.
 SIZE_HINT = "split it, or raise message_size at both ends"
 
-#: What may be meant by a peer that is none.
+#: Hints for an invalid peer.
 PUT_HINT = "put takes one thing, and behind it those that it is for: message.peer answers a message"
 GET_HINT = "get takes those that a message may come from; seconds are given as timeout="
