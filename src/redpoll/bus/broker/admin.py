@@ -7,17 +7,19 @@ from itertools import islice
 from typing import Final, Literal
 
 from redpoll.bus.broker.outputs import Moved
-from redpoll.bus.broker.queue import DELAYED, DURABLE, READY, TAKEN, Peer, Queue, Task
+from redpoll.bus.broker.queue import CANCEL, DELAYED, DURABLE, READY, TAKEN, Peer, Queue, Task
 from redpoll.bus.broker.tasks import Tasks, as_before
-from redpoll.bus.envelope import OutcomeKind
-from redpoll.bus.records import QueueInfo
+from redpoll.bus.envelope import Outcome, OutcomeKind
+from redpoll.bus.records import QueueInfo, TaskInfo, TaskState
 from redpoll.checks import integer, one_of, optional, require
-from redpoll.errors import SpecConflict
+from redpoll.errors import ResultExpired, SpecConflict, UnknownTask
 
 __all__ = ["Admin"]
 
 _BROWSED: Final = one_of("ready", "delayed", "taken", "dead")
 _PURGED: Final = one_of("ready", "dead")
+#: The state of a task in a queue, by its number; one in nobody's hands that is not there any more is a dead letter.
+_STATES: Final[tuple[TaskState, ...]] = ("ready", "delayed", "ready", "taken", "taken", "dead", "dead")
 _LIMIT: Final = integer(0, 2**53)
 
 
@@ -56,6 +58,42 @@ class Admin:
             expired=queue.ended[OutcomeKind.EXPIRED],
             cancelled=queue.ended[OutcomeKind.CANCELLED],
             dropped=queue.dropped,
+        )
+
+    def lookup(self, number: int, now: float) -> TaskInfo:
+        """Describe a task that has no outcome yet, or one that is kept; see `describe`.
+
+        Raises:
+            UnknownTask: There was none of that number.
+            ResultExpired: It ended, and its outcome is not kept.
+        """
+        task = self._tasks.found.get(number)
+        if task is not None:
+            return self.describe(task)
+        result = self._tasks.results.find(number, now)
+        if result is None:
+            raise (ResultExpired if self._tasks.knows(number) else UnknownTask)(self._tasks.text(number))
+        return TaskInfo(
+            id=self._tasks.text(number),
+            queue=result.queue,
+            state="dead" if result.kind is OutcomeKind.DEAD else "done",
+            attempt=result.attempts + 1,
+            outcome=Outcome(result.kind, result.payload, result.detail),
+            history=result.history,
+        )
+
+    def describe(self, task: Task) -> TaskInfo:
+        """Describe a task; the owner's payload stands for its envelope, here and in its outcome."""
+        extra, text = task.extra, self._tasks.text
+        return TaskInfo(
+            id=text(task.id),
+            queue=task.queue.name,
+            state=_STATES[task.state],
+            attempt=task.attempts + 1,
+            cancelling=bool(task.flags & CANCEL),
+            envelope=task.payload,
+            history=() if extra is None else extra.history,
+            origin=text(extra.origin) if extra is not None and extra.origin else None,
         )
 
     def browse(self, queue: Queue, state: Literal["ready", "delayed", "taken", "dead"], limit: int) -> list[Task]:

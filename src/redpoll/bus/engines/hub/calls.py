@@ -3,21 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
-from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DELAYED, TAKEN, Task
 from redpoll.bus.broker.schedules import Schedule
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.authorization import may_see
 from redpoll.bus.engines.hub.clients import Client
 from redpoll.bus.engines.hub.requests import check_payload, read_publication
 from redpoll.bus.engines.hub.turns import Turns
-from redpoll.bus.envelope import OutcomeKind
-from redpoll.bus.records import task_id
-from redpoll.errors import ProtocolError, RedpollError, ResultExpired, UnknownTask, UsageError
+from redpoll.errors import ProtocolError, RedpollError, UsageError
 
 __all__ = ["CALLS", "Calls"]
 
@@ -84,9 +80,7 @@ class Calls:
 
     def _inspect(self, client: Client, queue: str) -> dict[str, Any]:  # noqa: ARG002
         info = self._broker.admin.inspect(self._broker.queues.get(queue))
-        values = {each.name: getattr(info, each.name) for each in dataclasses.fields(info)}
-        values["spec"] = {each.name: getattr(info.spec, each.name) for each in dataclasses.fields(info.spec)}
-        return {key: dict(value) if hasattr(value, "keys") else value for key, value in values.items()}
+        return {**_plain(info), "spec": _plain(info.spec)}
 
     def _cancel(self, client: Client, task: bytes) -> str | None:  # noqa: ARG002
         return self._broker.work.cancel(p.id_number(task), time.monotonic())
@@ -96,42 +90,7 @@ class Calls:
         return self._broker.work.tell(p.id_number(task), payload)
 
     def _lookup(self, client: Client, task: bytes) -> dict[str, Any]:  # noqa: ARG002
-        number = p.id_number(task)
-        found = self._broker.work.find(number, time.monotonic())
-        if isinstance(found, Task):
-            return self._info(found)
-        if found is None:
-            raise (ResultExpired if self._broker.tasks.knows(number) else UnknownTask)(
-                task_id(self._turns.store.name, number)
-            )
-        return {
-            "id": task_id(self._turns.store.name, number),
-            "queue": found.queue,
-            "state": "dead" if found.kind is OutcomeKind.DEAD else "done",
-            "attempt": found.attempts + 1,
-            "outcome": [int(found.kind), found.payload, found.detail],
-            "history": list(found.history),
-        }
-
-    def _info(self, task: Task) -> dict[str, Any]:
-        state = "ready"
-        if task.state == DELAYED:
-            state = "delayed"
-        elif task.state in {TAKEN, ACCEPTED}:
-            state = "taken"
-        elif task.state > ACCEPTED:
-            state = "dead"
-        extra = task.extra
-        return {
-            "id": task_id(self._turns.store.name, task.id),
-            "queue": task.queue.name,
-            "state": state,
-            "attempt": task.attempts + 1,
-            "cancelling": bool(task.flags & CANCEL),
-            "payload": task.payload,
-            "history": [] if extra is None else list(extra.history),
-            "origin": task_id(self._turns.store.name, extra.origin) if extra is not None and extra.origin else None,
-        }
+        return _plain(self._broker.admin.lookup(p.id_number(task), time.monotonic()))
 
     def _browse(self, client: Client, queue: str, state: Any, limit: int) -> list[dict[str, Any]]:  # noqa: ARG002
         found: list[dict[str, Any]] = []
@@ -140,7 +99,7 @@ class Calls:
             size += len(task.payload)
             if size > _BROWSED_BYTES and found:
                 break
-            found.append(self._info(task))
+            found.append(_plain(self._broker.admin.describe(task)))
         return found
 
     def _purge(self, client: Client, queue: str, state: Any) -> int:  # noqa: ARG002
@@ -181,6 +140,11 @@ class Calls:
 
     def _backup(self, client: Client, target: str) -> Coroutine[Any, Any, None]:  # noqa: ARG002
         return self._turns.store.backup(target)
+
+
+def _plain(record: Any) -> dict[str, Any]:
+    """Return the fields of a record by their names."""
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
 
 
 CALLS: Final[Mapping[str, Callable[..., Any]]] = {

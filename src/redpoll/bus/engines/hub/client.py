@@ -445,8 +445,7 @@ def _hand(future: asyncio.Future[HubDelivery], delivery: Any) -> None:
 
 
 def _info(values: dict[str, Any]) -> TaskInfo:
-    payload = values.pop("payload", None)
-    outcome = values.pop("outcome", None)
+    payload, outcome = values.pop("envelope"), values.pop("outcome")
     if outcome is not None:
         kind, result, detail = outcome
         outcome = Outcome(OutcomeKind(kind), None if result is None else decode(result), detail)

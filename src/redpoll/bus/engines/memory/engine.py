@@ -9,19 +9,20 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
 from redpoll.bus.awaitables import Failed, fail, resolve
 from redpoll.bus.batch import publish_all
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.outputs import DELIVER, Effect
-from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DELAYED, TAKEN, Parked, Task
+from redpoll.bus.broker.queue import Parked, Task
 from redpoll.bus.broker.schedules import Schedule
 from redpoll.bus.engine import Clock, DeliverySink, EventSink, Observer, Watcher
 from redpoll.bus.engines.handles import call, check_credit
 from redpoll.bus.engines.memory.handles import MemoryConsumer, MemoryDelivery, MemorySubscription
 from redpoll.bus.engines.memory.room import Member, enter, leave
-from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind
+from redpoll.bus.envelope import Envelope
 from redpoll.bus.records import (
     Capabilities,
     Publication,
@@ -30,7 +31,6 @@ from redpoll.bus.records import (
     Receipt,
     ScheduleInfo,
     TaskInfo,
-    TaskState,
     check_publishing,
     task_id,
 )
@@ -43,7 +43,6 @@ from redpoll.errors import (
     PayloadTooLarge,
     QueueEmpty,
     RedpollError,
-    ResultExpired,
     UnknownTask,
     UsageError,
 )
@@ -465,41 +464,10 @@ class MemoryEngine(Member):
         """Return the state of a task."""
         number = self._number(task)
         with self.turn() as (broker, now):
-            found = broker.work.find(number, now)
-            if isinstance(found, Task):
-                return self._info(found)
-        if found is None:
-            raise (ResultExpired if broker.tasks.knows(number) else UnknownTask)(task)
-        outcome = Outcome(found.kind, None, found.detail) if found.payload is None else found.payload
-        state: TaskState = "dead" if found.kind is OutcomeKind.DEAD else "done"
-        return TaskInfo(
-            id=task,
-            queue=found.queue,
-            state=state,
-            attempt=found.attempts + 1,
-            outcome=outcome,
-            history=found.history,
-        )
-
-    def _info(self, task: Task) -> TaskInfo:
-        store, extra = self.room.store, task.extra
-        state: TaskState = "ready"
-        if task.state == DELAYED:
-            state = "delayed"
-        elif task.state in {TAKEN, ACCEPTED}:
-            state = "taken"
-        elif task.state > ACCEPTED:
-            state = "dead"
-        return TaskInfo(
-            id=task_id(store, task.id),
-            queue=task.queue.name,
-            state=state,
-            attempt=task.attempts + 1,
-            cancelling=bool(task.flags & CANCEL),
-            envelope=task.payload,
-            history=() if extra is None else extra.history,
-            origin=task_id(store, extra.origin) if extra is not None and extra.origin else None,
-        )
+            info = broker.admin.lookup(number, now)
+        # What it keeps of an outcome is the outcome.
+        kept: Any = None if info.outcome is None else info.outcome.envelope
+        return info if kept is None else replace(info, outcome=kept)
 
     async def watch(self, task: str, watcher: Watcher) -> None:
         """Watch a task that was submitted before."""
@@ -514,7 +482,7 @@ class MemoryEngine(Member):
     ) -> list[TaskInfo]:
         """Look at tasks."""
         with self.turn() as (broker, _):
-            return [self._info(each) for each in broker.admin.browse(broker.queues.get(queue), state, limit)]
+            return [broker.admin.describe(each) for each in broker.admin.browse(broker.queues.get(queue), state, limit)]
 
     async def purge(self, queue: str, state: Literal["ready", "dead"] = "ready") -> int:
         """Remove the tasks that wait, or the dead letters."""
