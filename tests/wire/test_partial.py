@@ -20,9 +20,12 @@ from tests.wire.support import (
     WANTED,
     Sent,
     Work,
+    announcement,
     arrived,
+    bare_link,
     feed,
     frame,
+    handshake,
     held_bytes,
     linked,
     peer_of,
@@ -137,6 +140,33 @@ def test_unwanted_answers_cost_nothing() -> None:
     assert peer_of(link).counters.late == 1
     with pytest.raises(ProtocolError, match="4097 discarded partial messages exceed the limit of 4096"):
         feed(link, frame(ANSWER | CONTINUED, MAX_DISCARDED + 1, total))
+
+
+def test_beginning_an_answer_costs_the_same_however_many_have() -> None:
+    """Partial answers are not all looked through with each that begins: a stranger may begin thousands in one read."""
+    asked: list[int] = []
+
+    def awaited(_: bytes, serial: int) -> bool:
+        asked.append(serial)
+        return True
+
+    partial = Partial(settings())
+    for serial in range(MAX_DISCARDED):
+        partial.begin(Assembly(NAME, serial, ANSWER | CONTINUED, b"", 10, 0, None), awaited)
+    assert len(partial.answers) == MAX_DISCARDED
+    assert len(asked) < 5 * MAX_DISCARDED
+
+
+def test_answers_before_the_peer_is_known_are_limited() -> None:
+    """A link that still has to prove whose it is begins so many answers that may be waited for, and is closed after."""
+    link = bare_link()
+    feed(link, handshake() + announcement())
+    begun = [frame(ANSWER | CONTINUED, serial, (9).to_bytes(8, "big") + b"x") for serial in range(2 * MAX_DISCARDED)]
+    feed(link, b"".join(begun))
+    assert link.incoming.partial is not None
+    assert len(link.incoming.partial.answers) == MAX_DISCARDED
+    with pytest.raises(ProtocolError, match="4097 discarded partial messages exceed the limit of 4096"):
+        feed(link, frame(ANSWER | CONTINUED, 2 * MAX_DISCARDED, (9).to_bytes(8, "big")))
 
 
 def test_answers_to_ended_requests_are_let_go() -> None:

@@ -28,7 +28,7 @@ from redpoll.wire.libchirp import answered
 from redpoll.wire.link import Link
 from redpoll.wire.metadata import MAX_METADATA, Field, decode_metadata
 from redpoll.wire.outgoing import Body
-from redpoll.wire.partial import Partial
+from redpoll.wire.partial import MAX_DISCARDED, Partial
 from redpoll.wire.peer import Peer
 from redpoll.wire.transfer import LONG
 
@@ -145,8 +145,11 @@ class Bodies:
 
     def _awaits(self, identity: bytes, serial: int) -> bool:
         peer: Peer | None = self._link.peer
-        # While the peer is unknown, any answer may be one that a request waits for.
-        return peer is None or answers.awaits(peer, self._link, identity, serial)
+        if peer is None:
+            # Any answer may be one that a request waits for.
+            partial = self._incoming.partial
+            return partial is None or len(partial.answers) <= MAX_DISCARDED
+        return answers.awaits(peer, self._link, identity, serial)
 
     def _accepts(self, serial: int, kind: int) -> bool:
         """Return True if a message is accepted, which its first frame decides: a goodbye in between applies to later ones.

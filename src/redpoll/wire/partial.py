@@ -22,6 +22,9 @@ __all__ = ["MAX_DISCARDED", "Incoming", "Partial"]
 #: the number of bytes is kept.
 MAX_DISCARDED = 4096
 
+#: Up to so many partial answers are looked through with each that begins; more of them when they have doubled.
+_FEW = 64
+
 
 class Partial:
     """Partial messages and answers of one link, by identity and serial. Serials of answers are this end's.
@@ -30,7 +33,17 @@ class Partial:
         answers: The answers that are not discarded.
     """
 
-    __slots__ = ("_bodies", "_by_serial", "_bytes", "_discarded", "_max_bytes", "_max_messages", "_messages", "answers")
+    __slots__ = (
+        "_bodies",
+        "_by_serial",
+        "_bytes",
+        "_discarded",
+        "_many",
+        "_max_bytes",
+        "_max_messages",
+        "_messages",
+        "answers",
+    )
 
     def __init__(self, settings: Settings) -> None:
         self._bodies: dict[tuple[bytes, int], Assembly] = {}
@@ -45,6 +58,8 @@ class Partial:
         self._bytes = 0
         self.answers: dict[tuple[bytes, int], Assembly] = {}
         self._discarded = 0
+        # So many answers are looked through again.
+        self._many = 0
 
     @property
     def oldest(self) -> Assembly | None:
@@ -84,9 +99,14 @@ class Partial:
             self._count_discarded(1)
             return
         if body.kind & ANSWER:
+            count = len(self.answers)
+            if count < _FEW or count >= self._many:
+                # Requests may have ended since, by their deadlines or by other answers.
+                self._discard([each for each in self.answers if not awaited(*each)])
+                self._many = 2 * len(self.answers)
             self.answers[key] = body
-            # This includes answers whose request has ended since, by its deadline or by another answer.
-            self._discard([each for each in self.answers if not awaited(*each)])
+            if not awaited(*key):
+                self._discard([key])
             return
         self._messages += 1
         self._bytes += body.size
