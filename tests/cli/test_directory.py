@@ -151,7 +151,7 @@ def test_a_busy_port_is_told(tmp_path: Path) -> None:
         ),
         (("--port", "70000"), "65535"),
         (("--host", "a:b"), "'a:b' has a port"),
-        (("--plain", "--tls", "x"), "--plain is without encryption"),
+        (("--plain", "--tls", "x"), "--plain contradicts --tls and --ca"),
     ],
 )
 def test_what_cannot_be_meant(capfd: pytest.CaptureFixture[str], arguments: tuple[str, ...], problem: str) -> None:

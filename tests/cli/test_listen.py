@@ -220,9 +220,9 @@ def test_an_address_of_another_machine_is_told() -> None:
 
 USAGE = {
     "no address": (["127.0.0.1"], "has no port"),
-    "a port too high": (["65536"], "'65536' is no port"),
-    "a port with a slip": (["80x"], "'80x' is no port"),
-    "other digits": (["\u0663000"], "a port is a number from 0 to 65535; to listen elsewhere write"),
+    "a port too high": (["65536"], "invalid port '65536'"),
+    "a port with a slip": (["80x"], "invalid port '80x'"),
+    "other digits": (["\u0663000"], "a port is a number from 0 to 65535; to listen on another host, write"),
     "inproc": (["inproc:here"], "nodes of one process"),
     "off loopback": (["0.0.0.0:0"], "--plain"),
     "append to nothing": (["0", "--append"], "needs --output"),

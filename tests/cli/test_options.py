@@ -67,5 +67,5 @@ def test_certificates_encrypt_everywhere(tls: str | None, ca: str | None) -> Non
     """With --tls or --ca everything is encrypted, on this machine too; --plain beside them is an error."""
     options = encryption_options(plain=False, tls=tls, ca=ca)
     assert options == {"encryption": True, "tls": TLS(certificate=tls, ca=ca)}
-    with pytest.raises(UsageError, match="--plain is without encryption, --tls and --ca are with it"):
+    with pytest.raises(UsageError, match="--plain contradicts --tls and --ca"):
         encryption_options(plain=True, tls=tls, ca=ca)

@@ -195,7 +195,7 @@ def test_a_broken_file_does_not_hide_the_others(folder: Path, capfd: pytest.Capt
     [
         (["issue", "worker"], "cannot read pki/ca.pem: No such file or directory"),
         (["issue", "worker"], "hint: `redpoll pki init` makes one"),
-        (["show"], "there is no CA in pki redpoll: hint: `redpoll pki init` makes one, --dir names another folder"),
+        (["show"], "no CA in pki redpoll: hint: `redpoll pki init` makes one, --dir names another folder"),
         (["show", "worker"], "cannot read pki/worker.pem: No such file or directory"),
         (["renew", "worker"], "cannot read pki/ca.pem"),
         (["init", "--days", "0"], "days=0: must be an int from 1 to 36500"),

@@ -248,13 +248,13 @@ def test_a_name_is_looked_up(tmp_path: Path) -> None:
 
 USAGE = {
     "no port": (["127.0.0.1", "x"], "has no port"),
-    "port 0": (["127.0.0.1:0", "x"], "port 0 is no port to send to"),
+    "port 0": (["127.0.0.1:0", "x"], "cannot send to port 0"),
     "a port that is none": (["127.0.0.1:http", "x"], "has no port in the range 0 to 65535"),
     "a port too high": (["127.0.0.1:65536", "x"], "has no port in the range 0 to 65535"),
     "IPv6 without brackets": (["::1:2998", "x"], "put an IPv6 address in brackets"),
     "inproc": (["inproc:here", "x"], "nodes of one process"),
     "nothing to send": (["127.0.0.1:2998"], "give messages, --file PATH or --lines"),
-    "words and lines": (["127.0.0.1:2998", "x", "--lines"], "leave out --lines"),
+    "words and lines": (["127.0.0.1:2998", "x", "--lines"], "omit --lines"),
     "no such file": (["127.0.0.1:2998", "-f", "no/such/file"], "cannot read no/such/file: No such file"),
     "a folder": (["127.0.0.1:2998", "-f", "/"], "cannot read /: it is a directory"),
     "time zero": (["127.0.0.1:2998", "x", "-t", "0"], "neither a positive number of seconds"),

@@ -84,9 +84,9 @@ def test_no_directory() -> None:
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("127.0.0.1:5682", "--format", "svg"), "'svg' is no format"),
+        (("127.0.0.1:5682", "--format", "svg"), "unknown format 'svg'"),
         (("inproc:x",), "nodes of one process"),
-        (("127.0.0.1:0",), "port 0 is no port"),
+        (("127.0.0.1:0",), "cannot send to port 0"),
         (("127.0.0.1:5682", "--timeout", "soon"), "--timeout: 'soon'"),
         (("",), "has no port"),
         (("a:b:5",), "ambiguous"),

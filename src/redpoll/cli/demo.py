@@ -148,7 +148,7 @@ def _report(job: _Job, repeats: int, delivery: Delivery, steps: list[Measurement
             console.print(f"One of two workers was killed: {again}.", markup=False)
     if not delivery.exact:
         job.output.error(
-            f"line {delivery.first_difference:,} of {delivery.sent:,} is not what arrived in its place; "
+            f"line {delivery.first_difference:,} of {delivery.sent:,} differs from the received one; "
             f"{delivery.received:,} arrived"
         )
     elif not whole:
@@ -166,7 +166,7 @@ def _read_lines(file: Path) -> list[bytes]:
         raise UsageError(f"cannot read {file}: {reason(error)}") from error
     lines = data.removesuffix(b"\n").split(b"\n")
     if not data:
-        raise UsageError(f"cannot send the lines of {file}: it has none")
+        raise UsageError(f"cannot send the lines of {file}: it is empty")
     return lines
 
 

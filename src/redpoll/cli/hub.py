@@ -66,7 +66,7 @@ def hub(
         raise UsageError("a hub needs a folder", "give --data DIR")
     output = Output(json=json, quiet=quiet)
     if tokens is not None and no_tokens:
-        raise UsageError("--tokens and --no-tokens contradict each other", "leave one of them out")
+        raise UsageError("--tokens and --no-tokens contradict each other", "omit one of them")
     config = Config(**encryption_options(plain=plain, tls=tls, ca=ca))
     made = Hub(data, port, host, tokens=False if no_tokens else tokens, config=config)
     runtime.run(lambda stop: _serve(made, stop, output, until_eof=until_eof), output)
@@ -123,7 +123,7 @@ async def _backup(
 
 def _engine(desk: Desk) -> HubEngine:
     if not isinstance(desk.bus.engine, HubEngine):
-        raise UsageError(f"{desk.bus.capabilities.engine}:// is no hub", "give the URL of a hub: redpoll://HOST")
+        raise UsageError(f"{desk.bus.capabilities.engine}:// is not a hub", "give the URL of a hub: redpoll://HOST")
     return desk.bus.engine
 
 

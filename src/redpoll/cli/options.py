@@ -94,7 +94,7 @@ def encryption_options(*, plain: bool, tls: str | None, ca: str | None) -> dict[
     if tls is None and ca is None:
         return {"encryption": False if plain else "auto"}
     if plain:
-        raise UsageError("--plain is without encryption, --tls and --ca are with it", "leave one of them out")
+        raise UsageError("--plain contradicts --tls and --ca", "omit --plain, or the others")
     return {"encryption": True, "tls": TLS(certificate=tls, ca=ca)}
 
 
@@ -108,7 +108,7 @@ def peer_address(text: str) -> Address:
     if address.kind == "inproc":
         raise UsageError("an inproc: address is for nodes of one process")
     if address.kind == "tcp" and address.port == 0:
-        raise UsageError("port 0 is no port to send to")
+        raise UsageError("cannot send to port 0")
     return address
 
 
@@ -121,7 +121,8 @@ def listen_address(text: str) -> Address:
     if text[:1].isdigit() and not set(text) & set(".:"):
         if not text.isascii() or not text.isdigit() or int(text) > 65_535:
             raise UsageError(
-                f"{text!r} is no port", "a port is a number from 0 to 65535; to listen elsewhere write HOST:PORT"
+                f"invalid port {text!r}",
+                "a port is a number from 0 to 65535; to listen on another host, write HOST:PORT",
             )
         text = f"127.0.0.1:{text}"
     address = Address.parse(text)

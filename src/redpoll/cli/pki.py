@@ -115,7 +115,7 @@ def renew(
         else:
             path = folder / f"{name}.pem"
             if new_key and not force:
-                raise UsageError(f"--new-key overwrites the private key in {path}", "add --force if that is meant")
+                raise UsageError(f"--new-key overwrites the private key in {path}", "add --force to overwrite it")
             chain = authority.renew(Chain.load(path), days=365 if days is None else days, new_key=new_key)
             chain.save(path, force=True)
         _made(path, output)
@@ -182,7 +182,7 @@ def _path(name: str, folder: Path) -> Path:
 def _all(folder: Path) -> list[Path]:
     authority = folder / f"{_CA}.pem"
     if not authority.exists():
-        raise UsageError(f"there is no CA in {folder}", "`redpoll pki init` makes one, --dir names another folder")
+        raise UsageError(f"no CA in {folder}", "`redpoll pki init` makes one, --dir names another folder")
     nodes = sorted(path for path in folder.glob("[!.]*.pem") if path.name not in {authority.name, "dh.pem"})
     return [authority, *nodes]
 

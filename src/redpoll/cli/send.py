@@ -104,9 +104,9 @@ def send(
     if lines and not files:
         files = [STANDARD_INPUT]
     if lines and words:
-        raise UsageError("a message is either an argument or a line", hint="leave out --lines, or the messages")
+        raise UsageError("messages are either arguments or lines", hint="omit --lines, or the messages")
     if not words and not files:
-        raise UsageError("there is nothing to send", hint="give messages, --file PATH or --lines")
+        raise UsageError("nothing to send", hint="give messages, --file PATH or --lines")
     output = Output(json=json, quiet=quiet)
     config = Config(
         listen=False,

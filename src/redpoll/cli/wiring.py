@@ -65,7 +65,7 @@ def show(
     Unreachable owners are shown as such, and the exit code is 0. The format dot is for Graphviz, mermaid for Markdown.
     """
     if format not in FORMATS:
-        raise UsageError(f"--format: {format!r} is no format", f"there are {', '.join(FORMATS)}")
+        raise UsageError(f"--format: unknown format {format!r}", f"one of {', '.join(FORMATS)}")
     encryption = encryption_options(plain=plain, tls=tls, ca=ca)
     token = None if token_file is None else read_token(token_file)
     job = _Job(_directory(directory), format, seconds(timeout), token, encryption, Output(json=json))

@@ -116,7 +116,9 @@ def alone(context: typer.Context) -> bool:
     sources = {name: context.get_parameter_source(name) for name in context.params}
     given = [name for name, source in sources.items() if source is not None and source.name == "COMMANDLINE"]
     if given:
-        raise UsageError(f"--{given[0]} has no meaning before {context.invoked_subcommand}", "options stand behind it")
+        raise UsageError(
+            f"--{given[0]} has no meaning before {context.invoked_subcommand}", "give the options after it"
+        )
     return False
 
 
@@ -157,5 +159,5 @@ async def _measure(job: Run, work: Work[FiguresT]) -> ExitCode:
 def _size(text: str) -> int:
     number = int(text) if text.strip().isascii() and text.strip().isdigit() else 0
     if not 1 <= number <= _LARGEST:
-        raise UsageError(f"--sizes: {text!r} is no number of 1 to {_LARGEST}", "give numbers with commas between")
+        raise UsageError(f"--sizes: {text!r} is not a number from 1 to {_LARGEST}", "give numbers separated by commas")
     return number
