@@ -117,6 +117,7 @@ class BroadcastSubscription:
     subscription is closed before.
 
     Attributes:
+        callback: The callback; None iterates.
         delivered: Broadcasts that were handed over, those with a callback that failed included.
         failed: Broadcasts that could not be read, or whose callback raised.
     """
@@ -138,7 +139,7 @@ class BroadcastSubscription:
         self._engine = engine
         self._reader = reader
         self._others = others
-        self._callback = callback
+        self.callback = callback
         self._patterns = patterns
         self._wants = wants
         self._spec = spec
@@ -175,14 +176,14 @@ class BroadcastSubscription:
         if self._source is not None:
             raise UsageError("this subscription was started before", "subscribe again for another one")
         engine = self._engine
-        runs = self._callback is not None
+        runs = self.callback is not None
         # Not the context of the sender: that may be the handler of a call, with headers and a deadline of its own.
         self._variables = copy_context()
         if self._spec is not None:
             # One that is deleted while it is open is made again, as it would be by opening it.
             lasting = LastingConsumer(engine.clock, self._spec.name, partial(self._consume, self._spec))
             self._source = await lasting.open(sink=False)
-        elif self._callback is not None and not is_async(self._callback):
+        elif self.callback is not None and not is_async(self.callback):
             runs = False
             self._source = await engine.subscribe(self._patterns, sink=self._take, last=self._last)
         else:
@@ -249,7 +250,7 @@ class BroadcastSubscription:
 
         Cancelling it loses nothing.
         """
-        if self._source is None or self._callback is not None:
+        if self._source is None or self.callback is not None:
             raise UsageError("this subscription cannot be iterated", "start it, without a callback")
         self._end_open(done=True)
         while True:
@@ -286,7 +287,7 @@ class BroadcastSubscription:
 
     def _call(self, broadcast: Broadcast) -> None:
         CURRENT.set(Context(broadcast.headers) if broadcast.headers else _NO_HEADERS)
-        result = self._callback(broadcast)  # type: ignore[misc]
+        result = self.callback(broadcast)  # type: ignore[misc]
         if result is not None and inspect.iscoroutine(result):
             result.close()
             raise TypeError("the callback is a plain function and returned a coroutine, which was not awaited")
@@ -305,7 +306,7 @@ class BroadcastSubscription:
             broadcast = self._read(item)
             if broadcast is not None:
                 CURRENT.set(Context(broadcast.headers) if broadcast.headers else _NO_HEADERS)
-                result = self._callback(broadcast)  # type: ignore[misc]
+                result = self.callback(broadcast)  # type: ignore[misc]
                 if inspect.isawaitable(result):
                     await result
         except (Exception, asyncio.CancelledError) as error:  # a callback may raise anything

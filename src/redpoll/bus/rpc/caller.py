@@ -21,14 +21,7 @@ from redpoll.bus.rpc.server import CREDIT, METHOD, MONITOR, NAMESPACE, VERSION, 
 from redpoll.bus.rpc.target import Target, check_version, queue_name, queue_spec, subject_name
 from redpoll.bus.tries import Tries
 from redpoll.checks import integer, optional, require, seconds
-from redpoll.errors import (
-    CallTimeout,
-    ConfigError,
-    Expired,
-    NoRoute,
-    RedpollError,
-    UsageError,
-)
+from redpoll.errors import CallTimeout, ConfigError, Expired, NoRoute, RedpollError, UsageError
 
 __all__ = ["CallOptions", "CallStats", "Caller", "Settings", "Way", "check_times"]
 

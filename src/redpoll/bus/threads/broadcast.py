@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from redpoll.blocking.iteration import Iteration
-from redpoll.blocking.verbs import Attribute, Face, verb
+from redpoll.blocking.verbs import Attribute, Face, maker, verb
 from redpoll.bus.broadcast import Broadcast, Broadcasts, BroadcastSubscription
-from redpoll.bus.records import QueueSpec
 from redpoll.bus.threads.home import Home, Running
 from redpoll.checks import is_async
 
@@ -51,40 +48,21 @@ class BlockingSubscription(Running[BroadcastSubscription]):
         return self._iteration.__next__()
 
 
-class BlockingBroadcasts(Face[Broadcasts]):
-    """Sends broadcasts, and lets them be received: see `redpoll.bus.Broadcasts`."""
+def _subscription(home: Any, made: BroadcastSubscription) -> BlockingSubscription:
+    callback = made.callback
+    if callback is not None and not is_async(callback):
+        made.callback = home.in_thread(callback)
+    return BlockingSubscription(home, made)
 
-    _home: Home
+
+class BlockingBroadcasts(Face[Broadcasts]):
+    """Sends broadcasts, and lets them be received: see `redpoll.bus.Broadcasts`.
+
+    A callback that is a plain function is called in a thread with one broadcast after the other, and may call the bus; a
+    coroutine function runs on the loop, as a function that is given as `where` does.
+    """
 
     send = verb(Broadcasts.send)
     forget = verb(Broadcasts.forget)
 
-    def subscribe(
-        self,
-        callback: Callable[[Broadcast], object] | None = None,
-        *,
-        subject: str | Sequence[str] | re.Pattern[str] | None = None,
-        sender: Any = None,
-        where: Callable[[Broadcast], bool] | None = None,
-        last: bool = False,
-        durable: str | QueueSpec | None = None,
-        buffer: int = 1_000,
-    ) -> BlockingSubscription:
-        """Make a subscription. See `redpoll.bus.Broadcasts.subscribe`.
-
-        Args:
-            callback: A plain function, which is called in a thread with one broadcast after the other, and may call the bus;
-                or a coroutine function, which runs on the loop. Without it, iterate.
-            subject: As there, as is all that follows. `where` is called on the loop.
-            sender: As there.
-            where: As there.
-            last: As there.
-            durable: As there.
-            buffer: As there.
-        """
-        if callable(callback) and not is_async(callback):
-            callback = self._home.in_thread(callback)
-        made = self._target.subscribe(
-            callback, subject=subject, sender=sender, where=where, last=last, durable=durable, buffer=buffer
-        )
-        return BlockingSubscription(self._home, made)
+    subscribe = maker(Broadcasts.subscribe, _subscription)
