@@ -15,7 +15,7 @@ from typing import Any, Final, Literal, Self
 from redpoll.bus.awaitables import Failed, fail, resolve
 from redpoll.bus.batch import publish_all
 from redpoll.bus.broker import Limits
-from redpoll.bus.broker.outputs import DELIVER, Effect
+from redpoll.bus.broker.outputs import DELIVER
 from redpoll.bus.broker.queue import Parked, Task
 from redpoll.bus.broker.schedules import Schedule
 from redpoll.bus.engine import Clock, DeliverySink, EventSink, Observer, Watcher
@@ -383,22 +383,15 @@ class MemoryEngine(Member):
         check_publishing(0, 0.0, timeout=timeout)
         future: asyncio.Future[MemoryDelivery] = self.loop.create_future()
         consumer = MemoryConsumer(self, queue, 1, lambda delivery: _hand(future, delivery))
-        mine: Effect | None = None
         with self.turn() as (broker, now):
             consumer.held = broker.work.consume(self.peer, queue, now, 1, consumer, auto=False)
-            effects = broker.out.effects
-            mine = next((each for each in effects if each[0] == DELIVER and each[2] is consumer.held), None)
-            if mine is not None or timeout == 0:
-                broker.work.close(consumer.held, now)
-            if mine is not None:
-                effects.remove(mine)
-        if mine is not None:
-            return consumer.open(mine[3], mine[4], mine[5])
-        if timeout == 0:
-            raise QueueEmpty(queue, timeout)
         timer = None
-        if timeout is not None:
+        # One that is handed out comes in a turn of the loop, whatever the timeout.
+        if timeout is not None and not consumer.held.held:
             empty = QueueEmpty(queue, timeout)
+            if timeout == 0:
+                consumer.stop()
+                raise empty
             timer = self.clock.call_at(self.clock.time() + timeout, lambda: fail(future, empty))
         self._takes.add(future)
         try:

@@ -194,11 +194,6 @@ class MemoryConsumer(EngineConsumer[MemoryDelivery]):
 
     # -- for the engine
 
-    def open(self, token: int, task: Task, envelope: Envelope) -> MemoryDelivery:
-        """Make a delivery."""
-        delivery = self.deliveries[token] = MemoryDelivery(self, token, task, envelope)
-        return delivery
-
     def deliver(self, token: int, task: Task, envelope: Envelope) -> None:
         """Hand a task over."""
         delivery = self.deliveries[token] = MemoryDelivery(self, token, task, envelope)
