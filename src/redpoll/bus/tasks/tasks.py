@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator, Iterable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
+from functools import partial
 from types import TracebackType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
 
 from redpoll.bus.awaitables import OutcomeFuture, close_all
 from redpoll.bus.context import CURRENT, OUTSIDE, check_headers, inherit
@@ -24,6 +25,8 @@ from redpoll.checks import Check, duration, integer, optional, require, seconds
 from redpoll.errors import BatchError, ConfigError, NoRoute, QueueEmpty, RedpollError, SpecConflict, UsageError
 
 __all__ = ["QUEUE", "Tasks"]
+
+T = TypeVar("T")
 
 QUEUE: Final = "tasks"
 """The queue of tasks that name none."""
@@ -134,8 +137,8 @@ class Tasks:
         envelope = self._payloads.pack(data, None, inherit(headers, None)[0])
         watch = None if no_reply else Watch()
 
-        while True:
-            done = self._engine.publish(
+        def send() -> Awaitable[Receipt]:
+            return self._engine.publish(
                 envelope,
                 queue=queue,
                 watcher=watch,
@@ -147,15 +150,19 @@ class Tasks:
                 keep=not no_reply,
                 timeout=timeout,
             )
-            try:
-                receipt = done if type(done) is Receipt else await done
-            except NoRoute:
-                if not declare:
-                    raise
-                declare = False
-                await self._declare(queue)
-            else:
-                return Handle(self._engine, self._payloads, self._allowed, receipt, watch)
+
+        receipt = await self._routed(queue, declare, send)
+        return Handle(self._engine, self._payloads, self._allowed, receipt, watch)
+
+    async def _routed(self, queue: str, declare: bool, send: Callable[[], Awaitable[T]]) -> T:
+        """Do something with a queue, which is declared if it does not exist and is to be."""
+        try:
+            return await send()
+        except NoRoute:
+            if not declare:
+                raise
+        await self._declare(queue)
+        return await send()
 
     async def _check(
         self,
@@ -336,9 +343,9 @@ class Tasks:
             delay = await self._check(queue, priority, delay, eta, key, declare, ttl, None, timeout)
         watches = None if no_reply else [Watch() for _ in envelopes]
 
-        while True:
+        async def send() -> list[Receipt]:
             try:
-                receipts = await self._engine.publish_many(
+                return await self._engine.publish_many(
                     envelopes,
                     queue=queue,
                     watchers=watches,
@@ -352,16 +359,14 @@ class Tasks:
             except BatchError as error:
                 if error.completed or not isinstance(error.error, NoRoute):
                     raise
-                if not declare:
-                    raise error.error from None
-                declare = False
-                await self._declare(queue)
-            else:
-                watched: list[Watch | None] = [None] * len(receipts) if watches is None else [*watches]
-                return [
-                    Handle(self._engine, self._payloads, self._allowed, receipt, watch)
-                    for receipt, watch in zip(receipts, watched, strict=True)
-                ]
+                raise error.error from None
+
+        receipts = await self._routed(queue, declare, send)
+        watched: list[Watch | None] = [None] * len(receipts) if watches is None else [*watches]
+        return [
+            Handle(self._engine, self._payloads, self._allowed, receipt, watch)
+            for receipt, watch in zip(receipts, watched, strict=True)
+        ]
 
     async def map(
         self, items: Iterable[Any], queue: str = QUEUE, *, limit: int = 64, **options: Any
@@ -470,11 +475,7 @@ class Tasks:
         )
 
     async def _consume(self, queue: str, **options: Any) -> Any:
-        try:
-            return await self._engine.consume(queue, **options)
-        except NoRoute:
-            await self._declare(queue)
-            return await self._engine.consume(queue, **options)
+        return await self._routed(queue, True, partial(self._engine.consume, queue, **options))
 
     def next(self, queue: str = QUEUE, timeout: float | None = None, *, declare: bool = True) -> _Next:
         """Take one task: ``async with bus.tasks.next("night") as task``, or ``task = await bus.tasks.next("night")``.
@@ -494,13 +495,7 @@ class Tasks:
         return _Next(self._claim(queue, timeout, declare))
 
     async def _claim(self, queue: str, timeout: float | None, declare: bool) -> Claim:
-        try:
-            delivery = await self._engine.take(queue, timeout)
-        except NoRoute:
-            if not declare:
-                raise
-            await self._declare(queue)
-            delivery = await self._engine.take(queue, timeout)
+        delivery = await self._routed(queue, declare, partial(self._engine.take, queue, timeout))
         return Claim(delivery, self._payloads)
 
     async def each(self, queue: str = QUEUE) -> AsyncGenerator[Claim, None]:

@@ -1,14 +1,17 @@
 """The bus for code without asyncio; `redpoll.blocking.connect` makes one."""
 
-from redpoll.bus.threads.broadcast import BlockingBroadcasts, BlockingSubscription
 from redpoll.bus.threads.bus import BlockingBus, BlockingQueues, BlockingStatus
-from redpoll.bus.threads.notifications import (
+from redpoll.bus.threads.messages import (
+    BlockingBroadcasts,
+    BlockingClient,
     BlockingListener,
     BlockingNotifications,
     BlockingNotifier,
     BlockingRoutingNotifier,
+    BlockingRpc,
+    BlockingServer,
+    BlockingSubscription,
 )
-from redpoll.bus.threads.rpc import BlockingClient, BlockingRpc, BlockingServer
 from redpoll.bus.threads.tasks import BlockingClaim, BlockingHandle, BlockingTasks, BlockingWorker
 
 __all__ = [

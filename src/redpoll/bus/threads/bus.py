@@ -15,10 +15,8 @@ from redpoll.blocking.verbs import Attribute, Face, verb, wait
 from redpoll.bus.bus import Bus, Queues, connect
 from redpoll.bus.records import Capabilities
 from redpoll.bus.state import EngineState, Status
-from redpoll.bus.threads.broadcast import BlockingBroadcasts
 from redpoll.bus.threads.home import Home
-from redpoll.bus.threads.notifications import BlockingNotifications, BlockingNotifier
-from redpoll.bus.threads.rpc import BlockingRpc
+from redpoll.bus.threads.messages import BlockingBroadcasts, BlockingNotifications, BlockingNotifier, BlockingRpc
 from redpoll.bus.threads.tasks import BlockingTasks
 from redpoll.errors import Closed
 
