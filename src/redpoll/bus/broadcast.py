@@ -15,13 +15,12 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextvars import Context as Variables
 from contextvars import copy_context
 from dataclasses import replace
-from functools import partial
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from redpoll.bus.awaitables import close_all, is_cancelled
 from redpoll.bus.context import CURRENT, Context, check_headers
-from redpoll.bus.engine import Consumer, Delivery, Engine, Subscription
+from redpoll.bus.engine import Delivery, Engine, Subscription
 from redpoll.bus.envelope import Payloads, check_carried, printable
 from redpoll.bus.lasting import LastingConsumer
 from redpoll.bus.records import Event, QueueSpec, check_last, check_subject, words_match
@@ -181,8 +180,7 @@ class BroadcastSubscription:
         self._variables = copy_context()
         if self._spec is not None:
             # One that is deleted while it is open is made again, as it would be by opening it.
-            lasting = LastingConsumer(engine.clock, self._spec.name, partial(self._consume, self._spec))
-            self._source = await lasting.open(sink=False)
+            self._source = await LastingConsumer.declared(engine, self._spec, credit=_CREDIT)
         elif self.callback is not None and not is_async(self.callback):
             runs = False
             self._source = await engine.subscribe(self._patterns, sink=self._take, last=self._last)
@@ -192,10 +190,6 @@ class BroadcastSubscription:
         if runs:
             self._runner = asyncio.get_running_loop().create_task(self._run(self._source), context=self._variables)
         return self
-
-    async def _consume(self, spec: QueueSpec) -> Consumer:
-        await self._engine.declare(spec)
-        return await self._engine.consume(spec.name, credit=_CREDIT)
 
     async def close(self, drain: float | None = 0.0) -> None:
         """Receive no more.

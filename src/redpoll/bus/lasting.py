@@ -6,10 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, Self
+from typing import Any, Final, Self
 
 from redpoll.bus.awaitables import sleep
-from redpoll.bus.engine import Clock, Consumer, Delivery
+from redpoll.bus.engine import Clock, Consumer, Delivery, Engine
+from redpoll.bus.records import QueueSpec
 from redpoll.errors import Closed, RedpollError
 
 __all__ = ["LastingConsumer"]
@@ -46,6 +47,25 @@ class LastingConsumer:
         self._closed = asyncio.Event()
         self._order = asyncio.Lock()
         self._runner: asyncio.Task[None] | None = None
+
+    @classmethod
+    async def declared(cls, engine: Engine, spec: QueueSpec, **options: Any) -> Self:
+        """Begin to consume a queue, which is declared, also each time that it was deleted.
+
+        Args:
+            engine: The engine.
+            spec: The queue.
+            **options: Those of `Engine.consume`.
+
+        Raises:
+            RedpollError: As `Engine.declare` and `Engine.consume` do.
+        """
+
+        async def begin() -> Consumer:
+            await engine.declare(spec)
+            return await engine.consume(spec.name, **options)
+
+        return await cls(engine.clock, spec.name, begin).open(sink="sink" in options)
 
     @property
     def active(self) -> bool:

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from redpoll.bus.awaitables import is_cancelled
 from redpoll.bus.context import CURRENT, Context
-from redpoll.bus.engine import Consumer, Delivery, DeliverySink, Engine, Timer
+from redpoll.bus.engine import Delivery, Engine, Timer
 from redpoll.bus.envelope import Outcome, OutcomeKind, Payloads
 from redpoll.bus.failures import pack_failure
 from redpoll.bus.lasting import LastingConsumer
@@ -25,7 +25,6 @@ from redpoll.bus.notifications.records import (
     queue_spec,
     unpack,
 )
-from redpoll.bus.records import QueueSpec
 from redpoll.bus.service import Service, Source
 from redpoll.checks import is_async
 from redpoll.errors import BadPayload, ConfigError
@@ -103,12 +102,7 @@ class Listener(Service):
             for priority in self._handlers:
                 spec = queue_spec(self._options, topic, priority, self._pool)
                 sink = partial(self._take if self._size is None else self._collect, priority)
-                begin = partial(self._consume, spec, credit, sink)
-                sources.append(await LastingConsumer(self._engine.clock, spec.name, begin).open())
-
-    async def _consume(self, spec: QueueSpec, credit: int, sink: DeliverySink) -> Consumer:
-        await self._engine.declare(spec)
-        return await self._engine.consume(spec.name, credit=credit, sink=sink)
+                sources.append(await LastingConsumer.declared(self._engine, spec, credit=credit, sink=sink))
 
     def _stopping(self) -> None:
         for priority, waiting in self._batches.items():

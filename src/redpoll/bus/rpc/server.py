@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from redpoll.bus.context import CURRENT, Context
-from redpoll.bus.engine import Clock, Consumer, Delivery, Engine, Timer
+from redpoll.bus.engine import Clock, Delivery, Engine, Timer
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
 from redpoll.bus.failures import pack_failure
 from redpoll.bus.lasting import LastingConsumer
@@ -135,15 +135,13 @@ class Server(Service):
         queues = [queue_name(self.target(server=None))]
         if self.target.server is not None:
             queues.append(queue_name(self.target))
+        options = {"credit": self.concurrency, "sink": self._take, "accept": True}
         for name in queues:
-            begin = partial(self._consume, name, self._exclusive and name == queues[0])
-            sources.append(await LastingConsumer(self._engine.clock, name, begin).open())
+            exclusive = self._exclusive and name == queues[0]
+            sources.append(
+                await LastingConsumer.declared(self._engine, queue_spec(name), **options, exclusive=exclusive)
+            )
         sources.append(await self._engine.subscribe([subject_name(self.target)], sink=self._take_event))
-
-    async def _consume(self, name: str, exclusive: bool) -> Consumer:
-        await self._engine.declare(queue_spec(name))
-        credit = self.concurrency
-        return await self._engine.consume(name, credit=credit, sink=self._take, accept=True, exclusive=exclusive)
 
     def _stopping(self) -> None:
         self._events.clear()
