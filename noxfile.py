@@ -153,6 +153,15 @@ def brokers(session: nox.Session) -> None:
     _shared(session, "pytest", *PARALLEL, "-m", "broker and not nightly", "tests/nq", *session.posargs)
 
 
+@nox.session(python=False)
+def siege(session: nox.Session) -> None:
+    """Kill hub, workers and callers at random for half a minute, and hold what they were promised against what there is."""
+    seed = os.environ.get("REDPOLL_TEST_SEED") or str(random.SystemRandom().randrange(1 << 32))
+    session.log(f"REDPOLL_TEST_SEED={seed} nox -s siege")
+    given = session.posargs or ["-k", "half_a_minute"]
+    _shared(session, "pytest", "-s", "-m", "nightly", SIEGE, *given, REDPOLL_TEST_SEED=seed, REDPOLL_TEST_LOOPS="one")
+
+
 @nox.session(python=LIBCHIRP_PYTHON, reuse_venv=True)
 def interop(session: nox.Session) -> None:
     """Run the tests against libchirp itself, built from its source distribution (Python 3.11, Debian packages, root)."""
@@ -178,12 +187,24 @@ def netqueue(session: nox.Session) -> None:
     session.run("pytest", "-m", "interop", *files, *session.posargs, env=COMPILED | {QUEUES: _python(session)})
 
 
+SIEGE = "tests/bus/survival/test_account.py"
 MUTATIONS = sorted(Path("tests", "mutations").glob("*.patch"))
 # Each ends within 45 minutes on two processors.
 NIGHT = 45 * 60
 PARTS = [
     *(f"matrix-{python}" for python in PYTHONS),
-    *("debug", "eager", "examples", "slow", "promise", "survival", "leaks-asyncio", "leaks-uvloop"),
+    *(
+        "debug",
+        "eager",
+        "examples",
+        "slow",
+        "promise",
+        "survival",
+        "siege-0",
+        "siege-1",
+        "leaks-asyncio",
+        "leaks-uvloop",
+    ),
     *("fuzz", "benches", "netqueue"),
     *(f"mutations-{folder}" for folder in sorted({path.name.partition("-")[0] for path in MUTATIONS})),
 ]
@@ -206,7 +227,7 @@ def nightly(session: nox.Session, part: str) -> None:
     }
     all_of_it = [*PARALLEL, f"--hypothesis-seed={seed}", f"--session-timeout={NIGHT}"]
     nightly_of = [*all_of_it, "-m", "nightly"]
-    apart = ("leaks", "promise", "nq/survival")
+    apart = ("leaks", "promise", "bus/survival", "nq/survival")
     name, _, which = part.partition("-")
     run: dict[str, tuple[str, list[str]]] = {
         "matrix": (f"versions-{which}", [*all_of_it, "-m", "not interop and not nightly"]),
@@ -215,7 +236,8 @@ def nightly(session: nox.Session, part: str) -> None:
         "examples": ("tests", [*all_of_it, "-m", "not interop and not broker and not nightly and hypothesis"]),
         "slow": ("tests", [*nightly_of, "tests", *(f"--ignore=tests/{each}" for each in apart)]),
         "promise": ("tests", [*nightly_of, "tests/promise"]),
-        "survival": ("tests", [*nightly_of, "tests/nq/survival"]),
+        "survival": ("tests", [*nightly_of, "tests/nq/survival", "tests/bus/survival", f"--ignore={SIEGE}"]),
+        "siege": ("siege", ["-k", f"an_hour and {which}"]),
         "leaks": ("tests", [*nightly_of, "tests/leaks", "-k", {"asyncio": "not uvloop"}.get(which, which)]),
         "fuzz": ("fuzz", []),
         "benches": ("bench", []),

@@ -84,6 +84,7 @@ TIMED = (
     "node/test_half_open.py",
     "node/test_connection_limits.py",
     "node/test_routers.py",
+    "bus/survival",
     "nq/survival",
     "promise",
     "testing",

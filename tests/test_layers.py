@@ -71,7 +71,7 @@ TAKES = {
         "node.reports": "LogLimit",
         "node.sending": "UNSET Unset check_seconds",
     },
-    "bus": {"node": "Received", "node.door": "Batch LayerNode Peer peer_at peer_of"},
+    "bus": {"node": "Node Received", "node.door": "Batch LayerNode Peer peer_at peer_of"},
     "testing": {"node": "Node"},
     "cli": {"node": "Node"},
 }

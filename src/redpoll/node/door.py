@@ -354,6 +354,12 @@ class LayerNode(Node[Any]):
             link.leave()
             link.connection.flush()
 
+    def heard(self, peer: Peer) -> None:
+        """Take note that a peer lives, as by bytes of each of its links: it was heard in another way."""
+        for link in peer.links:
+            link.liveness.last_received = self._time()
+            link.liveness.suspect = False
+
     # State
 
     @property

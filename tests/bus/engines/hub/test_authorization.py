@@ -35,8 +35,8 @@ def spec(name: str, **options: Any) -> dict[str, Any]:
 
 def test_nothing_is_forgotten() -> None:
     """Each record of clients and each call by name has a rule, and something that carries it out."""
-    assert RULES.keys() == (p.FROM_CLIENTS.keys() - {p.HELLO, p.CALL}) | CALLS.keys()
-    assert REQUESTS.keys() == p.FROM_CLIENTS.keys() - {p.HELLO, p.GOODBYE, p.CALL}
+    assert RULES.keys() == (p.FROM_CLIENTS.keys() - {p.HELLO, p.ALIVE, p.CALL}) | CALLS.keys()
+    assert REQUESTS.keys() == p.FROM_CLIENTS.keys() - {p.HELLO, p.ALIVE, p.GOODBYE, p.CALL}
 
 
 def desk_of_all() -> tuple[Desk, bytes]:

@@ -218,6 +218,7 @@ class HubEngine(HubMember):
         self._check()
         number = next(self._numbers)
         consumer = self._consumers[number] = HubConsumer(self, number, queue, credit, sink, accept, exclusive)
+        self._show_life()
         try:
             await self._ask(p.CONSUME, number, queue, credit, accept, exclusive, True, again=True)
         except BaseException:
@@ -234,6 +235,7 @@ class HubEngine(HubMember):
         future: asyncio.Future[HubDelivery] = self.loop.create_future()
         consumer = HubConsumer(self, number, queue, 1, lambda delivery: _hand(future, delivery), False, False)
         self._consumers[number] = consumer
+        self._show_life()
         self._takes[number] = future
         timer = None
         try:
@@ -289,7 +291,8 @@ class HubEngine(HubMember):
         store, _, rest = task.rpartition("-")[0].rpartition("-")
         with suppress(ValueError):
             number = (int(rest) << 64) | int(task.rpartition("-")[2], 16)
-            if store == self.store and task_id(store, number) == task:
+            # Until it is linked it does not know which store its hub has.
+            if store == (self.store or store) and task_id(store, number) == task:
                 return number
         raise UnknownTask(task)
 

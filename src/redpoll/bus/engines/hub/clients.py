@@ -15,7 +15,7 @@ from redpoll.errors import RedpollError
 from redpoll.node import Received
 from redpoll.node.door import Batch, LayerNode, Peer
 
-__all__ = ["Client", "Watch"]
+__all__ = ["Client", "Watch", "ended"]
 
 #: Records that wait for one client, beyond which those that may be lost are, and its requests wait to be released.
 _WAITING: Final = 10_000
@@ -100,7 +100,7 @@ class Client:
                 node.when_room(self.peer, self.flush)
                 break
             part = [waiting.popleft() for _ in range(min(len(waiting), 1024))]
-            node.send_batch(self.peer, [(b"", body) for body, _ in p.pack(part)], _ended)
+            node.send_batch(self.peer, [(b"", body) for body, _ in p.pack(part)], ended)
         if self._held and (len(waiting) < _WAITING or not self.open):
             held, self._held = self._held, []
             for message in held:
@@ -119,5 +119,5 @@ class Client:
         self.flush()
 
 
-def _ended(batch: Batch) -> None:
+def ended(batch: Batch) -> None:
     """What could not be sent is lost with its session, whose end the node tells."""

@@ -21,6 +21,10 @@ PORT: Final = 5683
 """Where a hub listens unless told otherwise."""
 
 
+KEEPALIVE: Final = 3.75
+"""That of its node, in seconds: after four of them in silence a client is gone."""
+
+
 class Hub:
     """A durable bus: programs reach it as ``redpoll://host:port``, and what is confirmed to them is on its disk.
 
@@ -57,6 +61,8 @@ class Hub:
     ) -> None:
         self._data = os.fspath(data)
         options: dict[str, Any] = {"host": host, "port": port, "serializer": "raw"}
+        if config is None:
+            options["keepalive"] = KEEPALIVE
         if tls is not None:
             options |= {"tls": tls, "encryption": True}
         self._config = Config.from_options(config, options)

@@ -20,6 +20,7 @@ from redpoll.bus.engines.handles import call
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.asking import Asking, fail_future
 from redpoll.bus.engines.hub.handles import HubConsumer, HubDelivery, HubSubscription
+from redpoll.bus.engines.hub.life import life
 from redpoll.bus.envelope import Outcome, OutcomeKind, decode, printable
 from redpoll.bus.records import (
     Capabilities,
@@ -34,6 +35,7 @@ from redpoll.errors import (
     DialFailed,
     NotAuthorized,
     NotConfirmed,
+    PeerLost,
     ProtocolError,
     RedpollError,
     StaleHub,
@@ -109,7 +111,8 @@ class HubMember(Asking):
         self._name = os.urandom(16).hex()
         given = Config() if config is None else config
         options = {"listen": False, "resume": _RESUME, "serializer": "raw"}
-        self._node = _Node(self, Config.from_options(given, options))
+        self._config = Config.from_options(given, options)
+        self._node = _Node(self, self._config)
         self._watchers: dict[int, tuple[Watcher, int]] = {}
         self._consumers: dict[int, HubConsumer] = {}
         self._takes: dict[int, asyncio.Future[HubDelivery]] = {}
@@ -227,6 +230,7 @@ class HubMember(Asking):
                     async with asyncio.timeout(_GOODBYE):
                         await asyncio.wait(ends)
         self._settle_all()
+        life.remove(self._name)
         if self.linked:
             self.say(p.GOODBYE)
             self._flush()
@@ -265,6 +269,7 @@ class HubMember(Asking):
             if self._peer is not None:
                 self._node.cut(self._peer, Closed("bus"))
             self._settle_all()
+            life.remove(self._name)
             self.status.change(EngineState.CLOSED, "aborted")
             task = self.loop.create_task(self._node.stop(0))
             self._aborted = task
@@ -324,6 +329,11 @@ class HubMember(Asking):
             if not self._lost.done():
                 self._lost.set_result(error)
 
+    def _greet(self) -> None:
+        """Say hello again: the hub has given this client up, whose link was there again in what it takes for good time."""
+        if self.linked and self._peer is not None:
+            self.ended(self._peer, PeerLost(self._peer.address, "the hub had given this client up"))
+
     def _welcomed(self, version: int, store: str, epoch: int, confirm: Any, max_body: int) -> None:
         if self._welcome.done():
             return
@@ -355,6 +365,8 @@ class HubMember(Asking):
     def _rejoin(self) -> None:
         """Ask for everything that this engine has: consumers, what they hold, subscriptions, watchers, answers."""
         self.linked = True
+        if self._consumers:
+            self._show_life()
         fresh, self._out = list(self._out), deque()
         # What was asked for and is not answered yet: that is what is asked for anew, once.
         open_ = {tuple(each.record[0:3:2]): number for number, each in self._requests.items() if len(each.record) > 2}
@@ -392,6 +404,11 @@ class HubMember(Asking):
             if number in self._requests and id(request.record) not in known and request.record[0] not in _REJOINED:
                 self._push(request)
         self._schedule()
+
+    def _show_life(self) -> None:
+        """Tell the hub that this process lives, though its loop may be busy: it may hold tasks from now on."""
+        if self._peer is not None and self._peer.address is not None:
+            life.add(self._name, self._peer.address, self._config)
 
     def _ask_consumer(self, consumer: HubConsumer) -> int:
         def answer(future: asyncio.Future[Any]) -> None:
@@ -587,6 +604,7 @@ class HubMember(Asking):
 _REJOINED: Final = frozenset({p.CONSUME, p.RECLAIM, p.SUBSCRIBE, p.WATCH})
 
 _TAKE: Final[Mapping[int, Callable[..., None]]] = {
+    p.GREET: HubMember._greet,
     p.WELCOME: HubMember._welcomed,
     p.REPLY: HubMember._replied,
     p.FAILED: HubMember._refused,

@@ -3,6 +3,7 @@
 | kind | rest | meaning |
 |---|---|---|
 | HELLO | version, name, token | the client is there, or again; before all else |
+| ALIVE | name | the client of that name lives, whatever its own link says; sent without HELLO, by a link of its process |
 | GOODBYE | | it does not return: what it holds goes back |
 | PUBLISH | request, queue, payload, watched, and the options of `Engine.publish` in their order | a task |
 | EVENT | request, subject, payload, mandatory, last, timeout | an event |
@@ -21,6 +22,7 @@
 | UNSUBSCRIBE | subscription | |
 | WATCH | request, id | `Engine.watch`; the number of the request names the watcher |
 | CALL | request, name, arguments | everything else of `Engine`, by its name |
+| GREET | | first over each session: the hub knows no client in it; one that has said hello does so again |
 | WELCOME | version, store, epoch, confirm, max_body | the answer to HELLO |
 | REPLY | request, value | it is done, as surely as WELCOME said |
 | FAILED | request, error | it is not; of request 0: the hub does not know the client, or no more |
@@ -67,8 +69,8 @@ VERSION: Final = 1
 HELLO, GOODBYE, PUBLISH, EVENT, WITHDRAW, CONSUME, TAKE, CREDIT, CLOSE, RECLAIM, SETTLE, ACCEPT, DONE, REJECT = range(
     14
 )
-PROGRESS, SUBSCRIBE, UNSUBSCRIBE, WATCH, CALL = range(14, 19)
-WELCOME, REPLY, FAILED, DELIVER, OUTCOME, PROGRESSED, CANCELLED, TOLD, STOPPED, EVENTS, NOTE = range(32, 43)
+PROGRESS, SUBSCRIBE, UNSUBSCRIBE, WATCH, CALL, ALIVE = range(14, 20)
+WELCOME, REPLY, FAILED, DELIVER, OUTCOME, PROGRESSED, CANCELLED, TOLD, STOPPED, EVENTS, NOTE, GREET = range(32, 44)
 
 _Types = type | tuple[type, ...]
 _PAYLOAD: Final = (bytes, type(None))
@@ -77,6 +79,7 @@ _SECONDS: Final = (int, float, type(None))
 
 FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
     HELLO: (int, str, str),
+    ALIVE: (str,),
     GOODBYE: (),
     PUBLISH: (int, str, bytes, bool, int, _NUMBER, _SECONDS, _SECONDS, (str, type(None)), bool, bool, _SECONDS),
     EVENT: (int, str, bytes, bool, int, _SECONDS),
@@ -110,6 +113,7 @@ FROM_HUB: Final[Mapping[int, tuple[_Types, ...]]] = {
     STOPPED: (int, str),
     EVENTS: (list, str, bytes, bool),
     NOTE: (str, str, bytes, str),
+    GREET: (),
 }
 """The same, in records of a hub."""
 

@@ -14,7 +14,7 @@ from redpoll.bus.broker.broker import Broker
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.authorization import authorize
 from redpoll.bus.engines.hub.calls import Calls
-from redpoll.bus.engines.hub.clients import Client
+from redpoll.bus.engines.hub.clients import Client, ended
 from redpoll.bus.engines.hub.requests import REQUESTS, Requests
 from redpoll.bus.engines.hub.store import Store
 from redpoll.bus.engines.hub.tokens import Tokens
@@ -37,6 +37,8 @@ _PAUSE: Final = 1.0
 #: Records that have no answer.
 _UNANSWERED: Final = frozenset({p.CREDIT, p.PROGRESS, p.SETTLE, p.UNSUBSCRIBE})
 
+_GREET: Final = tuple((b"", body) for body, _ in p.pack([[p.GREET]]))
+
 
 class _Node(LayerNode):
     def __init__(self, server: HubServer, config: Config) -> None:
@@ -49,6 +51,8 @@ class _Node(LayerNode):
 
     def _session_began(self, peer: Peer, renewed: bool) -> None:  # noqa: ARG002
         self._server.meet(peer)
+        # A client that was away for longer than it knows takes this for the session that it had.
+        asyncio.get_running_loop().call_soon(self.send_batch, peer, _GREET, ended)
 
     def _session_resumed(self, peer: Peer) -> None:
         self._server.meet(peer)
@@ -160,7 +164,7 @@ class HubServer:
         if peer in self._clients:
             return p.unpack(message.data, p.FROM_CLIENTS)
         records = p.unpack(message.data, p.FROM_CLIENTS) if len(message.data) <= _HELLO else []
-        if records and records[0][0] == p.HELLO:
+        if records and records[0][0] in {p.HELLO, p.ALIVE}:
             return records
         # Its session is over here, and may go on there, where the loss of a link was seen later: it begins anew.
         self.node.refuse(message, Busy, "a client says hello first")
@@ -171,6 +175,12 @@ class HubServer:
         kind = record[0]
         if kind == p.HELLO:
             self._hello(peer, *record[1:])
+            return
+        if kind == p.ALIVE:
+            member = self.broker.peers.found.get(record[1])
+            if member is not None and member.owner is not None:
+                self.node.heard(member.owner.peer)
+                self._strangers.pop(peer, None)
             return
         client = self._clients.get(peer)
         if client is None:
