@@ -42,10 +42,10 @@ class Stranger:
         answer = await self.node.request(Message(encode(word), self._where, header=WORD), timeout=PATIENCE)
         return check_answer(decode(answer.data))
 
-    async def open(self, exchange: str, queue: str) -> dict[str, Any]:
+    async def open(self, exchange: str, queue: str, **other: Any) -> dict[str, Any]:
         """Open a pipe, as the owner of a GLOBAL exchange does."""
         word = {"word": "open", "pipe": 7, "exchange": exchange, "everywhere": True, "queue": queue}
-        return await self.ask(word | {"first": 0, "at": 0, "missed": 0})
+        return await self.ask(word | {"first": 0, "at": 0, "missed": 0} | other)
 
     async def bind(self, exchange: str, queue: str) -> dict[str, Any]:
         """Bind an exchange to a queue, as the owner of a GLOBAL queue does."""
@@ -217,6 +217,30 @@ async def test_a_stream_is_its_owners() -> None:
             await exchange.send(b"true")
             assert await queue.receive(PATIENCE) == b"true"
             assert queue.stats == (1, 0, 0, 0, 1)
+
+
+async def test_forged_numbers() -> None:
+    """Numbers that no stream reaches open no pipe, and however many messages are said to be missing it can be described."""
+    async with directory() as names, Wiring(names.address) as wiring:
+        await wiring.create_queue("Q", scope=GLOBAL)
+        stranger = Stranger(wiring)
+        async with stranger.node:
+            await stranger.ask(HELLO)
+            for wrong in (
+                {"pipe": 2**32},
+                {"first": 2**64 - 1},
+                {"at": 2**53 + 1},
+                {"missed": 2**64 - 1},
+                {"pipe": -1},
+            ):
+                with pytest.raises(Refused):
+                    await stranger.open("E", "Q", **wrong)
+            for pipe in range(3):
+                answer = await stranger.open(f"E{pipe}", "Q", pipe=pipe)
+                header = DATA.pack(b"D", answer["handle"], 2**64 - 1, 1, 0, 0)
+                await stranger.node.send(Message(b"", wiring.address, header=header))
+            (told,) = (await stranger.ask({"word": "describe"}))["queues"]
+            assert told["missing"] == wiring.describe()["queues"][0]["missing"] == 2**63 - 1
 
 
 async def test_what_waits_is_for_the_owner() -> None:

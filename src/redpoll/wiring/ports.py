@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Iterable
 from functools import reduce
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from redpoll.errors import Closed, ProtocolError, WiringError
 from redpoll.wiring.inlet import Source
@@ -27,6 +27,10 @@ KEPT_PORT = 60.0
 
 #: Pipes that one other wiring may have to here.
 MAX_PORTS = 10_000
+
+#: The greatest number of a message that may be announced, and of a pipe.
+_MESSAGES: Final = 2**53
+_PIPES: Final = 2**32 - 1
 
 
 class Ports:
@@ -68,8 +72,8 @@ class Ports:
         exchange = check_name("exchange", word.get("exchange"))
         queue = self._board.visible_queue(trunk, check_name("queue", word.get("queue")), exchange)
         missed = field(word, "missed", int)
-        if min(number, first, at, missed) < 0:
-            raise ProtocolError("numbers are not below 0")
+        if min(number, first, at, missed) < 0 or number > _PIPES or max(first, at, missed) > _MESSAGES:
+            raise ProtocolError(f"numbers of messages are 0 to {_MESSAGES}, those of pipes 0 to {_PIPES}")
         everywhere = field(word, "everywhere", bool)
         key = _key(trunk, exchange, everywhere)
         elsewhere = self._elsewhere(trunk, word, exchange)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import chain, islice, zip_longest
 from operator import length_hint
 from time import perf_counter
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from redpoll.errors import Closed, UsageError
 from redpoll.node.sending import check_seconds
@@ -25,6 +25,9 @@ _SHARE = 32
 
 _NONE: Any = object()
 _EMPTY: tuple[Any, ...] = ()
+
+#: Missing messages that are counted: another wiring may say any number, and descriptions carry 64 bits.
+_MOST: Final = 2**63 - 1
 
 
 class QueueStats(NamedTuple):
@@ -359,7 +362,7 @@ class Queue:
         """A source has something that was not there before, or misses something."""
         if gap is not None:
             self._gap_count += 1
-            self._missing += gap.count
+            self._missing = min(self._missing + gap.count, _MOST)
             self._told(self, gap)
             if not source.gaps:
                 return
