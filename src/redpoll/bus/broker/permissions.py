@@ -73,13 +73,13 @@ class Permissions:
         if not any(self.allow(each, name) for each in (word, *others)):
             raise NotAuthorized(f"{self.name!r} may not {word} {name!r}")
 
-    def require_pattern(self, pattern: str, word: Word = "subscribe") -> None:
-        """Raise unless something is allowed for all names that a pattern can match.
+    def require_pattern(self, pattern: str, word: Word = "subscribe", *others: Word) -> None:
+        """Raise unless something is allowed for all names that a pattern can match, or one of the others is.
 
         Raises:
-            NotAuthorized: For some it is not.
+            NotAuthorized: For some none of them is.
         """
-        patterns = self.allowed.get(word, frozenset())
+        patterns = [allowed for each in (word, *others) for allowed in self.allowed.get(each, ())]
         if not any(_covers(allowed.split("."), pattern.split(".")) for allowed in patterns):
             done = "subscribe to" if word == "subscribe" else word
             raise NotAuthorized(f"{self.name!r} may not {done} {pattern!r}")

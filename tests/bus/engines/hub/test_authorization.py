@@ -54,6 +54,11 @@ ASKED: list[tuple[set[str], Callable[[bytes], list[Any]]]] = [
     ({"call"}, lambda _: [p.PUBLISH, 1, "rpc:calc", b"", False]),
     ({"administer"}, lambda _: [p.PUBLISH, 1, "broadcast:news", b"", False]),
     ({"publish"}, lambda _: [p.EVENT, 1, "news", b"", False, 0, None]),
+    ({"publish"}, lambda _: [p.EVENT, 1, "broadcast.news", b"", False, 0, None]),
+    ({"publish"}, lambda _: [p.EVENT, 1, "notifications.news", b"", False, 0, None]),
+    ({"call"}, lambda _: [p.EVENT, 1, "rpc.calc", b"", False, 0, None]),
+    ({"serve"}, lambda _: [p.SUBSCRIBE, 1, 1, ["rpc.calc"], False]),
+    ({"subscribe"}, lambda _: [p.SUBSCRIBE, 1, 1, ["broadcast.news", "notifications.news"], False]),
     ({"work"}, lambda _: [p.CONSUME, 1, 1, "q", 1, False, False, True]),
     ({"serve"}, lambda _: [p.CONSUME, 1, 1, "rpc:calc", 1, True, False, True]),
     ({"subscribe"}, lambda _: [p.CONSUME, 1, 1, "broadcast:news", 1, True, False, True]),
@@ -102,6 +107,10 @@ def test_all_of_it() -> None:
     with pytest.raises(NotAuthorized):
         ask(desk, {"administer": ["q", "*"]}, p.CALL, 1, "observe", [True])
     ask(desk, {"administer": ["#"]}, p.CALL, 1, "observe", [True])
+    for pattern in ("#", "*.calc", "#.q"):
+        with pytest.raises(NotAuthorized, match="may not serve '#'"):
+            ask(desk, {"subscribe": ["#"], "serve": ["calc"]}, p.SUBSCRIBE, 1, 1, [pattern], False)
+        ask(desk, {"subscribe": ["#"], "serve": ["#"]}, p.SUBSCRIBE, 1, 1, [pattern], False)
     with pytest.raises(NotAuthorized, match="may not submit 'z'"):
         ask(desk, {"administer": ["q"]}, p.CALL, 1, "move", ["q", "z", None])
     ask(desk, {"administer": ["q"], "submit": ["z"]}, p.CALL, 1, "move", ["q", "z", None])

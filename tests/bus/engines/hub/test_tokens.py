@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ async def test_each_may_do_what_it_may(tmp_path: Path, file: Path) -> None:
                 await redpoll.connect(wrong).__aenter__()
         async with redpoll.connect(url(hub, ANN)) as ann, redpoll.connect(hub.url, token=BOB) as bob:
             task = await ann.tasks.submit(20, queue="night")
-            with pytest.raises(NotAuthorized, match="'ann' may not submit 'day'"):
+            with pytest.raises(NotAuthorized, match="'ann' may not use 'day'"):
                 await ann.tasks.submit(1, queue="day")
             with pytest.raises(NotAuthorized, match="'ann' may not work 'night'"):
                 await ann.tasks.next(queue="night", timeout=0)
@@ -268,3 +269,69 @@ async def test_tls(tmp_path: Path, file: Path, redpoll_pki: Certificates) -> Non
         await Hub(tmp_path / "hub", port=0, host="0.0.0.0", tokens=file).start()
     async with Hub(tmp_path / "hub", port=0, host="0.0.0.0", tokens=file, config=Config(encryption=False)) as hub:
         assert hub.holds["queues"] == 1
+
+
+PATTERNS = """
+[server]
+token = "server-server-server"
+serve = ["calculator.#"]
+[caller]
+token = "caller-caller-caller"
+call = ["calculator.#"]
+[sender]
+token = "sender-sender-sender"
+publish = ["news.#", "audit.#"]
+[reader]
+token = "reader-reader-reader"
+subscribe = ["news.#", "mine", "audit.#"]
+"""
+
+
+@pytest.mark.asyncio
+async def test_each_pattern_with_no_more_than_it_needs(tmp_path: Path) -> None:
+    """Calls, broadcasts and notifications work between programs that may do nothing else, and for no others."""
+    (tmp_path / "tokens.toml").write_text(PATTERNS)
+
+    class Calculator:
+        def add(self, a: int, b: int) -> int:
+            return a + b
+
+    async with Hub(tmp_path / "hub", port=0, tokens=tmp_path / "tokens.toml") as hub, AsyncExitStack() as stack:
+        server, caller, sender, reader = [
+            await stack.enter_async_context(redpoll.connect(url(hub, f"{name}-{name}-{name}")))
+            for name in ("server", "caller", "sender", "reader")
+        ]
+        with pytest.raises(redpoll.NoRoute):
+            await caller.rpc.call("calculator", "add", {"a": 1, "b": 2}, timeout=PATIENCE)
+        async with server.rpc.serve("calculator", Calculator(), server="one"):
+            assert await caller.rpc.call("calculator", "add", {"a": 1, "b": 2}, timeout=PATIENCE) == 3
+            assert await caller.rpc.call("calculator", "add", {"a": 1, "b": 3}, timeout=PATIENCE, server="one") == 4
+            await caller.rpc.fanout("calculator", "add", {"a": 1, "b": 3})
+            with pytest.raises(NotAuthorized):
+                await sender.rpc.call("calculator", "add", {"a": 1, "b": 2}, timeout=PATIENCE)
+        with pytest.raises(NotAuthorized):
+            async with caller.rpc.serve("calculator", Calculator(), server="two"):
+                pass
+        async with (
+            reader.broadcast.subscribe(subject="news.*") as live,
+            reader.broadcast.subscribe(subject="news.#", durable="mine") as durable,
+        ):
+            await sender.broadcast.send(1, subject="news.today")
+            for subscription in (live, durable):
+                found = await asyncio.wait_for(anext(aiter(subscription)), PATIENCE)
+                assert found.body == 1
+        await sender.notifier("me", topics=["audit"]).info("began", {"n": 1})
+        heard: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+
+        class Endpoint:
+            async def info(self, notification: Any) -> None:
+                heard.set_result((notification.event, notification.payload))
+
+        async with reader.notifications.listen(Endpoint(), topics=["audit"]):
+            assert await asyncio.wait_for(heard, PATIENCE) == ("began", {"n": 1})
+        for wrong in ({"subject": "#"}, {"subject": "secret"}):
+            with pytest.raises(NotAuthorized):
+                async with reader.broadcast.subscribe(**wrong):  # type: ignore[arg-type]
+                    pass
+        with pytest.raises(NotAuthorized):
+            await reader.broadcast.send(1, subject="news.today")

@@ -18,6 +18,12 @@ from redpoll.errors import NotAuthorized, ProtocolError, RedpollError
 
 __all__ = ["RULES", "authorize", "may_see"]
 
+#: The words for publishing and for subscribing, by the first word of the subjects of a pattern, which is no part of the name.
+_PATTERNS: Final[Mapping[str, tuple[Word, Word]]] = {
+    "rpc": ("call", "serve"),
+    "broadcast": ("publish", "subscribe"),
+    "notifications": ("publish", "subscribe"),
+}
 _Words = Mapping[QueueKind, Word]
 _ADMINISTER: Final[_Words] = {"task": "administer", "rpc": "administer", "events": "administer"}
 _DELETE: Final[_Words] = {**_ADMINISTER, "events": "subscribe"}
@@ -30,12 +36,20 @@ class _Case(NamedTuple):
     broker: Broker
     member: Peer
 
-    def require(self, name: str, words: _Words, *others: Word) -> None:
-        """Require the word for the kind of a queue, or one of the others. A queue that is not there is a task's."""
+    def require(self, name: str, words: _Words, *others: Word, there: bool = True) -> None:
+        """Require the word for the kind of a queue, or one of the others.
+
+        Args:
+            name: Name of the queue.
+            words: The words by kind.
+            others: The others.
+            there: Whether a queue that does not exist is told later; otherwise it is one of tasks.
+        """
         queue = self.broker.queues.found.get(name)
-        kind: QueueKind
-        kind, title = ("task", name) if queue is None else (queue.spec.kind, queue.title)
-        self.rights.require(words[kind], title, *others)
+        if queue is not None:
+            self.rights.require(words[queue.spec.kind], queue.title, *others)
+        elif not there:
+            self.rights.require(words["task"], name, *others)
 
     def of_task(self, task: bytes, words: _Words, *others: Word) -> None:
         """Require the word for the queue of a task, but for one that the client submitted while this hub runs."""
@@ -44,12 +58,31 @@ class _Case(NamedTuple):
             if found.peer is not self.member:
                 self.require(found.queue.name, words, *others)
         elif found is not None:
-            self.require(found.queue, words, *others)
+            self.require(found.queue, words, *others, there=False)
 
 
 def may_see(rights: Permissions, kind: QueueKind, title: str) -> bool:
     """Return True if a queue may be used in any way: it may be declared then, and looked at from outside."""
-    return any(rights.allow(word, title) for word in (PUBLISH[kind], CONSUME[kind], "administer"))
+    words: list[Word] = [PUBLISH[kind], CONSUME[kind], "administer"]
+    # Publishers declare the queues of notifications, so that these wait for the first listener.
+    return any(rights.allow(word, title) for word in (*words, *(("publish",) if kind == "events" else ())))
+
+
+def _of_subject(subject: str) -> tuple[str, Word, Word]:
+    """Return the name of a subject, or a pattern, for permissions, and the words for publishing it and subscribing to it."""
+    first, _, rest = subject.partition(".")
+    if first not in _PATTERNS or not rest:
+        return subject, "publish", "subscribe"
+    return rest, *_PATTERNS[first]
+
+
+def _may_subscribe(rights: Permissions, pattern: str, *others: Word) -> None:
+    name, _, word = _of_subject(pattern)
+    anything = pattern.partition(".")[0] in {"*", "#"}
+    rights.require_pattern("#" if anything else name, word, *others)
+    if anything:
+        # It matches subjects of calls too.
+        rights.require_pattern("#", "serve")
 
 
 # The rules: each is given the case, and what the record or the call has.
@@ -72,7 +105,8 @@ def _publish(case: _Case, _request: int, queue: str, *_: Any) -> None:
 
 
 def _event(case: _Case, _request: int, subject: str, *_: Any) -> None:
-    case.rights.require("publish", subject)
+    name, publish = _of_subject(subject)[:2]
+    case.rights.require(publish, name)
 
 
 def _consume(case: _Case, _request: int, _number: int, queue: str, *_: Any) -> None:
@@ -86,7 +120,7 @@ def _done(case: _Case, *values: Any) -> None:
 
 def _subscribe(case: _Case, _request: int, _number: int, patterns: Iterable[str], *_: Any) -> None:
     for pattern in patterns:
-        case.rights.require_pattern(pattern)
+        _may_subscribe(case.rights, pattern)
 
 
 def _watch(case: _Case, _request: int, task: bytes) -> None:
@@ -110,9 +144,9 @@ def _declare(case: _Case, values: dict[str, Any], update: bool) -> None:
     if update and queue is not None and queue.spec != spec:
         case.require(spec.name, _ADMINISTER)
     if spec.dead_letter is not None:
-        case.require(spec.dead_letter, PUBLISH)
+        case.require(spec.dead_letter, PUBLISH, there=False)
     for pattern in spec.topics:
-        rights.require_pattern(pattern)
+        _may_subscribe(rights, pattern, "publish")
 
 
 def _delete(case: _Case, queue: str, *_: Any) -> None:
