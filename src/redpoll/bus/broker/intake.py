@@ -34,6 +34,8 @@ class Intake:
         self._bound = bound
         self._live = live
         self.kept = Kept(tasks.limits, tasks.out)
+        # The options that were checked last: most publishes have the same.
+        self._checked = PLAIN
 
     # -- to a queue
 
@@ -71,8 +73,9 @@ class Intake:
             UsageError: An option is not valid.
         """
         priority, delay, ttl, deadline, dedup, _, mandatory, timeout = options
-        if options != PLAIN:
+        if options != self._checked:
             check_publishing(priority, delay, ttl, deadline, timeout, dedup)
+            self._checked = options
         queue = self._tasks.queues.get(name)
         if queue is None:
             raise NoRoute(name, "declare it first")
