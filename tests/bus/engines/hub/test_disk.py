@@ -19,7 +19,7 @@ import pytest
 from redpoll.bus import OutcomeKind, QueueSpec
 from redpoll.bus.broker.outputs import Declared, Ended, Put, Write
 from redpoll.bus.engines.hub import disk, folder
-from redpoll.bus.engines.hub.disk import DiskStore, connect, open_store
+from redpoll.bus.engines.hub.disk import FORMAT, DiskStore, connect, open_store
 from redpoll.errors import StoreError
 from tests.bus.patterns import until
 from tests.cli.support import environment
@@ -218,9 +218,10 @@ async def test_other_formats_are_refused(tmp_path: Path) -> None:
     store = opened(tmp_path)
     await store.close()
     database = connect(str(tmp_path / "hub.db"))
-    database.execute("PRAGMA user_version = 2")
+    database.execute(f"PRAGMA user_version = {FORMAT + 1}")
     database.close()
-    with pytest.raises(StoreError, match=r"hub.db has format 2, the newest known here is 1 \(use a newer redpoll\)"):
+    newer = rf"hub.db has format {FORMAT + 1}, the newest known here is {FORMAT} \(use a newer redpoll\)"
+    with pytest.raises(StoreError, match=newer):
         opened(tmp_path)
     other = tmp_path / "other"
     other.mkdir()
