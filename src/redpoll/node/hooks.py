@@ -81,12 +81,8 @@ class NodeEvents:
     send_failed: Callable[[Message[Any], BaseException], object] | None
 
     def __init__(self) -> None:
-        self.peer_connected = None
-        self.peer_suspect = None
-        self.peer_lost = None
-        self.identity_conflict = None
-        self.handler_failed = None
-        self.send_failed = None
+        for name in self.NAMES:
+            setattr(self, name, None)
 
     def add(self, name: str, hook: Callable[..., object]) -> None:
         """Call `hook` in addition to the present one.

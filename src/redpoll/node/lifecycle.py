@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
@@ -20,9 +20,16 @@ from redpoll.wire.states import LinkState
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from redpoll.node.peers import Peers
+    from redpoll.node.admission import Admission
+    from redpoll.node.dialler import Dialler
+    from redpoll.node.dispatch import Dispatcher
+    from redpoll.node.pulling import Consumers
+    from redpoll.node.sessions import Sessions
     from redpoll.transport.carrier import Carrier, Listening
+    from redpoll.transport.connection import Connection
+    from redpoll.wire.identity import Routes
     from redpoll.wire.peer import Peer
+    from redpoll.wire.slots import SlotPool
 
 __all__ = ["CLOSING_GRACE", "Shutdown", "forked_error", "release_inherited", "started"]
 
@@ -33,12 +40,36 @@ CLOSING_GRACE = 0.25
 _POLL_INTERVAL = 0.01
 
 
+class _Owner(Protocol):
+    """What a shutdown ends of a node, and the two facts that it sets: that the node stops, and why it is closed."""
+
+    loop: asyncio.AbstractEventLoop
+    stopping: bool
+    closing: RedpollError | None
+    routes: Routes
+    connections: set[Connection]
+    pool: SlotPool
+    receiver: Dispatcher | Consumers
+    dialler: Dialler
+    admission: Admission
+    sessions: Sessions
+
+    def room(self, peer: Peer) -> None:
+        """Wake the tasks that wait for room at a peer."""
+
+    def wake_links(self, peer: Peer) -> None:
+        """Schedule the output of all links of a peer."""
+
+    def cancel_timers(self) -> None:
+        """Cancel all timers."""
+
+
 class Shutdown:
     """The shutdown of one node, in a task of its own, so that it completes even if its waiters are cancelled."""
 
     def __init__(
         self,
-        peers: Peers,
+        peers: _Owner,
         carrier: Carrier,
         listener: Listening | None,
         drain: float | None,
@@ -60,6 +91,7 @@ class Shutdown:
         #: Tasks that wait for the end; a handler among them is not waited for.
         self._waiting: set[asyncio.Task[Any] | None] = {asyncio.current_task()}
         self._draining = True
+        self._error = Closed("node")
         if listener is not None:
             listener.close()
         peers.stopping = True
@@ -82,24 +114,18 @@ class Shutdown:
             self._waiting.discard(current)
 
     async def _run(self, drain: float | None) -> None:
-        try:
-            await self._drain(drain)
-        finally:
-            self._draining = False
-            self._abort(Closed("node"))
-            try:
-                await self._end_handlers()
-            finally:
-                try:
-                    await self._close()
-                finally:
-                    self._stopped()
+        # What ends is ended in this order, reversed, also if one of the steps is cancelled with the loop.
+        async with AsyncExitStack() as ends:
+            ends.callback(self._stopped)
+            ends.push_async_callback(self._carrier.wait_ended)
+            ends.callback(self._end_all)
+            ends.push_async_callback(self._close)
+            ends.push_async_callback(self._end_handlers)
+            ends.callback(self._abort)
+            if drain is None or drain > 0:
+                await self._until(self._has_drained, drain)
 
-    async def _drain(self, seconds: float | None) -> None:
-        if seconds is None or seconds > 0:
-            await self._until(lambda: not self._draining or not self._busy(), seconds, self._leave)
-
-    async def _until(self, condition: Callable[[], bool], seconds: float | None, between: Callable[[], None]) -> None:
+    async def _until(self, condition: Callable[[], bool], seconds: float | None) -> None:
         """Wait until the condition holds, at most `seconds`. It is polled: most of what ends does not notify."""
         loop = self._peers.loop
         end = None if seconds is None else loop.time() + seconds
@@ -107,7 +133,6 @@ class Shutdown:
         while not condition() and (end is None or loop.time() < end):
             await asyncio.sleep(pause)
             pause = min(2 * pause + _POLL_INTERVAL / 64, _POLL_INTERVAL)
-            between()
 
     async def _end_handlers(self) -> None:
         handlers: list[asyncio.Task[Any]] = [task for task in self._peers.receiver.tasks if task not in self._waiting]
@@ -121,13 +146,17 @@ class Shutdown:
         await peers.admission.close()
         if self._listener is not None:
             await self._listener.wait_closed()
-        try:
-            await self._until(lambda: self._parted, CLOSING_GRACE, _nothing)
-            self._close_all()
-            await self._until(lambda: not peers.connections, CLOSING_GRACE, _nothing)
-        finally:
-            self._end_all()
-            await self._carrier.wait_ended()
+        await self._until(self._has_parted, CLOSING_GRACE)
+        for connection in list(peers.connections):
+            # Once its output is written; what is not confirmed by then fails.
+            connection.close(self._error)
+        await self._until(lambda: not peers.connections, CLOSING_GRACE)
+
+    def _end_all(self) -> None:
+        """Close the remaining connections and timers."""
+        for connection in list(self._peers.connections):
+            connection.give_up(self._error)
+        self._peers.cancel_timers()
 
     # Messages and links
 
@@ -156,9 +185,10 @@ class Shutdown:
         own = sum(not message.phase for message in tasks.values())
         return any(task not in self._waiting for task in tasks) or peers.pool.used > own
 
-    def _busy(self) -> bool:
-        """Return True if something begun has not ended, except messages whose handlers stop the node."""
-        return self._working() or any(self._unfinished(peer) for peer in self._peers.routes)
+    def _has_drained(self) -> bool:
+        """Return True if all that was begun has ended, except messages whose handlers stop the node."""
+        self._leave()
+        return not self._draining or not (self._working() or any(map(self._unfinished, self._peers.routes)))
 
     @staticmethod
     def _unfinished(peer: Peer) -> bool:
@@ -168,9 +198,10 @@ class Shutdown:
             or any(link.unfinished or _awaits_goodbye(link) for link in peer.links)
         )
 
-    def _abort(self, error: RedpollError) -> None:
+    def _abort(self) -> None:
         """Refuse waiting messages, fail unsent ones, say goodbye. From now on nothing is begun or dialled."""
-        peers = self._peers
+        self._draining = False
+        peers, error = self._peers, self._error
         peers.closing = error
         peers.receiver.close()
         self._refuse_inboxes()
@@ -187,28 +218,12 @@ class Shutdown:
             peer.slots.refuse_all_waiting(ShuttingDown.code, "the node stopped before it was begun")
             self._peers.wake_links(peer)
 
-    @property
-    def _parted(self) -> bool:
-        """True if no goodbye waits for an answer, and no dialling node may take its link for open already."""
+    def _has_parted(self) -> bool:
+        """Return True if no goodbye waits for an answer, and no dialling node may take its link for open already."""
         return not any(
             _awaits_goodbye(each.link) or (each.link.state is LinkState.HANDSHAKE and not each.link.dialled)
             for each in self._peers.connections
         )
-
-    def _close_all(self) -> None:
-        """Close every connection once its output is written; what is not confirmed by then fails."""
-        for connection in list(self._peers.connections):
-            connection.close(self._peers.closing)
-
-    def _end_all(self) -> None:
-        """Close the remaining connections and timers."""
-        for connection in list(self._peers.connections):
-            connection.give_up(self._peers.closing or Closed("node"))
-        self._peers.cancel_timers()
-
-
-def _nothing() -> None:
-    pass
 
 
 def _needed(link: Link) -> bool:

@@ -111,8 +111,7 @@ class UnawaitedFailures:
         behind = cause._reason(getattr(error, "address", None)) if isinstance(cause, RedpollError) else ""
         self._last = text if behind in text else f"{text}: {behind}"
         if self._timer is None:
-            self._warn()
-            self._timer = self._loop.call_later(_WARN_EVERY, self._warn_again)
+            self._warn_again()
 
     def _warn_again(self) -> None:
         self._timer = None
