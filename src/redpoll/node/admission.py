@@ -6,6 +6,7 @@ proven) and authorization.py (the user's function); this module calls them in or
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from redpoll.errors import Fenced, NotAuthorized, RedpollError
@@ -52,6 +53,7 @@ class _Owner(Protocol):
         """Schedule the output of all links of a peer."""
 
 
+@dataclass(eq=False)
 class Admission:
     """Admits the links of one node.
 
@@ -60,28 +62,23 @@ class Admission:
         authorization: The results of `Config.authorize`.
     """
 
-    def __init__(
-        self,
-        owner: _Owner,
-        config: Config,
-        routes: Routes,
-        sessions: Sessions,
-        requeue: Requeue,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._owner = owner
-        self._config = config
-        self._routes = routes
-        self._sessions = sessions
-        self._requeue = requeue
-        self._loop = loop
+    _owner: _Owner
+    _config: Config
+    _routes: Routes
+    _sessions: Sessions
+    _requeue: Requeue
+    _loop: asyncio.AbstractEventLoop
+
+    def __post_init__(self) -> None:
         self.claims = Claims()
         #: Links that have to show a secret, or that close because they were rejected, and their timers; None once
         #: fired.
         self._timers: dict[Connection, asyncio.TimerHandle | None] = {}
         self.authorization: Authorization | None = None
-        if config.authorize is not None:
-            self.authorization = Authorization(config.authorize, loop, config.handshake_timeout, self._decided)
+        if self._config.authorize is not None:
+            self.authorization = Authorization(
+                self._config.authorize, self._loop, self._config.handshake_timeout, self._decided
+            )
 
     def identified(self, connection: Connection, now: float) -> None:
         """Find the peer of a link whose handshake arrived, and bind the link once its claim is proven."""

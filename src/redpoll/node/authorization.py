@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -21,6 +22,7 @@ __all__ = ["Authorization"]
 _logger = logging.getLogger("redpoll.node")
 
 
+@dataclass(eq=False)
 class Authorization:
     """Calls `authorize` for the links of one node and keeps the results.
 
@@ -31,23 +33,18 @@ class Authorization:
         decided: Called with a connection whose result came late.
     """
 
-    def __init__(
-        self,
-        authorize: Callable[[Any], Any],
-        loop: asyncio.AbstractEventLoop,
-        timeout: float,
-        decided: Callable[[Connection], object],
-    ) -> None:
-        self._authorize = authorize
-        self._loop = loop
-        self._timeout = timeout
-        self._on_decided = decided
+    _authorize: Callable[[Any], Any]
+    _loop: asyncio.AbstractEventLoop
+    _timeout: float
+    _on_decided: Callable[[Connection], object]
+
+    def __post_init__(self) -> None:
         #: True: allowed, None: pending, else the error of the refusal.
         self._results: dict[Connection, NotAuthorized | Literal[True] | None] = {}
         #: The pending calls, and the timers of their timeouts.
         self._tasks: dict[Connection, asyncio.Task[Any]] = {}
         self._timers: dict[Connection, asyncio.TimerHandle] = {}
-        self._errors = LogLimit(loop)
+        self._errors = LogLimit(self._loop)
 
     def allowed(self, connection: Connection) -> bool:
         """Return True if a connection was allowed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.errors import BatchError, Expired, RedpollError, UsageError
@@ -45,6 +46,7 @@ class _Owner(Protocol):
         """Forget a peer that nothing is kept for."""
 
 
+@dataclass(eq=False)
 class Stream:
     """One call of `send_many`.
 
@@ -55,17 +57,12 @@ class Stream:
         acknowledge: Whether to wait for the release of each.
     """
 
-    def __init__(
-        self,
-        owner: _Owner,
-        submit: Callable[[Message[Any], Payload | None], Sending],
-        seconds: float | None,
-        acknowledge: bool,
-    ) -> None:
-        self._owner = owner
-        self._submit = submit
-        self._seconds = seconds
-        self._acknowledge = acknowledge
+    _owner: _Owner
+    _submit: Callable[[Message[Any], Payload | None], Sending]
+    _seconds: float | None
+    _acknowledge: bool
+
+    def __post_init__(self) -> None:
         self._time = asyncio.get_running_loop().time
         self._open: deque[Sending] = deque()
         self._completed = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.errors import DecodeError, MessageTooLarge, PeerLost, Undecodable
@@ -53,26 +54,17 @@ class _Owner(Protocol):
         """Remember a peer whose messages ended after its last link was lost, as one that was just lost."""
 
 
+@dataclass(eq=False)
 class Completion:
     """Ends the messages of one node."""
 
-    def __init__(
-        self,
-        owner: _Owner,
-        send: Callable[[Message[Any]], asyncio.Future[None]],
-        config: Config,
-        serializer: Serializer[Any],
-        pool: SlotPool,
-        events: NodeEvents,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._owner = owner
-        self._send = send
-        self._pool = pool
-        self._config = config
-        self._serializer = serializer
-        self._events = events
-        self._loop = loop
+    _owner: _Owner
+    _send: Callable[[Message[Any]], asyncio.Future[None]]
+    _config: Config
+    _serializer: Serializer[Any]
+    _pool: SlotPool
+    _events: NodeEvents
+    _loop: asyncio.AbstractEventLoop
 
     def release(self, message: ReceivedMessage[Any], kind: int = ACK) -> None:
         """Release a message outside of the dispatcher's turn."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import deque
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
@@ -73,27 +74,20 @@ class _Owner(Protocol):
         """Forget a peer that nothing is kept for."""
 
 
+@dataclass(eq=False)
 class Dialler:
     """Dials, and redials with growing pauses, as long as something waits for a peer."""
 
-    def __init__(
-        self,
-        owner: _Owner,
-        carrier: Carrier,
-        config: Config,
-        routes: Routes,
-        sessions: Sessions,
-        requeue: Requeue,
-        loop: asyncio.AbstractEventLoop,
-    ) -> None:
-        self._owner = owner
-        self._carrier = carrier
-        self._config = config
-        self._routes = routes
-        self._sessions = sessions
-        self._requeue = requeue
-        self._loop = loop
-        self._connect_timeout = config.effective_connect_timeout
+    _owner: _Owner
+    _carrier: Carrier
+    _config: Config
+    _routes: Routes
+    _sessions: Sessions
+    _requeue: Requeue
+    _loop: asyncio.AbstractEventLoop
+
+    def __post_init__(self) -> None:
+        self._connect_timeout = self._config.effective_connect_timeout
         self._tasks: dict[Peer, asyncio.Task[None]] = {}
         #: Single attempts under way, shared by all that wait for them.
         self._attempts: dict[Peer, asyncio.Task[None]] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from redpoll.errors import NotSent, PeerLost
@@ -34,14 +35,14 @@ class _Owner(Protocol):
         """Forget a peer that nothing is kept for."""
 
 
+@dataclass(eq=False)
 class Requeue:
     """Moves messages between the queues of one node's peers."""
 
-    def __init__(self, owner: _Owner, routes: Routes, sessions: Sessions, loop: asyncio.AbstractEventLoop) -> None:
-        self._owner = owner
-        self._routes = routes
-        self._sessions = sessions
-        self._loop = loop
+    _owner: _Owner
+    _routes: Routes
+    _sessions: Sessions
+    _loop: asyncio.AbstractEventLoop
 
     def adopt(self, peer: Peer, known: Peer, *, proven: bool = False) -> None:
         """Move the queue of a dialled peer to the linked peer that it turned out to be.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from redpoll.errors import NoHandler
@@ -22,6 +23,7 @@ _TEXT = "the node has neither a handler nor a consumer"
 _logger = logging.getLogger("redpoll.node")
 
 
+@dataclass(eq=False)
 class Unclaimed:
     """Refuses unclaimed messages. It does not keep the messages, only the last one that had arrived by a time.
 
@@ -36,21 +38,15 @@ class Unclaimed:
         last_request: Time at which a consumer last requested a message, by the clock of the loop.
     """
 
-    def __init__(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        timeout: float,
-        in_use: Callable[[], bool],
-        refuse: Callable[[Any, int, str], bool],
-        settle: Callable[[Peer], object],
-    ) -> None:
+    _loop: asyncio.AbstractEventLoop
+    _timeout: float
+    _in_use: Callable[[], bool]
+    _refuse_waiting: Callable[[Any, int, str], bool]
+    _settle: Callable[[Peer], object]
+
+    def __post_init__(self) -> None:
         self.last_request = float("-inf")
-        self._loop = loop
-        self._timeout = timeout
-        self._in_use = in_use
-        self._refuse_waiting = refuse
-        self._settle = settle
-        self._span = timeout * _SHARE
+        self._span = self._timeout * _SHARE
         #: The last message of a peer (identity and serial) that arrived by the end of a time span, in order of time.
         self._noted: dict[tuple[int, Peer], _Key] = {}
         self._timer: asyncio.TimerHandle | None = None
