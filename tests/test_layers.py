@@ -50,9 +50,7 @@ TAKES = {
         "node.hooks": "NodeEvents PeerInfo",
         "node.pulling": "Consumers",
         "node.received": "HandedOut raised",
-        "node.sending": (
-            "ACKNOWLEDGED REQUEST UNSET Queued Unset check_acknowledge check_retry check_seconds dials_once submit"
-        ),
+        "node.sending": ("ACKNOWLEDGED REQUEST UNSET Queued Unset check_options check_seconds dials_once submit"),
     },
     "nq": {
         "node": "Received",

@@ -24,8 +24,7 @@ from redpoll.node.sending import (
     REQUEST,
     UNSET,
     Unset,
-    check_acknowledge,
-    check_retry,
+    check_options,
     check_seconds,
     dials_once,
 )
@@ -188,13 +187,9 @@ class BlockingNode(Resident, Generic[DataT]):
 
         The future fails as that of `redpoll.Node.send`, and with `UsageError` if the address cannot be dialled.
         """
-        if acknowledge is None:
-            kind = self._kind
-        else:
-            check_acknowledge(acknowledge)
-            kind = ACKNOWLEDGED if acknowledge else 0
-        if type(retry) is not int or retry < 0:
-            check_retry(retry)
+        if acknowledge is not None or type(retry) is not int or retry < 0:
+            check_options(acknowledge, retry)
+        kind = self._kind if acknowledge is None else ACKNOWLEDGED if acknowledge else 0
         return self._post(message, kind, timeout, retry, dial, False)
 
     def request(
@@ -291,8 +286,7 @@ class BlockingNode(Resident, Generic[DataT]):
         self._handover().check_blocking()
         if timeout is not UNSET and timeout is not None:
             check_seconds(timeout)
-        check_retry(retry)
-        check_acknowledge(acknowledge)
+        check_options(acknowledge, retry)
         send = partial(self.send, timeout=timeout, retry=retry, acknowledge=acknowledge)
         return send_all(send, messages, self._handover().catch_up)
 

@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from redpoll.address import Address
     from redpoll.config import Config
-    from redpoll.node.requeue import Requeue
     from redpoll.node.sessions import Sessions
     from redpoll.tls.credentials import Credentials
     from redpoll.transport.carrier import Carrier
@@ -83,7 +82,6 @@ class Dialler:
     _config: Config
     _routes: Routes
     _sessions: Sessions
-    _requeue: Requeue
     _loop: asyncio.AbstractEventLoop
 
     def __post_init__(self) -> None:
@@ -298,7 +296,7 @@ class Dialler:
         raise failure
 
     async def _try(self, peer: Peer, address: Address, candidate: Address, connected: Callable[[], None]) -> None:
-        """Make a link to one address of a name, or adopt an existing one.
+        """Make a link to one address of a name.
 
         Args:
             peer: The peer to dial.
@@ -307,14 +305,6 @@ class Dialler:
             connected: Called when the socket is connected, before the handshake.
         """
         encrypted = is_encrypted(candidate, self._config)
-        known = self._routes.get(candidate) if candidate != address else None
-        credentials = self._owner.credentials
-        if encrypted and credentials is not None and credentials.checks_names:
-            # The node there may be another one than the name stands for.
-            known = None
-        if known is not None and known is not peer and known.links:
-            self._requeue.adopt(peer, known)
-            return
         try:
             async with asyncio.timeout(self._connect_timeout):
                 await self._connect(peer, candidate, address.host if encrypted else None, connected)

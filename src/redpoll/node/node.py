@@ -33,8 +33,7 @@ from redpoll.node.sending import (
     UNSET,
     Sending,
     Unset,
-    check_acknowledge,
-    check_retry,
+    check_options,
     check_seconds,
     dials_once,
     submit,
@@ -176,7 +175,7 @@ class Node(Generic[DataT]):
         self._time = self._loop.time
         self._thread = threading.get_ident()
         peers = self._peers = Peers(self, self._events, config, self._serializer, self._identity, self._received)
-        peers.dialler = Dialler(peers, self._carrier, config, peers.routes, peers.sessions, peers.requeue, self._loop)
+        peers.dialler = Dialler(peers, self._carrier, config, peers.routes, peers.sessions, self._loop)
         if self._handler is None:
             peers.receiver = Consumers(
                 peers, peers.completion, peers.pool, peers.routes, self._loop, config.unclaimed_timeout
@@ -389,10 +388,8 @@ class Node(Generic[DataT]):
         """
         if acknowledge is None:
             acknowledge = self._config.acknowledge
-        elif type(acknowledge) is not bool:
-            check_acknowledge(acknowledge)  # type: ignore[unreachable]  # callers may be untyped
-        if type(retry) is not int or retry < 0:
-            check_retry(retry)
+        if type(acknowledge) is not bool or type(retry) is not int or retry < 0:  # type: ignore[redundant-expr]  # untyped callers
+            check_options(acknowledge, retry)
         return self._submit(message, ACKNOWLEDGED if acknowledge else 0, timeout, retry, dial, False)
 
     def request(
@@ -529,8 +526,7 @@ class Node(Generic[DataT]):
         """
         self._check_sending()
         self._check_loop()
-        check_retry(retry)
-        check_acknowledge(acknowledge)
+        check_options(acknowledge, retry)
         if acknowledge is None:
             acknowledge = self._config.acknowledge
         kind = ACKNOWLEDGED if acknowledge else 0

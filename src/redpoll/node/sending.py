@@ -28,8 +28,7 @@ __all__ = [
     "Sending",
     "Timers",
     "Unset",
-    "check_acknowledge",
-    "check_retry",
+    "check_options",
     "check_seconds",
     "dials_once",
     "submit",
@@ -72,26 +71,18 @@ def check_seconds(value: object, name: str = "timeout") -> None:
         raise UsageError(f"{name}={value} is out of range: 0 to {_YEAR:.0f} seconds", "None is no limit")
 
 
-def check_retry(value: object) -> None:
-    """Validate a number of retries.
+def check_options(acknowledge: object, retry: object) -> None:
+    """Validate a mode and a number of retries.
 
     Raises:
-        UsageError: It is not an int of at least 0.
+        UsageError: `acknowledge` is neither a bool nor None, or `retry` is not an int of at least 0.
     """
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise UsageError(f"retry must be an int, not {type(value).__name__}")
-    if value < 0:
-        raise UsageError(f"retry={value} is negative")
-
-
-def check_acknowledge(value: object) -> None:
-    """Validate a mode.
-
-    Raises:
-        UsageError: It is neither a bool nor None.
-    """
-    if value is not None and not isinstance(value, bool):
-        raise UsageError(f"acknowledge must be True, False or None, not {type(value).__name__}")
+    if acknowledge is not None and not isinstance(acknowledge, bool):
+        raise UsageError(f"acknowledge must be True, False or None, not {type(acknowledge).__name__}")
+    if isinstance(retry, bool) or not isinstance(retry, int):
+        raise UsageError(f"retry must be an int, not {type(retry).__name__}")
+    if retry < 0:
+        raise UsageError(f"retry={retry} is negative")
 
 
 def dials_once(value: object) -> bool:
