@@ -8,8 +8,8 @@ import ssl
 import threading
 import warnings
 from asyncio import _get_running_loop
-from collections.abc import AsyncIterable, Callable, Iterable
-from functools import partial
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Literal, Self
 
@@ -24,7 +24,7 @@ from redpoll.node.hooks import NodeEvents, PeerInfo
 from redpoll.node.iteration import Batches, Messages
 from redpoll.node.lifecycle import Shutdown, forked_error, started
 from redpoll.node.peers import Peers
-from redpoll.node.pulling import Consumers, Take
+from redpoll.node.pulling import Consumers
 from redpoll.node.received import HandedOut, ReceivedMessage
 from redpoll.node.reports import info
 from redpoll.node.sending import (
@@ -607,7 +607,7 @@ class Node(Generic[DataT]):
             return message  # type: ignore[no-any-return]  # a `Received`, as `_received` says
         return Taken(message)
 
-    def take(self, timeout: float | Unset | None = UNSET) -> Take[Received[DataT]]:
+    def take(self, timeout: float | Unset | None = UNSET) -> AbstractAsyncContextManager[Received[DataT]]:
         """Take the next message for a block: `async with node.take() as message`.
 
         The end of the block releases the message and an exception refuses it, unless `Config.auto_release` is not True.
@@ -624,7 +624,13 @@ class Node(Generic[DataT]):
         """
         self._consumers()
         self._seconds(timeout)
-        return Take(partial(self.receive, timeout), ends=self._config.auto_release is not False)
+        return self._take(timeout)
+
+    @asynccontextmanager
+    async def _take(self, timeout: float | Unset | None) -> AsyncIterator[Received[DataT]]:
+        message = await self.receive(timeout)
+        async with nullcontext() if self._config.auto_release is False else message:
+            yield message
 
     def __aiter__(self) -> Messages[Received[DataT]]:
         """Iterate over messages; each is released when the next is requested. The iteration ends when the node stops.

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from redpoll.errors import Closed
 from redpoll.node.unclaimed import Unclaimed
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
     from redpoll.wire.link import Link
     from redpoll.wire.slots import SlotPool
 
-__all__ = ["Consumers", "Consuming", "Take"]
+__all__ = ["Consumers", "Consuming"]
 
-MessageT = TypeVar("MessageT", bound="ReceivedMessage[Any]")
 TakenT = TypeVar("TakenT")
 
 
@@ -261,11 +259,8 @@ class Consumers:
         waiter: asyncio.Future[None] = self._loop.create_future()
         self._waiters.append(waiter)
         try:
-            if timeout is None:
+            async with asyncio.timeout(timeout):
                 await waiter
-            else:
-                async with asyncio.timeout(timeout):
-                    await waiter
         except TimeoutError:
             return False
         except asyncio.CancelledError:
@@ -314,29 +309,3 @@ class Consumers:
                 return taken
             if over:
                 raise TimeoutError(f"no message arrived within {timeout:g} s")
-
-
-class Take(Generic[MessageT]):
-    """The context manager of `Node.take`.
-
-    Args:
-        receive: Waits for a message.
-        ends: Whether the block ends it.
-    """
-
-    __slots__ = ("_ends", "_message", "_receive")
-
-    def __init__(self, receive: Callable[[], Awaitable[MessageT]], *, ends: bool) -> None:
-        self._receive = receive
-        self._ends = ends
-        self._message: MessageT | None = None
-
-    async def __aenter__(self) -> MessageT:
-        self._message = await self._receive()
-        return self._message
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._message is not None and self._ends:
-            await self._message.__aexit__(kind, error, traceback)
