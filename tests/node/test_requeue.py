@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from redpoll import Message, NotConfirmed, NotSent, PeerLost
-from redpoll.node import requeue
+from redpoll.node import sessions
 from redpoll.wire.capabilities import TELLS_RECORD
 from tests.interop.raw import raw_listener
 from tests.node.resuming import PATIENT
@@ -62,7 +62,7 @@ async def test_what_was_in_flight_goes_to_who_remembers_it(same: bool) -> None:
     former.submit(out := Sent(retry=1), 0.0)
     lose(former.links[0])
     (waiting,) = former.take_queue()
-    requeue._move([waiting], peer, 0.0)
+    sessions._move([waiting], peer, 0.0)
     assert [kind for kind, *_ in sent(peer.links[0]) if kind != SESSION] == [REQ_ACK | RETRY] * same
     assert out.settled != same
     assert same or isinstance(out.error, NotConfirmed)

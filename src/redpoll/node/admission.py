@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     import asyncio
 
     from redpoll.config import Config
-    from redpoll.node.requeue import Requeue
     from redpoll.node.sessions import Sessions
     from redpoll.transport.connection import Connection
     from redpoll.wire.link import Link
@@ -66,7 +65,6 @@ class Admission:
     _config: Config
     _routes: Routes
     _sessions: Sessions
-    _requeue: Requeue
     _loop: asyncio.AbstractEventLoop
 
     def __post_init__(self) -> None:
@@ -164,7 +162,7 @@ class Admission:
             connection.wake()
 
     def _adopt(self, connection: Connection, peer: Peer, twin: Peer, *, proven: bool) -> None:
-        self._requeue.adopt(peer, twin, proven=proven)
+        self._sessions.adopt(peer, twin, self._loop.time(), proven=proven)
         connection.link.leave(accept_all=True)
         connection.wake()
 

@@ -279,7 +279,8 @@ class Dispatcher:
 
     def _over(self, link: Link, number: int, most: int, now: float) -> bool:
         """Flush output while more is made; return True if the turn is over, or the peer does not read."""
-        if len(link.output) >= EARLY_FLUSH or _has_much(link):
+        large_answer = link.transfers and link.transfers[-1].answer
+        if len(link.output) >= EARLY_FLUSH or link.output_size > OUTPUT_LIMIT or large_answer:
             link.connection.flush()
             if link.connection.backpressure.backed_up:
                 return True
@@ -299,7 +300,7 @@ class Dispatcher:
 
     def _running(self, task: Task[Any], message: ReceivedMessage[Any], given: Any) -> Any:
         """Note the task of a message that did not end at once; return `_RUNNING`."""
-        message._run_by(task)
+        message._task = task
         self.tasks[task] = message
         task.add_done_callback(partial(self._done, message, given))
         return _RUNNING
@@ -392,11 +393,6 @@ class TurnDispatcher(Dispatcher):
                 return
         if result is not _RUNNING:
             self.finish(message, result)
-
-
-def _has_much(link: Link) -> bool:
-    """Return True if there is much output, or if the last transfer is a large answer."""
-    return link.output_size > OUTPUT_LIMIT or (bool(link.transfers) and link.transfers[-1].answer)
 
 
 def check_handler(handler: Any) -> None:

@@ -21,7 +21,6 @@ from redpoll.node.connection_limits import REMEMBERED_FOR, ConnectionLimits, Rec
 from redpoll.node.hooks import NodeEvents
 from redpoll.node.pressure import Pressure
 from redpoll.node.reports import LogLimit, Rejected, Statistics, UnawaitedFailures, info
-from redpoll.node.requeue import Requeue
 from redpoll.node.sending import Timers
 from redpoll.node.sessions import Layer, Sessions
 from redpoll.serializers import RawSerializer
@@ -127,8 +126,7 @@ class Peers:
         self._bodies = BodyPool(map_memory)
         self.routes = Routes(identity, self._new_peer)
         self.sessions = Sessions(self, node, config, self.routes, self.memory, self.loop)
-        self.requeue = Requeue(self, self.routes, self.sessions, self.loop)
-        self.admission = Admission(self, config, self.routes, self.sessions, self.requeue, self.loop)
+        self.admission = Admission(self, config, self.routes, self.sessions, self.loop)
         self.recent = RecentPeers(self.loop, config, REMEMBERED_FOR, self.forget_if_idle)
         self.connections: set[Connection] = set()
         self.statistics = Statistics(self.routes, self.connections, self.memory)
@@ -261,7 +259,7 @@ class Peers:
             connection.ready.set_result(None)
         self.room(peer)
         if connection.target is not None:
-            self.requeue.replace(connection.target, peer, now)
+            self.sessions.requeue(connection.target, peer, now)
             # Queued messages may have been written to another link than this one.
             self.wake_links(peer)
         if first:
@@ -365,7 +363,7 @@ class Peers:
                 self.recent.remember(peer)
             self.sessions.lost(peer, error)
             if not peer.resuming:
-                self.requeue.readdress(peer, now)
+                self.sessions.readdress(peer, now)
             if not link.dialled:
                 self.connection_limits.lost(peer, connection.remote.host)
             self.forget_if_idle(peer)

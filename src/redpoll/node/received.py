@@ -25,6 +25,8 @@ class ReceivedMessage(Inbound[DataT]):
     __slots__ = ("_cancelled", "_task")
 
     _cancelled: asyncio.Event
+    #: The task that handles it, if it did not end at once, for a cancellation to reach.
+    _task: asyncio.Task[Any]
 
     @property
     def wanted(self) -> bool:
@@ -97,10 +99,6 @@ class ReceivedMessage(Inbound[DataT]):
             # Only once, however often it is withdrawn: the clean-up of the handler must not be cancelled as well.
             task.cancel()
 
-    def _run_by(self, task: asyncio.Task[Any]) -> None:
-        """Set the task that handles it, for a cancellation to reach."""
-        self._task = task
-
     def __enter__(self) -> Self:
         return self
 
@@ -122,12 +120,12 @@ class ReceivedMessage(Inbound[DataT]):
 
     def _refuse_for(self, error: BaseException) -> None:
         """Refuse the message because of what the work raised."""
+        code, text = HandlerFailed.code, ""
         if isinstance(error, asyncio.CancelledError):
-            self.link.connection.keeper.completion.refuse(self, Cancelled.code, "its handling was cancelled")
+            code, text = Cancelled.code, "its handling was cancelled"
         elif isinstance(error, GeneratorExit):
-            self.link.connection.keeper.completion.refuse(self, Abandoned.code, "its consumer left")
-        else:
-            self.link.connection.keeper.completion.refuse(self, HandlerFailed.code, raised(error))
+            code, text = Abandoned.code, "its consumer left"
+        self.link.connection.keeper.completion.refuse(self, code, text or raised(error))
 
     def _abandon(self, text: str) -> bool:
         """Refuse the message because its consumer is gone; on the loop, as the garbage collector calls this anywhere.

@@ -1,4 +1,4 @@
-"""The sessions of one node: what it announces of its own, the peers that secrets identify, and the wait for lost peers.
+"""The sessions of one node: what it announces of its own, the wait for lost peers, and the queues of replaced ones.
 
 What a session keeps, and what fails with it, is decided in `redpoll.wire.link_lifecycle`; this module adds the clock, the
 bound, and the notifications of the rest of the node.
@@ -11,14 +11,17 @@ from hashlib import blake2b
 from math import ceil
 from typing import TYPE_CHECKING, Protocol
 
-from redpoll.errors import Fenced, PeerLost, RedpollError
+from redpoll.errors import Fenced, NotSent, PeerLost, RedpollError
 from redpoll.node.claims import key_of
 from redpoll.node.connection_limits import LostPeers
+from redpoll.node.sending import Queued
 from redpoll.wire import link_lifecycle as core
 from redpoll.wire.capabilities import SHOWS_SESSION
-from redpoll.wire.frames import Control
+from redpoll.wire.frames import RETRY, Control
 from redpoll.wire.identity import proves
-from redpoll.wire.session import FENCED, RESTARTED, SECRET_SIZE, Shown
+from redpoll.wire.outgoing import Outgoing, Stage
+from redpoll.wire.send_errors import unsent_error
+from redpoll.wire.session import FENCED, FORGOTTEN, RESTARTED, SECRET_SIZE, Shown, forgotten
 from redpoll.wire.states import LinkState
 
 if TYPE_CHECKING:
@@ -51,6 +54,9 @@ class _Owner(Protocol):
 
     def room(self, peer: Peer) -> None:
         """Wake the tasks that wait for room at a peer."""
+
+    def wake_links(self, peer: Peer) -> None:
+        """Schedule the output of all links of a peer."""
 
     def forget_if_idle(self, peer: Peer) -> None:
         """Forget a peer that nothing is kept for."""
@@ -196,6 +202,45 @@ class Sessions:
         for peer in self._lost:
             self.end(peer, error)
 
+    # The queues of peers, when another node turns out to be at an address
+
+    def adopt(self, peer: Peer, known: Peer, now: float, *, proven: bool) -> None:
+        """Move the queue of a dialled peer to the linked peer that it turned out to be.
+
+        Messages in flight move too, if the remote node has the record of them; pinned messages move if it is `proven`
+        that both are one node.
+        """
+        self._routes.replace(peer, known)
+        core.hand_over(peer, known)
+        if proven:
+            _move(peer.take_queue(pinned=True), known, now)
+        self.requeue(peer, known, now)
+        self._owner.wake_links(known)
+
+    def requeue(self, target: Peer, peer: Peer, now: float) -> None:
+        """Move the queue of a dialled peer to the peer that was found there; its pinned messages fail."""
+        if target is peer:
+            return
+        error = PeerLost(target.address, "another node is at its address now")
+        core.fail_former(target, error)
+        _move(target.take_queue(), peer, now)
+        self.end(target, error)
+        self._owner.room(target)
+        self._owner.forget_if_idle(target)
+
+    def readdress(self, peer: Peer, now: float) -> None:
+        """Requeue the messages of a peer without a link by their addresses: a name may resolve to another node now."""
+        others = set(self._routes.unlinked(peer))
+        if not any(out.message.address in others for out in peer.queue if out.stage != Stage.ENDED and not out.pinned):
+            return
+        for out in peer.take_queue():
+            address = out.message.address
+            there = self._routes.at(address) if address in others else peer
+            _move([out], there, now)
+            if there is not peer:
+                # The message may have failed at a bound.
+                self._owner.forget_if_idle(there)
+
     # Fencing of this run
 
     def fenced_by_peer(self, connection: Connection) -> None:
@@ -213,3 +258,15 @@ class Sessions:
     def fenced(self, address: Address) -> Fenced | None:
         """Return the error if an address must not be dialled, because another run of this node took over there."""
         return self._fenced.get(address)
+
+
+def _move(messages: list[Outgoing], peer: Peer, now: float) -> None:
+    for out in messages:
+        if isinstance(out, Queued):
+            out.peer = peer
+        link = peer.link
+        if link is not None and out.kind & RETRY and forgotten(out, link.remote_run):
+            # It was sent over links of another record, and could be sent at once.
+            peer.fail(out, unsent_error(out, NotSent(out.message, FORGOTTEN, peer.address), peer.address))
+        else:
+            peer.submit(out, now)
