@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from redpoll.address import Address
-from redpoll.errors import Closed, RedpollError, Refused, UsageError
+from redpoll.errors import RedpollError, Refused, UsageError
 from redpoll.message import Message
 from redpoll.node.dispatch import TurnDispatcher
 from redpoll.node.node import Node, Received
@@ -30,7 +30,6 @@ from redpoll.wire.capabilities import MESSAGE_UNIT
 from redpoll.wire.frames import REQ_ACK, RETRY
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing, Payload, Stage
 from redpoll.wire.peer import Peer
-from redpoll.wire.send_errors import not_sent_errors, unsent_error
 
 if TYPE_CHECKING:
     from redpoll.config import Config
@@ -208,11 +207,8 @@ class LayerNode(Node[Any]):
             Closed: The node was never started.
             UsageError: The node runs on another event loop, or is a parent process's.
         """
-        if self._state != "running" and self._has_closed():
-            _fail_closed(piece, peer)
-            return
-        if _get_running_loop() is not self._loop:
-            self._check_loop()
+        if self._state != "running" or _get_running_loop() is not self._loop:
+            self._check_started()
         if peer.link is None:
             peer = self._peers.routes.bound_to(peer)
         if first and peer.queued:
@@ -242,9 +238,7 @@ class LayerNode(Node[Any]):
             ended: Called once, in a later turn, when all of them have ended.
             acknowledge: Whether they end when the peer releases them, or when they are written.
         """
-        closed = self._state != "running" and self._has_closed()
-        if _get_running_loop() is not self._loop:
-            self._check_loop()
+        self._check_started()
         batch = Batch(self._loop, ended)
         sent: list[_Record] = []
         for header, body in records:
@@ -256,9 +250,6 @@ class LayerNode(Node[Any]):
         batch.count = batch.open = len(sent)
         now = self._time()
         for record in sent:
-            if closed:
-                _fail_closed(record, peer)
-                continue
             if peer.link is None:
                 peer = self._peers.routes.bound_to(peer)  # it may be forgotten with each that fails
             submit(record, peer, now)
@@ -315,12 +306,11 @@ class LayerNode(Node[Any]):
         waiter.add_done_callback(lambda _: call())
         peer.writable_waiters.append(waiter)
 
-    def _has_closed(self) -> bool:
-        """Return True if a node that is not running sends nothing more; raise an error if it never could, or not here."""
+    def _check_started(self) -> None:
+        """Raise an error if the node was never started, or not here; what is submitted once it has closed fails."""
         if not self._was_started:
             raise self._closed()
         self._check_loop()
-        return self._peers.closing is not None
 
     # Ends of messages
 
@@ -366,14 +356,6 @@ class LayerNode(Node[Any]):
     def is_connected(self) -> bool:
         """True if there is any connection, also one whose peer is not known yet."""
         return bool(self._peers.connections)
-
-
-def _fail_closed(piece: Piece, peer: Peer) -> None:
-    """Fail a piece that a closed node was given."""
-    piece.peer = peer
-    error = Closed("node")
-    (failure,) = not_sent_errors([piece], error, peer.address)
-    peer.fail(piece, unsent_error(piece, failure, peer.address, error))
 
 
 class _Bound(Message[Payload]):

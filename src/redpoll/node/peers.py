@@ -415,7 +415,9 @@ class Peers:
         link.connection.wake()
 
     def need_link(self, peer: Peer) -> None:
-        """Dial a peer that has something to send and no link."""
+        """Dial a peer that has something to send and no link; once the node closes, fail what it has."""
+        if self.closing is not None:
+            peer.fail_queue(self.closing)
         self.dialler.need(peer)
         self.forget_if_idle(peer)
 
