@@ -57,6 +57,9 @@ class _Owner(Protocol):
 
     raw: bool
     stopping: bool
+    completion: Completion
+    pool: SlotPool
+    loop: asyncio.AbstractEventLoop
 
     def after_dispatch(self, peer: Peer) -> None:
         """Write what a turn of the dispatcher, outside of reading, produced."""
@@ -72,9 +75,6 @@ class Dispatcher:
     Args:
         handler: The handler of the node.
         owner: The peers whose messages it handles.
-        completion: Ends the messages.
-        pool: The slots of the node.
-        loop: The event loop of the node.
         hand_out: Wraps a message for a handler that has to end it; None where the end of the handler ends it.
         releasing: Whether the end of the handler ends its message.
         watched: Whether to warn, once, when the loop blocks while messages are being handled.
@@ -90,9 +90,6 @@ class Dispatcher:
         self,
         handler: Callable[[Any], Any],
         owner: _Owner,
-        completion: Completion,
-        pool: SlotPool,
-        loop: asyncio.AbstractEventLoop,
         *,
         hand_out: Callable[[Any], Any] | None = None,
         releasing: bool = True,
@@ -100,9 +97,9 @@ class Dispatcher:
     ) -> None:
         self._handler = handler
         self._owner = owner
-        self._completion = completion
-        self._pool = pool
-        self._loop = loop
+        self._completion = owner.completion
+        self._pool = owner.pool
+        self._loop = owner.loop
         self._new_context = copy_context().copy
         self.tasks: dict[asyncio.Task[Any], ReceivedMessage[Any]] = {}
         self._is_async = is_async(handler)

@@ -177,16 +177,11 @@ class Node(Generic[DataT]):
         peers = self._peers = Peers(self, self._events, config, self._serializer, self._identity, self._received)
         peers.dialler = Dialler(peers, self._carrier, config, peers.routes, peers.sessions, self._loop)
         if self._handler is None:
-            peers.receiver = Consumers(
-                peers, peers.completion, peers.pool, peers.routes, self._loop, config.unclaimed_timeout
-            )
+            peers.receiver = Consumers(peers, config.unclaimed_timeout)
         else:
             peers.receiver = self._dispatcher_class(
                 self._handler,
                 peers,
-                peers.completion,
-                peers.pool,
-                self._loop,
                 hand_out=self._handed_out,
                 releasing=config.auto_release is not False,
                 watched=self._on_loop,

@@ -42,6 +42,10 @@ class _Owner(Protocol):
     """What the consumers need of the peers of a node."""
 
     raw: bool
+    completion: Completion
+    pool: SlotPool
+    routes: Routes
+    loop: asyncio.AbstractEventLoop
 
     def begun(self, peer: Peer) -> None:
         """Resume reading if messages of a peer were begun and reading was paused."""
@@ -64,30 +68,21 @@ class Consumers:
         iterators: Number of live iterators: while there is one, arriving messages are claimed, also between two steps.
     """
 
-    def __init__(
-        self,
-        owner: _Owner,
-        completion: Completion,
-        pool: SlotPool,
-        routes: Routes,
-        loop: asyncio.AbstractEventLoop,
-        unclaimed_timeout: float,
-    ) -> None:
+    def __init__(self, owner: _Owner, unclaimed_timeout: float) -> None:
         self._owner = owner
         self.tasks: dict[asyncio.Task[Any], ReceivedMessage[Any]] = {}
-        self.completion = completion
-        self._pool = pool
-        self._routes = routes
-        self._loop = loop
+        self.completion = owner.completion
+        self._pool = owner.pool
+        self._routes = owner.routes
+        self._loop = owner.loop
         self._raw = owner.raw
         #: Peers with waiting messages, in the order of their turns.
         self._ready: dict[Peer, None] = {}
         self._waiters: deque[asyncio.Future[None] | Consuming] = deque()
         self._consuming: Consuming | None = None
         self.iterators = 0
-        self._unclaimed = Unclaimed(
-            loop, unclaimed_timeout, self._in_use, completion.refuse_waiting, owner.after_dispatch
-        )
+        refuse, settle = owner.completion.refuse_waiting, owner.after_dispatch
+        self._unclaimed = Unclaimed(owner.loop, unclaimed_timeout, self._in_use, refuse, settle)
         self._closed = False
 
     # Events of the node
