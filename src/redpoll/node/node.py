@@ -265,11 +265,9 @@ class Node(Generic[DataT]):
         if self._state in {"new", "starting"}:
             self._state = "stopped"
             return
-        if self._state == "inherited":
+        if self._state == "inherited" or (self._state == "stopped" and self._shutdown is None):
             return
         if self._shutdown is None:
-            if self._state == "stopped":
-                return
             self._check_loop()
             self._state = "stopping"
             seconds = self._config.timeout if isinstance(drain, Unset) else drain
@@ -695,9 +693,7 @@ class Node(Generic[DataT]):
         """
         listening = self.listening
         if not listening:
-            if self._state == "inherited":
-                raise forked_error()
-            raise Closed("listener" if self._state == "running" else "node")
+            raise Closed("listener") if self._state == "running" else self._closed()
         first = listening[0]
         if first.kind != "tcp":
             return first
@@ -712,15 +708,11 @@ class Node(Generic[DataT]):
     @property
     def peers(self) -> tuple[PeerInfo, ...]:
         """The peers that are known now."""
-        if not self._was_started:
-            return ()
-        return tuple(info(peer) for peer in self._peers.routes)
+        return tuple(map(info, self._peers.routes)) if self._was_started else ()
 
     def stats(self) -> NodeStats:
         """Return the counters so far, in all and for each peer: an immutable record."""
-        if not self._was_started:
-            return NodeStats()
-        return self._peers.statistics.collect()
+        return self._peers.statistics.collect() if self._was_started else NodeStats()
 
     def __repr__(self) -> str:
         where = ", ".join(map(str, self.listening)) or "not listening"

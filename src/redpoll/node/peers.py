@@ -350,9 +350,9 @@ class Peers:
         self.room(peer)
         # Messages that waited until this link drained have nothing to wait for now.
         self.receiver.freed(peer)
-        if self.closing is not None or (isinstance(error, NotAuthorized | Fenced) and not peer.links):
+        if isinstance(error, NotAuthorized | Fenced) and not peer.links:
             # Redialling would fail in the same way.
-            peer.fail_queue(self.closing or error)
+            peer.fail_queue(error)
         if not peer.links:
             self.events.tell("peer_lost", info(peer), error)
             self.admission.decide_for(peer)
