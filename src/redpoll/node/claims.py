@@ -82,8 +82,6 @@ class Claims:
 
     def __init__(self) -> None:
         self._open: dict[Connection, OpenClaim] = {}
-        #: The claiming connections, by holder.
-        self._of_peer: dict[Peer, dict[Connection, None]] = {}
         #: By the connection to send the proof over: the number, and the connection that it was asked on.
         self._owed: dict[Connection, tuple[bytes, Connection]] = {}
         #: Dialled connections asked whether an accepted link is of the same node: the number, and the peer of that
@@ -104,7 +102,7 @@ class Claims:
 
     def of_peer(self, peer: Peer) -> list[OpenClaim]:
         """Return the open claims to a peer."""
-        return [self._open[connection] for connection in self._of_peer.get(peer, ())]
+        return [claim for claim in self._open.values() if claim.peer is peer]
 
     def ask(self, connection: Connection, peer: Peer, now: float) -> OpenClaim:
         """Ask a peer, over its own link, to prove that a new connection is its own too.
@@ -113,7 +111,6 @@ class Claims:
         """
         received = {link: link.bytes_received for link in peer.links}
         claim = self._open[connection] = OpenClaim(connection, peer, os.urandom(_NUMBER_SIZE), received, now)
-        self._of_peer.setdefault(peer, {})[connection] = None
         asked = peer.link or next(iter(peer.links), None)
         if asked is not None:
             asked.control(Control.SESSION, body=_PROVE + claim.number)
@@ -132,10 +129,6 @@ class Claims:
         if self._open.get(claim.connection) is not claim:
             return False
         del self._open[claim.connection]
-        same = self._of_peer[claim.peer]
-        del same[claim.connection]
-        if not same:
-            del self._of_peer[claim.peer]
         for link in claim.peer.links:
             link.pings.discard(claim.ping)
         return True
