@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from redpoll.errors import Closed
-from redpoll.node.unclaimed import Unclaimed
+from redpoll.errors import Closed, NoHandler
 from redpoll.wire.peer import Peer
 
 if TYPE_CHECKING:
     from redpoll.node.completion import Completion
     from redpoll.node.received import ReceivedMessage
-    from redpoll.wire.identity import Routes
     from redpoll.wire.link import Link
     from redpoll.wire.slots import SlotPool
 
 __all__ = ["Consumers", "Consuming"]
 
 TakenT = TypeVar("TakenT")
+
+#: Share of the timeout after which waiting messages are looked at again: a refusal is late by twice that at most.
+_SHARE = 1 / 32
+
+_TEXT = "the node has neither a handler nor a consumer"
+
+_logger = logging.getLogger("redpoll.node")
 
 
 class Consuming(Protocol):
@@ -44,7 +50,6 @@ class _Owner(Protocol):
     raw: bool
     completion: Completion
     pool: SlotPool
-    routes: Routes
     loop: asyncio.AbstractEventLoop
 
     def begun(self, peer: Peer) -> None:
@@ -55,6 +60,79 @@ class _Owner(Protocol):
 
     def ended_late(self, peer: Peer) -> None:
         """Remember a peer whose messages ended after its last link was lost, as one that was just lost."""
+
+
+class _Unclaimed:
+    """Refuses messages that no consumer takes in time.
+
+    It does not keep the messages: at intervals it notes the last one of each peer, and refuses it with those before it
+    once it has waited for the whole timeout.
+
+    Args:
+        owner: The peers of the node.
+        ready: The peers with waiting messages.
+        timeout: Time in seconds after which a message is refused.
+        in_use: Returns True while a consumer waits for a message or handles one.
+
+    Attributes:
+        last_request: Time at which a consumer last requested a message, by the clock of the loop.
+    """
+
+    def __init__(self, owner: _Owner, ready: dict[Peer, None], timeout: float, in_use: Callable[[], bool]) -> None:
+        self.last_request = float("-inf")
+        self._owner = owner
+        self._ready = ready
+        self._timeout = timeout
+        self._in_use = in_use
+        #: Times, and the last message of each peer (identity and serial) that waited then.
+        self._noted: deque[tuple[float, dict[Peer, tuple[Any, ...]]]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def watch(self) -> None:
+        """Watch the waiting messages, from now on until there is none."""
+        if self._timer is None and not self._owner.loop.is_closed():
+            self._timer = self._owner.loop.call_later(self._timeout * _SHARE, self._look)
+
+    def close(self) -> None:
+        """Stop: the node stopped."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._noted.clear()
+
+    def _look(self) -> None:
+        self._timer = None
+        now = self._owner.loop.time()
+        noted = self._noted
+        last = {peer: peer.slots.inbox[-1].frame[:2] for peer in self._ready if peer.slots.inbox}
+        if not last:
+            noted.clear()
+            return
+        if self._in_use():
+            # A consumer waits or handles a message, and will request the next.
+            self.last_request = now
+        noted.append((now, last))
+        while len(noted) > 1 and noted[1][0] <= self.last_request:
+            noted.popleft()
+        count = 0
+        while noted and max(noted[0][0], self.last_request) + self._timeout <= now:
+            for peer, mark in noted.popleft()[1].items():
+                count += self._refuse(peer, mark)
+        if count:
+            _logger.warning(
+                "refused %d messages that were not taken within %g s: the node has neither a handler nor a consumer",
+                count,
+                self._timeout,
+            )
+        self.watch()
+
+    def _refuse(self, peer: Peer, mark: tuple[Any, ...]) -> int:
+        """Refuse the messages of a peer up to one, if that still waits; return their number."""
+        waiting: list[Any] = list(peer.slots.inbox)
+        marks = [message.frame[:2] for message in waiting]
+        due = waiting[: marks.index(mark) + 1] if mark in marks else []
+        count = sum(self._owner.completion.refuse_waiting(message, NoHandler.code, _TEXT) for message in due)
+        self._owner.after_dispatch(peer)
+        return count
 
 
 class Consumers:
@@ -73,7 +151,6 @@ class Consumers:
         self.tasks: dict[asyncio.Task[Any], ReceivedMessage[Any]] = {}
         self.completion = owner.completion
         self._pool = owner.pool
-        self._routes = owner.routes
         self._loop = owner.loop
         self._raw = owner.raw
         #: Peers with waiting messages, in the order of their turns.
@@ -81,19 +158,18 @@ class Consumers:
         self._waiters: deque[asyncio.Future[None] | Consuming] = deque()
         self._consuming: Consuming | None = None
         self.iterators = 0
-        refuse, settle = owner.completion.refuse_waiting, owner.after_dispatch
-        self._unclaimed = Unclaimed(owner.loop, unclaimed_timeout, self._in_use, refuse, settle)
+        self._unclaimed = _Unclaimed(owner, self._ready, unclaimed_timeout, self._in_use)
         self._closed = False
 
     # Events of the node
 
-    def arrived(self, peer: Peer, now: float) -> None:
+    def arrived(self, peer: Peer, now: float) -> None:  # noqa: ARG002  # a dispatcher's signature
         """Note the waiting messages of a peer, and wake a consumer."""
         self._ready[peer] = None
         if self._waiters:
             self._wake()
         if not self.iterators:
-            self._unclaimed.note(peer, now)
+            self._unclaimed.watch()
 
     def freed(self, peer: Peer) -> None:
         """Wake a consumer for a freed slot."""
@@ -106,9 +182,8 @@ class Consumers:
         """Uncount an iterator; after the last one, the time of the waiting messages starts."""
         self.iterators -= 1
         if not self.iterators and not self._closed:
-            now = self._loop.time()
-            for peer in self._routes:
-                self._unclaimed.note(peer, now)
+            self._unclaimed.last_request = self._loop.time()
+            self._unclaimed.watch()
 
     def iterator_dropped(self) -> None:
         """Call `iterator_ended` from a thread in which the garbage collector runs."""
