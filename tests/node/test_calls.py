@@ -18,7 +18,7 @@ _HOME = str(Path(redpoll.__file__).parent)
 _MESSAGES = 256
 
 #: Maximum calls per message: a task ends in its first step from Python 3.12 on, so handlers are coroutines there.
-_BARS = {("send", 1): 50, ("send", 64): 25, ("request", 1): 60, ("request", 64): 35}
+_BARS = {("send", 1): 47, ("send", 64): 22, ("request", 1): 57, ("request", 64): 33}
 
 
 class _Counted:

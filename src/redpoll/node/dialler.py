@@ -156,10 +156,10 @@ class Dialler:
             return
         error = task.exception()
         if error is not None:
-            peer.fail_queue(error if isinstance(error, RedpollError) else DialFailed(peer.address, repr(error)))
-            if not isinstance(error, RedpollError):
-                raise error
-        elif self._is_wanted(peer):
+            # Errors of the library are handled there.
+            peer.fail_queue(DialFailed(peer.address, repr(error)))
+            raise error
+        if self._is_wanted(peer):
             # It was lost again, or wanted again, before the task ended.
             self.need(peer)
         self._owner.forget_if_idle(peer)
