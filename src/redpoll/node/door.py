@@ -274,16 +274,14 @@ class LayerNode(Node[Any]):
 
         Requests that are handled and wait for their answer come first. Answers to messages of the peer are not included.
         """
-        found: dict[Outgoing, None] = {}
-        for requests in peer.requests.values():
-            # Those that are to be resent are in the queue.
-            found.update(dict.fromkeys(out for out in requests if out.stage))
+        # Requests that are to be resent are in the queue.
+        found: list[Outgoing] = [out for requests in peer.requests.values() for out in requests if out.stage]
         for link in peer.links:
-            found.update(dict.fromkeys(link.in_flight.values()))
-            found.update(dict.fromkeys(out for out in link.written if out.link is not None))
-            found.update(dict.fromkeys(transfer.out for transfer in link.transfers if not transfer.answer))
-        found.update(dict.fromkeys(peer.queue))
-        return [each for each in found if each.stage != Stage.ENDED and isinstance(each, Queued)]
+            found += link.in_flight.values()
+            found += (out for out in link.written if out.link is not None)
+            found += (transfer.out for transfer in link.transfers if not transfer.answer)
+        found += peer.queue
+        return [each for each in dict.fromkeys(found) if each.stage != Stage.ENDED and isinstance(each, Queued)]
 
     # The flow
 
