@@ -1,4 +1,4 @@
-"""Who may do what: words, and patterns of the names that they are for."""
+"""Permissions: words, each with patterns of names."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ __all__ = ["Schedule", "Schedules"]
 
 @dataclass(slots=True, eq=False)
 class Schedule:
-    """A task, and when it is put into its queue."""
+    """A task, and the times at which it is put into its queue."""
 
     name: str
     queue: str
@@ -34,14 +34,14 @@ class Schedule:
     """Seconds between two of them; None where `cron` says when."""
     cron: str | None
     due: float = 0.0
-    """When the next one is."""
+    """Time of the next one."""
     timer: Entry | None = None
 
 
 class Schedules:
     """The schedules by name. A firing, and the time of the next one, are writes of one turn.
 
-    Those that were missed, while the broker was away, are one. A full queue is passed over, as is one that does not exist.
+    Firings missed while the broker was down become one. A full queue is skipped, and so is one that does not exist.
 
     Args:
         tasks: The tasks.

@@ -1,6 +1,6 @@
-"""Who may ask a hub for what: a rule for each record of clients, and for each call by name.
+"""Authorization of clients: a rule for each record, and for each call by name.
 
-What a client has by a record that was allowed, its consumers, deliveries and requests, is its own to use and to end.
+A client needs no permission for its own consumers, deliveries and requests, since the records that made them were checked.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DELETE: Final[_Words] = {**_ADMINISTER, "events": "subscribe"}
 
 
 class _Case(NamedTuple):
-    """A client that asks for something."""
+    """A request of a client, as its rule sees it."""
 
     rights: Permissions
     broker: Broker
@@ -52,7 +52,7 @@ class _Case(NamedTuple):
             self.rights.require(words["task"], name, *others)
 
     def of_task(self, task: bytes, words: _Words, *others: Word) -> None:
-        """Require the word for the queue of a task, but for one that the client submitted while this hub runs."""
+        """Require the word for the queue of a task, except for a task that the client submitted while this hub runs."""
         found = self.broker.work.find(p.id_number(task), monotonic())
         if isinstance(found, Task):
             if found.peer is not self.member:
@@ -62,7 +62,7 @@ class _Case(NamedTuple):
 
 
 def may_see(rights: Permissions, kind: QueueKind, title: str) -> bool:
-    """Return True if a queue may be used in any way: it may be declared then, and looked at from outside."""
+    """Return True if the client has any permission for a queue: it may declare it then, and see it in lists."""
     words: list[Word] = [PUBLISH[kind], CONSUME[kind], "administer"]
     # Publishers declare the queues of notifications, so that these wait for the first listener.
     return any(rights.allow(word, title) for word in (*words, *(("publish",) if kind == "events" else ())))
@@ -89,7 +89,7 @@ def _may_subscribe(rights: Permissions, pattern: str, *others: Word) -> None:
 
 
 def _own(case: _Case, *_: Any) -> None:
-    """Allow what is about the client's own."""
+    """Allow the request: it is about the client's own consumers, deliveries or requests."""
 
 
 def _everything(case: _Case, *_: Any) -> None:
@@ -212,11 +212,11 @@ RULES: Final[Mapping[int | str, Callable[..., None]]] = {
     "check": _everything,
     "backup": _everything,
 }
-"""The rule of each record but HELLO, which tells who it is, and CALL, whose calls have their own."""
+"""The rule of each record except HELLO, which identifies the client, and CALL, whose calls have rules of their own."""
 
 
 def authorize(rights: Permissions, broker: Broker, member: Peer, record: list[Any]) -> None:
-    """Raise unless a client may ask for something.
+    """Check a request of a client.
 
     Args:
         rights: Its permissions.

@@ -1,4 +1,4 @@
-"""What clients call by name: looking at queues and tasks, repairing them, and looking after the hub."""
+"""Calls by name: inspection and repair of queues and tasks, schedules, and maintenance of the hub."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _BROWSED_BYTES: Final = 16 * 2**20
 
 
 class Calls:
-    """Does what clients call; each method of the table is given the client and the arguments, and returns the answer.
+    """Carries out calls of clients; each method of the table takes the client and the arguments, and returns the answer.
 
     Args:
         turns: The broker in its turns.

@@ -1,4 +1,4 @@
-"""The clients of a hub, and what is said to each of them."""
+"""Clients of a hub, and the records sent to each of them."""
 
 from __future__ import annotations
 
@@ -85,12 +85,12 @@ class Client:
             self.say(p.REPLY, request, value)
 
     def fail(self, request: int, error: RedpollError) -> None:
-        """Answer that it was not done."""
+        """Answer a request with an error."""
         if request:
             self.say(p.FAILED, request, p.pack_error(error))
 
     def flush(self) -> None:
-        """Send what waits, as far as there is room."""
+        """Send queued records, as far as there is room."""
         self._scheduled = False
         node = self._node
         waiting = self._waiting
@@ -107,17 +107,17 @@ class Client:
                 message.release()
 
     def release(self, messages: list[Received[Any]]) -> list[Received[Any]]:
-        """Return the messages that may be released now: none of a client that does not read what it is answered."""
+        """Return the messages that may be released now: none while too many answers to the client are unread."""
         if len(self._waiting) < _WAITING or not self.open:
             return messages
         self._held += messages
         return []
 
     def end(self) -> None:
-        """Say nothing more to it."""
+        """Send nothing more to it."""
         self.open = False
         self.flush()
 
 
 def ended(batch: Batch) -> None:
-    """What could not be sent is lost with its session, whose end the node tells."""
+    """Do nothing: unsent records are lost with the session, whose end the node reports."""

@@ -1,4 +1,4 @@
-"""What clients ask of a hub, a record each: publishing, taking, ending, subscribing, watching."""
+"""Requests of clients, one record each: publish, consume, settle, subscribe, watch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ENDINGS: Final = frozenset({OutcomeKind.RESULT, OutcomeKind.ERROR, OutcomeKind.
 
 
 class Requests:
-    """Does what clients ask for; each method is given the client, and what the record has.
+    """Carries out requests of clients; each method takes the client and the fields of the record.
 
     Args:
         turns: The broker in its turns.

@@ -203,7 +203,7 @@ class HubServer:
     # Clients
 
     def meet(self, peer: Peer) -> None:
-        """A client has a link: it says hello in time, or in a session that goes on did so before."""
+        """Expect a hello from a peer that has a new link, unless it is a known client in a resumed session."""
         if peer not in self._clients:
             self._strangers[peer] = time.monotonic() + self._patience
 
@@ -234,7 +234,7 @@ class HubServer:
         client.say(p.WELCOME, p.VERSION, self._store.name, self._store.epoch, self._confirm, self._max_body)
 
     def lose(self, peer: Peer, error: RedpollError) -> None:
-        """The session of a client is over, without goodbye where it is known still."""
+        """Handle the end of a client's session, without goodbye if the client is still known."""
         self._strangers.pop(peer, None)
         client = self._clients.get(peer)
         if client is not None:
@@ -256,7 +256,7 @@ class HubServer:
         self._turns.look_for_observers()
 
     def _look(self) -> None:
-        """Look, each second, who did not say hello in time, and whose token is none any more or allows something else."""
+        """Disconnect peers without a hello, and clients whose token was removed or changed; called once a second."""
         self._looking = asyncio.get_running_loop().call_later(_PAUSE, self._look)
         now = time.monotonic()
         for peer in [each for each, end in self._strangers.items() if end <= now]:
@@ -272,7 +272,7 @@ class HubServer:
             self._turns.end()
 
     def _dismiss(self, peer: Peer, error: NotAuthorized) -> None:
-        """Tell a peer that it is not known, and close its link; it may dial again."""
+        """Report to a peer that it is not known, and close its link; it may dial again."""
         self.meet(peer)
         bodies = [(b"", body) for body, _ in p.pack([[p.FAILED, 0, p.pack_error(error)]])]
         self.node.send_batch(peer, bodies, lambda _: self.node.cut(peer, error))

@@ -1,4 +1,4 @@
-"""The file of the tokens of a hub: who shows which, and what it may do. It is read again when it changes."""
+"""The token file of a hub: identities, their tokens and permissions. It is reloaded when it changes."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class Tokens:
         self._found = self._read()
 
     def find(self, token: str) -> tuple[bytes, Permissions | None]:
-        """Return the digest of a token, and what it allows, None if it is none, in a time that tells nothing of it."""
+        """Return the digest of a token and its permissions, None for an unknown token, in constant time."""
         digest = self._digest(token)
         return digest, self.allowed(digest)
 
     def allowed(self, digest: bytes) -> Permissions | None:
-        """Return what a token allows, by its digest, None if it is none any more."""
+        """Return the permissions of a token by its digest; None if it is not in the file any more."""
         found = None
         for each, rights in self._found:
             if hmac.compare_digest(each, digest):
@@ -62,7 +62,7 @@ class Tokens:
         return found
 
     def renew(self) -> bool:
-        """Read the file again if it changed; return True if it did. What cannot be read is logged, and changes nothing."""
+        """Reload the file if it changed; return True if it did. An invalid file is logged, and changes nothing."""
         stamp = self._stamp()
         if stamp == self._seen:
             return False

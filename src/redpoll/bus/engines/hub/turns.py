@@ -1,4 +1,4 @@
-"""The turns of a hub: what one wrote is stored, and what claims that it is stored is said once it is."""
+"""Turns of a hub: the writes of a turn are stored, and confirmations sent once they are on disk."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class Turns:
         self.end()
 
     def claim(self, client: Client, durable: bool, *record: Any) -> None:
-        """Say something once it is on disk, where it is about what is to be there."""
+        """Send a record, after the next commit if it confirms something durable."""
         if durable:
             self._claims.append((client, record))
         else:
@@ -79,7 +79,7 @@ class Turns:
             self.broker.intake.watch(client.member, number, Watch(request, True), time.monotonic())
 
     def end(self) -> None:
-        """End a turn: store what is to be stored; say what claims that it is stored when it is, and all else at once."""
+        """End a turn: store its writes, send its confirmations once they are on disk, and all other records at once."""
         outbox = self.broker.out
         effects, writes = outbox.take(), outbox.take_writes()
         for effect in effects:
@@ -98,7 +98,7 @@ class Turns:
             self._arm()
 
     def stop(self) -> None:
-        """Let time do nothing more, and nothing be handed out."""
+        """Stop timers and deliveries."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
