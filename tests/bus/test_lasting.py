@@ -42,7 +42,7 @@ async def test_a_queue_that_comes_back(caplog: pytest.LogCaptureFixture) -> None
             taken.clear()
         await consumer.close()
         assert not active(consumer)
-    assert caplog.text.count("nothing is taken from queue 'q'") == 2
+    assert caplog.text.count("consuming queue 'q' stopped") == 2
 
 
 async def test_what_hinders_it_may_end() -> None:

@@ -124,20 +124,20 @@ class LastingConsumer:
                         await self._return(error)
 
     async def _return(self, error: RedpollError) -> None:
-        _log.warning("nothing is taken from queue %r until it is there again: %s", self._queue, error)
+        _log.warning("consuming queue %r stopped, retrying: %s", self._queue, error)
         while not self._closed.is_set():
             try:
                 consumer = await self._again()
             except Closed:
                 raise
             except RedpollError as problem:
-                _log.debug("queue %r is not there again: %s", self._queue, problem)
+                _log.debug("consuming queue %r failed again: %s", self._queue, problem)
                 await sleep(self._clock, _PAUSE)
             else:
                 self._consumer = consumer
                 if self._credit is not None:
                     consumer.set_credit(self._credit)
-                _log.info("queue %r is there again", self._queue)
+                _log.info("consuming queue %r again", self._queue)
                 if self._closed.is_set():
                     await consumer.close()
                 return

@@ -114,7 +114,7 @@ class Service:
                     try:
                         await source.close()
                     except Exception:  # noqa: BLE001  # what was raised first counts
-                        _log.exception("%r could not close what it had opened", self)
+                        _log.exception("%r could not close a source", self)
                 raise
             self._idle.clear()
             self._sources = opened

@@ -145,6 +145,5 @@ def test_what_is_no_endpoint_is_refused() -> None:
 @pytest.mark.parametrize("wrong", [3, "add", {"add": print}, [Plain()], None])
 def test_plain_values_are_no_endpoints(wrong: object) -> None:
     """What only happens to have methods is refused, and the error says what an endpoint is."""
-    with pytest.raises(ConfigError, match="must be such an object") as raised:
+    with pytest.raises(ConfigError, match="must be an object with methods, or a function that takes messages, not"):
         Endpoints([wrong], POLICY)
-    assert "an object with methods, or a function" in str(raised.value.hint)

@@ -247,7 +247,7 @@ def check_topics(topics: Any) -> tuple[str, ...]:
     Raises:
         ConfigError: They are not.
     """
-    require("topics", topics, lambda value: "must be at least one" if value == () else _names(value))
+    require("topics", topics, lambda value: "must not be empty" if value == () else _names(value))
     for topic in topics:
         check_topic("topics", topic)
     return tuple(topics)
@@ -306,9 +306,9 @@ def unpack(payloads: Payloads, envelope: Envelope, attempt: int, limit: int) -> 
         try:
             body = unpacker.decompress(envelope.body, limit)
         except zlib.error as error:
-            raise BadPayload(envelope.content_type, f"it cannot be decompressed: {error}") from error
+            raise BadPayload(envelope.content_type, f"cannot be decompressed: {error}") from error
         if not unpacker.eof:
-            raise BadPayload(envelope.content_type, f"it is cut short, or has more than {limit} bytes")
+            raise BadPayload(envelope.content_type, f"truncated, or more than {limit} bytes")
         envelope = envelope._replace(body=body)
     match [meta.get(name) for name in (_ID, _PUBLISHER, _EVENT, _PRIORITY, _TIME)]:
         case [str() as id_, str() as publisher, str() as event, str() as priority, int() | float() as time] if (
@@ -324,4 +324,4 @@ def unpack(payloads: Payloads, envelope: Envelope, attempt: int, limit: int) -> 
                 headers=envelope.headers or _NOTHING,
                 attempt=attempt,
             )
-    raise BadPayload(envelope.content_type, "it is no notification")
+    raise BadPayload(envelope.content_type, "not a notification")

@@ -154,7 +154,7 @@ class Way:
             UsageError: The target is all servers.
         """
         if self.fanout:
-            raise UsageError(f"the target is all servers of {self.title!r}, and one is to answer", "use fanout()")
+            raise UsageError(f"a call has one server, and the target is all servers of {self.title!r}", "use fanout()")
 
 
 class Caller:
@@ -357,4 +357,4 @@ class Caller:
 
 
 def _over(way: Way, timeout: float) -> CallTimeout:
-    return CallTimeout(way.name, timeout, "its time was over before it was sent")
+    return CallTimeout(way.name, timeout, "the timeout ended before it was sent")

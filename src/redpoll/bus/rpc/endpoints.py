@@ -143,7 +143,7 @@ class Endpoints:
         if not isinstance(policy, AccessPolicy):
             raise ConfigError("policy", policy, "must be an AccessPolicy")
         if not endpoints:
-            raise ConfigError("endpoints", endpoints, "must be at least one")
+            raise ConfigError("endpoints", endpoints, "must not be empty")
         self._endpoints = [_look_at(each, policy) for each in endpoints]
         self._endpoints.append(_look_at(_Ping(), AccessPolicy()))
         self.plain: dict[str | None, Method] = {}
@@ -168,7 +168,7 @@ class Endpoints:
                 return endpoint.methods[method]
         if not candidates:
             raise RemoteError("UnsupportedVersion", f"namespace {namespace!r}, version {wanted!r}")
-        raise RemoteError("NoSuchMethod", "it takes no messages" if method is None else repr(method))
+        raise RemoteError("NoSuchMethod", "no endpoint takes messages" if method is None else repr(method))
 
     def _matching(self, namespace: str | None, version: str) -> Iterator[_Endpoint]:
         return (each for each in self._endpoints if namespace in each.namespaces and accepts(each.version, version))
@@ -182,7 +182,9 @@ def _look_at(endpoint: object, policy: AccessPolicy) -> _Endpoint:
         return _Endpoint(frozenset({None}), _DEFAULT_VERSION, {None: message})
     if type(endpoint).__module__ == "builtins":
         hint = "an endpoint is an object with methods, or a function that takes messages"
-        raise ConfigError("endpoints", endpoint, f"must be such an object, not {type(endpoint).__name__}", hint)
+        raise ConfigError(
+            "endpoints", endpoint, f"must be an object with methods or a function, not {type(endpoint).__name__}", hint
+        )
     target = getattr(endpoint, "target", None)
     if target is None:
         target = Target()

@@ -420,7 +420,7 @@ class MemoryEngine(Member):
             raise ConfigError("buffer", buffer, "must be an int above 0")
         wanted = tuple(patterns)
         if not wanted:
-            raise ConfigError("patterns", wanted, "must be at least one")
+            raise ConfigError("patterns", wanted, "must not be empty")
         subscription = MemorySubscription(self, wanted, sink, buffer)
         with self.turn() as (broker, _):
             subscription.wanted = broker.intake.subscribe(self.peer, wanted, subscription, last=last)
@@ -532,7 +532,7 @@ def open_engine(url: EngineURL, options: Mapping[str, Any]) -> MemoryEngine:
     given.pop("wait", None)
     given.pop("connect_timeout", None)
     if len(url.hosts) > 1 or url.path or url.user or any(port is not None for _, port in url.hosts):
-        raise ConfigError("url", str(url), "has a name and nothing else", "memory:// or memory://name")
+        raise ConfigError("url", str(url), "must have nothing but a name", "memory:// or memory://name")
     for name, value in given.items():
         if name not in {"clock", "limits", "max_body"}:
             raise ConfigError(name, value, "is no option of memory://")
