@@ -181,10 +181,8 @@ def _look_at(endpoint: object, policy: AccessPolicy) -> _Endpoint:
         message = Method.of(endpoint, keywords=False)
         return _Endpoint(frozenset({None}), _DEFAULT_VERSION, {None: message})
     if type(endpoint).__module__ == "builtins":
-        hint = "an endpoint is an object with methods, or a function that takes messages"
-        raise ConfigError(
-            "endpoints", endpoint, f"must be an object with methods or a function, not {type(endpoint).__name__}", hint
-        )
+        wanted = "must be an object with methods, or a function that takes messages"
+        raise ConfigError("endpoints", endpoint, f"{wanted}, not {type(endpoint).__name__}")
     target = getattr(endpoint, "target", None)
     if target is None:
         target = Target()

@@ -213,11 +213,7 @@ class Server(Service):
         """Run a method that needs more than an await: threads, streams, signs of life."""
         streams = method.kind is MethodKind.STREAM
         if streams is not (WINDOW in meta):
-            raise TypeError(
-                "the method streams its answer: use stream()"
-                if streams
-                else "the method does not stream its answer: use call()"
-            )
+            raise TypeError(f"the method {'streams: use stream()' if streams else 'does not stream: use call()'}")
         function = partial(method.function, **value) if method.keywords else partial(method.function, value)
         beats = _Beats(self._engine.clock, call.delivery, meta.get(MONITOR))
         try:
