@@ -18,19 +18,13 @@ def test_prepared() -> None:
     assert (out.kind, out.timeout, out.deadline, out.retry) == (REQ_ACK | WANTED, 3.0, 4.0, 2)
     assert (out.pinned, out.once) == (True, True)
     assert (out.stage, out.link, out.serial) == (Stage.QUEUED, None, 0)
-    assert out.address == THERE
+    assert out.message.address == THERE
 
 
 def test_size_is_header_and_body() -> None:
     """Windows and queues count header and body."""
     assert Sent(b"body", header=b"head!").size == 9
     assert Sent(b"").size == 0
-
-
-def test_wanted() -> None:
-    """Whether an answer is wanted is a bit of its kind."""
-    assert Sent(b"", WANTED).wanted
-    assert not Sent(b"").wanted
 
 
 def test_one_message_many_sendings() -> None:
@@ -50,8 +44,11 @@ def test_let_go() -> None:
 
 
 def test_fields_are_all() -> None:
-    """The slots for subclasses are the fields that the core uses."""
-    assert set(OUTGOING_FIELDS) == set(Outgoing.__annotations__)
+    """The slots for subclasses are the fields that the core uses, and all but one are set from the beginning."""
+    out = Unawaited()
+    out.prepare(Message(b"", THERE), b"body", 0, None, None)
+    assert {name for name in OUTGOING_FIELDS if not hasattr(out, name)} == {"remote_run"}
+    assert not hasattr(out, "__dict__")
 
 
 def test_settle_is_the_owners() -> None:

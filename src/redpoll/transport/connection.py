@@ -208,11 +208,7 @@ class Connection(asyncio.BufferedProtocol):
             if peer is None or arrived.session:
                 self._act(now)
             else:
-                # Inlined `after_binding`: a call less per read.
-                if arrived.messages:
-                    self.keeper.arrived(self, now)
-                if peer.queued:
-                    peer.pump(now)
+                self.after_binding(now)
         except (ProtocolError, TLSError) as error:
             self._broken(error)
             return

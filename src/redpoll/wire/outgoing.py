@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from redpoll.message import Message
 from redpoll.serializers.parts import Parts
-from redpoll.wire.frames import WANTED
 
 if TYPE_CHECKING:
-    from redpoll.address import Address
     from redpoll.wire.inbound import Inbound
 
 __all__ = ["DONE_OR_ENDED", "OUTGOING_FIELDS", "Body", "Outgoing", "Payload", "Stage", "Unawaited", "queued_size"]
@@ -39,26 +37,6 @@ class Stage:
 
 #: Stages in which the sending is neither written further nor resent.
 DONE_OR_ENDED = frozenset((Stage.DONE, Stage.ENDED))
-
-#: Slots of a class that is an Outgoing; a class with another base that has slots cannot inherit them from here.
-OUTGOING_FIELDS = (
-    "body",
-    "deadline",
-    "hard",
-    "header",
-    "identity",
-    "kind",
-    "link",
-    "message",
-    "once",
-    "pinned",
-    "retry",
-    "remote_run",
-    "serial",
-    "size",
-    "stage",
-    "timeout",
-)
 
 
 class Outgoing:
@@ -136,22 +114,16 @@ class Outgoing:
         self.body = self.header = b""
         self.message = _GONE
 
-    @property
-    def wanted(self) -> bool:
-        """True if an answer was requested and has not been received."""
-        return self.kind & WANTED != 0
-
-    @property
-    def address(self) -> Address | None:
-        """Address of the receiver."""
-        return self.message.address
-
     def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
         """Report the end of the sending. Called once, from inside the core, which it must not call back.
 
         Without an error, an implementation has to release the message, as `release_body` does.
         """
         raise NotImplementedError
+
+
+#: Slots of a class that is an Outgoing; a class with another base that has slots cannot inherit them from there.
+OUTGOING_FIELDS = tuple(Outgoing.__annotations__)
 
 
 def queued_size(out: Outgoing) -> int:
