@@ -21,6 +21,7 @@ from redpoll import (
     Received,
     UsageError,
 )
+from redpoll.wire.link_timers import tick
 from redpoll.wire.states import LinkState
 from tests.interop.raw import REQ_ACK, raw_listener
 from tests.node.support import Inbox, Proxy, make, raw_accepting, settle, to, turns, until, within
@@ -83,7 +84,7 @@ async def test_a_link_that_carries_a_stream_is_in_use() -> None:
             yield from numbered(server.address, 5)
 
         await within(client.send_many(messages(), acknowledge=False))
-        link.tick(link.idle_at)
+        tick(link, link.idle_at)
         assert link.state is LinkState.OPEN
 
 

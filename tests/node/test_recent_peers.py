@@ -172,8 +172,8 @@ async def test_two_windows_of_outcomes_are_enough() -> None:
     peer.record_sent = True
     gone.remember(peer)
     assert peer.slots.remembered == count
-    assert peer.slots._outcomes is not None
-    assert all(serial in peer.slots._outcomes for serial in range(1000 - count, 1000))
+    assert peer.slots.outcomes is not None
+    assert all(serial in peer.slots.outcomes for serial in range(1000 - count, 1000))
     gone.clear()
 
 

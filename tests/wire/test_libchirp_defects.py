@@ -14,6 +14,7 @@ from redpoll.transport.mapped_memory import map_memory
 from redpoll.wire.assembly import EAGER_ALLOCATION, BodyPool
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach
+from redpoll.wire.link_timers import tick
 from redpoll.wire.peer import Peer
 from redpoll.wire.slots import SlotPool
 from tests.wire.support import (
@@ -130,7 +131,7 @@ def test_a_graceful_end_fails_nothing() -> None:
     """2.6 and 7.7.8: a link that is left when idle costs no message and no wait; the next send asks for another."""
     peer = make_peer(reuse_time=30.0, keepalive=None)
     link = add_link(peer)
-    link.tick(30.0)
+    tick(link, 30.0)
     assert len(sent(link)) == 1
     feed(link, frame(0x1C, 0, b"\x01"))
     submit(peer, out := Sent(), now=30.0)
@@ -371,7 +372,7 @@ def test_strangers_have_limited_time() -> None:
     """7.7.7: an accepted connection without a handshake is closed after its timeout."""
     link = bare_link(dialled=False, handshake_timeout=3.0)
     feed(link, handshake()[:17], now=2.9)
-    assert isinstance(link.tick(3.0), PeerLost)
+    assert isinstance(tick(link, 3.0), PeerLost)
 
 
 def test_sizes_do_not_wrap() -> None:

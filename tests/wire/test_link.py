@@ -12,6 +12,7 @@ from redpoll.wire.capabilities import NOT_LISTENING, Announcement
 from redpoll.wire.frames import Control
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach
+from redpoll.wire.link_timers import next_deadline, tick
 from redpoll.wire.outgoing import Stage
 from redpoll.wire.states import LinkState
 from tests.wire.linked import transmit
@@ -434,8 +435,8 @@ def test_handshake_timeout() -> None:
     """A link without a handshake is closed at its timeout, in either role, with the reason."""
     for dialled in (False, True):
         link = bare_link(dialled=dialled, handshake_timeout=3.0, reuse_time=100.0)
-        assert link.next_deadline() == 3.0
-        error = link.tick(3.0)
+        assert next_deadline(link) == 3.0
+        error = tick(link, 3.0)
         assert isinstance(error, PeerLost)
         assert str(error) == "lost the peer: no handshake within 3 s"
 
@@ -443,12 +444,12 @@ def test_handshake_timeout() -> None:
 def test_keepalive() -> None:
     """A silent peer is pinged, then suspect and pinged again, then lost."""
     link = linked(keepalive=5.0, reuse_time=1000.0)
-    assert link.next_deadline() == 5.0
-    assert link.tick(5.0) is False
+    assert next_deadline(link) == 5.0
+    assert tick(link, 5.0) is False
     assert [kind for kind, *_ in sent(link)] == [PING]
-    assert link.tick(10.0) is True
+    assert tick(link, 10.0) is True
     assert [kind for kind, *_ in sent(link)] == [PING]
-    error = link.tick(20.0)
+    error = tick(link, 20.0)
     assert isinstance(error, PeerLost)
     assert error.address == THERE
 
@@ -456,8 +457,8 @@ def test_keepalive() -> None:
 def test_libchirp_is_left_alone() -> None:
     """An idle libchirp peer is not pinged and never suspect."""
     link = plain_link(keepalive=5.0, reuse_time=1000.0)
-    assert link.next_deadline() == 1000.0
-    assert link.tick(999.0) is False
+    assert next_deadline(link) == 1000.0
+    assert tick(link, 999.0) is False
     assert taken(link) == b""
 
 
@@ -465,10 +466,10 @@ def test_an_idle_link_is_left() -> None:
     """A link that carried no message for `reuse_time` is left with a goodbye; pings are no use of it."""
     link = linked(keepalive=None, reuse_time=30.0)
     link.liveness.last_used = 10.0
-    assert link.next_deadline() == 30.0
-    link.tick(30.0)
-    assert (link.state, link.next_deadline()) == (LinkState.OPEN, 40.0)
-    link.tick(40.0)
+    assert next_deadline(link) == 30.0
+    tick(link, 30.0)
+    assert (link.state, next_deadline(link)) == (LinkState.OPEN, 40.0)
+    tick(link, 40.0)
     assert link.state is LinkState.LEAVING
     assert [kind for kind, *_ in sent(link)] == [GOODBYE]
 
@@ -479,13 +480,13 @@ def test_a_link_in_use_is_not_left() -> None:
     peer = peer_of(link)
     out = transmit(link, kind=REQ_ACK | WANTED)
     taken(link)
-    link.tick(60.0)
+    tick(link, 60.0)
     feed(link, frame(ACK, out.serial, identity=out.identity))
     assert not link.busy
-    link.tick(120.0)
+    tick(link, 120.0)
     assert (link.state, peer.requests) == (LinkState.OPEN, {out.serial: [out]})
     feed(link, frame(ANSWER, out.serial, b"answer", identity=out.identity))
-    link.tick(180.0)
+    tick(link, 180.0)
     assert link.state is LinkState.LEAVING
 
 
@@ -573,7 +574,7 @@ def test_toward_libchirp_not_one_byte_differs(steps: list[tuple[object, ...]], s
         elif step == "ping":
             link.control(Control.PING, 5)
         elif step == "tick":
-            link.tick(20.0)
+            tick(link, 20.0)
         elif step == "leave":
             link.reannounce(2, link.settings.window_bytes)
         peer.pump(0.0)

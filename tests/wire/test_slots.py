@@ -722,7 +722,7 @@ def test_remembered_refusals_are_short() -> None:
     receive(link, 7)
     peer_of(link).slots.refuse(begin(link), 1, "\N{SNOWMAN}" * 100_000)
     first = sent(link)
-    outcomes = peer_of(link).slots._outcomes
+    outcomes = peer_of(link).slots.outcomes
     assert outcomes is not None
     assert outcomes[7] == (1, "\N{SNOWMAN}" * 341)
     feed(link, frame(REQ_ACK | RETRY, 7, b"work"))

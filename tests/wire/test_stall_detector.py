@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 
 from redpoll.errors import PeerLost
+from redpoll.wire.link_timers import next_deadline, tick
 from redpoll.wire.liveness import MIN_PROGRESS, StallDetector
 from tests.wire.support import CONTINUED, REQ_ACK, add_link, feed, frame, make_peer, peer_of, plain_link
 
@@ -57,11 +58,11 @@ def test_a_link_that_brings_a_byte_a_second_is_lost() -> None:
     link = plain_link(transfer_timeout=30.0, reuse_time=600.0)
     feed(link, LARGE)
     assert link.arrived.attention
-    assert link.next_deadline() == 30.0
+    assert next_deadline(link) == 30.0
     for second in range(1, 30):
         feed(link, b"x", now=float(second))
-        assert not isinstance(link.tick(float(second)), PeerLost)
-    lost = link.tick(30.0)
+        assert not isinstance(tick(link, float(second)), PeerLost)
+    lost = tick(link, 30.0)
     assert isinstance(lost, PeerLost)
     assert str(lost).endswith("transfer of a message stalled: less than 16384 bytes in 30 s")
     assert link.memory.tally.slow_senders == 1
@@ -71,10 +72,10 @@ def test_a_small_message_in_part_is_watched_too() -> None:
     """An incomplete small frame closes the link as well, counted from when it was first seen."""
     link = plain_link(transfer_timeout=30.0, reuse_time=600.0)
     feed(link, frame(REQ_ACK, 1, bytes(5), size=50))
-    assert not isinstance(link.tick(5.0), PeerLost)
-    assert link.next_deadline() == 35.0
+    assert not isinstance(tick(link, 5.0), PeerLost)
+    assert next_deadline(link) == 35.0
     feed(link, b"x", now=20.0)
-    assert isinstance(link.tick(35.0), PeerLost)
+    assert isinstance(tick(link, 35.0), PeerLost)
 
 
 def test_a_slow_link_is_not_lost() -> None:
@@ -83,7 +84,7 @@ def test_a_slow_link_is_not_lost() -> None:
     feed(link, LARGE)
     for second in range(30, 300, 30):
         feed(link, bytes(MIN_PROGRESS), now=float(second))
-        assert not isinstance(link.tick(float(second)), PeerLost)
+        assert not isinstance(tick(link, float(second)), PeerLost)
 
 
 def test_a_link_without_a_limit_may_be_slow() -> None:
@@ -92,7 +93,7 @@ def test_a_link_without_a_limit_may_be_slow() -> None:
     feed(link, LARGE)
     assert not link.arrived.attention
     feed(link, b"x", now=500.0)
-    assert not isinstance(link.tick(500.0), PeerLost)
+    assert not isinstance(tick(link, 500.0), PeerLost)
 
 
 @pytest.mark.parametrize("transfer_timeout", [30.0, None])
@@ -102,13 +103,13 @@ def test_who_is_not_read_is_not_silent(transfer_timeout: float | None) -> None:
     feed(link, frame(REQ_ACK, 1, b"waits") + frame(REQ_ACK, 2, b"waits too") + frame(REQ_ACK, 3, b"", size=7))
     assert peer_of(link).slots.enqueue(link)
     for now in (40.0, 80.0, 120.0):
-        assert not isinstance(link.tick(now), PeerLost)
+        assert not isinstance(tick(link, now), PeerLost)
 
 
 def test_what_comes_in_fragments_is_watched() -> None:
     """Between two fragments nothing is half read, and their message is under way all the same."""
     link = add_link(make_peer(transfer_timeout=30.0, reuse_time=600.0, keepalive=None))
     feed(link, frame(REQ_ACK | CONTINUED, 5, (500_000).to_bytes(8, "big") + bytes(100_000)))
-    assert not isinstance(link.tick(10.0), PeerLost)
-    assert not isinstance(link.tick(39.9), PeerLost)
-    assert isinstance(link.tick(40.0), PeerLost)
+    assert not isinstance(tick(link, 10.0), PeerLost)
+    assert not isinstance(tick(link, 39.9), PeerLost)
+    assert isinstance(tick(link, 40.0), PeerLost)

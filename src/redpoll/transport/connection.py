@@ -15,6 +15,7 @@ from redpoll.transport.kernel_buffers import KernelBuffers
 from redpoll.transport.spin import Spin
 from redpoll.transport.write_backpressure import WriteBackpressure
 from redpoll.wire.link import Link
+from redpoll.wire.link_timers import next_deadline, tick
 from redpoll.wire.liveness import MIN_PROGRESS
 from redpoll.wire.outgoing import Body
 from redpoll.wire.peer import Peer
@@ -608,7 +609,7 @@ class Connection(asyncio.BufferedProtocol):
             self._timer.cancel()
             self._timer = None
         if self.transport is not None:
-            self._timer = self._loop.call_at(self.link.next_deadline(), self._tick)
+            self._timer = self._loop.call_at(next_deadline(self.link), self._tick)
 
     def _tick(self) -> None:
         self._timer = None
@@ -616,7 +617,7 @@ class Connection(asyncio.BufferedProtocol):
         if self.transport is None:
             return
         now = self._time()
-        verdict = link.tick(now)
+        verdict = tick(link, now)
         if isinstance(verdict, PeerLost):
             self.fail(verdict)
             return

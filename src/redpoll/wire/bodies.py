@@ -26,10 +26,12 @@ from redpoll.wire.frames import (
 )
 from redpoll.wire.libchirp import answered
 from redpoll.wire.link import Link
+from redpoll.wire.link_timers import watch_transfer
 from redpoll.wire.metadata import MAX_METADATA, Field, decode_metadata
 from redpoll.wire.outgoing import Body
 from redpoll.wire.partial import MAX_DISCARDED, Partial
 from redpoll.wire.peer import Peer
+from redpoll.wire.resends import resent
 from redpoll.wire.transfer import LONG
 
 __all__ = ["LARGE", "Bodies"]
@@ -141,7 +143,7 @@ class Bodies:
         if peer is None or body.discarded:
             return False
         frame = (body.identity, body.serial, body.size, body.header, body.kind, b"")
-        return peer.slots.resent(link.make(frame, link))
+        return resent(peer.slots, link.make(frame, link))
 
     def _awaits(self, identity: bytes, serial: int) -> bool:
         peer: Peer | None = self._link.peer
@@ -193,7 +195,7 @@ class Bodies:
                 incoming.long = True
             incoming.current = body
             incoming.missing = stop - have
-            self._link.watch_transfer()
+            watch_transfer(self._link)
             if body.needs_memory and not self._link.memory.may_grow(body):
                 self._pause(body)
         elif body.complete:
@@ -259,7 +261,7 @@ class Bodies:
             return
         if kind & REQ_ACK and peer is not None:
             if kind & RETRY:
-                if peer.slots.resent(message):
+                if resent(peer.slots, message):
                     return
             elif link.resent_elsewhere is not None and serial in link.resent_elsewhere:
                 return

@@ -135,6 +135,6 @@ class Arrivals:
     session: list[bytes] = field(default_factory=list)
     #: Cancel frames received before the link had a peer: serial, and whether to cancel the work too.
     cancels: list[tuple[int, bool]] = field(default_factory=list)
-    #: Whether the owner has to look at the link, and to reset this: something waits for memory, or `next_deadline()` is
-    #: earlier.
+    #: Whether the owner has to look at the link, and to reset this: something waits for memory, or the link's next
+    #: deadline is earlier.
     attention: bool = False

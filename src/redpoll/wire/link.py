@@ -1,8 +1,8 @@
 """The state machine of one connection: bytes in, messages out; messages in, bytes out; one next deadline.
 
 It does no I/O. The owner has a `Reader` read from the socket for it, takes `arrived` and `take_output()`, and calls
-`tick()` at `next_deadline()`. The state of a peer over all its links (queue, slots, requests) is in peer.py, above this
-module. Frames are read in reader.py; runs of small messages are written in runs.py.
+`link_timers.tick` at its next deadline. The state of a peer over all its links (queue, slots, requests) is in peer.py,
+above this module. Frames are read in reader.py; runs of small messages are written in runs.py.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any, Protocol
 
 from redpoll.address import Address
-from redpoll.errors import PeerLost, ProtocolError
+from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import Assembly, BodyPool
 from redpoll.wire.capabilities import MESSAGE_UNIT, TELLS_RECORD, Announcement
 from redpoll.wire.frames import (
@@ -33,7 +33,7 @@ from redpoll.wire.frames import (
 )
 from redpoll.wire.handshake import Handshake
 from redpoll.wire.inbound import Arrivals, Inbound
-from redpoll.wire.liveness import MIN_PROGRESS, Liveness, StallDetector
+from redpoll.wire.liveness import Liveness, StallDetector
 from redpoll.wire.memory import Memory
 from redpoll.wire.metadata import DEADLINE_BLOCK, Field, millis
 from redpoll.wire.outgoing import DONE_OR_ENDED, Body, Outgoing, Payload, Stage, Unawaited
@@ -354,13 +354,6 @@ class Link:
         peer: LinkPeer | None = self.peer
         return self.incoming.paused or (peer is not None and peer.overrun)
 
-    def watch_transfer(self) -> None:
-        """Watch for a stalled transfer, now that a large body has begun."""
-        detector = self.stall_detector
-        if detector.at is None and detector.timeout is not None:
-            detector.watch(self.incoming.oldest(self.bytes_received), self.bytes_received, self.liveness.last_received)
-            self.arrived.attention = True
-
     def charge_early(self, size: int) -> None:
         """Charge a large message that arrived before the link has a peer, whose inbox would be charged."""
         if self.peer is None:
@@ -666,62 +659,3 @@ class Link:
     def _put(self, frame: bytes) -> None:
         self.output.append(frame)
         self.output_size += len(frame)
-
-    # Time
-
-    def next_deadline(self) -> float:
-        """Return when to call `tick()`."""
-        alive = self.liveness.next_deadline(self.announced is not None)
-        due = self.idle_at if alive is None else min(alive, self.idle_at)
-        watched = self.stall_detector.at
-        return due if watched is None else min(due, watched)
-
-    def tick(self, now: float) -> PeerLost | bool:
-        """Handle timeouts.
-
-        Returns:
-            The error to close the link with, or whether the other end has just become suspect.
-        """
-        if now >= self.idle_at:
-            silent = now - self.liveness.last_received >= self.settings.reuse_time
-            if silent and self.incoming.unfinished and not self.reading_paused:
-                return self._too_slow(
-                    f"transfer of a message stalled: nothing received in {self.settings.reuse_time:g} s"
-                )
-            self._close_if_idle(now)
-        if self.handshake is not None and self._transfer_stalled(now):
-            timeout = self.settings.transfer_timeout
-            return self._too_slow(f"transfer of a message stalled: less than {MIN_PROGRESS} bytes in {timeout:g} s")
-        verdict = self.liveness.tick(now, self.announced is not None)
-        if isinstance(verdict, str):
-            return PeerLost(self._address, verdict)
-        if verdict is not None:
-            self.control(Control.PING)
-        return verdict is Liveness.SUSPECT
-
-    @property
-    def _address(self) -> Address | None:
-        peer: LinkPeer | None = self.peer
-        return None if peer is None else peer.address
-
-    def _transfer_stalled(self, now: float) -> bool:
-        excused = self.reading_paused or self.incoming.awaiting_peer
-        return self.stall_detector.stalled(
-            self.incoming.oldest(self.bytes_received), self.bytes_received, now, excused=excused
-        )
-
-    def _too_slow(self, reason: str) -> PeerLost:
-        self.memory.tally.slow_senders += 1
-        return PeerLost(self._address, reason)
-
-    def _close_if_idle(self, now: float) -> None:
-        """Say goodbye on a link without traffic for `reuse_time` and without unfinished messages."""
-        peer: LinkPeer | None = self.peer
-        reuse = self.settings.reuse_time
-        unused_at = self.liveness.last_used + reuse
-        if unused_at > now:
-            self.idle_at = unused_at
-            return
-        self.idle_at = now + reuse / 4
-        if not self.busy and (peer is None or not peer.awaits_link):
-            self.leave(accept_all=True)

@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from redpoll.errors import PeerLost, RedpollError, Withdrawn
+from redpoll.errors import RedpollError, Withdrawn
 from redpoll.wire.capabilities import WINDOW_UNIT
 from redpoll.wire.duplicates import RecentOutcomes
-from redpoll.wire.frames import ACK, ANSWERED, REQ_ACK, RETRY, WANTED, refusal_text
+from redpoll.wire.frames import ACK, REQ_ACK, RETRY, refusal_text
 from redpoll.wire.inbound import Inbound, Phase
 from redpoll.wire.link import Link
 from redpoll.wire.memory import Memory
@@ -92,7 +92,8 @@ class Slots:
     _resume_at: int = field(init=False, default=0)
     #: Upper bound of the bytes in the inbox: messages that have begun since the last count are included.
     _max_waiting: int = field(init=False, default=0)
-    _outcomes: RecentOutcomes | None = field(init=False, default=None)
+    #: Outcomes of messages that may be resent; created with the first one.
+    outcomes: RecentOutcomes | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.limit = self.settings.slots
@@ -274,7 +275,7 @@ class Slots:
         link: Link = message.link
         link.unreleased -= 1
         if link.state is _CLOSED:
-            self._free_carried(message)
+            self.free_carried(message)
         frame = message.frame
         if not frame[4] & REQ_ACK:
             link.credit(1, frame[2])
@@ -317,7 +318,7 @@ class Slots:
         link: Link = message.link
         link.unreleased -= 1
         if link.state is _CLOSED:
-            self._free_carried(message)
+            self.free_carried(message)
         if message.kind & REQ_ACK:
             text = refusal_text(text)
             self._note_outcome(message, (code, text))
@@ -425,7 +426,7 @@ class Slots:
         self.pool.carried += link.unreleased
         self.carried_bytes += sum(each.body_size for each in messages)
 
-    def _free_carried(self, message: Inbound[Any]) -> None:
+    def free_carried(self, message: Inbound[Any]) -> None:
         """Stop counting a message of a lost link that ended, or was resent: the window over present links grows."""
         self.carried -= 1
         self.pool.carried -= 1
@@ -447,28 +448,28 @@ class Slots:
         # Another message has that serial if the peer was restarted.
         if self.unacked.get(serial) is message:
             del self.unacked[serial]
-            outcomes = self._outcomes
+            outcomes = self.outcomes
             if outcomes is None:
                 outcomes = self._remember()
             outcomes.note(serial, outcome)
 
     def _remember(self) -> RecentOutcomes:
-        if self._outcomes is None:
+        if self.outcomes is None:
             # A peer may resend a window, and does so before anything else. After one of these, as many may end that were
             # in flight before and were withdrawn, and as many that were sent since.
-            self._outcomes = RecentOutcomes(2 * self.settings.window)
-        return self._outcomes
+            self.outcomes = RecentOutcomes(2 * self.settings.window)
+        return self.outcomes
 
     # Messages that are resent, withdrawn, or outlive their link
 
     @property
     def remembered(self) -> int:
         """Number of outcomes remembered for messages that may be resent."""
-        return 0 if self._outcomes is None else len(self._outcomes)
+        return 0 if self.outcomes is None else len(self.outcomes)
 
     def trim_outcomes(self) -> int:
         """Drop the outcomes that a peer without a link cannot ask for; return the memory of the rest, in bytes."""
-        outcomes = self._outcomes
+        outcomes = self.outcomes
         if outcomes is None:
             return 0
         outcomes.shorten(2 * self.settings.window)
@@ -477,55 +478,6 @@ class Slots:
     def renew_outcome(self, serial: int) -> None:
         """Remember the outcome of a request as the latest: its answer, written behind later ends, was lost."""
         self._remember().renew(serial)
-
-    def resent(self, message: Inbound[Any]) -> bool:
-        """Return True if a resent message was received before; its outcome is sent again, now or when it ends."""
-        first = self.unacked.get(message.serial)
-        if first is not None:
-            former: Link = first.link
-            if former is message.link:
-                return True
-            if first not in former.arrived.messages:
-                self.move(first, message.link)
-                return True
-            # It was not taken there, so it is not counted, and would be lost with that link. This one replaces it.
-            former.arrived.messages.remove(first)
-            del self.unacked[message.serial]
-            return False
-        serial = message.serial
-        if self._outcomes is not None and serial in self._outcomes:
-            outcome = self._outcomes[serial]
-            # The sender may have to ask again, after others have ended.
-            self._outcomes.renew(serial)
-        elif any(link.transfers.answering(serial) for link in self.links):
-            # Its answer is still being written, and so many others ended since that the outcome is forgotten.
-            outcome = None
-        else:
-            self._mark_resent(message)
-            return False
-        if outcome is None and message.kind & WANTED and not message.link.transfers.answering(serial):
-            message.link.refuse(message, ANSWERED, "it was answered, and the answer is not kept")
-        elif outcome is None:
-            message.link.acknowledge(message)
-        else:
-            message.link.refuse(message, *outcome)
-        return True
-
-    def _mark_resent(self, message: Inbound[Any]) -> None:
-        """Mark a resent message as new here: the first one may still be in transit over a link that its sender lost."""
-        for link in list(self.links):
-            if link is not message.link and not link.mark_resent(message.serial):
-                error = PeerLost(message.address, "its messages were resent over another link")
-                self.owner.close(link, error)
-
-    def move(self, message: Inbound[Any], link: Link) -> None:
-        """End a message over another link than it was received over, and count it there from now on."""
-        former: Link = message.link
-        former.unreleased -= 1
-        link.unreleased += 1
-        if former.state is _CLOSED:
-            self._free_carried(message)
-        message.link = link
 
     def withdraw(self, serial: int, hard: bool) -> None:
         """Apply a withdrawal: refuse a message that waits, notify the handler of one that has begun."""
@@ -548,4 +500,4 @@ class Slots:
     def forget_all(self) -> None:
         """Drop all outcomes: the peer was restarted, and reuses serials. Messages in progress end unanswered."""
         self.unacked.clear()
-        self._outcomes = None
+        self.outcomes = None

@@ -13,6 +13,7 @@ from redpoll.wire.inbound import Inbound
 from redpoll.wire.libchirp import LibchirpLink
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach, detach, reset
+from redpoll.wire.link_timers import next_deadline, tick
 from redpoll.wire.peer import Peer
 from redpoll.wire.reader import Reader
 from redpoll.wire.settings import Settings
@@ -314,8 +315,8 @@ class End:
             if peer.queued:
                 peer.pump(now)
         for port in list(self.ports):
-            if port.link.next_deadline() <= now:
-                verdict = port.link.tick(now)
+            if next_deadline(port.link) <= now:
+                verdict = tick(port.link, now)
                 if isinstance(verdict, PeerLost):
                     port.lose(verdict)
 

@@ -1,0 +1,79 @@
+"""Timeouts of a link: handshake, pings, idleness, and transfers that stall. Time is an argument."""
+
+from __future__ import annotations
+
+from redpoll.address import Address
+from redpoll.errors import PeerLost
+from redpoll.wire.frames import Control
+from redpoll.wire.link import Link, LinkPeer
+from redpoll.wire.liveness import MIN_PROGRESS, Liveness
+
+__all__ = ["next_deadline", "tick", "watch_transfer"]
+
+
+def watch_transfer(link: Link) -> None:
+    """Watch for a stalled transfer, now that a large body has begun."""
+    detector = link.stall_detector
+    if detector.at is None and detector.timeout is not None:
+        detector.watch(link.incoming.oldest(link.bytes_received), link.bytes_received, link.liveness.last_received)
+        link.arrived.attention = True
+
+
+def next_deadline(link: Link) -> float:
+    """Return when to call `tick()`."""
+    alive = link.liveness.next_deadline(link.announced is not None)
+    due = link.idle_at if alive is None else min(alive, link.idle_at)
+    watched = link.stall_detector.at
+    return due if watched is None else min(due, watched)
+
+
+def tick(link: Link, now: float) -> PeerLost | bool:
+    """Handle timeouts.
+
+    Returns:
+        The error to close the link with, or whether the other end has just become suspect.
+    """
+    if now >= link.idle_at:
+        silent = now - link.liveness.last_received >= link.settings.reuse_time
+        if silent and link.incoming.unfinished and not link.reading_paused:
+            return _too_slow(link, f"transfer of a message stalled: nothing received in {link.settings.reuse_time:g} s")
+        _close_if_idle(link, now)
+    if link.handshake is not None and _transfer_stalled(link, now):
+        timeout = link.settings.transfer_timeout
+        return _too_slow(link, f"transfer of a message stalled: less than {MIN_PROGRESS} bytes in {timeout:g} s")
+    verdict = link.liveness.tick(now, link.announced is not None)
+    if isinstance(verdict, str):
+        return PeerLost(_address(link), verdict)
+    if verdict is not None:
+        link.control(Control.PING)
+    return verdict is Liveness.SUSPECT
+
+
+def _address(link: Link) -> Address | None:
+    peer: LinkPeer | None = link.peer
+    return None if peer is None else peer.address
+
+
+def _transfer_stalled(link: Link, now: float) -> bool:
+    excused = link.reading_paused or link.incoming.awaiting_peer
+    return link.stall_detector.stalled(
+        link.incoming.oldest(link.bytes_received), link.bytes_received, now, excused=excused
+    )
+
+
+def _too_slow(link: Link, reason: str) -> PeerLost:
+    link.memory.tally.slow_senders += 1
+    return PeerLost(_address(link), reason)
+
+
+def _close_if_idle(link: Link, now: float) -> None:
+    """Say goodbye on a link without traffic for `reuse_time` and without unfinished messages."""
+    peer: LinkPeer | None = link.peer
+    reuse = link.settings.reuse_time
+    unused_at = link.liveness.last_used + reuse
+    if unused_at > now:
+        link.idle_at = unused_at
+        return
+    link.idle_at = now + reuse / 4
+    if not link.busy and (peer is None or not peer.awaits_link):
+        link.leave(accept_all=True)
