@@ -91,7 +91,7 @@ async def test_ready_whose_time_ends_between_two_looks_dials_no_more() -> None:
         while loop.time() < end:
             pass
         # Both come in one turn: news, which it finds to be none, and the end of its time.
-        client._peers.room(peer)
+        peer.wake_waiters()
         with pytest.raises(Expired):
             await within(ready)
         await until(lambda: not peer.writable_waiters, "the end of the dialling")

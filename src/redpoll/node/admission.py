@@ -48,9 +48,6 @@ class _Owner(Protocol):
     def bind(self, connection: Connection, peer: Peer, claim: Claim, now: float) -> None:
         """Give a link to its peer."""
 
-    def wake_links(self, peer: Peer) -> None:
-        """Schedule the output of all links of a peer."""
-
 
 @dataclass(eq=False)
 class Admission:
@@ -104,7 +101,7 @@ class Admission:
             self._reject(connection, Fenced(None), FENCED)
         elif claimed is Claim.TO_PROVE:
             claim = self.claims.ask(connection, peer, now)
-            self._owner.wake_links(peer)
+            peer.wake_links()
             if link.incoming.awaiting_peer:
                 connection.pause_reading()
             if self._owner.stopping:

@@ -47,9 +47,6 @@ class _Owner(Protocol):
     def freed(self, peer: Peer) -> None:
         """Begin more messages: a slot was freed."""
 
-    def wake_links(self, peer: Peer) -> None:
-        """Schedule the output of all links of a peer."""
-
     def ended_late(self, peer: Peer) -> None:
         """Remember a peer whose messages ended after its last link was lost, as one that was just lost."""
 
@@ -84,7 +81,7 @@ class Completion:
         self.freed(messages[0], used - self._pool.used)
         if len(peer.links) > 1:
             # They may have arrived over any of these links.
-            self._owner.wake_links(peer)
+            peer.wake_links()
 
     def refuse_waiting(self, message: ReceivedMessage[Any], code: int, text: str) -> bool:
         """Refuse a message that is still in its inbox; return False if it is not."""
@@ -117,7 +114,7 @@ class Completion:
         if link.output or link.transfers:
             link.connection.wake()
         elif link not in peer.links:
-            self._owner.wake_links(peer)
+            peer.wake_links()
         if link.unreleased == 0 and link.state in _ENDING:
             link.connection.wake()
         if peer.slots.inbox or self._pool.used + count >= self._pool.limit:

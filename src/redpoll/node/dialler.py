@@ -66,9 +66,6 @@ class _Owner(Protocol):
     def secured(self, connection: Connection, name: str | None = None) -> Secured:
         """Put TLS under a connection."""
 
-    def room(self, peer: Peer) -> None:
-        """Wake the tasks that wait for room at a peer."""
-
     def forget_if_idle(self, peer: Peer) -> None:
         """Forget a peer that nothing is kept for."""
 
@@ -178,7 +175,7 @@ class Dialler:
             except _FINAL as error:
                 peer.last_error = error
                 self._sessions.end(peer, error)
-                self._owner.room(peer)
+                peer.wake_waiters()
                 return
             except Closed:
                 # What waits is failed by the shutdown.

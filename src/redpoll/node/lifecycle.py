@@ -54,12 +54,6 @@ class _Owner(Protocol):
     admission: Admission
     sessions: Sessions
 
-    def room(self, peer: Peer) -> None:
-        """Wake the tasks that wait for room at a peer."""
-
-    def wake_links(self, peer: Peer) -> None:
-        """Schedule the output of all links of a peer."""
-
     def cancel_timers(self) -> None:
         """Cancel all timers."""
 
@@ -208,7 +202,7 @@ class Shutdown:
         peers.sessions.close(error)
         for peer in peers.routes:
             peer.fail_queue(error)
-            peers.room(peer)
+            peer.wake_waiters()
         for connection in list(peers.connections):
             connection.link.leave()
             connection.wind_down(error)
@@ -216,7 +210,7 @@ class Shutdown:
     def _refuse_inboxes(self) -> None:
         for peer in self._peers.routes:
             peer.slots.refuse_all_waiting(ShuttingDown.code, "the node stopped before it was begun")
-            self._peers.wake_links(peer)
+            peer.wake_links()
 
     def _has_parted(self) -> bool:
         """Return True if no goodbye waits for an answer, and no dialling node may take its link for open already."""

@@ -139,7 +139,7 @@ class Peers:
         self.dialler: Dialler
         self.receiver: Dispatcher | Consumers
         self.spin = Spin(self.loop, config.spin) if config.spin else None
-        self.timers = Timers(self.loop, self.wake_links, self.forget_if_idle)
+        self.timers = Timers(self.loop, self.forget_if_idle)
 
     def listen_at(self, port: int) -> None:
         """Set the port that handshakes announce, before any link is made."""
@@ -257,11 +257,11 @@ class Peers:
         peer.was_linked = True
         if connection.ready is not None and not connection.ready.done():
             connection.ready.set_result(None)
-        self.room(peer)
+        peer.wake_waiters()
         if connection.target is not None:
             self.sessions.requeue(connection.target, peer, now)
             # Queued messages may have been written to another link than this one.
-            self.wake_links(peer)
+            peer.wake_links()
         if first:
             self.events.tell("peer_connected", info(peer))
         if self.closing is not None:
@@ -347,7 +347,7 @@ class Peers:
         peer.last_error = error
         detach(peer, link, error, now)
         self.pressure.eased()
-        self.room(peer)
+        peer.wake_waiters()
         # Messages that waited until this link drained have nothing to wait for now.
         self.receiver.freed(peer)
         if isinstance(error, NotAuthorized | Fenced) and not peer.links:
@@ -399,15 +399,6 @@ class Peers:
         self.receiver.forget(peer)
         self.timers.forget(peer)
 
-    # Waiting for room
-
-    def room(self, peer: Peer) -> None:
-        """Wake the tasks that wait for room at a peer."""
-        waiters, peer.writable_waiters = peer.writable_waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
-
     # Requests of peers
 
     def wake(self, link: Link) -> None:
@@ -453,15 +444,8 @@ class Peers:
     def after_dispatch(self, peer: Peer) -> None:
         """Write what a turn of the dispatcher or a consumer, outside of reading, produced."""
         self.begun(peer)
-        self.wake_links(peer)
+        peer.wake_links()
         self.ended_late(peer)
-
-    @staticmethod
-    def wake_links(peer: Peer) -> None:
-        """Schedule the output of all links of a peer."""
-        for link in peer.links:
-            if link.output or link.transfers or link.written:
-                link.connection.wake()
 
 
 def _in_order(connection: Connection, error: RedpollError) -> bool:

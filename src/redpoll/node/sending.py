@@ -199,18 +199,15 @@ class Timers:
 
     Args:
         loop: The event loop of the node.
-        wake_links: Schedules the output of a peer's links.
         forget_if_idle: Forgets a peer that nothing is kept for.
     """
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
-        wake_links: Callable[[Peer], object],
         forget_if_idle: Callable[[Peer], object],
     ) -> None:
         self._loop = loop
-        self._wake_links = wake_links
         self._forget_if_idle = forget_if_idle
         self._timers: dict[Peer, asyncio.TimerHandle] = {}
 
@@ -239,7 +236,7 @@ class Timers:
             self.arm(peer, following)
         if peer.queued:
             peer.pump(now)
-        self._wake_links(peer)
+        peer.wake_links()
         if not peer.links:
             self._forget_if_idle(peer)
 

@@ -52,12 +52,6 @@ class _Owner(Protocol):
     def need_link(self, peer: Peer) -> None:
         """Dial a peer."""
 
-    def room(self, peer: Peer) -> None:
-        """Wake the tasks that wait for room at a peer."""
-
-    def wake_links(self, peer: Peer) -> None:
-        """Schedule the output of all links of a peer."""
-
     def forget_if_idle(self, peer: Peer) -> None:
         """Forget a peer that nothing is kept for."""
 
@@ -189,7 +183,7 @@ class Sessions:
     def _end(self, peer: Peer, error: RedpollError) -> None:
         core.end(peer, error)
         self._ended(peer, error)
-        self._owner.room(peer)
+        peer.wake_waiters()
         self._routes.unlinked(peer)
         self._owner.forget_if_idle(peer)
 
@@ -215,7 +209,7 @@ class Sessions:
         if proven:
             _move(peer.take_queue(pinned=True), known, now)
         self.requeue(peer, known, now)
-        self._owner.wake_links(known)
+        known.wake_links()
 
     def requeue(self, target: Peer, peer: Peer, now: float) -> None:
         """Move the queue of a dialled peer to the peer that was found there; its pinned messages fail."""
@@ -225,7 +219,7 @@ class Sessions:
         core.fail_former(target, error)
         _move(target.take_queue(), peer, now)
         self.end(target, error)
-        self._owner.room(target)
+        target.wake_waiters()
         self._owner.forget_if_idle(target)
 
     def readdress(self, peer: Peer, now: float) -> None:

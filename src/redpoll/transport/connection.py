@@ -102,9 +102,6 @@ class Keeper(Protocol):
     def freed(self, peer: Peer) -> None:
         """Begin messages of a peer that read what was written to it."""
 
-    def room(self, peer: Peer) -> None:
-        """Wake what waits for room in a peer's window."""
-
     def suspect(self, connection: Connection) -> None:
         """Handle a ping that was not answered in time."""
 
@@ -225,7 +222,7 @@ class Connection(asyncio.BufferedProtocol):
             self.flush()
         peer = link.peer
         if peer is not None and peer.writable_waiters and peer.ready:
-            self.keeper.room(peer)
+            peer.wake_waiters()
         if link.state is not LinkState.OPEN:
             self.part()
 
@@ -467,7 +464,7 @@ class Connection(asyncio.BufferedProtocol):
             if link.output or link.transfers:
                 self.wake()
         if peer is not None and peer.writable_waiters and peer.ready:
-            self.keeper.room(peer)
+            peer.wake_waiters()
 
     def admits_unread(self, size: int = 0) -> bool:
         """Count bytes added to a full transport; return False if the peer reads too little, and close the link."""

@@ -491,6 +491,21 @@ class Peer:
         following = min((out.deadline for out in timed if out.deadline is not None), default=None)
         return None if following is None else max(following, now + _LOOK * len(timed))
 
+    # The owner's waiters, and its links
+
+    def wake_waiters(self) -> None:
+        """Wake what waits for room in the window."""
+        waiters, self.writable_waiters = self.writable_waiters, []
+        for waiter in waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    def wake_links(self) -> None:
+        """Schedule the output of all links."""
+        for link in self.links:
+            if link.output or link.transfers or link.written:
+                self.owner.wake(link)
+
     @property
     def idle(self) -> bool:
         """True if no state is kept for this peer."""
