@@ -169,7 +169,7 @@ async def test_a_revoked_token(tmp_path: Path, file: Path) -> None:
             await until(lambda: ops.state is EngineState.READY, "ops")
             file.write_text(FILE)
             await until(lambda: bob.state is EngineState.READY, "its return")
-            assert task.lost
+            await until(lambda: task.lost, "the loss of its task")
         assert (await ops.queues.inspect("night")).done == 1
 
 
