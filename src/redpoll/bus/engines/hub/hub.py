@@ -163,4 +163,4 @@ class Hub:
 
 def _is_local(host: str) -> bool:
     address = Address.of_host(host, 0)
-    return address.kind != "tcp" or address.is_loopback
+    return address.kind != "tcp" or address.host == "localhost" or address.is_loopback
