@@ -115,7 +115,7 @@ class Claims:
         if asked is not None:
             asked.control(Control.SESSION, body=_PROVE + claim.number)
             asked.control(Control.PING, claim.ping)
-            asked.pings.add(claim.ping)
+            asked.pings[claim.ping] = None
         return claim
 
     def ask_twin(self, connection: Connection, known: Peer) -> None:
@@ -130,7 +130,7 @@ class Claims:
             return False
         del self._open[claim.connection]
         for link in claim.peer.links:
-            link.pings.discard(claim.ping)
+            link.pings.pop(claim.ping, None)
         return True
 
     def take(self, connection: Connection, body: bytes) -> OpenClaim | Connection | None:

@@ -168,7 +168,7 @@ def _ping(link: Link, identity: bytes, serial: int, body: bytes) -> None:
 
 def _pong(link: Link, identity: bytes, serial: int, body: bytes) -> None:
     """Note a pong: its arrival proves life, and its number may answer a ping that the owner waits for."""
-    link.pings.discard(serial)
+    link.pings.pop(serial, None)
 
 
 def _goodbye(link: Link, identity: bytes, serial: int, body: bytes) -> None:

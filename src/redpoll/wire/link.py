@@ -127,8 +127,9 @@ class Link:
     record: bytes | None = field(init=False, default=None)
     #: The other end's goodbye, if it came first.
     goodbye: Goodbye | None = field(init=False, default=None)
-    #: Numbers of pings whose answers the owner waits for, to decide a claim of an identity.
-    pings: set[int] = field(init=False, default_factory=set)
+    #: Numbers of pings whose answers the owner waits for, to decide a claim of an identity; an empty dict is smaller than a
+    #: set.
+    pings: dict[int, None] = field(init=False, default_factory=dict)
     #: Numbers of pings received while the link was not writable, at most `MAX_UNANSWERED_PINGS`.
     unanswered_pings: list[int] = field(init=False, default_factory=list)
 
