@@ -251,7 +251,7 @@ def test_off_loopback(tmp_path: Path, file: Path) -> None:
             Hub(tmp_path / "hub", host=host)
         Hub(tmp_path / "hub", host=host, tokens=False)
         Hub(tmp_path / "hub", host=host, tokens=file)
-    for host in ("localhost", "127.0.0.2", "::1", f"unix:{tmp_path}/socket"):
+    for host in ("localhost", "127.0.0.1", "::1", f"unix:{tmp_path}/socket"):
         Hub(tmp_path / "hub", host=host)
 
 
