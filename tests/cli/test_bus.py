@@ -223,6 +223,7 @@ def test_what_is_told_is_told_without_hubs(capfd: pytest.CaptureFixture[str], tm
     code, _, told = refuse(capfd, "queue", "list", "--url", url, "--timeout", "0.2")
     assert (code, "cannot" in told or "refused" in told or "no hub" in told) == (1, True)
     assert refuse(capfd, "hub")[0] == 2
+    assert refuse(capfd, "hub", "--data", str(tmp_path), "check")[0] == 2
     assert refuse(capfd, "hub", "check", "--url", "memory://")[0] == 2
     assert refuse(capfd, "queue", "list", "--url", "nothing://x")[0] == 2
     assert refuse(capfd, "hub", "--data", str(tmp_path), "--tokens", "x", "--no-tokens")[0] == 2

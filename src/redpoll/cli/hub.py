@@ -61,6 +61,8 @@ def hub(
     hold. Ctrl-C and SIGTERM end it with exit code 0, without waiting for workers.
     """
     if context.invoked_subcommand is not None:
+        if data is not None:
+            raise UsageError(f"--data {data} stands before {context.invoked_subcommand}", "put it behind that")
         return
     if data is None:
         raise UsageError("a hub needs a folder", "give --data DIR")
