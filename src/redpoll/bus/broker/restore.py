@@ -61,14 +61,14 @@ class Restored:
     def _add(self, write: Write) -> None:
         tasks = self.tasks
         match write:
+            case outputs.Put():  # most of them are: first
+                tasks[write.id] = _Slot(write)
+                self.serial = max(self.serial, write.id >> 64)
             case outputs.Declared():
                 self.queues[write.spec.name] = write
             case outputs.Deleted():
                 self.queues.pop(write.queue, None)
                 self.keys = [each for each in self.keys if each.queue != write.queue]
-            case outputs.Put():
-                tasks[write.id] = _Slot(write)
-                self.serial = max(self.serial, write.id >> 64)
             case outputs.Keyed():
                 self.keys.append(write)
                 self.serial = max(self.serial, write.id >> 64)
