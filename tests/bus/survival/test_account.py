@@ -98,7 +98,10 @@ async def keep_account(yard: Yard, seconds: float, seed: int) -> Account:
     async with redpoll.connect(yard.url) as bus:
         found, answers = {}, {}
         for task in account.tasks:
-            found[task] = await bus.engine.lookup(task)
+            try:
+                found[task] = await bus.engine.lookup(task)
+            except RedpollError as error:
+                pytest.fail(f"{task} was confirmed, and is lost: {error}")
             answers[task] = await answer(bus, task)
     account.check(found, answers)
     print(f"{siege.kills} kills, {len(account.tasks)} tasks, {sum(map(len, account.begun.values()))} begun,")

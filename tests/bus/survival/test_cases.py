@@ -18,7 +18,7 @@ from redpoll.bus.state import EngineState
 from redpoll.testing import FaultProxy
 from tests.bus.survival.conftest import Yard
 from tests.bus.survival.programs import Running, ask
-from tests.node.support import PATIENCE, elapse
+from tests.node.support import PATIENCE, elapse, until
 
 #: Links that are silent for four times this are lost.
 BRIEF = {"keepalive": 0.25}
@@ -135,6 +135,24 @@ async def test_cut_about_as_long_as_the_grace(tmp_path: Path) -> None:
                     proxy.cut()
                     await asyncio.sleep(0.4 + draw.random() * 0.3)
                     proxy.admit()
+
+
+@pytest.mark.asyncio
+async def test_an_answer_that_is_lost(tmp_path: Path) -> None:
+    """A worker whose outcome is recorded, but whose link is lost before it is told so, is told so when it returns."""
+    async with Hub(tmp_path / "hub", port=0) as hub, FaultProxy(str(hub.address)) as proxy:
+        async with redpoll.connect(f"redpoll://{proxy.address}") as bus, redpoll.connect(hub.url) as caller:
+            handle = await caller.tasks.submit(1, queue="q")
+            claim = await bus.tasks.next(queue="q")
+            proxy.freeze("back")
+            claim.set_result("recorded")
+            assert await handle.result(timeout=PATIENCE) == "recorded"
+            proxy.refuse()
+            proxy.cut()
+            proxy.thaw("back")
+            await until(lambda: bus.state is EngineState.RECONNECTING, "the loss of the link")
+            proxy.admit()
+            assert await claim.confirmed()
 
 
 @pytest.mark.asyncio

@@ -48,6 +48,7 @@ class Client:
         consumers: The broker's consumers by the client's numbers.
         subscriptions: The subscriptions likewise.
         parked: Publishes that wait for room, by request.
+        recorded: Tokens of reclaimed deliveries whose outcomes are recorded; it presents them again.
         observes: Whether it wants notes.
         open: Whether anything is said to it still.
     """
@@ -63,6 +64,7 @@ class Client:
         self.consumers: dict[int, Consumer] = {}
         self.subscriptions: dict[int, Subscription] = {}
         self.parked: dict[int, Parked] = {}
+        self.recorded: set[int] = set()
         self.observes = False
         self.open = True
         self._waiting: deque[list[Any]] = deque()

@@ -135,7 +135,10 @@ class Requests:
         if consumer is None:
             client.reply(request, "lost")
         else:
-            client.reply(request, self._broker.work.reclaim(consumer, p.id_number(task), token, time.monotonic()))
+            whose = self._broker.work.reclaim(consumer, p.id_number(task), token, time.monotonic())
+            if whose == "done":
+                client.recorded.add(token)
+            client.reply(request, whose)
 
     def _settle(self, client: Client) -> None:
         self._broker.peers.settle(client.member, time.monotonic())
@@ -159,6 +162,11 @@ class Requests:
     ) -> None:
         _check(kind in _ENDINGS, "a worker cannot end a task so")
         size = 0 if payload is None else check_payload(payload, self._max_body)
+        if token in client.recorded:
+            # Its outcome was recorded, and the answer was lost with the link.
+            client.recorded.discard(token)
+            self._turns.reply(client, True, request, True)
+            return
         consumer = client.consumers.get(number)
         if consumer is None:
             client.reply(request, False)
