@@ -3,35 +3,49 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
 from redpoll.testing.conformance import Setting, behaviours, observe, table
 from redpoll.testing.conformance.__main__ import main
+from tests.bus.engines.hub.support import running
 
 ROOT = Path(__file__).parent.parent.parent.parent
 PAGE = ROOT / "docs" / "reference" / "conformance.md"
-#: The columns of the page, each by its title. It is made again by `python tests/testing/conformance/test_table.py`.
+#: The columns of the page that are tried here, each by its title; those of a hub are tried with the tests of the hub.
+#: The page is made again by `python -m tests.testing.conformance.test_table`.
 COLUMNS = {
     "`memory://`": Setting("memory://"),
     "`memory://`, threads": Setting("memory://", face="blocking"),
 }
+HUB_COLUMNS: dict[str, Literal["async", "blocking"]] = {"`redpoll://`": "async", "`redpoll://`, threads": "blocking"}
 _BEGIN, _END = "<!-- the table -->\n", "<!-- its end -->\n"
 
 
-def page() -> str:
-    """The page, with its table made anew."""
+def page(seen: Mapping[str, Mapping[str, str]]) -> str:
+    """Return the page with a table of what was seen."""
     before, _, rest = PAGE.read_text().partition(_BEGIN)
     _, found, after = rest.partition(_END)
     assert found
-    seen = {title: observe(setting) for title, setting in COLUMNS.items()}
     return f"{before}{_BEGIN}\n{table(seen, behaviours())}\n{_END}{after}"
+
+
+def on_page() -> dict[str, dict[str, str]]:
+    """Return the cells of the page by the title of the column and the id of the behaviour."""
+    rows = PAGE.read_text().partition(_BEGIN)[2].partition(_END)[0].strip().splitlines()
+    titles, _, *lines = [[cell.strip() for cell in row.strip("|").split(" | ")] for row in rows]
+    return {title: {cells[0]: cells[at] for cells in lines} for at, title in enumerate(titles) if at > 1}
 
 
 def test_the_page_is_what_was_seen() -> None:
     """The table of behaviours and engines in the documentation is that of a run of all behaviours."""
-    assert page() == PAGE.read_text(), f"run {Path(__file__).relative_to(ROOT)}"
+    there = on_page()
+    seen = {title: observe(setting) for title, setting in COLUMNS.items()}
+    seen |= {title: there.get(title, {}) for title in HUB_COLUMNS}
+    assert page(seen) == PAGE.read_text(), "run python -m tests.testing.conformance.test_table"
 
 
 def test_the_command_says_whether_all_holds(
@@ -50,4 +64,6 @@ def test_the_command_says_whether_all_holds(
 
 if __name__ == "__main__":
     logging.basicConfig()
-    PAGE.write_text(page())
+    with running() as hub:
+        settings = COLUMNS | {title: Setting(hub.url, face=face) for title, face in HUB_COLUMNS.items()}
+        PAGE.write_text(page({title: observe(setting) for title, setting in settings.items()}))

@@ -8,6 +8,7 @@ import pytest
 
 from redpoll.testing import conformance
 from tests.bus.engines.hub.support import Running, running
+from tests.testing.conformance.test_table import HUB_COLUMNS, on_page
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +18,9 @@ def hub() -> Iterator[Running]:
         yield hub
 
 
+@pytest.mark.parametrize("title", HUB_COLUMNS)
 @pytest.mark.parametrize("behaviour", conformance.behaviours(), ids=str)
-def test_behaviours(behaviour: conformance.Behaviour, hub: Running) -> None:
-    """What each engine does."""
-    behaviour.run(conformance.Setting(hub.url))
+def test_behaviours(behaviour: conformance.Behaviour, title: str, hub: Running) -> None:
+    """What each engine does, a hub does as the page of conformance says, for asyncio and for threads."""
+    setting = conformance.Setting(hub.url, face=HUB_COLUMNS[title])
+    assert conformance.observe(setting, [behaviour])[behaviour.id] == on_page()[title][behaviour.id]
