@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import socket
 import subprocess
 import sys
 from functools import lru_cache
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING, Literal
 
 from tests.interop.driven_node import CallError, DrivenNode, Received
 from tests.interop.raw import ANNOUNCEMENT, BOUND, RawLink, RawListener, handshake
+from tests.ports import free_port
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping, Sequence
@@ -40,19 +40,6 @@ def find_libchirp() -> str | None:
     except OSError:
         return None
     return python if found.returncode == 0 else None
-
-
-def free_port() -> int:
-    """A port above 1024 that is free on both loopback addresses: libchirp wants both and cannot pick one itself."""
-    for _ in range(100):
-        with socket.create_server(("127.0.0.1", 0)) as v4:
-            port = int(v4.getsockname()[1])
-            try:
-                socket.create_server(("::1", port), family=socket.AF_INET6).close()
-            except OSError:
-                continue
-            return port
-    raise AssertionError("no port is free on both 127.0.0.1 and ::1")
 
 
 class LibchirpError(CallError):
@@ -108,6 +95,7 @@ async def libchirp_node(
     python = find_libchirp()
     assert python is not None, INSTALL
     program = str(Path(__file__).with_name("libchirp_peer.py"))
+    # libchirp listens on both families, and cannot choose a port itself.
     chosen = port or free_port()
     options = ["--mode", mode, "--api", api, "--on-message", on_message, "--slots", str(slots)]
     options += ["--timeout", str(timeout), "--reuse-time", str(reuse_time)]
