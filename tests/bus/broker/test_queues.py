@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from redpoll.bus.broker import Limits
-from redpoll.errors import NoRoute, QueueFull, SpecConflict
+from redpoll.errors import ConfigError, NoRoute, QueueFull, SpecConflict
 from tests.bus.broker.support import Desk
 
 
@@ -19,6 +19,24 @@ def test_declaring_again_changes_nothing() -> None:
         desk.declare("q", priorities=2, update=True)
     with pytest.raises(NoRoute):
         desk.broker.queues.get("nowhere")
+
+
+def test_dead_letters_do_not_return() -> None:
+    """A queue whose dead letters would return to it, by way of others or at once, cannot be declared, nor changed so."""
+    desk = Desk()
+    desk.declare("a", dead_letter="b")
+    desk.declare("b", dead_letter="c")
+    with pytest.raises(ConfigError, match="return to their queue: c -> a -> b -> c"):
+        desk.declare("c", dead_letter="a")
+    with pytest.raises(ConfigError, match="q -> q"):
+        desk.declare("q", dead_letter="q", update=True)
+    assert "c" not in desk.broker.queues.found
+    assert desk.queue.spec.dead_letter is None
+    desk.declare("c")
+    with pytest.raises(ConfigError, match="c -> b -> c"):
+        desk.declare("c", dead_letter="b", update=True)
+    desk.declare("b", dead_letter=None, update=True)
+    desk.declare("c", dead_letter="b", update=True)
 
 
 def test_limits_change_and_let_waiting_ones_in() -> None:

@@ -13,7 +13,7 @@ from redpoll.bus.broker.topics import Topics
 from redpoll.bus.broker.work import Work
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import QueueSpec
-from redpoll.errors import NoRoute, QueueFull, SpecConflict
+from redpoll.errors import ConfigError, NoRoute, QueueFull, SpecConflict
 
 __all__ = ["Queues"]
 
@@ -53,6 +53,7 @@ class Queues:
         """Make sure that a queue is there. See `redpoll.bus.engine.Engine.declare`."""
         queue = self.found.get(spec.name)
         if queue is None:
+            self._check_dead_letter(spec)
             return self._make(spec, now)
         if spec != queue.spec:
             changed = spec if not update else replace(spec, **{name: getattr(queue.spec, name) for name in _CHANGEABLE})
@@ -60,6 +61,7 @@ class Queues:
             if field is not None:
                 hint = "declare(update=True) changes it" if field in _CHANGEABLE else "this setting never changes"
                 raise SpecConflict(spec.name, field, getattr(queue.spec, field), getattr(spec, field), hint)
+            self._check_dead_letter(spec)
             self._bind(queue, queue.spec.topics, spec.topics)
             expires = queue.spec.expires
             queue.change(spec)
@@ -71,6 +73,17 @@ class Queues:
                 self._tasks.admit(queue, now)
         queue.used = now
         return queue
+
+    def _check_dead_letter(self, spec: QueueSpec) -> None:
+        """Refuse a queue whose dead letters return to it: its workers would fail on them without end."""
+        path, name = [spec.name], spec.dead_letter
+        while name is not None and name not in path[1:]:
+            path.append(name)
+            if name == spec.name:
+                problem = f"dead letters would return to their queue: {' -> '.join(path)}"
+                raise ConfigError("dead_letter", spec.dead_letter, problem, "leave it out for one of these queues")
+            found = self.found.get(name)
+            name = None if found is None else found.spec.dead_letter
 
     def _make(self, spec: QueueSpec, now: float) -> Queue:
         if len(self.found) >= self._limits.queues:
