@@ -37,6 +37,13 @@ def test_it_fires_in_its_rhythm() -> None:
     assert desk.broker.schedules.found["s"].due == 70.0
 
 
+@pytest.mark.parametrize("every", [1e-12, 0.09])
+def test_too_often(every: float) -> None:
+    """A schedule has a shortest time, which the clock can tell: one below it is refused."""
+    with pytest.raises(ConfigError, match=r"at least 0\.1 seconds"):
+        plan(Desk(), every=every)
+
+
 def test_times_of_cron() -> None:
     """The next time is found on the clock of the wall."""
     desk = Desk()

@@ -191,6 +191,10 @@ print("done")
 """
 
 
+@pytest.mark.flaky(
+    reason="gRPC's C library may crash where its event loop ended before its server had started: 3 of 48 programs",
+    until="2027-01-31",
+)
 @pytest.mark.parametrize("turns", [1, 3, 10, 30])
 def test_a_loop_that_ends_before_what_it_runs(turns: int) -> None:
     """Whatever was not closed when a loop ended, nobody waits for it: neither who drops it nor the end of the program."""

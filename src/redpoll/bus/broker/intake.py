@@ -294,8 +294,8 @@ class Intake:
             return
         task = self._tasks.found.get(number)
         if task is not None:
-            if task.watch is None:
-                task.peer, task.watch = peer, watch
+            if task.watch is None and task.peer is peer:
+                task.watch = watch
                 return
             extra = task.more
             if len(extra.watchers) >= self._limits.watchers:

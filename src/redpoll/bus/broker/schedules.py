@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from redpoll.bus.broker.cron import next_time
 from redpoll.bus.broker.limits import CHARGE
@@ -16,7 +16,10 @@ from redpoll.bus.records import check_subject
 from redpoll.checks import require, seconds
 from redpoll.errors import ConfigError, NoRoute, QueueFull
 
-__all__ = ["Schedule", "Schedules"]
+__all__ = ["MIN_EVERY", "Schedule", "Schedules"]
+
+MIN_EVERY: Final = 0.1
+"""Minimum seconds between two tasks of a schedule."""
 
 
 @dataclass(slots=True, eq=False)
@@ -67,6 +70,8 @@ class Schedules:
             raise ConfigError("every", schedule.every, "must be given, or cron, and not both")
         if schedule.every is not None:
             require("every", schedule.every, seconds)
+            if schedule.every < MIN_EVERY:
+                raise ConfigError("every", schedule.every, f"must be at least {MIN_EVERY:g} seconds")
         if schedule.options[4] is not None:
             raise ConfigError("dedup", schedule.options[4], "must be None: each task of a schedule is another one")
         if schedule.queue not in self._tasks.queues:
@@ -109,7 +114,7 @@ class Schedules:
             wall = self._wall(now)
             schedule.due = now + next_time(schedule.cron, wall) - wall
         else:
-            every = schedule.every or 1.0
+            every = max(schedule.every or 1.0, MIN_EVERY)
             # The rhythm stays where one was late, or missed.
             late = (now - schedule.due) % every if schedule.due else 0.0
             schedule.due = now + every - late

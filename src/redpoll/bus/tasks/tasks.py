@@ -238,7 +238,7 @@ class Tasks:
             name: Name of the schedule.
             data: The data of each task.
             queue: Name of the queue, which is declared if it does not exist.
-            every: Seconds between two tasks, the first of them from now. Either this or `cron`.
+            every: Seconds between two tasks, the first of them from now, at least 0.1. Either this or `cron`.
             cron: Minute, hour, day of the month, month and day of the week, in UTC: ``"0 3 * * *"``.
             priority: As for `submit`.
             ttl: As for `submit`; set it to `every` where a late task is of no use.

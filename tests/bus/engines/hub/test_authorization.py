@@ -39,6 +39,24 @@ def test_nothing_is_forgotten() -> None:
     assert REQUESTS.keys() == p.FROM_CLIENTS.keys() - {p.HELLO, p.ALIVE, p.GOODBYE, p.CALL}
 
 
+def test_a_watcher_is_not_the_submitter() -> None:
+    """A client that watches a task of another one, which nobody watched, may not cancel it for that."""
+    desk = Desk()
+    number = desk.number()
+    desk.broker.intake.watch(desk.join("ann"), number, "watch", 0.0)
+    with pytest.raises(NotAuthorized):
+        ask(desk, {"read results": ["#"]}, p.CALL, 1, "cancel", [p.id_bytes(number)])
+
+
+def test_a_schedule_outlives_its_queue() -> None:
+    """The schedule of a queue that is gone is still removed only by a client that may submit there."""
+    desk, _ = desk_of_all()
+    desk.broker.queues.delete(desk.queue, 0.0)
+    with pytest.raises(NotAuthorized):
+        ask(desk, {"submit": ["other"]}, p.CALL, 1, "unschedule", ["hourly"])
+    ask(desk, {"submit": ["q"]}, p.CALL, 1, "unschedule", ["hourly"])
+
+
 def desk_of_all() -> tuple[Desk, bytes]:
     """A broker with a queue of each kind, and a task that somebody else submitted."""
     desk = Desk()

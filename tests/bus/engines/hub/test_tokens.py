@@ -88,6 +88,7 @@ def test_what_a_file_says(file: Path) -> None:
         f'[ann]\ntoken = "{ANN}"\nsubmits = ["night"]',
         f'[ann]\ntoken = "{ANN}"\nsubmit = [""]',
         f'[ann]\ntoken = "{ANN}"\n[bob]\ntoken = "{ANN}"',
+        f'["ann:x"]\ntoken = "{ANN}"',
     ],
 )
 def test_what_a_file_cannot_say(file: Path, text: str) -> None:
@@ -190,6 +191,19 @@ async def test_permissions_that_change(tmp_path: Path, file: Path) -> None:
         await ops.tasks.submit(1, queue="day")
         delivery = await asyncio.wait_for(anext(consumers[1]), PATIENCE)
         assert await delivery.ack()
+
+
+@pytest.mark.asyncio
+async def test_signs_of_life(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sign of life, which has the name that the client gave, counts for the client's own link."""
+    with running(tokens=Tokens(file)) as hub:
+        async with redpoll.connect(url(hub, BOB)) as bob, Node(listen=False, serializer="raw") as process:
+            heard: list[Any] = []
+            monkeypatch.setattr(hub.hub.node, "heard", heard.append)
+            alive = body([p.ALIVE, bob.engine._name])  # type: ignore[attr-defined]
+            await process.send(Message(alive, hub.hub.address), timeout=PATIENCE)
+            (peer,) = hub.hub._clients
+            assert heard == [peer]
 
 
 @pytest.mark.asyncio

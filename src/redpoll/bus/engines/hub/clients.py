@@ -71,6 +71,12 @@ class Client:
         self._held: list[Received[Any]] = []
         self._scheduled = False
 
+    @property
+    def name(self) -> str:
+        """The name in its hello; the broker's member has that of its identity in front."""
+        name = self.member.name
+        return name if self.rights is None else name.partition(":")[2]
+
     def say(self, *record: Any) -> None:
         """Send a record in this turn of the loop, behind those before."""
         waiting = self._waiting

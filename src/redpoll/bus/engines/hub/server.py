@@ -104,6 +104,8 @@ class HubServer:
         self._clients: dict[Peer, Client]
         # Who is linked and has not said hello, and until when that is waited for.
         self._strangers: dict[Peer, float] = {}
+        #: The clients by the names in their hellos, which their signs of life have too.
+        self._names: dict[str, Client] = {}
         self._patience = config.handshake_timeout
         self._looking: asyncio.TimerHandle | None = None
 
@@ -177,9 +179,9 @@ class HubServer:
             self._hello(peer, *record[1:])
             return
         if kind == p.ALIVE:
-            member = self.broker.peers.found.get(record[1])
-            if member is not None and member.owner is not None:
-                self.node.heard(member.owner.peer)
+            client = self._names.get(record[1])
+            if client is not None:
+                self.node.heard(client.peer)
                 self._strangers.pop(peer, None)
             return
         client = self._clients.get(peer)
@@ -221,7 +223,7 @@ class HubServer:
                     hint="give a token of its file",
                 )
             # Nobody takes the place of a client that has another token.
-            name = f"{rights.name}:{name}"
+            name = f"{rights.name}:{name}"  # the name of an identity has no colon
         former = self._clients.get(peer)
         if former is not None:
             self._forget(former, goodbye=former.member.name != name)
@@ -230,6 +232,7 @@ class HubServer:
             self._forget(earlier.owner, goodbye=False)
         member = self.broker.peers.join(name, time.monotonic())
         client = self._clients[peer] = member.owner = Client(self.node, peer, member, rights, digest)
+        self._names.setdefault(client.name, client)
         self._strangers.pop(peer, None)
         client.say(p.WELCOME, p.VERSION, self._store.name, self._store.epoch, self._confirm, self._max_body)
 
@@ -244,6 +247,8 @@ class HubServer:
 
     def _forget(self, client: Client, *, goodbye: bool) -> None:
         self._clients.pop(client.peer, None)
+        if self._names.get(client.name) is client:
+            del self._names[client.name]
         client.end()
         now = time.monotonic()
         self.broker.intake.unpark(client.parked.values(), now)

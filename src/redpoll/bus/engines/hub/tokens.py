@@ -95,6 +95,8 @@ class Tokens:
         for name, table in tables.items():
             if not isinstance(table, dict):
                 raise self._wrong(name, "must be a table")
+            if ":" in name:
+                raise self._wrong(name, "the name of an identity must have no colon")
             tokens = table.pop("token", [])
             for token in tokens if isinstance(tokens, list) else [tokens]:
                 if not isinstance(token, str) or not _MIN_TOKEN <= len(token.encode()) <= MAX_TOKEN:
