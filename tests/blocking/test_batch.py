@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from redpoll import BatchError, Closed, EncodeError, Message, Received, UsageError
+from redpoll import BatchError, Closed, EncodeError, Message, NotSent, Received, UsageError
 from redpoll.blocking import PoolNode
+from redpoll.blocking.batch import send_all
 from tests.blocking.support import PATIENCE, in_thread, interrupting, make, to, until
 
 
@@ -81,6 +84,23 @@ def test_what_the_iterable_raises_withdraws() -> None:
         with pytest.raises(LookupError):
             sender.send_many(messages())
         until(lambda: not sender.stats().in_flight, "the sends to be withdrawn")
+
+
+def test_a_window_that_is_announced_and_not_open_yet() -> None:
+    """The window that the peer announced counts, also while the link may not use it yet: no message waits for the first."""
+    link = SimpleNamespace(announced=SimpleNamespace(window=2), window=SimpleNamespace(limit=0))
+    sent: list[Future[None]] = []
+
+    def send(_: Message[Any]) -> Future[None]:
+        future: Future[None] = Future()
+        future.peer = SimpleNamespace(link=link)  # type: ignore[attr-defined]
+        future.set_exception(NotSent(None, "as all are"))
+        sent.append(future)
+        return future
+
+    with pytest.raises(BatchError, match="item 0"):
+        send_all(send, iter([Message(b"")] * 9), list)
+    assert len(sent) == 2
 
 
 def test_ctrl_c_withdraws() -> None:

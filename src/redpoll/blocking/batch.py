@@ -56,7 +56,9 @@ def send_all(
 def _limit(future: Any) -> int:
     """Return the window of the peer that a message goes to, or a default if it is not known."""
     link = future.peer.link if hasattr(future, "peer") else None
-    return max(1, link.window.limit) if link is not None and link.announced is not None else _OPEN_AT_FIRST
+    # As announced: the link has it later, once the peer has its record of this node.
+    announced = None if link is None else link.announced
+    return _OPEN_AT_FIRST if announced is None else max(1, announced.window)
 
 
 def _finish(futures: _Open, completed: int) -> int:
