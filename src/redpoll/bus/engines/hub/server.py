@@ -102,7 +102,7 @@ class HubServer:
         self._requests: Requests
         self._calls: Calls
         self._clients: dict[Peer, Client]
-        # Who is linked and has not said hello, and until when that is waited for.
+        # Linked peers without a hello, each with the time until which the hub waits for it.
         self._strangers: dict[Peer, float] = {}
         #: The clients by the names in their hellos, which their signs of life have too.
         self._names: dict[str, Client] = {}
@@ -222,7 +222,7 @@ class HubServer:
                     "the hub does not know the token" if token else "the hub wants a token",
                     hint="give a token of its file",
                 )
-            # Nobody takes the place of a client that has another token.
+            # No client takes the place of one of another identity.
             name = f"{rights.name}:{name}"  # the name of an identity has no colon
         former = self._clients.get(peer)
         if former is not None:
