@@ -83,6 +83,35 @@ async def test_cut_links(pause: float) -> None:
 
 
 @pytest.mark.asyncio
+async def test_slots_after_a_lost_link() -> None:
+    """A worker that was away while all its slots were used has them all again when their tasks are done."""
+    begun: list[int] = []
+    go = asyncio.Event()
+
+    async def work(task: Task) -> None:
+        begun.append(task.data)
+        if task.data < 2:
+            await go.wait()
+
+    with running() as hub:
+        async with FaultProxy(str(hub.hub.address)) as proxy:
+            url = f"redpoll://{proxy.address}"
+            async with redpoll.connect(hub.url) as bus, redpoll.connect(url) as other:
+                async with other.tasks.worker(work, queue="q", concurrency=2):
+                    handles = [await bus.tasks.submit(number, queue="q") for number in range(6)]
+                    await until(lambda: len(begun) == 2, "two of them")
+                    proxy.refuse()
+                    proxy.cut()
+                    await until(lambda: other.state is EngineState.RECONNECTING, "the loss of the link")
+                    proxy.admit()
+                    await until(lambda: other.state is EngineState.READY, "the link")
+                    go.set()
+                    for handle in handles:
+                        await handle.result(timeout=PATIENCE)
+    assert sorted(begun) == list(range(6))
+
+
+@pytest.mark.asyncio
 async def test_what_changed_meanwhile() -> None:
     """After a restart that lost its queue a worker learns that its task is lost; others of the bus go on."""
     hub = Running(MemoryStore())

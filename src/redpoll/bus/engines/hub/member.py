@@ -385,8 +385,9 @@ class HubMember(Asking):
         for consumer in list(self._consumers.values()):
             if consumer.closed:
                 self.say(p.CLOSE, 0, consumer.number)
-            elif consumer.credit > len(consumer.deliveries):
-                self.say(p.CREDIT, consumer.number, consumer.credit - len(consumer.deliveries))
+            elif consumer.credit:
+                # What it reclaimed has taken its part of this already.
+                self.say(p.CREDIT, consumer.number, consumer.credit)
         for subscription in self._subscriptions.values():
             asked = open_.get((p.SUBSCRIBE, subscription.number), 0)
             last = bool(asked) and self._requests[asked].record[-1]
