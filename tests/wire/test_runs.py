@@ -9,6 +9,7 @@ from redpoll.message import Message
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Body
+from redpoll.wire.output import OUTPUT_LIMIT
 from redpoll.wire.runs import transmit_run
 from tests.wire.support import (
     REQ_ACK,
@@ -82,6 +83,7 @@ def test_a_run_keeps_to_its_limit() -> None:
 def test_output_taken_amid_a_run_is_half_of_it() -> None:
     """Output that is taken while a run is written, as a send in between may do, is followed by the rest."""
     link = linked()
+    before = link.bytes_sent
     early: list[Body] = []
 
     def generate() -> Iterator[Message[bytes]]:
@@ -92,6 +94,20 @@ def test_output_taken_amid_a_run_is_half_of_it() -> None:
 
     assert run(link, generate()) == (6, None, True)
     assert sum(map(len, early)) == sum(map(len, link.take_output())) > 0
+    assert link.bytes_sent - before == 2 * sum(map(len, early))
+
+
+def test_output_taken_at_the_end_of_a_run_is_not_counted_as_waiting() -> None:
+    """After the code that creates the messages had all of them written, there is no output, so a message is admitted."""
+    link = linked()
+
+    def generate() -> Iterator[Message[bytes]]:
+        yield from many(10, OUTPUT_LIMIT // 8)
+        link.take_output()
+
+    assert run(link, generate()) == (10, None, True)
+    assert (link.output, link.output_size) == ([], 0)
+    assert link.admits(Sent(b"next", 0))
 
 
 def test_what_makes_the_messages_may_send() -> None:

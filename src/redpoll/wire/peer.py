@@ -104,7 +104,7 @@ class Peer:
     links: list[Link] = field(init=False, default_factory=list)
     #: The link used for messages.
     link: Link | None = field(init=False, default=None)
-    #: Messages to be written, in order; some may have ended since.
+    #: Messages to be written, in order; some may have ended since. Always the same deque, as `pump` iterates over it.
     queue: deque[Outgoing] = field(init=False, default_factory=deque)
     queued: int = field(init=False, default=0)
     queued_bytes: int = field(init=False, default=0)
@@ -351,7 +351,12 @@ class Peer:
         while queue and queue[0].stage == Stage.ENDED:
             queue.popleft()
         if len(queue) > 64 and len(queue) > 2 * self.queued:
-            self.queue = deque(entry for entry in queue if entry.stage != Stage.ENDED)
+            self._keep_queued([entry for entry in queue if entry.stage != Stage.ENDED])
+
+    def _keep_queued(self, waiting: list[Outgoing]) -> None:
+        """Drop all other entries of the queue."""
+        self.queue.clear()
+        self.queue.extend(waiting)
 
     def _send_cancel(self, out: Outgoing, hard: bool) -> bool:
         """Cancel a message at an announced peer; return True if it was not fully written, so cannot have begun."""
@@ -432,7 +437,7 @@ class Peer:
         moved = [out for out in self.queue if out.stage != Stage.ENDED and (pinned or not out.pinned)]
         for out in moved:
             self.requests.forget(out)
-        self.queue = deque(out for out in self.queue if out.stage != Stage.ENDED and out.pinned and not pinned)
+        self._keep_queued([out for out in self.queue if out.stage != Stage.ENDED and out.pinned and not pinned])
         self.queued = len(self.queue)
         left = sum(map(queued_size, self.queue))
         self.memory.queue_bytes += left - self.queued_bytes

@@ -87,7 +87,8 @@ def transmit_run(
             if size > largest:
                 leftover, encoded = message, body
                 break
-            # Not a local variable: the code that creates the messages may itself send to this peer.
+            # Serial and size of the output are not local variables: the code that creates the messages may itself send
+            # to this peer, and have the output written.
             peer.serial = serial = (peer.serial + 1) & 0xFFFFFFFF
             if size == packed_size:
                 output.append(pack_whole(prefix, message._number, serial, size, 0, 0, body))
@@ -97,6 +98,7 @@ def transmit_run(
             else:
                 output.append(pack(prefix, message._number, serial, size, 0, 0))
                 output.append(body)
+            link.output_size += PREAMBLE_SIZE + size
             total += size
             count += 1
             if count >= limit or total >= budget:
@@ -105,5 +107,4 @@ def transmit_run(
     finally:
         peer.counters.sent += count
         link.window.take_many(count, total)
-        link.output_size += total + PREAMBLE_SIZE * count
     return count, leftover, encoded, ended and leftover is None
