@@ -283,6 +283,22 @@ async def test_a_batch_keeps_what_was_ended_in_it() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_batch_may_be_emptied() -> None:
+    """Messages that the consumer took out of the list are released with the next step too."""
+    async with make(slots=10) as server, make() as client:
+        sends = [client.send(to(server, b"%d" % number)) for number in range(4)]
+        await until(lambda: server.stats().received == 4, "all messages")
+        batches = aiter(server.batches(max=3))
+        batch = await within(anext(batches))
+        while batch:
+            batch.pop()
+        rest = await within(anext(batches))
+        await within(asyncio.gather(*sends[:3]))
+        rest[0].release()
+        await within(sends[3])
+
+
+@pytest.mark.asyncio
 async def test_a_batch_that_is_left_is_abandoned() -> None:
     """Left in any way but a step, the messages of the last batch that have not ended are refused, with a warning."""
     async with make(slots=10) as server, make() as client:

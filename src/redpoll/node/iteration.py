@@ -114,9 +114,10 @@ class Batches(_Iteration[MessageT]):
             self._completion.release_many(last)
         batch: list[Any] = await self._wait(self._consumers.take_batch(self._limit))
         if self._releasing is True:
+            # A copy is the consumer's, which may empty it.
             self._held = batch
-        elif self._releasing == "get":
+            return batch.copy()
+        if self._releasing == "get":
             self._completion.release_many(batch)
-        else:
-            return [self._hand_out(message) for message in batch]
-        return batch
+            return batch
+        return [self._hand_out(message) for message in batch]
