@@ -267,6 +267,26 @@ class Sized(Upper):
 
 
 @pytest.mark.asyncio
+async def test_a_serializer_may_send() -> None:
+    """A serializer that itself fails to send to the same new peer leaves the message that it encodes its peer."""
+
+    class Sending(Upper):
+        def encode(self, value: str, /) -> Buffer:
+            if value == "outer":
+                with pytest.raises(EncodeError):
+                    client.send(to(server, "inner"))
+            elif value == "inner":
+                raise EncodeError(self.name, "not this")
+            return super().encode(value)
+
+    inbox = Inbox()
+    async with make(inbox, serializer=Upper()) as server, make(serializer=Sending()) as client:
+        await within(client.send(to(server, "outer")))
+        assert [message.data for message in inbox.messages] == ["OUTER"]
+        assert len(client.peers) == 1
+
+
+@pytest.mark.asyncio
 async def test_a_serializer_of_ones_own() -> None:
     """An object with the protocol's four names is a serializer; large bodies come to it as bytes."""
     async with make(lambda message: message.data + "!", serializer=Upper()) as server:

@@ -428,7 +428,8 @@ class Node(Generic[DataT]):
             self._check_sending()
         if _get_running_loop() is not self._loop:
             self._check_loop()
-        # Check all options first: a peer that was made for a message that is not sent would stay.
+        # Check all options and encode first: a peer that was made for a message that is not sent would stay, and one
+        # that was found may be forgotten by sends of the serializer's own.
         config, peers = self._config, self._peers
         if timeout is UNSET:
             seconds = config.timeout
@@ -440,20 +441,19 @@ class Node(Generic[DataT]):
         pinned = False
         now = self._time()
         if type(message) is Message:
+            if body is None:
+                data = message._data
+                # The serializer would return bytes unchanged.
+                body = data if peers.raw and type(data) is bytes else self._encode(data)
             peer = peers.routes.table.get(message._address) or self._find(message)[0]  # type: ignore[arg-type]
-            if peers.raw and type(message._data) is bytes:
-                # The serializer would return it unchanged.
-                body = message._data
         else:
+            if not isinstance(message, Message):
+                raise UsageError(f"expected a Message, not {type(message).__name__}", "Message(data, address)")
+            if body is None:
+                body = self._encode(message.data)
             peer, pinned = self._find(message)
             if timeout is UNSET and not pinned:
                 seconds = self._default_timeout(message, now)
-        if body is None:
-            try:
-                body = self._encode(message.data)
-            except BaseException:
-                peers.forget_if_idle(peer)
-                raise
         out = Sending(loop=self._loop)
         deadline = None if seconds is None else now + seconds
         out.prepare(message, body, kind, seconds, deadline, retry, pinned, once, hard)
@@ -475,8 +475,6 @@ class Node(Generic[DataT]):
         return left - min(_FORWARD_MARGIN, left * _FORWARD_SHARE)
 
     def _find(self, message: Message[Any]) -> tuple[Peer, bool]:
-        if not isinstance(message, Message):
-            raise UsageError(f"expected a Message, not {type(message).__name__}", "Message(data, address)")
         pinned = message._bound_to()
         if isinstance(pinned, Peer) and pinned.owner is self._peers:
             return self._peers.routes.bound_to(pinned), True
