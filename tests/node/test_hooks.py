@@ -13,7 +13,7 @@ import pytest
 
 from redpoll import HandlerFailed, Message, Node, NotSent, PeerLost, Received, Refused, UsageError
 from redpoll.node.hooks import NodeEvents, PeerInfo
-from tests.node.support import make, raw_dialling, settle, to, turns, until, within
+from tests.node.support import Inbox, make, raw_dialling, settle, to, turns, until, within
 
 
 @pytest.mark.asyncio
@@ -246,6 +246,20 @@ async def test_what_nobody_listens_to_is_logged_once_a_second(
         ("redpoll.node", logging.WARNING, f"3 unawaited sends failed, the last one: {failure}; {remedy}"),
         ("redpoll.node", logging.WARNING, f"an unawaited send failed: {failure}; {remedy}"),
     ]
+
+
+@pytest.mark.asyncio
+async def test_what_fails_at_the_end_of_a_node_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Sends that fail with the last links of a stopping node are in the log, though another failure just was."""
+    inbox = Inbox(hold=True)
+    async with make(inbox) as server, make() as client:
+        client.send(to(server), timeout=0)
+        await until(lambda: caplog.records, "the first warning")
+        client.send(to(server))
+        await until(lambda: inbox.messages, "the message")
+        await within(client.stop(0))
+        await until(lambda: len(caplog.records) == 2, "the second warning")
+    assert "was sent, but not confirmed: the node is not running" in caplog.messages[1]
 
 
 @pytest.mark.asyncio

@@ -123,6 +123,8 @@ class UnawaitedFailures:
         """Report what is left: the node stopped."""
         if self._timer is not None:
             self._timer.cancel()
+            # What failed at the very end is reported later.
+            self._timer = None
         if self._count:
             self._warn()
 
