@@ -80,6 +80,36 @@ def test_using_it_is_an_error(loop: str) -> None:
     assert done.returncode == 0
 
 
+NAMED = """
+import asyncio, os
+from redpoll import Node
+
+async def listen():
+    async with Node(lambda _: None, host="inproc:here") as node:
+        return str(node.address)
+
+async def main():
+    async with Node(lambda _: None, host="inproc:here"):
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                asyncio._set_running_loop(None)
+                code = 0 if asyncio.run(listen()) == "inproc:here" else 2
+            finally:
+                os._exit(code)
+        print(await asyncio.to_thread(os.waitpid, child, 0) == (child, 0))
+
+asyncio.run(main())
+"""
+
+
+def test_its_names_are_free() -> None:
+    """In the child a node of its own can listen at the name that a node of the parent has."""
+    done = run_program(NAMED, "-W", "ignore::DeprecationWarning")
+    assert (done.stdout, done.returncode) == ("True\n", 0), done.stderr
+
+
 @pytest.mark.asyncio
 async def test_one_that_does_not_run_has_none() -> None:
     """Before its start, and after its stop, nothing is done."""

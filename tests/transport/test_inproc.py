@@ -186,6 +186,35 @@ async def test_name_is_free_again() -> None:
     second.close()
 
 
+async def test_a_name_is_free_where_a_loop_was_closed() -> None:
+    """A node whose loop was closed under it listens no more: nothing is connected there, and its name can be taken."""
+    closed = asyncio.new_event_loop()
+    closed.close()
+    InprocListener("here", End, closed)
+    with pytest.raises(DialFailed, match="no node of this process listens there"):
+        connect(HERE, End, asyncio.get_running_loop())
+    InprocListener("here", End, asyncio.get_running_loop()).close()
+
+
+async def test_a_link_that_cannot_be_made_is_not_admitted() -> None:
+    """If there is no protocol for the end that dials, none is made for the other one, which would wait for its end."""
+    admitted: list[End] = []
+
+    def admit() -> End:
+        admitted.append(End())
+        return admitted[-1]
+
+    def fail() -> End:
+        raise ConfigError("tls", None, "no certificate")
+
+    loop = asyncio.get_running_loop()
+    listener = InprocListener("here", admit, loop)
+    with pytest.raises(ConfigError, match="no certificate"):
+        connect(HERE, fail, loop)
+    listener.close()
+    assert admitted == []
+
+
 async def test_node_on_another_loop(other_loop: asyncio.AbstractEventLoop) -> None:
     """A node of another thread's loop cannot be dialled this way; the error names the way that works."""
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from redpoll.errors import ConfigError, DialFailed
+from redpoll.platforms import after_fork
 from redpoll.transport.carried import CarriedTransport
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ _PIECE = 64 * 1024
 ProtocolFactory = Callable[[], asyncio.BufferedProtocol]
 
 _listeners: dict[str, InprocListener] = {}
+# No node of the parent listens in a child.
+after_fork(_listeners.clear)
 
 
 class InprocListener:
@@ -38,7 +41,7 @@ class InprocListener:
         Raises:
             ConfigError: Another node of this process has the name.
         """
-        if name in _listeners:
+        if _listener_at(name) is not None:
             raise ConfigError("host", f"inproc:{name}", "another node of this process listens there")
         self.name = name
         self.admit = admit
@@ -51,22 +54,30 @@ class InprocListener:
             del _listeners[self.name]
 
 
+def _listener_at(name: str) -> InprocListener | None:
+    """Return the listener at a name; one whose loop was closed is none."""
+    listener = _listeners.get(name)
+    return None if listener is None or listener.loop.is_closed() else listener
+
+
 def connect(address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEventLoop) -> None:
     """Make a link to the node that listens at a name.
 
     Raises:
         DialFailed: No node listens there, it runs on another event loop, or it accepts no more links.
     """
-    listener = _listeners.get(address.host)
+    listener = _listener_at(address.host)
     if listener is None:
         raise DialFailed(address, "no node of this process listens there")
     if listener.loop is not loop:
         raise DialFailed(address, "its node runs on another event loop; use a unix socket")
+    # First, as it may raise: an admitted link counts until it is lost.
+    dialling = factory()
     protocol = listener.admit()
     if protocol is None:
         raise DialFailed(address, "its node accepts no more links")
     far = InprocTransport(loop, protocol)
-    near = InprocTransport(loop, factory())
+    near = InprocTransport(loop, dialling)
     near.other, far.other = far, near
     far.begin()
     near.begin()
