@@ -4,27 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import asdict
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from redpoll.bus import QueueSpec
 from redpoll.bus.broker import Permissions
+from redpoll.bus.broker.permissions import Word
 from redpoll.bus.broker.queue import PLAIN, Task
 from redpoll.bus.broker.schedules import Schedule
+from redpoll.bus.engines.hub import authorization
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.authorization import RULES, authorize
 from redpoll.bus.engines.hub.calls import CALLS
 from redpoll.bus.engines.hub.requests import REQUESTS
 from redpoll.bus.envelope import OutcomeKind
-from redpoll.errors import NotAuthorized, ProtocolError
+from redpoll.errors import NotAuthorized, ProtocolError, UsageError
 from tests.bus.broker.support import Desk
 
 NAMES = ("q", "calc", "news")
 
 
 def ask(desk: Desk, words: dict[str, list[str]], *record: Any, who: str = "ann") -> None:
-    """Ask for something with these permissions; the record has its request and the like."""
+    """Ask for something with these permissions, as the hub does; the record has its request and the like."""
+    if record[0] == p.CALL:
+        p.check_call(record[2], record[3])
     authorize(Permissions("ann", words), desk.broker, desk.join(who), list(record))
 
 
@@ -36,6 +40,7 @@ def spec(name: str, **options: Any) -> dict[str, Any]:
 def test_nothing_is_forgotten() -> None:
     """Each record of clients and each call by name has a rule, and something that carries it out."""
     assert RULES.keys() == (p.FROM_CLIENTS.keys() - {p.HELLO, p.ALIVE, p.CALL}) | CALLS.keys()
+    assert CALLS.keys() == p.CALLS.keys()
     assert REQUESTS.keys() == p.FROM_CLIENTS.keys() - {p.HELLO, p.ALIVE, p.GOODBYE, p.CALL}
 
 
@@ -97,8 +102,8 @@ ASKED: list[tuple[set[str], Callable[[bytes], list[Any]]]] = [
     ({"administer"}, lambda _: [p.CALL, 1, "delete", ["q", False]]),
     ({"subscribe", "administer"}, lambda _: [p.CALL, 1, "delete", ["broadcast:news", False]]),
     *(
-        ({"administer"}, lambda _, name=name: [p.CALL, 1, name, ["q", True]])
-        for name in ("browse", "purge", "pause", "redrive")
+        ({"administer"}, lambda _, name=name, rest=rest: [p.CALL, 1, name, ["q", *rest]])
+        for name, rest in (("browse", ["ready", 1]), ("purge", ["ready"]), ("pause", [True]), ("redrive", [None]))
     ),
 ]
 
@@ -169,11 +174,26 @@ def test_the_submitters_own() -> None:
 
 
 def test_arguments_that_cannot_be() -> None:
-    """A call whose arguments are none breaks the rules, and one that is not known is refused by itself."""
+    """A call with wrong arguments breaks the rules, and one that is not known is refused by itself."""
     desk = Desk()
     for arguments in ([], ["q", 1, 2, 3], [{"nonsense": 1}, False]):
         with pytest.raises(ProtocolError):
             ask(desk, {}, p.CALL, 1, "declare", arguments)
     with pytest.raises(ProtocolError):
         ask(desk, {}, p.DONE, 1, 1, 1, 0, None, "", [7])
-    ask(desk, {}, p.CALL, 1, "nonsense", [])
+    for patterns in ([], [1]):
+        with pytest.raises(ProtocolError):
+            ask(desk, {}, p.SUBSCRIBE, 1, 1, patterns, False)
+    with pytest.raises(UsageError, match="has no call 'nonsense'"):
+        ask(desk, {"administer": ["#"]}, p.CALL, 1, "nonsense", [])
+
+
+def test_what_has_no_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record or a call without a rule is denied, whatever is allowed."""
+    everything = {word: ["#"] for word in get_args(Word)}
+    for key, record in ((p.SETTLE, [p.SETTLE]), ("queues", [p.CALL, 1, "queues", []])):
+        ask(Desk(), everything, *record)
+        monkeypatch.setattr(authorization, "RULES", {each: rule for each, rule in RULES.items() if each != key})
+        with pytest.raises(NotAuthorized, match="has no rule for it"):
+            ask(Desk(), everything, *record)
+        monkeypatch.undo()

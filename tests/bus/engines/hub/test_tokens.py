@@ -14,7 +14,7 @@ import pytest
 import redpoll
 from redpoll import Config, ConfigError, Hub, Message, Node
 from redpoll.bus import EngineState, EngineURL
-from redpoll.bus.broker import Permissions
+from redpoll.bus.broker import Limits, Permissions
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub import server
 from redpoll.bus.engines.hub.tokens import Tokens
@@ -195,15 +195,47 @@ async def test_permissions_that_change(tmp_path: Path, file: Path) -> None:
 
 @pytest.mark.asyncio
 async def test_signs_of_life(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sign of life, which has the name that the client gave, counts for the client's own link."""
+    """A sign of life with the name and the token of the client counts for the client's own link; no other one does."""
     with running(tokens=Tokens(file)) as hub:
         async with redpoll.connect(url(hub, BOB)) as bob, Node(listen=False, serializer="raw") as process:
             heard: list[Any] = []
             monkeypatch.setattr(hub.hub.node, "heard", heard.append)
-            alive = body([p.ALIVE, bob.engine._name])  # type: ignore[attr-defined]
-            await process.send(Message(alive, hub.hub.address), timeout=PATIENCE)
             (peer,) = hub.hub._clients
-            assert heard == [peer]
+            name = bob.engine._name  # type: ignore[attr-defined]
+            for token, count in ((OPS, 0), (f"{BOB}-new", 0), ("", 0), (BOB, 1)):
+                await process.send(Message(body([p.ALIVE, name, token]), hub.hub.address), timeout=PATIENCE)
+                assert heard == [peer] * count, token
+
+
+@pytest.mark.asyncio
+async def test_histories_give_no_power(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history names a lost worker by its identity and a digest: saying that is no sign of its life, nor takes its place."""
+    with running(tokens=Tokens(file), limits=Limits(grace=0.01)) as hub:
+        async with redpoll.connect(url(hub, OPS)) as ops, Node(listen=False, serializer="raw") as forger:
+            lost = redpoll.connect(url(hub, BOB))
+            await lost.__aenter__()
+            task = await ops.tasks.submit(1, queue="night")
+            held = lost.tasks.next(queue="night", timeout=PATIENCE)
+            await held.__aenter__()
+            (name,) = [each for each in hub.hub.broker.peers.found if each.startswith("bob:")]
+            secret: str = lost.engine._name  # type: ignore[attr-defined]
+            heard: list[Any] = []
+            monkeypatch.setattr(hub.hub.node, "heard", heard.append)
+            for shown in (name, name.partition(":")[2]):
+                assert secret not in shown
+                await forger.send(Message(body([p.ALIVE, shown, BOB]), hub.hub.address), timeout=PATIENCE)
+                hello = body([p.HELLO, p.VERSION, shown, BOB])
+                await forger.send(Message(hello, hub.hub.address), timeout=PATIENCE)
+            assert not heard
+            assert await lost.healthy()
+            lost.engine.abort()  # type: ignore[attr-defined]
+            async with ops.tasks.next(queue="night", timeout=PATIENCE) as again:
+                (line,) = (await ops.queues.browse("night", "taken"))[0].history
+                assert line == f"worker {name} was lost"
+                again.set_result(None)
+            await task.result(timeout=PATIENCE)
+            await held.__aexit__(None, None, None)
+            await lost.close()
 
 
 @pytest.mark.asyncio

@@ -111,7 +111,7 @@ class Asking:
             part = [waiting.popleft() for _ in range(min(len(waiting), 1024))]
             asked: list[Request] = []
             for record in part:
-                if len(record) > 1 and record[0] in _ANSWERED:
+                if record[0] in p.ANSWERED:
                     request = requests.get(record[1])
                     if request is not None and request.record is record:
                         request.sent = True
@@ -211,22 +211,3 @@ def fail_future(future: asyncio.Future[Any], error: BaseException) -> None:
     if not future.done():
         future.set_exception(error)
         future.exception()
-
-
-#: Kinds of records that begin with the number of a request.
-_ANSWERED: Final = frozenset(
-    {
-        p.PUBLISH,
-        p.EVENT,
-        p.CONSUME,
-        p.TAKE,
-        p.CLOSE,
-        p.RECLAIM,
-        p.ACCEPT,
-        p.DONE,
-        p.REJECT,
-        p.SUBSCRIBE,
-        p.WATCH,
-        p.CALL,
-    }
-)

@@ -5,7 +5,7 @@ A client needs no permission for its own consumers, deliveries and requests, sin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, Final, NamedTuple
 
@@ -14,7 +14,7 @@ from redpoll.bus.broker.permissions import CONSUME, PUBLISH, READ, Permissions, 
 from redpoll.bus.broker.queue import Peer, Queue, Task
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.records import QueueKind
-from redpoll.errors import NotAuthorized, ProtocolError, RedpollError
+from redpoll.errors import NotAuthorized
 
 __all__ = ["RULES", "authorize", "may_see"]
 
@@ -114,12 +114,12 @@ def _consume(case: _Case, _request: int, _number: int, queue: str, *_: Any) -> N
 
 
 def _done(case: _Case, *values: Any) -> None:
-    for queue, *_ in values[-1]:
-        case.require(queue, PUBLISH)
+    for publication in values[-1]:
+        case.require(p.queue_of(publication), PUBLISH)
 
 
-def _subscribe(case: _Case, _request: int, _number: int, patterns: Iterable[str], *_: Any) -> None:
-    for pattern in patterns:
+def _subscribe(case: _Case, _request: int, _number: int, patterns: list[Any], *_: Any) -> None:
+    for pattern in p.texts(patterns):
         _may_subscribe(case.rights, pattern)
 
 
@@ -165,7 +165,7 @@ def _move(case: _Case, source: str, target: str, *_: Any) -> None:
 
 
 def _schedule(case: _Case, name: str, task: list[Any], *_: Any) -> None:
-    case.require(task[0], PUBLISH)
+    case.require(p.queue_of(task), PUBLISH)
     _unschedule(case, name)
 
 
@@ -222,21 +222,16 @@ def authorize(rights: Permissions, broker: Broker, member: Peer, record: list[An
         rights: Its permissions.
         broker: The broker.
         member: The client, at the broker.
-        record: The record, complete; a call that is not known is refused later.
+        record: The record, complete.
 
     Raises:
-        NotAuthorized: It may not.
-        ProtocolError: The arguments of a call cannot be.
+        NotAuthorized: It may not, or there is no rule for it.
+        ProtocolError: What is in the record has other parts than it should.
     """
     kind, values = record[0], record[1:]
     if kind == p.CALL:
         _, kind, values = values
     rule = RULES.get(kind)
     if rule is None:
-        return
-    try:
-        rule(_Case(rights, broker, member), *values)
-    except RedpollError:
-        raise
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise ProtocolError(f"the values of {kind!r} cannot be: {error}") from error
+        raise NotAuthorized(f"{rights.name!r} may not {kind!r}: this hub has no rule for it")
+    rule(_Case(rights, broker, member), *values)

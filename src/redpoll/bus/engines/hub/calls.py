@@ -13,7 +13,7 @@ from redpoll.bus.engines.hub.authorization import may_see
 from redpoll.bus.engines.hub.clients import Client
 from redpoll.bus.engines.hub.requests import check_payload, read_publication
 from redpoll.bus.engines.hub.turns import Turns
-from redpoll.errors import ProtocolError, RedpollError, UsageError
+from redpoll.errors import ProtocolError, RedpollError
 
 __all__ = ["CALLS", "Calls"]
 
@@ -38,33 +38,22 @@ class Calls:
         self._open: set[asyncio.Task[None]] = set()
 
     def call(self, client: Client, request: int, name: str, arguments: list[Any]) -> None:
-        """Carry out a call, and answer it.
-
-        Raises:
-            UsageError: There is none of that name.
-            ProtocolError: The arguments cannot be.
-        """
-        call = CALLS.get(name)
-        if call is None:
-            raise UsageError(f"this hub knows no {name!r}", "is it older than this client?")
-        try:
-            value = call(self, client, *arguments)
-        except RedpollError:
-            raise
-        except (TypeError, ValueError, KeyError) as error:
-            raise ProtocolError(f"the arguments of {name!r} are none: {error}") from error
+        """Carry out a call whose name and arguments were checked, and answer it."""
+        value = CALLS[name](self, client, *arguments)
         if isinstance(value, Coroutine):
-            task = asyncio.ensure_future(self._answer(client, request, value))
+            task = asyncio.ensure_future(self._answer(client, request, name, value))
             self._open.add(task)
             task.add_done_callback(self._open.discard)
         else:
             self._turns.claim(client, bool(self._broker.out.writes), p.REPLY, request, value)
 
-    async def _answer(self, client: Client, request: int, value: Coroutine[Any, Any, Any]) -> None:
+    async def _answer(self, client: Client, request: int, name: str, value: Coroutine[Any, Any, Any]) -> None:
         try:
             client.reply(request, await value)
         except RedpollError as error:
             client.fail(request, error)
+        except Exception:  # noqa: BLE001  # logged there
+            client.fail_by_defect(request, name)
 
     def _declare(self, client: Client, spec: dict[str, Any], update: bool) -> None:  # noqa: ARG002  # as for all
         self._broker.queues.declare(p.rebuild_spec(spec), time.monotonic(), update=update)
@@ -92,10 +81,11 @@ class Calls:
     def _lookup(self, client: Client, task: bytes) -> dict[str, Any]:  # noqa: ARG002
         return _plain(self._broker.admin.lookup(p.id_number(task), time.monotonic()))
 
-    def _browse(self, client: Client, queue: str, state: Any, limit: int) -> list[dict[str, Any]]:  # noqa: ARG002
+    def _browse(self, client: Client, queue: str, state: Any, limit: Any) -> list[dict[str, Any]]:  # noqa: ARG002
         found: list[dict[str, Any]] = []
         size = 0
-        for task in self._broker.admin.browse(self._broker.queues.get(queue), state, min(limit, _BROWSED)):
+        most = min(limit, _BROWSED) if isinstance(limit, int) else limit
+        for task in self._broker.admin.browse(self._broker.queues.get(queue), state, most):
             size += len(task.payload)
             if size > _BROWSED_BYTES and found:
                 break
@@ -113,6 +103,8 @@ class Calls:
         self._broker.queues.pause(self._broker.queues.get(queue), paused)
 
     def _redrive(self, client: Client, queue: str, tasks: list[bytes] | None) -> list[bytes]:
+        if tasks is not None and not all(isinstance(each, bytes) for each in tasks):
+            raise ProtocolError("expected a list of ids of tasks")
         numbers = None if tasks is None else [p.id_number(each) for each in tasks]
         found = self._broker.queues.get(queue)
         made = self._broker.admin.redrive(client.member, found, numbers, time.monotonic())

@@ -61,6 +61,9 @@ class HubEngine(HubMember):
     def _call(self, name: str, *arguments: Any) -> asyncio.Future[Any]:
         self._check()
         p.check(arguments)
+        problem = p.call_problem(name, arguments)
+        if problem is not None:
+            raise UsageError(problem)
         return self._ask(p.CALL, name, list(arguments), again=name not in {"redrive", "move", "backup"})
 
     # -- queues

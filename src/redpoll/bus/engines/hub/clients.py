@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from dataclasses import dataclass
 from typing import Any, Final
@@ -11,11 +12,13 @@ from redpoll.bus.broker.permissions import Permissions
 from redpoll.bus.broker.queue import Consumer, Parked, Subscription
 from redpoll.bus.broker.queue import Peer as BrokerPeer
 from redpoll.bus.engines.hub import protocol as p
-from redpoll.errors import RedpollError
+from redpoll.errors import BusError, RedpollError
 from redpoll.node import Received
 from redpoll.node.door import Batch, LayerNode, Peer
 
 __all__ = ["Client", "Watch", "ended"]
+
+_log = logging.getLogger("redpoll.bus")
 
 #: Records that wait for one client, beyond which those that may be lost are, and its requests wait to be released.
 _WAITING: Final = 10_000
@@ -71,12 +74,6 @@ class Client:
         self._held: list[Received[Any]] = []
         self._scheduled = False
 
-    @property
-    def name(self) -> str:
-        """The name in its hello; the broker's member has that of its identity in front."""
-        name = self.member.name
-        return name if self.rights is None else name.partition(":")[2]
-
     def say(self, *record: Any) -> None:
         """Send a record in this turn of the loop, behind those before."""
         waiting = self._waiting
@@ -96,6 +93,11 @@ class Client:
         """Answer a request with an error."""
         if request:
             self.say(p.FAILED, request, p.pack_error(error))
+
+    def fail_by_defect(self, request: int, what: object) -> None:
+        """Log the exception that is being handled, a defect of the hub, and answer the request with an internal error."""
+        _log.exception("request %r of client %s failed by a defect of the hub", what, self.member.name)
+        self.fail(request, BusError(f"internal error of the hub at {what!r}: its log has the traceback"))
 
     def flush(self) -> None:
         """Send queued records, as far as there is room."""

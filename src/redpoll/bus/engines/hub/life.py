@@ -7,13 +7,16 @@ its own to each hub. A frozen process, or a call that keeps the interpreter lock
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
 from redpoll.address import Address
+from redpoll.bus.awaitables import Done
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.config import Config
 from redpoll.message import Message
@@ -22,83 +25,136 @@ from redpoll.platforms import after_fork
 
 __all__ = ["Life", "life"]
 
+_log = logging.getLogger("redpoll.bus")
+
 #: Seconds between two signs, of each that a keep-alive has.
 _SHARE: Final = 0.4
 #: The keep-alive, in seconds, of a node without one.
 _LONG: Final = 5.0
 
 
+_Where = tuple[Address, Config]
+
+
 class Life:
     """The members of hubs in this process that live, and the thread that says so while there are any."""
 
     def __init__(self) -> None:
-        self._members: dict[str, tuple[Address, Config]] = {}
+        self._members: dict[str, tuple[str, _Where]] = {}
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._thread: _Thread | None = None
         self._wake: Callable[[], object] | None = None
 
-    def add(self, name: str, address: Address, config: Config) -> None:
-        """Send signs of a member to the hub at an address, with the options of its node."""
+    def add(self, name: str, token: str, address: Address, config: Config) -> None:
+        """Send signs of a member to the hub at an address, with its token and the options of its node."""
         with self._changed:
-            self._members[name] = address, config
+            self._members[name] = token, (address, config)
             if self._thread is None:
                 self._wake = None
-                self._thread = threading.Thread(target=self._run, name="redpoll life", daemon=True)
+                self._thread = _Thread(self._run)
                 self._thread.start()
 
-    def remove(self, name: str) -> None:
-        """Send none any more; the thread has ended with the last member when this returns."""
+    def remove(self, name: str) -> Awaitable[None]:
+        """Send none any more; the thread ends with the last member. Return an awaitable, done when it has ended."""
         with self._changed:
             known = self._members.pop(name, None)
             thread = self._thread
             if known is None or self._members or thread is None:
-                return
+                return Done(None)
             self._thread = None
             self._changed.notify()
             if self._wake is not None:
                 self._wake()
-        thread.join()
+        return thread.wait_ended()
 
     @property
     def _period(self) -> float:
-        return _SHARE * min((config.keepalive or _LONG for _, config in self._members.values()), default=_LONG)
+        configs = (config for _, (_, config) in self._members.values())
+        return _SHARE * min((each.keepalive or _LONG for each in configs), default=_LONG)
 
-    def _run(self) -> None:
-        own = threading.current_thread()
-        with self._changed:
-            # Most engines of short programs have ended by then.
-            if self._changed.wait_for(lambda: self._thread is not own, self._period):
-                return
-        asyncio.run(self._beat(own))
+    def _run(self, own: _Thread) -> None:
+        while True:
+            with self._changed:
+                # Most engines of short programs have ended by then.
+                if self._changed.wait_for(lambda: self._thread is not own, self._period):
+                    return
+            try:
+                asyncio.run(self._beat(own))
+            except Exception:  # noqa: BLE001  # it is logged
+                # Workers would be lost without a sign; the next try is after the same pause.
+                _log.exception("signs of life for hubs failed, and begin again")
 
-    async def _beat(self, own: threading.Thread) -> None:
+    async def _beat(self, own: _Thread) -> None:
         loop = asyncio.get_running_loop()
         over = asyncio.Event()
-        nodes: dict[tuple[Address, Config], Node[Any]] = {}
+        nodes: dict[_Where, Node[Any]] = {}
         try:
             while True:
                 with self._changed:
                     if self._thread is not own:
                         return
                     self._wake = partial(loop.call_soon_threadsafe, over.set)
-                    groups: dict[tuple[Address, Config], list[str]] = {}
-                    for name, where in self._members.items():
-                        groups.setdefault(where, []).append(name)
+                    groups: dict[_Where, list[tuple[str, str]]] = {}
+                    for name, (token, where) in self._members.items():
+                        groups.setdefault(where, []).append((name, token))
                     period = self._period
-                for where, names in groups.items():
-                    node = nodes.get(where)
-                    if node is None:
-                        node = nodes[where] = Node(_ignore, where[1])
-                        await node.start()
-                    for name in names:
-                        ((body, _),) = p.pack([[p.ALIVE, name]])
-                        node.send(Message(body, where[0]), timeout=period).add_done_callback(_sent)
+                for where in nodes.keys() - groups.keys():
+                    await _stop(nodes.pop(where))
+                for where, members in groups.items():
+                    try:
+                        await self._show(nodes, where, members, period)
+                    except Exception:  # noqa: BLE001  # it is logged
+                        # The other hubs are shown theirs.
+                        _log.exception("no sign of life for the hub at %s", where[0])
                 with suppress(TimeoutError):
                     async with asyncio.timeout(period):
                         await over.wait()
         finally:
+            with self._changed:
+                if self._thread is own:
+                    self._wake = None
             for node in nodes.values():
-                await node.stop(0)
+                await _stop(node)
+
+    async def _show(
+        self, nodes: dict[_Where, Node[Any]], where: _Where, members: list[tuple[str, str]], period: float
+    ) -> None:
+        node = nodes.get(where)
+        if node is None:
+            node = Node(_ignore, where[1])
+            await node.start()
+            nodes[where] = node
+        for name, token in members:
+            ((body, _),) = p.pack([[p.ALIVE, name, token]])
+            node.send(Message(body, where[0]), timeout=period).add_done_callback(_sent)
+
+
+class _Thread(threading.Thread):
+    """The thread, whose end can be awaited; a loop that waits for it goes on."""
+
+    def __init__(self, run: Callable[[_Thread], None]) -> None:
+        super().__init__(name="redpoll life", daemon=True)
+        self._call = run
+        self._ended: Future[None] = Future()
+
+    def run(self) -> None:
+        """Send signs of life."""
+        try:
+            self._call(self)
+        finally:
+            self._ended.set_result(None)
+
+    async def wait_ended(self) -> None:
+        """Wait for its end, of which nothing is left but to return."""
+        await asyncio.shield(asyncio.wrap_future(self._ended))
+        self.join()
+
+
+async def _stop(node: Node[Any]) -> None:
+    try:
+        await node.stop(0)
+    except Exception:  # noqa: BLE001  # it is logged
+        _log.exception("a node of signs of life did not stop")
 
 
 def _sent(future: asyncio.Future[None]) -> None:

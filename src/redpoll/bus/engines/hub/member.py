@@ -230,7 +230,7 @@ class HubMember(Asking):
                     async with asyncio.timeout(_GOODBYE):
                         await asyncio.wait(ends)
         self._settle_all()
-        life.remove(self._name)
+        lifeless = life.remove(self._name)
         if self.linked:
             self.say(p.GOODBYE)
             self._flush()
@@ -239,6 +239,7 @@ class HubMember(Asking):
             self._link.cancel()
             await asyncio.wait([self._link])
         await self._node.stop(0.5)
+        await lifeless
         self.status.change(EngineState.CLOSED)
 
     def _settle_all(self) -> None:
@@ -269,10 +270,13 @@ class HubMember(Asking):
             if self._peer is not None:
                 self._node.cut(self._peer, Closed("bus"))
             self._settle_all()
-            life.remove(self._name)
+            lifeless = life.remove(self._name)
             self.status.change(EngineState.CLOSED, "aborted")
-            task = self.loop.create_task(self._node.stop(0))
-            self._aborted = task
+            self._aborted = self.loop.create_task(self._abort(lifeless))
+
+    async def _abort(self, lifeless: Awaitable[None]) -> None:
+        await self._node.stop(0)
+        await lifeless
 
     # The link
 
@@ -409,7 +413,7 @@ class HubMember(Asking):
     def _show_life(self) -> None:
         """Tell the hub that this process lives, though its loop may be busy: it may hold tasks from now on."""
         if self._peer is not None and self._peer.address is not None:
-            life.add(self._name, self._peer.address, self._config)
+            life.add(self._name, self._token, self._peer.address, self._config)
 
     def _ask_consumer(self, consumer: HubConsumer) -> int:
         def answer(future: asyncio.Future[Any]) -> None:

@@ -3,7 +3,7 @@
 | kind | rest | meaning |
 |---|---|---|
 | HELLO | version, name, token | the client is there, or again; before all else |
-| ALIVE | name | the client of that name lives, whatever its own link says; sent without HELLO, by a link of its process |
+| ALIVE | name, token | the client that said hello with both lives, whatever its link says; by another link of its process |
 | GOODBYE | | it does not return: what it holds goes back |
 | PUBLISH | request, queue, payload, watched, and the options of `Engine.publish` in their order | a task |
 | EVENT | request, subject, payload, mandatory, last, timeout | an event |
@@ -36,7 +36,7 @@
 | NOTE | what, queue, id, detail | for observers |
 
 A payload is an encoded envelope, which the hub does not decode; an id has 16 bytes. A request is answered once; 0 wants no
-answer.
+answer. A publish always has a number, which no other one that waits for room has.
 """
 
 from __future__ import annotations
@@ -47,20 +47,26 @@ from typing import Any, Final
 from redpoll import errors
 from redpoll.bus.records import QueueSpec
 from redpoll.error_root import _rebuild
-from redpoll.errors import DecodeError, ProtocolError, RedpollError
+from redpoll.errors import DecodeError, ProtocolError, RedpollError, UsageError
 from redpoll.serializers import get
 
 __all__ = [
+    "ANSWERED",
+    "CALLS",
     "FROM_CLIENTS",
     "FROM_HUB",
     "VERSION",
+    "call_problem",
     "check",
+    "check_call",
     "id_bytes",
     "id_number",
     "pack",
     "pack_error",
+    "queue_of",
     "rebuild_error",
     "rebuild_spec",
+    "texts",
     "unpack",
 ]
 
@@ -79,7 +85,7 @@ _SECONDS: Final = (int, float, type(None))
 
 FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
     HELLO: (int, str, str),
-    ALIVE: (str,),
+    ALIVE: (str, str),
     GOODBYE: (),
     PUBLISH: (int, str, bytes, bool, int, _NUMBER, _SECONDS, _SECONDS, (str, type(None)), bool, bool, _SECONDS),
     EVENT: (int, str, bytes, bool, int, _SECONDS),
@@ -100,6 +106,33 @@ FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
     CALL: (int, str, list),
 }
 """The types of what follows a kind, in records of clients."""
+
+ANSWERED: Final = frozenset(
+    {PUBLISH, EVENT, CONSUME, TAKE, CLOSE, RECLAIM, ACCEPT, DONE, REJECT, SUBSCRIBE, WATCH, CALL}
+)
+"""Kinds whose records begin with the number of a request, and are answered."""
+
+CALLS: Final[Mapping[str, tuple[_Types, ...]]] = {
+    "declare": (dict, bool),
+    "delete": (str, bool),
+    "queues": (),
+    "inspect": (str,),
+    "cancel": (bytes,),
+    "tell": (bytes, bytes),
+    "lookup": (bytes,),
+    "browse": (str, object, object),
+    "purge": (str, object),
+    "move": (str, str, object),
+    "pause": (str, bool),
+    "redrive": (str, (list, type(None))),
+    "schedule": (str, list, object, object),
+    "unschedule": (str,),
+    "schedules": (),
+    "observe": (bool,),
+    "check": (),
+    "backup": (str,),
+}
+"""The types of the arguments of each call; the broker checks those of any type."""
 
 FROM_HUB: Final[Mapping[int, tuple[_Types, ...]]] = {
     WELCOME: (int, str, int, str, int),
@@ -122,6 +155,8 @@ _FULL: Final = 1024 * 1024
 _RECORDS: Final = 1024
 #: Bytes of the id of a task.
 _ID: Final = 16
+
+_SETTINGS: Final = frozenset(QueueSpec.__dataclass_fields__)
 
 _msgpack = get("msgpack")
 _PLAIN: Final = (type(None), bool, int, float, str, bytes)
@@ -175,6 +210,58 @@ def unpack(body: Any, shapes: Mapping[int, tuple[_Types, ...]]) -> list[list[Any
     return records
 
 
+def call_problem(name: str, arguments: Sequence[Any]) -> str | None:
+    """Return what is wrong with the arguments of a call: their number, or a type; None if nothing is.
+
+    Raises:
+        UsageError: There is no call of that name.
+    """
+    shape = CALLS.get(name)
+    if shape is None:
+        raise UsageError(f"this hub has no call {name!r}", "is it older than this client?")
+    if len(arguments) != len(shape):
+        return f"call {name!r} has {len(arguments)} arguments, {len(shape)} expected"
+    for number, (value, types) in enumerate(zip(arguments, shape, strict=True), 1):
+        if not isinstance(value, types):
+            return f"argument {number} of call {name!r} has the wrong type {type(value).__name__}: {value!r:.100}"
+    return None
+
+
+def check_call(name: str, arguments: list[Any]) -> None:
+    """Check the arguments of a call of a client.
+
+    Raises:
+        UsageError: There is no call of that name.
+        ProtocolError: Something is wrong with them.
+    """
+    problem = call_problem(name, arguments)
+    if problem is not None:
+        raise ProtocolError(problem)
+
+
+def texts(values: list[Any]) -> tuple[str, ...]:
+    """Return values that must be texts, one or more.
+
+    Raises:
+        ProtocolError: There is none, or one of another type.
+    """
+    if not values or not all(isinstance(each, str) for each in values):
+        raise ProtocolError(f"expected a list of texts, not {values!r:.100}")
+    return tuple(values)
+
+
+def queue_of(publication: Any) -> str:
+    """Return the queue of a task to be put into it, which is packed.
+
+    Raises:
+        ProtocolError: It has other parts than a queue, an envelope and options.
+    """
+    match publication:
+        case [str() as queue, bytes(), dict()]:
+            return queue
+    raise ProtocolError("expected a task: its queue, its envelope and its options")
+
+
 def pack_error(error: RedpollError) -> list[Any]:
     """Make plain values of an error: its class, its fields, its attributes."""
     fields = [each if type(each) in _PLAIN else str(each) for each in error.args]
@@ -195,8 +282,18 @@ def rebuild_error(values: list[Any]) -> RedpollError:
 
 
 def rebuild_spec(values: dict[str, Any]) -> QueueSpec:
-    """Make the settings of a queue again of the values of their fields."""
-    return QueueSpec(**{**values, "topics": tuple(values.get("topics", ()))})
+    """Make the settings of a queue again of the values of their fields.
+
+    Raises:
+        ProtocolError: There are others than these.
+        ConfigError: One of them cannot be.
+    """
+    if "name" not in values or not values.keys() <= _SETTINGS:
+        raise ProtocolError(f"expected the settings of a queue, not {sorted(values, key=str)!r:.200}")
+    topics = values.get("topics", [])
+    if not isinstance(topics, list):
+        raise ProtocolError(f"expected topics as a list, not as {type(topics).__name__}")
+    return QueueSpec(**{**values, "topics": tuple(topics)})
 
 
 def id_bytes(number: int) -> bytes:

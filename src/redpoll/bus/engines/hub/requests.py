@@ -39,6 +39,7 @@ class Requests:
         self._max_body = max_body
 
     def _publish(self, client: Client, request: int, queue: str, payload: bytes, watched: bool, *how: Any) -> None:
+        _check_number(client, request)
         size = check_payload(payload, self._max_body)
         found = self._broker.queues.found.get(queue)
         durable = found is not None and found.spec.durable
@@ -67,6 +68,7 @@ class Requests:
         last: int,
         timeout: float | None,
     ) -> None:
+        _check_number(client, request)
         size = check_payload(payload, self._max_body)
         got = self._broker.intake.publish(
             client.member, subject, payload, size, time.monotonic(), mandatory, last, timeout, (request, False)
@@ -212,8 +214,7 @@ class Requests:
 
     def _subscribe(self, client: Client, request: int, number: int, patterns: list[Any], last: bool) -> None:
         _check(number not in client.subscriptions, "a subscription has a number of its own")
-        wanted = tuple(each for each in patterns if isinstance(each, str))
-        _check(len(wanted) == len(patterns) > 0, "patterns are texts")
+        wanted = p.texts(patterns)
         client.subscriptions[number] = self._broker.intake.subscribe(client.member, wanted, number, last=last)
         client.reply(request)
 
@@ -297,6 +298,12 @@ def check_payload(payload: bytes, most: int) -> int:
     if size > most:
         raise PayloadTooLarge(size, most)
     return size
+
+
+def _check_number(client: Client, request: int) -> None:
+    if request <= 0 or request in client.parked:
+        problem = "waits for room already" if request > 0 else "is no number of a publish"
+        raise ProtocolError(f"request {request} {problem}: each publish has a number of its own, from 1")
 
 
 def _check(holds: bool, rule: str) -> None:

@@ -6,11 +6,13 @@ import asyncio
 import dataclasses
 import logging
 import time
+from hashlib import sha256
 from typing import Any, Final
 
 from redpoll.address import Address
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.broker import Broker
+from redpoll.bus.broker.permissions import Permissions
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.authorization import authorize
 from redpoll.bus.engines.hub.calls import Calls
@@ -34,9 +36,6 @@ _HELLO: Final = 4_096
 _NAME: Final = 255
 #: Seconds between two looks at the tokens, and at who is there.
 _PAUSE: Final = 1.0
-#: Records that have no answer.
-_UNANSWERED: Final = frozenset({p.CREDIT, p.PROGRESS, p.SETTLE, p.UNSUBSCRIBE})
-
 _GREET: Final = tuple((b"", body) for body, _ in p.pack([[p.GREET]]))
 
 
@@ -104,8 +103,6 @@ class HubServer:
         self._clients: dict[Peer, Client]
         # Linked peers without a hello, each with the time until which the hub waits for it.
         self._strangers: dict[Peer, float] = {}
-        #: The clients by the names in their hellos, which their signs of life have too.
-        self._names: dict[str, Client] = {}
         self._patience = config.handshake_timeout
         self._looking: asyncio.TimerHandle | None = None
 
@@ -179,15 +176,14 @@ class HubServer:
             self._hello(peer, *record[1:])
             return
         if kind == p.ALIVE:
-            client = self._names.get(record[1])
-            if client is not None:
-                self.node.heard(client.peer)
-                self._strangers.pop(peer, None)
+            self._live(peer, *record[1:])
             return
         client = self._clients.get(peer)
         if client is None:
             raise ProtocolError("a client says hello first")
         try:
+            if kind == p.CALL:
+                p.check_call(record[2], record[3])
             if client.rights is not None:
                 authorize(client.rights, self.broker, client.member, record)
             if kind == p.GOODBYE:
@@ -199,8 +195,10 @@ class HubServer:
         except ProtocolError:
             raise
         except RedpollError as error:
-            if kind not in _UNANSWERED:
+            if kind in p.ANSWERED:
                 client.fail(record[1], error)
+        except Exception:  # noqa: BLE001  # logged there
+            client.fail_by_defect(record[1] if kind in p.ANSWERED else 0, record[2] if kind == p.CALL else kind)
 
     # Clients
 
@@ -214,16 +212,13 @@ class HubServer:
             raise ProtocolError(f"this hub speaks version {p.VERSION} of the bus, not {version}")
         if len(name) > _NAME:
             raise ProtocolError(f"a client has a name of {len(name)} characters, {_NAME} at most")
-        rights, digest = None, b""
-        if self._tokens is not None:
-            digest, rights = self._tokens.find(token)
-            if rights is None:
-                raise NotAuthorized(
-                    "the hub does not know the token" if token else "the hub wants a token",
-                    hint="give a token of its file",
-                )
-            # No client takes the place of one of another identity.
-            name = f"{rights.name}:{name}"  # the name of an identity has no colon
+        digest, rights = (b"", None) if self._tokens is None else self._tokens.find(token)
+        if rights is None and self._tokens is not None:
+            raise NotAuthorized(
+                "the hub does not know the token" if token else "the hub wants a token",
+                hint="give a token of its file",
+            )
+        name = _public(name, rights)
         former = self._clients.get(peer)
         if former is not None:
             self._forget(former, goodbye=former.member.name != name)
@@ -232,9 +227,17 @@ class HubServer:
             self._forget(earlier.owner, goodbye=False)
         member = self.broker.peers.join(name, time.monotonic())
         client = self._clients[peer] = member.owner = Client(self.node, peer, member, rights, digest)
-        self._names.setdefault(client.name, client)
         self._strangers.pop(peer, None)
         client.say(p.WELCOME, p.VERSION, self._store.name, self._store.epoch, self._confirm, self._max_body)
+
+    def _live(self, peer: Peer, name: str, token: str) -> None:
+        """Take a sign of life of a client; one of no client, or with another token, is passed over."""
+        digest, rights = (b"", None) if self._tokens is None else self._tokens.find(token)
+        member = self.broker.peers.found.get(_public(name, rights))
+        client: Client | None = None if member is None else member.owner
+        if client is not None and client.token == digest:
+            self.node.heard(client.peer)
+            self._strangers.pop(peer, None)
 
     def lose(self, peer: Peer, error: RedpollError) -> None:
         """Handle the end of a client's session, without goodbye if the client is still known."""
@@ -247,8 +250,6 @@ class HubServer:
 
     def _forget(self, client: Client, *, goodbye: bool) -> None:
         self._clients.pop(client.peer, None)
-        if self._names.get(client.name) is client:
-            del self._names[client.name]
         client.end()
         now = time.monotonic()
         self.broker.intake.unpark(client.parked.values(), now)
@@ -276,7 +277,7 @@ class HubServer:
                     self._dismiss(client.peer, NotAuthorized("its token allows something else now"))
             self._turns.end()
 
-    def _dismiss(self, peer: Peer, error: NotAuthorized) -> None:
+    def _dismiss(self, peer: Peer, error: RedpollError) -> None:
         """Report to a peer that it is not known, and close its link; it may dial again."""
         self.meet(peer)
         bodies = [(b"", body) for body, _ in p.pack([[p.FAILED, 0, p.pack_error(error)]])]
@@ -287,4 +288,13 @@ class HubServer:
         client = self._clients.get(peer)
         if client is not None:
             self._forget(client, goodbye=False)
-        self.node.cut(peer, error)
+        self._dismiss(peer, error)
+
+
+def _public(name: str, rights: Permissions | None) -> str:
+    """Return what others may see of a client, in the histories of its tasks: it does not tell the name in its hello.
+
+    No client takes the place of one of another identity, whose name is in front; it has no colon.
+    """
+    digest = sha256(name.encode(errors="surrogatepass")).hexdigest()[:32]
+    return digest if rights is None else f"{rights.name}:{digest}"
