@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextvars import ContextVar
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -29,6 +30,7 @@ from redpoll import (
     UsageError,
 )
 from redpoll.blocking import PoolNode
+from redpoll.node.dispatch import MAX_HANDLERS_PER_TURN
 from redpoll.serializers import RawSerializer
 from tests.interop.raw import ACK, REQ_ACK, raw_listener
 from tests.node.support import Inbox, elapse, make, raw_dialling, settle, to, turns, until, within
@@ -566,6 +568,53 @@ async def test_data_that_cannot_be_decoded_refuses(caplog: pytest.LogCaptureFixt
         await client.send(to(server, b'{"a": 1}'))
     assert inbox.begun == [{"a": 1}]
     assert [type(error).__name__ for _, error in failures] == ["DecodeError"]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("serializer", ["raw", "json"])
+async def test_failures_end_the_turn_as_other_handlers_do(
+    serializer: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages whose handlers raise, or that cannot be decoded, leave the loop its turn after as many as others do."""
+    monkeypatch.setattr("redpoll.node.dispatch.MAX_SECONDS_PER_TURN", 60.0)
+    caplog.set_level(logging.CRITICAL, logger="redpoll.node")
+    count = 4 * MAX_HANDLERS_PER_TURN
+
+    def handler(message: Received[Any]) -> None:
+        raise ValueError("not this one")
+
+    options = {"slots": count, "window": count, "serializer": serializer}
+    async with make(handler, **options) as server, make(serializer=RawSerializer("any")) as client:
+        refused: list[int] = []
+        await within(client.ready(server.address))
+        await within(client.send_many((to(server, b"no json") for _ in range(count)), acknowledge=False))
+        while not refused or refused[-1] < count:
+            await asyncio.sleep(0)
+            refused.append(server.stats().refused)
+        # A turn of waiting messages, and a read.
+        assert max(after - before for before, after in pairwise([0, *refused])) <= 2 * MAX_HANDLERS_PER_TURN
+
+
+@pytest.mark.asyncio
+async def test_a_serializer_may_end_the_message_that_it_answers() -> None:
+    """A message that ends while its answer is encoded gives back one slot, and is answered."""
+    received: list[Received[Any]] = []
+
+    class Ending(RawSerializer):
+        def encode(self, obj: Any, /) -> Any:
+            if received:
+                received[-1].release()
+            return super().encode(obj)
+
+    def handler(message: Received[Any]) -> bytes:
+        received.append(message)
+        return b"answer"
+
+    async with make(handler, serializer=Ending("ending")) as server, make() as client:
+        assert (await within(client.request(to(server)))).data == b"answer"
+        await turns()
+        assert server.stats().slots_used == 0
+        assert [link.unreleased for peer in server._peers.routes for link in peer.links] == [0]
 
 
 @pytest.mark.asyncio

@@ -200,7 +200,11 @@ class Completion:
         link = message.link
         if message.frame[4] & _REQUEST != _REQUEST or link.announced is None or link.state is LinkState.CLOSED:
             return False
-        slots.finish_with_answer(message, self._encode_answer(link, result))
+        body = self._encode_answer(link, result)
+        if message.phase:
+            # The serializer may end it.
+            return False
+        slots.finish_with_answer(message, body)
         return True
 
     async def respond(self, message: ReceivedMessage[Any], data: Any, header: bytes) -> None:

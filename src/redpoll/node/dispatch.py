@@ -46,8 +46,9 @@ _BLOCKED = 1.0
 
 _EAGER = sys.version_info >= (3, 12)
 
-# The result of a handler that is still running.
+# In place of the result of a handler: it is still running; or its message was refused.
 _RUNNING: Any = object()
+_ENDED: Any = object()
 
 _logger = logging.getLogger("redpoll.node")
 
@@ -221,30 +222,29 @@ class Dispatcher:
         next_check = min(most, _CHECK_EVERY)
         while message is not None:
             number += 1
-            if readable is not None and not readable(message):
-                message = slots.begin(now)
-                continue
-            context = new_context()
             try:
-                result = context.run(handler, message if hand_out is None else (given := hand_out(message)))
-                if is_async or (result is not None and type(result) is not bytes and inspect.isawaitable(result)):
-                    if _EAGER and type(result) is CoroutineType:
-                        # As `_start` does. mypy checks for 3.11.
-                        task = Task(result, loop=loop, eager_start=True, context=context)  # type: ignore[call-arg]
-                        result = task.result() if task.done() else self._running(task, message, given)
-                    else:
-                        result = self._start(message, result, context, given)
+                if readable is not None and not readable(message):
+                    result = _ENDED
+                else:
+                    context = new_context()
+                    result = context.run(handler, message if hand_out is None else (given := hand_out(message)))
+                    if is_async or (result is not None and type(result) is not bytes and inspect.isawaitable(result)):
+                        if _EAGER and type(result) is CoroutineType:
+                            # As `_start` does. mypy checks for 3.11.
+                            task = Task(result, loop=loop, eager_start=True, context=context)  # type: ignore[call-arg]
+                            result = task.result() if task.done() else self._running(task, message, given)
+                        else:
+                            result = self._start(message, result, context, given)
                 in_slot = releasing and not message.phase
                 if result is not None and in_slot:
                     in_slot = result is not _RUNNING and self._completion.answer_at_once(slots, message, result)
             except BaseException as error:  # noqa: BLE001  # whatever a handler raises ends its message
                 self.failed(message, error)
                 self._pass_on(error)
-                message = slots.begin(now)
-                continue
+                result, in_slot = _ENDED, False
             link_of = message.link
             if not in_slot:
-                if result is not _RUNNING:
+                if result is not _RUNNING and result is not _ENDED:
                     self.finish(message, result)
             elif result is None:
                 frame = message.frame
