@@ -45,7 +45,7 @@ class Queues:
         await self._engine.declare(spec if isinstance(spec, QueueSpec) else QueueSpec(spec), update=update)
 
     async def delete(self, queue: str, *, if_unused: bool = False) -> None:
-        """Delete a queue with all that is in it. See `Engine.delete`."""
+        """Delete a queue with all that is in it, and its schedules. See `Engine.delete`."""
         await self._engine.delete(queue, if_unused=if_unused)
 
     async def names(self) -> list[str]:

@@ -344,7 +344,7 @@ class Engine(Protocol):
         """
 
     async def delete(self, queue: str, *, if_unused: bool = False) -> None:
-        """Delete a queue: its tasks end as cancelled, its consumers end, its dead letters go.
+        """Delete a queue: its tasks end as cancelled, its consumers end, its dead letters and its schedules go.
 
         Args:
             queue: Its name.
@@ -563,13 +563,14 @@ class Engine(Protocol):
         """Put a task into a queue again and again, in the place of the schedule of that name.
 
         A firing and the time of the next one are recorded in one step. While the engine's own server is down, firings that
-        are missed become one; a queue that is full, or was deleted, is passed over.
+        are missed become one; a queue that is full is passed over. A schedule lives as long as its queue.
 
         Args:
             name: Name of the schedule.
             publication: The task.
             every: Seconds between two firings, the first of them from now. Either this or `cron`.
-            cron: Five fields in UTC, as in ``0 3 * * *``: minute, hour, day of the month, month, day of the week.
+            cron: Five fields in UTC, as in ``0 3 * * *``: minute, hour, day of the month, month, day of the week; each ``*``,
+                a number, a range ``a-b``, steps ``*/n``, ``a-b/n`` or ``a/n`` (from a to the end), or a list of these.
 
         Raises:
             ConfigError: A name or a time is invalid.

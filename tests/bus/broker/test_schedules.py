@@ -69,16 +69,46 @@ def test_replaced_and_removed() -> None:
 
 
 def test_no_room() -> None:
-    """A queue that is full, or gone, is passed over, and the schedule goes on."""
+    """A queue that is full is passed over, and the schedule goes on."""
     desk = Desk(max_length=1)
     plan(desk)
     desk.wait(35)
     assert desk.queue.count == 1
-    desk.broker.queues.delete(desk.queue, desk.now)
-    desk.wait(10)
-    desk.queue = desk.declare("q")
+    desk.broker.admin.purge(desk.queue, "ready", desk.now)
     desk.wait(10)
     assert desk.queue.count == 1
+
+
+def test_a_deleted_queue_takes_its_schedules() -> None:
+    """Deleting a queue removes its schedules, for good and from the count, and those of no other queue."""
+    desk = Desk(Limits(schedules=2), journal=True)
+    desk.declare("other")
+    plan(desk)
+    plan(desk, "kept", queue="other")
+    desk.broker.queues.delete(desk.queue, desk.now)
+    assert set(desk.broker.schedules.found) == {"kept"}
+    plan(desk, "one more", queue="other")
+    desk.queue = desk.declare("q")
+    desk.wait(35)
+    assert desk.queue.count == 0
+    again = Broker.restored(desk.broker.out.take_writes(), desk.now, "s", count(1), epoch=2)
+    assert set(again.schedules.found) == {"kept", "one more"}
+
+
+def test_a_schedule_is_stored_with_its_queue() -> None:
+    """A schedule of a queue that is not durable is not stored; a stored one without a queue is removed from the store."""
+    desk = Desk(journal=True)
+    desk.declare("brief", durable=False)
+    plan(desk)
+    plan(desk, queue="brief")
+    desk.wait(35)
+    writes = desk.broker.out.take_writes()
+    assert isinstance(writes[-1], Scheduled)
+    assert writes[-1].values is None
+    stored = Scheduled("old", 50.0, ("gone", b"x", 1, PLAIN, 10.0, None))
+    again = Broker.restored([*writes, stored], desk.now, "s", count(1), epoch=2)
+    assert not again.schedules.found
+    assert Scheduled("old", 0.0, None) in again.out.take_writes()
 
 
 def test_what_cannot_be() -> None:

@@ -71,10 +71,10 @@ class Broker:
         self.tasks = Tasks(limits, out, timers, store, bits, serial)
         self.work = Work(self.tasks)
         self.peers = Peers(self.tasks, self.work, live)
-        self.queues = Queues(self.tasks, self.work, bound, tokens)
+        self.schedules = Schedules(self.tasks, wall)
+        self.queues = Queues(self.tasks, self.work, self.schedules, bound, tokens)
         self.intake = Intake(self.tasks, bound, live)
         self.admin = Admin(self.tasks)
-        self.schedules = Schedules(self.tasks, wall)
 
     @property
     def deadline(self) -> float | None:
@@ -166,6 +166,9 @@ class Broker:
         for each in found.schedules.values():
             if each.values is not None:
                 target, payload, size, options, every, cron = each.values
+                if target not in queues:
+                    self.schedules.forget(each.name)
+                    continue
                 made = Schedule(each.name, target, payload, size, tuple(options), every, cron, each.due)
                 self.schedules.add(made)
         for peer in self.peers.found.values():

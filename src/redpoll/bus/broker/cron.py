@@ -19,8 +19,8 @@ def next_time(cron: str, after: float) -> float:
     """Return the first time after another one, in seconds since 1970; fields are in UTC.
 
     Args:
-        cron: Five fields of ``*``, numbers, ranges ``a-b``, steps ``*/n`` and ``a-b/n``, and lists of these. Where both days
-            are limited, either is enough.
+        cron: Five fields of ``*``, numbers, ranges ``a-b``, steps ``*/n``, ``a-b/n`` and ``a/n``, which is from a to the
+            greatest value, and lists of these. Where both days are limited, either is enough.
         after: The other time.
 
     Raises:
@@ -49,14 +49,15 @@ def next_time(cron: str, after: float) -> float:
 def _values(cron: str, text: str, low: int, high: int) -> set[int]:
     found: set[int] = set()
     for part in text.split(","):
-        span, _, step = part.partition("/")
-        first, _, last = span.partition("-")
+        span, slash, step = part.partition("/")
+        first, dash, last = span.partition("-")
         try:
-            begin, end = (low, high) if span == "*" else (int(first), int(last or first))
-            width = int(step or 1)
+            begin = low if span == "*" else int(first)
+            end = int(last) if dash else high if slash or span == "*" else begin
+            width = int(step) if slash else 1
         except ValueError:
             begin, end, width = 1, 0, 1
         if not low <= begin <= end <= high or width < 1:
-            raise ConfigError("cron", cron, f"{part!r} must be within {low} to {high}, as *, a, a-b, */n or a-b/n")
+            raise ConfigError("cron", cron, f"{part!r} must be within {low} to {high}, as *, a, a-b, */n, a/n or a-b/n")
         found.update(range(begin, end + 1, width))
     return found

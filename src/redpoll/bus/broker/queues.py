@@ -8,6 +8,7 @@ from typing import Final
 
 from redpoll.bus.broker.outputs import STOPPED, Declared, Deleted
 from redpoll.bus.broker.queue import Queue
+from redpoll.bus.broker.schedules import Schedules
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.topics import Topics
 from redpoll.bus.broker.work import Work
@@ -26,14 +27,18 @@ class Queues:
     Args:
         tasks: The tasks, which know the queues by name.
         work: The operations of workers.
+        schedules: The schedules.
         topics: The queues by their topics.
         tokens: The numbers of hand-outs.
     """
 
-    def __init__(self, tasks: Tasks, work: Work, topics: Topics[Queue], tokens: Iterator[int]) -> None:
+    def __init__(
+        self, tasks: Tasks, work: Work, schedules: Schedules, topics: Topics[Queue], tokens: Iterator[int]
+    ) -> None:
         self._limits, self._out, self._timers = tasks.limits, tasks.out, tasks.timers
         self._tasks = tasks
         self._work = work
+        self._schedules = schedules
         self._topics = topics
         self._tokens = tokens
         self.found = tasks.queues
@@ -108,8 +113,9 @@ class Queues:
             self._topics.remove(pattern, queue)
 
     def delete(self, queue: Queue, now: float, reason: str = "its queue was deleted") -> None:
-        """Delete a queue: its tasks end as cancelled, its consumers and its dead letters go."""
+        """Delete a queue: its tasks end as cancelled, its consumers, its dead letters and its schedules go."""
         self._bind(queue, queue.spec.topics, ())
+        self._schedules.remove_all(queue.name)
         del self.found[queue.name]
         self._look(queue, now, None)
         for parked in tuple(queue.parked):

@@ -44,7 +44,8 @@ class Schedule:
 class Schedules:
     """The schedules by name. A firing, and the time of the next one, are writes of one turn.
 
-    Firings missed while the broker was down become one. A full queue is skipped, and so is one that does not exist.
+    Firings missed while the broker was down become one. A full queue is skipped. A schedule lives as long as its queue: it is
+    stored if that is durable, and removed when it is deleted.
 
     Args:
         tasks: The tasks.
@@ -74,13 +75,14 @@ class Schedules:
                 raise ConfigError("every", schedule.every, f"must be at least {MIN_EVERY:g} seconds")
         if schedule.options[4] is not None:
             raise ConfigError("dedup", schedule.options[4], "must be None: each task of a schedule is another one")
-        if schedule.queue not in self._tasks.queues:
+        queue = self._tasks.queues.get(schedule.queue)
+        if queue is None:
             raise NoRoute(schedule.queue, "declare it first")
         limit = self._tasks.limits.schedules
         if len(self.found) >= limit and schedule.name not in self.found:
             raise QueueFull(None, limit, "schedules", queue=schedule.queue)
         self._plan(schedule, now)
-        self.remove(schedule.name, written=False)
+        self.remove(schedule.name, written=not queue.spec.durable)
         self.add(schedule)
         self._write(schedule)
 
@@ -96,14 +98,24 @@ class Schedules:
             return False
         if schedule.timer is not None:
             self._tasks.timers.cancel(schedule.timer)
-        if written and self._tasks.out.writes is not None:
-            self._tasks.out.writes.append(Scheduled(name, 0.0, None))
+        if written:
+            self.forget(name)
         return True
+
+    def remove_all(self, queue: str) -> None:
+        """Remove the schedules of a queue, which is deleted."""
+        for name in [each.name for each in self.found.values() if each.queue == queue]:
+            self.remove(name)
+
+    def forget(self, name: str) -> None:
+        """Write that there is no schedule of that name."""
+        if self._tasks.out.writes is not None:
+            self._tasks.out.writes.append(Scheduled(name, 0.0, None))
 
     def fire(self, schedule: Schedule, now: float) -> None:
         """Put the task of a schedule into its queue, and plan the next one."""
-        queue = self._tasks.queues.get(schedule.queue)
-        if queue is not None and queue.has_room(schedule.size + CHARGE):
+        queue = self._tasks.queues[schedule.queue]
+        if queue.has_room(schedule.size + CHARGE):
             self._tasks.put(queue, schedule.payload, schedule.size, now, self._nobody, None, schedule.options)
         self._plan(schedule, now)
         self.add(schedule)
@@ -121,6 +133,6 @@ class Schedules:
 
     def _write(self, schedule: Schedule) -> None:
         writes = self._tasks.out.writes
-        if writes is not None:
+        if writes is not None and self._tasks.queues[schedule.queue].spec.durable:
             values = (schedule.queue, schedule.payload, schedule.size, schedule.options, schedule.every, schedule.cron)
             writes.append(Scheduled(schedule.name, schedule.due, values))

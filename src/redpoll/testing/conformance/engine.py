@@ -935,7 +935,7 @@ async def states(place: Place) -> None:
 
 @behaviour("E-40", "schedule")
 async def schedules(place: Place) -> None:
-    """A schedule puts a task into its queue again and again, until it is removed; one of its name takes its place."""
+    """A schedule puts a task into its queue again and again, until it or its queue is removed; one of its name takes its place."""
     engine = await place.engine()
     queue = await place.queue(engine)
     name = place.name("s")
@@ -962,3 +962,10 @@ async def schedules(place: Place) -> None:
     assert await engine.unschedule(name)
     await _fails(engine.schedule(name, task, cron="0 0 30 2 *"), UsageError)
     await _fails(engine.schedule(name, Publication("nothing", pack(1)), every=1.0), NoRoute)
+    await engine.schedule(name, task, every=0.2)
+    await engine.delete(queue)
+    assert name not in [each.name for each in await engine.schedules()]
+    await engine.declare(QueueSpec(queue))
+    await place.wait(0.5)
+    await place.calm()
+    assert (await engine.inspect(queue)).submitted == 0

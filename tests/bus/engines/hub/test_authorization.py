@@ -53,12 +53,15 @@ def test_a_watcher_is_not_the_submitter() -> None:
         ask(desk, {"read results": ["#"]}, p.CALL, 1, "cancel", [p.id_bytes(number)])
 
 
-def test_a_schedule_outlives_its_queue() -> None:
-    """The schedule of a queue that is gone is still removed only by a client that may submit there."""
+def test_a_schedule_of_another_queue() -> None:
+    """A schedule is replaced, and removed, only by a client that may submit to its queue too."""
     desk, _ = desk_of_all()
-    desk.broker.queues.delete(desk.queue, 0.0)
+    desk.declare("other")
+    for words in ({"submit": ["other"]}, {"work": ["q"]}):
+        with pytest.raises(NotAuthorized):
+            ask(desk, words, p.CALL, 1, "unschedule", ["hourly"])
     with pytest.raises(NotAuthorized):
-        ask(desk, {"submit": ["other"]}, p.CALL, 1, "unschedule", ["hourly"])
+        ask(desk, {"submit": ["other"]}, p.CALL, 1, "schedule", ["hourly", ["other", b"", {}], 60.0, None])
     ask(desk, {"submit": ["q"]}, p.CALL, 1, "unschedule", ["hourly"])
 
 

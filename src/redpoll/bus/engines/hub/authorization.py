@@ -172,7 +172,7 @@ def _schedule(case: _Case, name: str, task: list[Any], *_: Any) -> None:
 def _unschedule(case: _Case, name: str) -> None:
     found = case.broker.schedules.found.get(name)
     if found is not None:
-        case.require(found.queue, PUBLISH, there=False)
+        case.require(found.queue, PUBLISH)
 
 
 RULES: Final[Mapping[int | str, Callable[..., None]]] = {
