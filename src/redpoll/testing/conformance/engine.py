@@ -935,7 +935,7 @@ async def states(place: Place) -> None:
 
 @behaviour("E-40", "schedule")
 async def schedules(place: Place) -> None:
-    """A schedule puts a task into its queue again and again, until it or its queue is removed; one of its name takes its place."""
+    """A schedule puts a task into its queue again, until it or its queue is removed; another of its name replaces it."""
     engine = await place.engine()
     queue = await place.queue(engine)
     name = place.name("s")
