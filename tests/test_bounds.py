@@ -160,6 +160,9 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "wire/test_controls.py::test_cancels_before_the_peer_is_known"
         ],
         "session frames of one read": ["wire/test_controls.py::test_session_bodies_are_the_owners"],
+        "small frames parsed in a row, messages or not": [
+            "wire/test_reader.py::test_the_next_read_of_many_frames_is_short"
+        ],
         "unread answers to pings": ["wire/test_controls.py::test_pings_do_not_heap_up"],
         "outcomes remembered for a peer's resends": [
             "wire/test_slots.py::test_a_window_of_outcomes_is_remembered",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redpoll.errors import (
@@ -9,7 +11,7 @@ from redpoll.errors import (
     NoAnswer,
     NotConfirmed,
 )
-from redpoll.wire.outgoing import Stage
+from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.peer import ABANDONED_TIMEOUT
 from redpoll.wire.requests import MAX_ABANDONED
 from tests.wire.linked import acknowledge, kinds, lose, submit
@@ -20,6 +22,7 @@ from tests.wire.support import (
     WANTED,
     Sent,
     add_link,
+    announcement,
     arrived,
     feed,
     frame,
@@ -54,6 +57,25 @@ def test_confirmed_on_a_link_of_another_kind() -> None:
     lose(announced)
     assert isinstance(out.error, NoAnswer)
     assert not peer.requests
+
+
+def test_strange_acknowledgements_cost_no_search() -> None:
+    """An acknowledgement over a link that announced nothing is not looked for among all messages of an announced one."""
+    seen = 0
+
+    class Watched(dict[int, Outgoing]):
+        def items(self) -> Any:
+            nonlocal seen
+            for item in super().items():
+                seen += 1
+                yield item
+
+    peer = make_peer()
+    announced, plain = add_link(peer, announced=announcement(window=1_000)), add_link(peer, plain=True)
+    submit(peer, *(Sent() for _ in range(1_000)))
+    announced.in_flight = Watched(announced.in_flight)
+    feed(plain, b"".join(frame(ACK, number, identity=b"stranger" * 2) for number in range(100)))
+    assert (peer.counters.late, len(announced.in_flight), seen) == (100, 1_000, 100)
 
 
 def test_plain_acknowledged_before_all_is_written() -> None:

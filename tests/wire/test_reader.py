@@ -472,3 +472,33 @@ def test_any_frames(parts: list[tuple[int, int, bytes, bytes]]) -> None:
         detach(peer_of(link), link, PeerLost(None, "over"), 0.0)
         peer_of(link).fail_queue(PeerLost(None, "over"))
         assert len(out.ends) == 1
+
+
+@pytest.mark.parametrize(
+    "flood",
+    [
+        pytest.param(lambda number: frame(0, number), id="messages"),
+        pytest.param(lambda number: frame(PING, number), id="pings"),
+        pytest.param(lambda number: frame(PONG, number), id="pongs"),
+        pytest.param(lambda number: frame(CANCEL, number), id="cancels"),
+        pytest.param(lambda number: announcement(window=number % 60 + 1), id="announcements"),
+        pytest.param(lambda number: frame(SESSION, number, b"?"), id="session frames"),
+        pytest.param(lambda number: frame(ACK, number), id="acknowledgements"),
+        pytest.param(lambda number: frame(ACK | RETRY, number, b"\1"), id="refusals"),
+        pytest.param(lambda number: frame(ACK | ANSWER, number), id="answers"),
+        pytest.param(lambda number: frame(ANSWER, number), id="later answers"),
+    ],
+)
+def test_the_next_read_of_many_frames_is_short(flood: Callable[[int], bytes]) -> None:
+    """Whatever small frames a peer sends, the reads behind a full one are short, and the loop has its turn between them."""
+    link = linked()
+    reader = reader_of(link)
+    frames = b"".join(map(flood, range(5_000)))
+    feed(link, frames)
+    room = reader.get_buffer(SHARED)
+    size = len(room)
+    assert size <= 64 * 1024
+    link.arrived.messages.clear()
+    room[:] = frames[:size]
+    reader.received(SHARED, size, 0.0)
+    assert reader.more_of_stream

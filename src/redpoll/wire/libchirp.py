@@ -154,17 +154,18 @@ class LibchirpLink(Link):
 def confirmed(peer: Peer, identity: bytes) -> None:
     """Apply an acknowledgement of a peer that did not announce itself."""
     for link in peer.links:
-        for serial, out in link.in_flight.items():
-            if out.identity == identity:
-                del link.in_flight[serial]
-                link.window.free(1, out.size)
-                peer.unconfirmed -= link.announced is None
-                if link.announced is None and out.kind & WANTED and out.stage != Stage.ENDED:
-                    peer.mark_done(out)
-                else:
-                    # This includes a message sent over another link, on which the peer announced itself.
-                    peer.confirmed(out)
-                return
+        # What was sent before the peer announced itself, one message at a time, comes before all else.
+        serial, out = next(iter(link.in_flight.items()), (0, None))
+        if out is not None and out.identity == identity:
+            del link.in_flight[serial]
+            link.window.free(1, out.size)
+            peer.unconfirmed -= link.announced is None
+            if link.announced is None and out.kind & WANTED and out.stage != Stage.ENDED:
+                peer.mark_done(out)
+            else:
+                # This includes a message sent over another link, on which the peer announced itself.
+                peer.confirmed(out)
+            return
     peer.counters.late += 1
 
 

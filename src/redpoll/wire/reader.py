@@ -47,10 +47,11 @@ _RUN = 4
 # The read after a large body is short: it has the next preamble, and the body behind it goes to its own memory.
 _SHORT_READ = 4096
 
-# For a stream of small messages, a read aims at this number of them, within these sizes in bytes: the objects made of
-# them then still fit the processor's cache when handled, and their memory is reused instead of paged in anew.
+# For a stream of small frames, a read aims at this number of them, within these sizes in bytes: the objects made of
+# them then still fit the processor's cache when handled, and their memory is reused instead of paged in anew. Control
+# frames count too: a peer that sends nothing else does not hold the loop longer than by messages.
 _STREAM = 100
-_STREAM_MESSAGES = 1024
+_STREAM_FRAMES = 1024
 _STREAM_READ = (32 * 1024, 128 * 1024)
 
 # Without any of these bits, and with a deadline alone as metadata, a message needs no call.
@@ -61,7 +62,7 @@ _DEADLINE_SIZE = DEADLINE.size
 class Reader:
     """Reads for one link, and calls the link and its peer with the results. It is made by the owner of the link."""
 
-    __slots__ = ("_bodies", "_incoming", "_link", "_max_size", "_offer", "more_of_stream")
+    __slots__ = ("_bodies", "_incoming", "_link", "_max_size", "_offer", "_others", "more_of_stream")
 
     def __init__(self, link: Link) -> None:
         self._link = link
@@ -69,7 +70,9 @@ class Reader:
         self._incoming = link.incoming
         self._bodies = Bodies(link)
         self._offer = 0
-        #: Whether the last read filled the buffer of a stream of small messages: there is probably more to read.
+        #: Number of frames in the last read that are not common messages.
+        self._others = 0
+        #: Whether the last read filled the buffer of a stream of small frames: there is probably more to read.
         self.more_of_stream = False
 
     def get_buffer(self, shared: memoryview) -> memoryview:
@@ -111,7 +114,7 @@ class Reader:
         end = len(incoming.tail) + count
         # What was counted while nothing arrived was acknowledgements and other control frames.
         arrived.size = arrived.size + end if arrived.messages else end
-        self._offer = 0
+        self._offer = self._others = 0
         start = 0
         if link.handshake is None:
             first = bytes(shared[: min(end, HANDSHAKE_SIZE)])
@@ -127,10 +130,10 @@ class Reader:
             start = HANDSHAKE_SIZE
         consumed = self._parse(shared, start, end, now)
         incoming.tail = bytes(shared[consumed:end]) if consumed < end else b""
-        count = len(arrived.messages)
+        count = len(arrived.messages) + self._others
         if count >= _STREAM:
             least, most = _STREAM_READ
-            self._offer = min(most, max(least, consumed * _STREAM_MESSAGES // count))
+            self._offer = min(most, max(least, consumed * _STREAM_FRAMES // count))
             self.more_of_stream = offer >= least and read_size == offer
         return arrived
 
@@ -207,6 +210,7 @@ class Reader:
                     if not kind & _UNTIMED and whole <= (timed if kind & METADATA else small):
                         # A common shape, but incomplete.
                         return pos
+                    self._others += 1
                     consumed = bodies.message(shared, source, pos, end, now)
                     if consumed < 0:
                         return pos
@@ -218,6 +222,7 @@ class Reader:
                 if kind & METADATA:
                     prefix, left = unpack_deadline(source, start) if size >= _DEADLINE_SIZE else (b"", 0)
                     if prefix != DEADLINE_PREFIX:
+                        self._others += 1
                         consumed = bodies.message(shared, source, pos, end, now)
                         if consumed < 0:
                             # The body is above `LARGE`, and there is no memory for it.
@@ -229,6 +234,7 @@ class Reader:
                     start += _DEADLINE_SIZE
                     whole -= _DEADLINE_SIZE
                 if not accepting:
+                    self._others += 1
                     pos = bodies.message(shared, source, pos, end, now)
                     continue
                 header: Any = 0
@@ -253,6 +259,7 @@ class Reader:
                         pos = self._run(source, pos, run, size)
             elif kind == ACK and announced and not size and not header_size:
                 # Those of a read come in a row, and their places are freed together.
+                first = pos
                 count = total = 0
                 rest = (end - pos) // PREAMBLE_SIZE * PREAMBLE_SIZE
                 for identity, serial, size, header_size, kind in PREAMBLE.iter_unpack(
@@ -276,6 +283,7 @@ class Reader:
                         else:
                             peer.confirmed(out)  # type: ignore[union-attr]
                 link.window.free(count, total)
+                self._others += (pos - first) // PREAMBLE_SIZE
             elif (
                 kind == ACK_ANSWER
                 and announced
@@ -284,9 +292,11 @@ class Reader:
                 and size <= small
                 and peer is not None
             ):
+                self._others += 1
                 answers.answered(peer, make((identity, serial, size, 0, kind, data_type(source[start:stop])), link))
                 pos = stop
             else:
+                self._others += 1
                 consumed = read_other(link, bodies, shared, source, pos, end, now)
                 if consumed < 0:
                     return pos
