@@ -155,6 +155,7 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "node/test_authorization.py::test_what_is_written_to_who_is_not_let_in",
             "node/test_fencing.py::test_a_fenced_run_that_does_not_close_is_closed",
         ],
+        "tracebacks of raising handlers": ["node/test_dispatch.py::test_failures_are_logged_once_a_second"],
         "tracebacks of a raising `authorize`": ["node/test_authorization.py::test_an_exception_is_a_no"],
         "cancels over a link whose peer is not known yet": [
             "wire/test_controls.py::test_cancels_before_the_peer_is_known"

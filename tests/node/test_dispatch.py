@@ -451,6 +451,30 @@ async def test_a_failure_is_logged_with_the_identity(handler: Any, caplog: pytes
 
 
 @pytest.mark.asyncio
+async def test_failures_are_logged_once_a_second(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first failure is logged at once, those of the next second by the last one and their number; a hook gets all."""
+    monkeypatch.setattr("redpoll.node.reports._WARN_EVERY", 1_000.0)
+    told: list[BaseException] = []
+    async with make(RAISING[0]) as server, make() as client:
+        server.events.handler_failed = lambda message, error: told.append(error)
+        messages = [to(server, b"x") for _ in range(50)]
+        for message in messages:
+            with pytest.raises(Refused):
+                await client.send(message)
+        assert len([record for record in caplog.records if record.levelno >= logging.ERROR]) == 1
+        assert len(told) == 50
+    first, last = [record for record in caplog.records if record.levelno >= logging.ERROR]
+    assert first.getMessage().startswith(f"the handler failed on message {messages[0].identity.hex()} from")
+    text = f"the handler failed on 49 messages, the last one {messages[-1].identity.hex()} from"
+    assert last.getMessage().startswith(text)
+    for record, error in ((first, told[0]), (last, told[-1])):
+        assert record.exc_info is not None
+        assert record.exc_info[1] is error
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("handler", RAISING)
 async def test_an_unacknowledged_failure_gives_its_place_back(handler: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Messages that nobody waits for and whose handler raises keep neither slot nor window place."""

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.errors import DecodeError, MessageTooLarge, PeerLost, Undecodable
 from redpoll.node.received import ReceivedMessage, raised
+from redpoll.node.reports import Repeated
 from redpoll.node.sending import Sending
 from redpoll.wire.frames import ACK, ACK_NO_ANSWER, REQ_ACK, WANTED
 from redpoll.wire.link import Link
@@ -62,6 +63,9 @@ class Completion:
     _pool: SlotPool
     _events: NodeEvents
     _loop: asyncio.AbstractEventLoop
+
+    def __post_init__(self) -> None:
+        self.failures = Repeated(self._loop, _log_failures)
 
     def release(self, message: ReceivedMessage[Any], kind: int = ACK) -> None:
         """Release a message outside of the dispatcher's turn."""
@@ -123,10 +127,8 @@ class Completion:
             self._owner.ended_late(peer)
 
     def handler_failed(self, message: ReceivedMessage[Any], error: BaseException) -> None:
-        """Log a handler's exception with the message's identity, and call the hook."""
-        _logger.error(
-            "the handler failed on message %s from %s", message.identity.hex(), message.address, exc_info=error
-        )
+        """Log a handler's exception with the message's identity, at most one a second, and call the hook."""
+        self.failures.note((message.identity, message.address, error))
         self._events.tell("handler_failed", message, error)
 
     # Answers
@@ -236,6 +238,12 @@ class Completion:
         if size > limit:
             raise MessageTooLarge("message", size, limit)
         return body
+
+
+def _log_failures(count: int, last: tuple[bytes, object, BaseException]) -> None:
+    identity, address, error = last
+    what = "message" if count == 1 else f"{count:,} messages, the last one"
+    _logger.error("the handler failed on %s %s from %s", what, identity.hex(), address, exc_info=error)
 
 
 def _link_for(message: ReceivedMessage[Any]) -> Any:

@@ -56,8 +56,8 @@ class NodeEvents:
       and no send failed.
     - `identity_conflict(peer)`: a link claims the identity of a peer that another link holds, or that something is kept
       for, and did not prove that it is the same node; it becomes a peer of its own.
-    - `handler_failed(message, error)`: a handler raised; the message was refused. The traceback is logged as well, by
-      the logger `redpoll.node`.
+    - `handler_failed(message, error)`: a handler raised; the message was refused. The logger `redpoll.node` logs the
+      first with its traceback, and then once a second the last one, with the number of messages since.
     - `send_failed(message, error)`: a send failed and nothing awaited its future. Without this hook the logger
       `redpoll.node` warns once a second, with the last error and the number of failures.
     """

@@ -135,7 +135,7 @@ class Peers:
         self.rejected = Rejected(self.memory.tally, self.loop)
         self.pressure = Pressure(self.loop, self.memory, self.routes)
         self.failures = UnawaitedFailures(events, self.loop)
-        self.decode, self.unawaited = self.completion.decode, self.failures.note
+        self.decode, self.unawaited = self.completion.decode, self.failures.dropped
         self.dialler: Dialler
         self.receiver: Dispatcher | Consumers
         self.spin = Spin(self.loop, config.spin) if config.spin else None
@@ -428,6 +428,7 @@ class Peers:
         self.recent.clear()
         self.pressure.close()
         self.failures.close()
+        self.completion.failures.close()
 
     def close(self, link: Link, error: RedpollError) -> None:
         """Close a link because of an error."""

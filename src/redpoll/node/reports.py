@@ -13,7 +13,7 @@ from redpoll.stats import NodeStats, PeerStats, TurnedAway
 from redpoll.wire.tally import Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Sized
+    from collections.abc import Callable, Sized
 
     from redpoll.message import Message
     from redpoll.transport.connection import Connection
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from redpoll.wire.memory import Memory
     from redpoll.wire.peer import Peer
 
-__all__ = ["LogLimit", "Rejected", "Statistics", "UnawaitedFailures", "info"]
+__all__ = ["LogLimit", "Rejected", "Repeated", "Statistics", "UnawaitedFailures", "info"]
 
 #: Interval in seconds between two lines of one kind.
 _WARN_EVERY = 1.0
@@ -80,7 +80,50 @@ class Rejected:
             _logger.warning("rejected a connection: %s", error)
 
 
-class UnawaitedFailures:
+class Repeated:
+    """Logs one kind of failure: the first at once, then once a second the last one, with the number of those since.
+
+    Args:
+        loop: The event loop that schedules the lines.
+        log: Called with the number of failures, and with the last one.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, log: Callable[[int, Any], object]) -> None:
+        self._loop = loop
+        self._log = log
+        self._count = 0
+        self._last: Any = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    def note(self, failure: Any) -> None:
+        """Log a failure, now or within a second."""
+        self._count += 1
+        self._last = failure
+        if self._timer is None:
+            self._tell_again()
+
+    def _tell_again(self) -> None:
+        self._timer = None
+        if self._count:
+            self._tell()
+            self._timer = self._loop.call_later(_WARN_EVERY, self._tell_again)
+
+    def close(self) -> None:
+        """Log what is left: the node stopped."""
+        if self._timer is not None:
+            self._timer.cancel()
+            # What failed at the very end is reported later.
+            self._timer = None
+        if self._count:
+            self._tell()
+
+    def _tell(self) -> None:
+        count, last = self._count, self._last
+        self._count, self._last = 0, None
+        self._log(count, last)
+
+
+class UnawaitedFailures(Repeated):
     """Reports failed sends that nothing awaited: each one to the hook, or once a second to the log.
 
     Args:
@@ -89,13 +132,10 @@ class UnawaitedFailures:
     """
 
     def __init__(self, events: NodeEvents, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop, _warn_unawaited)
         self._events = events
-        self._loop = loop
-        self._count = 0
-        self._last = ""
-        self._timer: asyncio.TimerHandle | None = None
 
-    def note(self, message: Message[Any], error: BaseException) -> None:
+    def dropped(self, message: Message[Any], error: BaseException) -> None:
         """Report a failed send whose future was dropped; may be called in any thread, at any point."""
         try:
             self._loop.call_soon_threadsafe(self.tell, message, error)
@@ -106,34 +146,14 @@ class UnawaitedFailures:
         """Report a failed send, from the loop."""
         if self._events.tell("send_failed", message, error):
             return
-        self._count += 1
         text, cause = str(error), error.__cause__
         behind = cause._reason(getattr(error, "address", None)) if isinstance(cause, RedpollError) else ""
-        self._last = text if behind in text else f"{text}: {behind}"
-        if self._timer is None:
-            self._warn_again()
+        self.note(text if behind in text else f"{text}: {behind}")
 
-    def _warn_again(self) -> None:
-        self._timer = None
-        if self._count:
-            self._warn()
-            self._timer = self._loop.call_later(_WARN_EVERY, self._warn_again)
 
-    def close(self) -> None:
-        """Report what is left: the node stopped."""
-        if self._timer is not None:
-            self._timer.cancel()
-            # What failed at the very end is reported later.
-            self._timer = None
-        if self._count:
-            self._warn()
-
-    def _warn(self) -> None:
-        count, self._count = self._count, 0
-        what = "an unawaited send failed" if count == 1 else f"{count:,} unawaited sends failed, the last one"
-        _logger.warning(
-            "%s: %s; await the futures of send() and request(), or set events.send_failed", what, self._last
-        )
+def _warn_unawaited(count: int, last: str) -> None:
+    what = "an unawaited send failed" if count == 1 else f"{count:,} unawaited sends failed, the last one"
+    _logger.warning("%s: %s; await the futures of send() and request(), or set events.send_failed", what, last)
 
 
 class Statistics:
