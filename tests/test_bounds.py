@@ -426,6 +426,9 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "progress of a handler in a thread or a process that waits for the loop": [
             "bus/tasks/test_pools.py::test_progress_of_a_thread_is_bounded"
         ],
+        "time of a worker's process to start": [
+            "bus/tasks/test_processes.py::test_a_process_that_does_not_start_is_ended"
+        ],
         "tasks that a worker has at a time": ["bus/tasks/test_worker.py::test_concurrency_is_the_credit"],
         "callbacks of broadcasts that a bus for threads runs at a time": [
             "bus/threads/test_broadcast.py::test_so_many_callbacks_are_called_at_a_time"

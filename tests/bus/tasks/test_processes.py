@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import os
 import signal
 import subprocess
@@ -217,6 +218,32 @@ async def test_a_time_limit_counts_from_the_beginning(monkeypatch: pytest.Monkey
         end.set()
         with pytest.raises(TimeLimit):
             await handle.result()
+
+
+HANGS = """
+import multiprocessing, threading
+
+def handle(task):
+    return task.data
+
+if multiprocessing.parent_process() is not None:
+    threading.Event().wait()
+"""
+
+
+@on_a_loop
+async def test_a_process_that_does_not_start_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child whose imports never end is killed: its task fails, and its slot is free for the next."""
+    (tmp_path / "hangs.py").write_text(HANGS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr("redpoll.bus.tasks.processes._START_LIMIT", 0.1)
+    handle: Any = importlib.import_module("hangs").handle
+    async with desk() as bus:
+        await bus.queues.declare(QueueSpec(Q, max_attempts=1))
+        async with bus.tasks.worker(handle, Q, pool="process", concurrency=1, time_limit=50):
+            for _ in range(2):
+                with pytest.raises(DeadLettered, match="its process did not start: it ended, or took over 0.1 s"):
+                    await asyncio.wait_for(bus.tasks.run(1, Q), 30)
 
 
 @pytest.mark.parametrize("how", ["cancel", "limit", "close"])

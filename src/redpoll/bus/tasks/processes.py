@@ -27,6 +27,8 @@ __all__ = ["Child", "Errand", "Processes"]
 
 #: A child that died before it began its task is replaced; after so many the task is not handed to another.
 _STARTS: Final = 2
+#: Seconds for a child to start: to import the modules of the handler.
+_START_LIMIT: Final = 60.0
 #: Seconds for a child to end by itself.
 _LAST: Final = 1.0
 
@@ -37,6 +39,8 @@ class Child:
     Args:
         setup: The handler and its settings, pickled.
     """
+
+    _started = False
 
     def __init__(self, setup: bytes) -> None:
         context = multiprocessing.get_context("spawn")
@@ -61,10 +65,15 @@ class Child:
             begin: Is called as its handler begins.
 
         Returns:
-            None where the child was gone before it began.
+            None where the child was gone before it began, or did not start within `_START_LIMIT`.
         """
         begun = False
         try:
+            if not self._started:
+                if not self._way.poll(_START_LIMIT):
+                    raise EOFError
+                self._way.recv()
+                self._started = True
             self._way.send(job)
             while True:
                 said = self._way.recv()
@@ -176,7 +185,7 @@ class Processes:
                 if not kept:
                     child.stop()
             return ending or Ending(Way.REQUEUE)
-        return Ending(Way.DIED, None, "its process could not be started")
+        return Ending(Way.DIED, None, f"its process did not start: it ended, or took over {_START_LIMIT:g} s")
 
     def stop(self, errand: Errand) -> None:
         """End the child that works on a task, or that is about to, and no other."""
@@ -227,6 +236,7 @@ def _serve(way: Connection, setup: bytes) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_end_with_parent, name="redpoll parent", daemon=True).start()
     handler, payloads, retry = pickle.loads(setup)  # noqa: S301
+    way.send(None)
     while True:
         try:
             job = way.recv()

@@ -450,7 +450,8 @@ class Tasks:
                 cannot be stopped: the outcome is recorded, and its slot is used until it returns. Where `retry` covers
                 `TimeLimit` the task goes back when the thread has returned, not earlier.
             pool: The pool of a plain function. None: threads. A process is for computing; the function, its data and
-                results have to be picklable, and a process that dies is a failed attempt of its own task alone.
+                results have to be picklable, and a process that dies, or twice takes more than 60 s to start, is a failed
+                attempt of its own task alone.
             cancel_lost: Stop a handler when its task was given to another worker.
             drain: Seconds that handlers have to finish when the block is left; then they are stopped, and their tasks go
                 back. None: no limit. A block that is left by an exception does not wait.
