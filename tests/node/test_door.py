@@ -448,3 +448,22 @@ async def test_a_session_that_begins_anew_takes_what_is_sent_at_once() -> None:
                 await until(lambda: b"renewed" in later.handled, "the second greeting")
                 assert one.sessions[-1][0] == "renewed"
                 assert not any(batch.failed for batch in ends)
+
+
+@pytest.mark.parametrize("greets", ["accepting", "dialling"])
+@pytest.mark.parametrize("size", [3, 3_000_000])
+async def test_a_session_that_begins_takes_what_is_sent_at_once(greets: str, size: int) -> None:
+    """What a layer sends from within the call that tells it of a session is written, at both ends of the link."""
+    ends: list[Batch] = []
+
+    class Greeter(Layer):
+        def _session_began(self, peer: Peer, renewed: bool) -> None:
+            super()._session_began(peer, renewed)
+            self.send_batch(peer, [(b"", bytes(size))] * 3, ends.append)
+
+    accepting, dialling = (Greeter, Layer) if greets == "accepting" else (Layer, Greeter)
+    async with accepting(port=0) as one, dialling(listen=False) as other:
+        ready = asyncio.ensure_future(other.ready(one.address))
+        await until(lambda: len((other if greets == "accepting" else one).handled) == 3, "the greeting")
+        assert not (await ended(ends)).failed
+        await within(ready)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redpoll.errors import (
@@ -416,3 +418,17 @@ def test_what_is_sent_again_waits_for_a_late_announcement() -> None:
     feed(second, announcement())
     peer.pump(0.0)
     assert kinds(second) == [(REQ_ACK | RETRY, serial)]
+
+
+def test_what_the_owner_sends_at_a_late_announcement_counts_in_the_window() -> None:
+    """A message sent from within the call that tells of an announcement is not taken for one sent before, as to libchirp."""
+    peer = make_peer()
+    link = add_link(peer, plain=True)
+    submit(peer, before := Sent())
+    out = Sent()
+    monitored: Any = owner(peer)
+    monitored.on_announcement = lambda peer, link, renewed: submit(peer, out)
+    feed(link, announcement())
+    assert (peer.unconfirmed, link.window.used) == (0, 2)
+    acknowledge(link, before, out)
+    assert (before.error, out.error, peer.unconfirmed) == (None, None, 0)

@@ -107,8 +107,8 @@ class Dialler:
             return
         address = peer.address
         if address is None or (address.kind == "tcp" and address.port == 0):
-            if peer.resuming:
-                # The peer knows this node's address and redials.
+            if peer.resuming or any(link.sending for link in peer.links):
+                # The peer knows this node's address and redials; or its first link is being attached.
                 return
             lost = PeerLost(address, "its link was lost, and it does not listen")
             peer.fail_queue(peer.last_error if isinstance(peer.last_error, PeerLost) else lost)

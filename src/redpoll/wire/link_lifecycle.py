@@ -59,15 +59,15 @@ def on_announcement(peer: Peer, link: Link) -> None:
     peer.epoch = epoch
     # What was for a former run fails before the owner sends anything to this one.
     _resume(peer, renewed)
-    # What the other end needs to know of this one comes first.
-    peer.owner.on_announcement(peer, link, renewed)
-    peer.record_sent = link.send_record(peer.record) or peer.record_sent
     for out in link.in_flight.values():
         # The request was keyed by identity, as to libchirp; from now on its serial is used.
         peer.requests.forget(out)
     # Messages sent before the announcement were confirmed one at a time; from now on the window counts them.
     peer.unconfirmed -= len(link.in_flight)
     peer.unconfirmed -= sum(1 for out in link.transfers.unbegun() if out.kind & REQ_ACK)
+    # What the other end needs to know of this one comes first; the owner may send messages.
+    peer.owner.on_announcement(peer, link, renewed)
+    peer.record_sent = link.send_record(peer.record) or peer.record_sent
     link.arrived.messages[:] = [message for message in link.arrived.messages if not _is_known(peer, message)]
     for serial, hard in link.arrived.cancels:
         peer.cancelled(link, serial, hard=hard)

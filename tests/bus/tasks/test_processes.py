@@ -242,7 +242,7 @@ async def test_a_process_that_does_not_start_is_ended(tmp_path: Path, monkeypatc
         await bus.queues.declare(QueueSpec(Q, max_attempts=1))
         async with bus.tasks.worker(handle, Q, pool="process", concurrency=1, time_limit=50):
             for _ in range(2):
-                with pytest.raises(DeadLettered, match="its process did not start: it ended, or took over 0.1 s"):
+                with pytest.raises(DeadLettered, match=r"its process did not start: it ended, or took over 0\.1 s"):
                     await asyncio.wait_for(bus.tasks.run(1, Q), 30)
 
 

@@ -71,7 +71,7 @@ class Child:
         try:
             if not self._started:
                 if not self._way.poll(_START_LIMIT):
-                    raise EOFError
+                    self.kill()
                 self._way.recv()
                 self._started = True
             self._way.send(job)
