@@ -10,7 +10,20 @@ from redpoll.errors import ConfirmTimeout, Expired
 from redpoll.wire.outgoing import Stage
 from redpoll.wire.peer import WITHDRAW_GRACE
 from tests.wire.linked import acknowledge, lose, submit
-from tests.wire.support import WANTED, Followed, Sent, add_link, announcement, make_peer, owner, taken
+from tests.wire.support import (
+    REQ_ACK,
+    WANTED,
+    Followed,
+    Sent,
+    add_link,
+    announcement,
+    begin_all,
+    feed,
+    frame,
+    make_peer,
+    owner,
+    taken,
+)
 
 
 def test_none() -> None:
@@ -45,6 +58,19 @@ def test_extended() -> None:
     assert not out.settled
     peer.expire(3.0)
     assert type(out.error) is Expired
+
+
+def test_an_answer_extends_no_other_deadline() -> None:
+    """While the system takes a large answer, a message with the serial of the answered one still expires in time."""
+    peer = make_peer()
+    link = add_link(peer)
+    submit(peer, out := Sent(timeout=2.0))
+    feed(link, frame(REQ_ACK | WANTED, out.serial, b"please"))
+    (request,) = begin_all(link)
+    link.answer(request, bytes(2 * peer.settings.fragment_size), ends=True)
+    taken(link)
+    link.output_progressed(0, 1.0)
+    assert out.deadline == 2.0
 
 
 def test_nothing_is_kept_of_what_ended() -> None:

@@ -623,11 +623,13 @@ class Link:
         # Bodies take turns on the link, so its progress counts for all that have begun.
         for each in (out, *(other.out for other in transfers if other.begun)):
             each.progress(now)
-        if done:
+        if done and transfer.answer:
+            # As a small one: it is no sending of this end's, and its serial is the other end's.
+            out.link = None
+            self.written.append(out)
+        elif done:
             self.last_large = out.serial, self.bytes_sent
             if not out.kind & REQ_ACK:
-                if transfer.answer:
-                    out.link = None  # as of a small one: it is no sending of this end's
                 self.written.append(out)
         return pieces
 
