@@ -292,6 +292,35 @@ class Broken:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("error", "ends"),
+    [
+        (ZeroDivisionError("in decode"), ZeroDivisionError),
+        (StopIteration(), RuntimeError),
+        (asyncio.CancelledError(), RuntimeError),
+    ],
+)
+async def test_a_serializer_that_breaks_on_an_answer_fails_the_request(
+    error: BaseException, ends: type[BaseException]
+) -> None:
+    """Whatever a serializer raises of an answer, the request ends with an error that can be awaited, and the link goes on."""
+
+    class Breaking(Broken):
+        def decode(self, data: Any, /) -> bytes:
+            if bytes(data) == b"unreadable":
+                raise error
+            return bytes(data)
+
+    named = RawSerializer("broken")
+    async with make(lambda message: message.data, serializer=named) as server, make(serializer=Breaking()) as client:
+        with pytest.raises(ends) as caught:
+            await within(client.request(to(server, b"unreadable"), timeout=None))
+        assert error in (caught.value, caught.value.__cause__)
+        assert (await within(client.request(to(server, b"fine")))).data == b"fine"
+        assert client.stats().reconnects == 0
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("asynchronous", [False, True])
 async def test_a_serializer_that_breaks_ends_no_link(asynchronous: bool, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever a serializer raises, its message is refused and the link goes on."""

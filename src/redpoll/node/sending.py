@@ -135,8 +135,11 @@ class Sending(asyncio.Future[Any], Queued):
             if answer is not None and not self._owner.raw:
                 try:
                     self._owner.decode(answer)
-                except Exception as problem:  # noqa: BLE001  # a serializer may be anybody's
+                except (SystemExit, KeyboardInterrupt) as problem:
                     self._fail(problem)
+                    raise
+                except BaseException as problem:  # noqa: BLE001  # a serializer may be anybody's
+                    self._fail(_carried(problem))
                     return
             # The body may be large, and the core still refers to this object for a while.
             self.body = self.header = b""
@@ -155,6 +158,15 @@ class Sending(asyncio.Future[Any], Queued):
             return False
         self.peer.withdraw(self, self.get_loop().time(), hard=self.hard)
         return super().cancel(msg)
+
+
+def _carried(error: BaseException) -> BaseException:
+    """Return an exception of a serializer; where it would end the coroutine that awaits it in another way, its stand-in."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration | StopAsyncIteration):
+        return error
+    carried = RuntimeError(f"the serializer raised {type(error).__name__}")
+    carried.__cause__ = error
+    return carried
 
 
 class FailedSending(Sending):
