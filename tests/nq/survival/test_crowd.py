@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 import pytest
 
 from redpoll import nq
-from tests.blocking.support import PATIENCE, in_thread, until
+from tests.blocking.support import PATIENCE, in_thread
 from tests.nq.support import World, certificate
 from tests.nq.survival.conftest import LITTLE, Yard
 from tests.nq.survival.programs import Running
@@ -111,10 +111,17 @@ def _of_a_crowd(yard: Yard, seconds: float) -> None:
             if time.monotonic() > end:
                 break
     assert steady.ended() == []
-    _, files = _at_rest(yard, server)
+    memory, files = _at_rest(yard, server)
     assert files <= before[1]
-    # Sessions of those that were killed hold what was put to them until they end.
-    until(lambda: server.spent().memory <= before[0] + SLACK, "the memory of those that were killed")
+    # The most that was held at a time may have been more than before: what leaks grows with each further crowd.
+    for _ in range(3):
+        if memory <= before[0] + SLACK:
+            break
+        before = memory, files
+        _crowd(yard, draw)
+        memory, _ = _at_rest(yard, server)
+    else:
+        pytest.fail(f"memory grew from {before[0]:,} to {memory:,} bytes, and does so each time")
     assert server.computed(0.5) < LITTLE
     assert yard.start("finish", connection=PATIENT).ended() == []
     assert server.ended() == []
