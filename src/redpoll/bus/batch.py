@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
-from collections.abc import Awaitable, Iterable
+from collections.abc import Awaitable, Iterable, Iterator
 from typing import Any
 
-from redpoll.bus.awaitables import Done
+from redpoll.bus.awaitables import Done, Failed
 from redpoll.bus.engine import Engine, Watcher
 from redpoll.bus.envelope import Envelope
 from redpoll.bus.records import Receipt, check_publishing
 from redpoll.errors import BatchError, PayloadTooLarge, RedpollError, UsageError
 
 __all__ = ["publish_all"]
+
+_log = logging.getLogger("redpoll.bus")
 
 
 def publish_all(
@@ -59,28 +62,48 @@ def publish_all(
     options |= {"priority": priority, "delay": delay, "ttl": ttl}
     clock = engine.clock
     end = None if timeout is None else clock.time() + timeout
-    left = iter(zip(items, watched, keys, strict=True))
+    left: Iterator[tuple[Envelope, Watcher | None, str | None]] = iter(zip(items, watched, keys, strict=True))
     receipts: list[Receipt] = []
     unconfirmed: deque[Awaitable[Receipt]] = deque()
 
     def fill() -> None:
+        nonlocal left
         while len(unconfirmed) < window and (item := next(left, None)) is not None:
             envelope, watcher, key = item
             seconds = None if end is None else max(0.0, end - clock.time())
-            receipt = engine.publish(envelope, watcher=watcher, dedup=key, timeout=seconds, **options)
+            try:
+                receipt = engine.publish(envelope, watcher=watcher, dedup=key, timeout=seconds, **options)
+            except Exception as error:
+                if not receipts and not unconfirmed:
+                    raise  # nothing was published
+                receipt, left = Failed(error), iter(())
             if type(receipt) is Receipt and not unconfirmed:
                 receipts.append(receipt)
             else:
                 unconfirmed.append(receipt)
 
     async def confirm() -> list[Receipt]:
-        while unconfirmed:
-            try:
+        try:
+            while unconfirmed:
                 receipts.append(await unconfirmed.popleft())
-            except RedpollError as error:
-                raise BatchError(len(receipts), len(receipts), error) from error
-            fill()
+                fill()
+        except RedpollError as error:
+            raise BatchError(len(receipts), len(receipts), error) from error
+        finally:
+            if unconfirmed:
+                await _withdraw(unconfirmed)
         return receipts
 
     fill()
     return asyncio.ensure_future(confirm()) if unconfirmed else Done(receipts)
+
+
+async def _withdraw(unconfirmed: Iterable[Awaitable[Receipt]]) -> None:
+    """Withdraw the publishes behind one that failed, or was cancelled, as far as they wait; log what they fail with."""
+    tasks = [asyncio.ensure_future(each) for each in unconfirmed]
+    await asyncio.sleep(0)  # cancelling reaches what has begun
+    for task in tasks:
+        task.cancel()
+    for end in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(end, Exception):
+            _log.debug("a publish behind one that failed, failed too: %s", end)
