@@ -106,3 +106,47 @@ async def test_what_another_client_sends_that_nobody_can_read() -> None:
                 assert "cannot be read" in letter.history[-1]
                 assert (await bus.queues.inspect("q")).taken == 0
     await asyncio.sleep(0)
+
+
+@pytest.mark.asyncio
+async def test_names_of_queues_on_all_engines() -> None:
+    """A wrong name of a queue is named in the same words by each verb, in memory as at a hub."""
+    verbs: list[Callable[[Bus, Any], Any]] = [
+        lambda bus, name: bus.tasks.submit(1, queue=name),
+        lambda bus, name: bus.tasks.next(queue=name).__aenter__(),
+        lambda bus, name: bus.tasks.worker(_nothing, queue=name).__aenter__(),
+        lambda bus, name: bus.tasks.schedule("s", 1, queue=name, every=1),
+        lambda bus, name: bus.queues.delete(name),
+        lambda bus, name: bus.queues.inspect(name),
+        lambda bus, name: bus.queues.browse(name),
+        lambda bus, name: bus.queues.purge(name),
+        lambda bus, name: bus.queues.pause(name),
+        lambda bus, name: bus.queues.redrive(name),
+        lambda bus, name: bus.queues.move(name, "there"),
+        lambda bus, name: bus.queues.move("there", name),
+    ]
+    with running() as hub:
+        for url in ("memory://", hub.url):
+            async with redpoll.connect(url) as bus:
+                await bus.queues.declare("there")
+                for number, verb in enumerate(verbs):
+                    for name, problem in ((5, "must be text, not empty"), ("a.*", "must not have the wildcards")):
+                        with pytest.raises(ConfigError, match=problem) as caught:
+                            await verb(bus, name)
+                        assert caught.value.field == "queue", (url, number)
+                assert await bus.healthy()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("subject", ["a.*", "", 5, "x" * 246, "\udcff"])
+async def test_subjects_as_they_were_given(subject: Any) -> None:
+    """A wrong subject of a broadcast is shown as it was given."""
+    async with redpoll.connect("memory://") as bus:
+        with pytest.raises(ConfigError) as caught:
+            await bus.broadcast.send(1, subject=subject)
+        assert (caught.value.field, caught.value.value) == ("subject", subject)
+        if subject != "a.*":
+            with pytest.raises(ConfigError) as caught:
+                bus.broadcast.subscribe(subject=subject)
+            assert (caught.value.field, caught.value.value) == ("subject", subject)
+        await bus.broadcast.send(1, subject="ä" * 100)

@@ -23,7 +23,7 @@ from redpoll.bus.context import CURRENT, Context, check_headers
 from redpoll.bus.engine import Delivery, Engine, Subscription
 from redpoll.bus.envelope import Payloads, check_carried, printable
 from redpoll.bus.lasting import LastingConsumer
-from redpoll.bus.records import Event, QueueSpec, check_last, check_subject, words_match
+from redpoll.bus.records import MAX_SUBJECT, Event, QueueSpec, check_last, check_subject, words_match
 from redpoll.checks import call_problem, check_function, duration, is_async, optional, require
 from redpoll.errors import BadPayload, ConfigError, RedpollError, UsageError
 
@@ -36,6 +36,10 @@ _WORD: Final = "broadcast"
 #: Deliveries of a durable subscription that wait for its callback.
 _CREDIT: Final = 16
 _LONGEST: Final = 60.0
+#: Maximum bytes of a subject, without the first word and its dot.
+_MAX_SUBJECT: Final = MAX_SUBJECT - len(_WORD) - 1
+#: Text that needs no closer look: words of letters, digits and the like.
+_USUAL: Final = re.compile(rf"[\w.:/-]{{1,{_MAX_SUBJECT}}}", re.ASCII).fullmatch
 _PLAIN: Final = frozenset({str, int, float, bytes, bool})
 _NOTHING: Final[Mapping[str, Any]] = {}
 _NO_HEADERS: Final = Context()
@@ -387,8 +391,8 @@ class Broadcasts:
             require("timeout", timeout, optional(duration))
         meta: dict[str, Any] = {}
         if subject is not None:
-            if type(subject) is not str or not subject:  # the engine checks text, and would take "broadcast." for some
-                check_subject("subject", subject)
+            if type(subject) is not str or not _USUAL(subject):
+                _check_subject(subject)  # the engine would show it with the first word
             meta["subject"] = subject
         for field, value in (("sender", sender), ("correlation_id", correlation_id)):
             if value is not None:
@@ -455,7 +459,7 @@ class Broadcasts:
         elif subject is not None:
             given = (subject,) if isinstance(subject, str) or not isinstance(subject, Sequence) else tuple(subject)
             for pattern in given:
-                check_subject("subject", pattern, pattern=True)
+                _check_subject(pattern, pattern=True)
             patterns = tuple(f"{_WORD}.{pattern}" for pattern in given)
         if isinstance(sender, str) and not {"*", "#"}.isdisjoint(sender.split(".")):
             checks.append(_matches("sender", words_match(sender)))
@@ -503,3 +507,14 @@ def _matches(field: str, match: Callable[[str], object]) -> Callable[[Broadcast]
 
 def _all_of(checks: Sequence[Callable[[Broadcast], bool]]) -> Callable[[Broadcast], bool]:
     return lambda broadcast: all(check(broadcast) for check in checks)
+
+
+def _check_subject(subject: object, *, pattern: bool = False) -> None:
+    """Check a subject, or a pattern of them, as the user gave it.
+
+    Raises:
+        ConfigError: It cannot be one.
+    """
+    check_subject("subject", subject, pattern=pattern)
+    if len(str(subject).encode()) > _MAX_SUBJECT:
+        raise ConfigError("subject", subject, f"must have at most {_MAX_SUBJECT} bytes")

@@ -316,3 +316,23 @@ async def test_a_call_leaves_nothing_to_the_garbage_collector() -> None:
                 assert [each() for each in seen] == [None, None]
             finally:
                 gc.enable()
+
+
+async def test_keywords_that_are_no_mapping(caplog: pytest.LogCaptureFixture) -> None:
+    """A call whose keywords are a list is told so by the name of the method, at the caller as in the server's log."""
+
+    class Adder:
+        async def add(self, a: int, b: int = 1) -> int:
+            return a + b
+
+        def double(self, a: int) -> int:
+            return 2 * a
+
+    async with bus_in_virtual_time() as (bus, _), bus.rpc.serve("a", Adder()):
+        for method in ("add", "double"):
+            text = f"{method}() takes keywords: expected a mapping of them, not list"
+            with pytest.raises(TypeError) as caught:
+                await bus.rpc.call("a", method, [1, 2])
+            assert text in str(caught.value)
+            assert text in caplog.text
+            assert await bus.rpc.call("a", method, {"a": 1}) == 2

@@ -11,7 +11,7 @@ from redpoll.bus.broker.outputs import ADMITTED, EVENT, OUTCOME
 from redpoll.bus.broker.queue import PLAIN, Options, Parked, Peer, Queue, Subscription, Task
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.topics import Topics
-from redpoll.bus.records import check_last, check_publishing
+from redpoll.bus.records import check_last, check_publishing, check_subject
 from redpoll.errors import Expired, NoRoute, QueueFull, RedpollError, ResultExpired, UnknownTask
 
 __all__ = ["Intake"]
@@ -78,6 +78,7 @@ class Intake:
             self._checked = options
         queue = self._tasks.queues.get(name)
         if queue is None:
+            check_subject("queue", name)
             raise NoRoute(name, "declare it first")
         if mandatory and not queue.consumers:
             raise NoRoute(name)

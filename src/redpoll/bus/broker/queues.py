@@ -13,7 +13,7 @@ from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.topics import Topics
 from redpoll.bus.broker.work import Work
 from redpoll.bus.envelope import OutcomeKind
-from redpoll.bus.records import QueueSpec
+from redpoll.bus.records import QueueSpec, check_subject
 from redpoll.errors import ConfigError, NoRoute, QueueFull, SpecConflict
 
 __all__ = ["Queues"]
@@ -48,9 +48,11 @@ class Queues:
 
         Raises:
             NoRoute: There is none.
+            ConfigError: It is no name of a queue.
         """
         found = self.found.get(name)
         if found is None:
+            check_subject("queue", name)
             raise NoRoute(name, "declare it first")
         return found
 

@@ -77,6 +77,7 @@ class Schedules:
             raise ConfigError("dedup", schedule.options[4], "must be None: each task of a schedule is another one")
         queue = self._tasks.queues.get(schedule.queue)
         if queue is None:
+            check_subject("queue", schedule.queue)
             raise NoRoute(schedule.queue, "declare it first")
         limit = self._tasks.limits.schedules
         if len(self.found) >= limit and schedule.name not in self.found:

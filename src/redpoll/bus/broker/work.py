@@ -23,7 +23,7 @@ from redpoll.bus.broker.queue import (
 )
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.envelope import OutcomeKind
-from redpoll.bus.records import Publication, check_publishing
+from redpoll.bus.records import Publication, check_publishing, check_subject
 from redpoll.errors import NoRoute, SpecConflict
 
 __all__ = ["Work"]
@@ -81,6 +81,7 @@ class Work:
         """
         queue = self._tasks.queues.get(name)
         if queue is None:
+            check_subject("queue", name)
             raise NoRoute(name)
         if queue.consumers and (exclusive or next(iter(queue.consumers.values())).exclusive):
             raise SpecConflict(name, "exclusive", not exclusive, exclusive, "another consumer is there")

@@ -189,6 +189,8 @@ class Server(Service):
                 method = self._endpoints.find(name, meta.get(NAMESPACE), meta.get(VERSION))
             CURRENT.set(_new(Context, (envelope.headers or _NOTHING, delivery)))
             value = self._payloads.unpack(envelope)
+            if method.keywords and type(value) is not dict:
+                value = _keywords(name, value)
             if simple:
                 result = await (method.function(**value) if method.keywords else method.function(value))
                 reply = self._payloads.pack(await self._awaited(result) if isinstance(result, FUTURES) else result)
@@ -257,6 +259,17 @@ class Server(Service):
         else:
             _log.error("call of %s failed", name, exc_info=error)
         return Outcome(OutcomeKind.ERROR, pack_failure(error, traceback=not expected))
+
+
+def _keywords(name: object, value: object) -> dict[str, Any]:
+    """Return the keywords of a method, as a caller in another language or with another serializer may send them.
+
+    Raises:
+        TypeError: They are no mapping.
+    """
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name}() takes keywords: expected a mapping of them, not {type(value).__name__}")
+    return dict(value)
 
 
 class _Beats:

@@ -16,7 +16,7 @@ from redpoll.bus.context import CURRENT, OUTSIDE, check_headers, inherit
 from redpoll.bus.engine import Engine
 from redpoll.bus.envelope import OutcomeKind, Payloads
 from redpoll.bus.failures import AllowedExceptions
-from redpoll.bus.records import Publication, QueueSpec, Receipt
+from redpoll.bus.records import Publication, QueueSpec, Receipt, check_subject
 from redpoll.bus.tasks.handle import Handle, Watch, error_of
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Claim, Task
@@ -217,6 +217,7 @@ class Tasks:
         return delay
 
     async def _declare(self, queue: str) -> None:
+        check_subject("queue", queue)
         with suppress(SpecConflict):  # it is there, and different
             await self._engine.declare(QueueSpec(queue))
 

@@ -221,9 +221,11 @@ async def test_texts_that_cannot_be_sent() -> None:
             await done.result(timeout=PATIENCE)
             for verb in (bus.queues.inspect, bus.queues.purge, bus.queues.delete):
                 beside = asyncio.ensure_future(bus.queues.names())
-                with pytest.raises(EncodeError):
+                with pytest.raises(ConfigError, match="cannot be sent as UTF-8"):
                     await verb("\udcff")
                 assert "q" in await beside
+            with pytest.raises(EncodeError):
+                await bus.tasks.unschedule("\udcff")
             for name in ("\udcff", 5):
                 for began in (bus.tasks.submit(1, queue=name), bus.tasks.next(queue=name).__aenter__()):  # type: ignore[arg-type]
                     with pytest.raises(ConfigError):

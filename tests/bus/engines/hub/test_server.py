@@ -82,6 +82,27 @@ async def test_a_defect_of_the_hub(
 
 
 @pytest.mark.asyncio
+async def test_what_breaks_the_rules_is_not_said_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request for which the hub expels its client fails with the reason; the client is back, and does not repeat it."""
+    expelled: list[object] = []
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            server = hub.hub
+            expel = server._expel
+
+            def count(*each: Any) -> None:
+                expelled.append(each)
+                expel(*each)
+
+            monkeypatch.setattr(server, "_expel", count)
+            engine: Any = bus.engine
+            with pytest.raises(redpoll.NotConfirmed, match="expected the settings of a queue, not \\['nonsense'\\]"):
+                await engine._call("declare", {"nonsense": 1}, False)
+            await bus.queues.declare("q")
+            assert len(expelled) == 1
+
+
+@pytest.mark.asyncio
 async def test_numbers_of_publishes() -> None:
     """Two publishes that wait for room are not taken for each other: each has a number, and none is used twice."""
     with running() as hub:

@@ -66,6 +66,10 @@ class HubEngine(HubMember):
             raise UsageError(problem)
         return self._ask(p.CALL, name, list(arguments), again=name not in {"redrive", "move", "backup"})
 
+    def _call_of(self, name: str, queue: str, *arguments: Any) -> asyncio.Future[Any]:
+        check_subject("queue", queue)
+        return self._call(name, queue, *arguments)
+
     # -- queues
 
     async def declare(self, spec: QueueSpec, *, update: bool = False) -> None:
@@ -75,7 +79,7 @@ class HubEngine(HubMember):
 
     async def delete(self, queue: str, *, if_unused: bool = False) -> None:
         """Delete a queue."""
-        await self._call("delete", queue, if_unused)
+        await self._call_of("delete", queue, if_unused)
 
     async def queues(self) -> list[str]:
         """Return the names of all queues."""
@@ -83,7 +87,7 @@ class HubEngine(HubMember):
 
     async def inspect(self, queue: str) -> QueueInfo:
         """Return the contents and counters of a queue."""
-        values = await self._call("inspect", queue)
+        values = await self._call_of("inspect", queue)
         return QueueInfo(spec=p.rebuild_spec(values.pop("spec")), **values)
 
     # -- publishing
@@ -338,6 +342,7 @@ class HubEngine(HubMember):
         self, name: str, publication: Publication, *, every: float | None = None, cron: str | None = None
     ) -> None:
         """Put a task into a queue again and again."""
+        check_subject("queue", publication.queue)
         await self._call("schedule", name, pack_publication(publication, self.max_body), every, cron)
 
     async def unschedule(self, name: str) -> bool:
@@ -355,25 +360,26 @@ class HubEngine(HubMember):
         self, queue: str, state: Literal["ready", "delayed", "taken", "dead"] = "ready", limit: int = 100
     ) -> list[TaskInfo]:
         """Look at tasks."""
-        return [_info(each) for each in await self._call("browse", queue, state, limit)]
+        return [_info(each) for each in await self._call_of("browse", queue, state, limit)]
 
     async def purge(self, queue: str, state: Literal["ready", "dead"] = "ready") -> int:
         """Remove the tasks that wait, or the dead letters."""
-        return int(await self._call("purge", queue, state))
+        return int(await self._call_of("purge", queue, state))
 
     async def move(self, source: str, target: str, limit: int | None = None) -> int:
         """Move ready tasks to another queue."""
-        return int(await self._call("move", source, target, limit))
+        check_subject("queue", target)
+        return int(await self._call_of("move", source, target, limit))
 
     async def pause(self, queue: str, paused: bool = True) -> None:
         """Hand nothing out, or do so again."""
-        await self._call("pause", queue, paused)
+        await self._call_of("pause", queue, paused)
 
     async def redrive(self, queue: str, tasks: Iterable[str] | None = None) -> list[str]:
         """Put dead letters back into their queue."""
         self._check()
         numbers = None if tasks is None else [p.id_bytes(self._number(each)) for each in tasks]
-        return [task_id(self.store, p.id_number(each)) for each in await self._call("redrive", queue, numbers)]
+        return [task_id(self.store, p.id_number(each)) for each in await self._call_of("redrive", queue, numbers)]
 
     async def check(self) -> list[str]:
         """Look whether the file of the hub is whole.

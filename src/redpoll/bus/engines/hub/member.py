@@ -358,7 +358,9 @@ class HubMember(Asking):
         self._out.clear()
         self._waiting_bytes = 0
         for number, request in list(self._requests.items()):
-            if id(request.record) in waiting or not request.sent or request.again:
+            # What the hub refused to read is not asked for again: it would refuse it without end.
+            again = request.again and not isinstance(error, ProtocolError)
+            if id(request.record) in waiting or not request.sent or again:
                 continue
             del self._requests[number]
             if request.anew:
