@@ -437,9 +437,9 @@ def test_reading_goes_on_when_what_waits_is_withdrawn() -> None:
     begin(link)
     receive(link, 2, 3, 4, 5, 6, 7)
     assert slots.overrun
-    assert not slots.resumable
+    assert not slots.end_overrun()
     feed(link, frame(CANCEL, 3) + frame(CANCEL, 4) + frame(CANCEL, 5))
-    assert slots.resumable
+    assert slots.end_overrun()
 
 
 class Unscanned(Work):
@@ -522,10 +522,10 @@ def test_overrun(make: Callable[..., Link]) -> None:
     assert not slots.overrun
     feed(link, frame(0, 51) * 51)
     assert slots.enqueue(link)
-    resumable = [slots.resumable]
+    resumable = [slots.end_overrun()]
     while len(slots.inbox) > 50:
         begin(link)
-    assert [*resumable, slots.resumable, slots.resumable] == [False, True, False]
+    assert [*resumable, slots.end_overrun(), slots.end_overrun()] == [False, True, False]
 
 
 @pytest.mark.parametrize("plain", [True, False])
@@ -542,7 +542,7 @@ def test_overrun_over_another_link(plain: bool) -> None:
     feed(second, frame(0, 51))
     told.append(peer.slots.enqueue(second))
     peer.slots.refuse_all_waiting(1, "no")
-    resumable = [peer.slots.resumable, peer.slots.resumable]
+    resumable = [peer.slots.end_overrun(), peer.slots.end_overrun()]
     feed(second, frame(0, 51))
     assert (told, resumable, peer.slots.enqueue(second)) == ([True, True], [True, False], False)
 

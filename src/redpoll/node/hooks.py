@@ -52,8 +52,7 @@ class NodeEvents:
     - `peer_connected(peer)`: the first link to a peer is up.
     - `peer_suspect(peer)`: a ping was not answered for `Config.keepalive` seconds.
     - `peer_lost(peer, error)`: the last link to a peer is lost, and why. Where `peer.resuming` is True its session goes
-    on,
-      and no send failed.
+      on, and no send failed.
     - `identity_conflict(peer)`: a link claims the identity of a peer that another link holds, or that something is kept
       for, and did not prove that it is the same node; it becomes a peer of its own.
     - `handler_failed(message, error)`: a handler raised; the message was refused. The logger `redpoll.node` logs the

@@ -375,7 +375,7 @@ class Peers:
             slots.charge(0)
             if self.memory.paused:
                 self.pressure.eased()
-        if slots.overrun and slots.resumable:
+        if slots.overrun and slots.end_overrun():
             for link in peer.links:
                 link.connection.resume_reading()
 

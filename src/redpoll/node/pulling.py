@@ -142,7 +142,7 @@ class Consumers:
 
     Attributes:
         completion: Ends the messages.
-        tasks: None: as of a dispatcher, for the handlers of messages.
+        tasks: Always empty; a dispatcher has its running handlers there.
         iterators: Number of live iterators: while there is one, arriving messages are claimed, also between two steps.
     """
 

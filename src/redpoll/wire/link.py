@@ -565,7 +565,7 @@ class Link:
             self.control(Control.PONG, serial)
 
     def reannounce(self, window: int, window_bytes: int) -> bool:
-        """Announce another window to an announced node, together with the credit held back under the old one.
+        """Announce another window to an announced node, and return the held-back credit that is due under it.
 
         Returns:
             Whether the window has changed.

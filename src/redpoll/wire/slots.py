@@ -87,7 +87,7 @@ class Slots:
     carried_bytes: int = field(init=False, default=0)
     #: Memory that the inbox is charged for, in bytes: at least what waits.
     charged: int = field(init=False, default=0)
-    #: Whether reading is paused: `enqueue()` returned True, and `resumable` was not True since.
+    #: Whether reading is paused: `enqueue()` returned True, and `end_overrun()` has not since.
     overrun: bool = field(init=False, default=False)
     _resume_at: int = field(init=False, default=0)
     #: Upper bound of the bytes in the inbox: messages that have begun since the last count are included.
@@ -106,9 +106,10 @@ class Slots:
     # Receiving and beginning
 
     def enqueue(self, link: Link) -> bool:
-        """Move a link's messages to the inbox. Return True if the peer overran its window: stop reading until `resumable`.
+        """Move a link's messages to the inbox, and return True if the peer overran its window.
 
-        While that lasts, it is returned for every link with messages, such as one opened meanwhile.
+        Then do not read until `end_overrun()`. While that lasts, True is returned for every link with messages, such as
+        one opened meanwhile.
         """
         inbox = self.inbox
         arrived = link.arrived
@@ -180,9 +181,8 @@ class Slots:
         if self.charged:
             self.charge(sum(message.frame[2] for message in self.inbox))
 
-    @property
-    def resumable(self) -> bool:
-        """True once after `enqueue()` returned True, when half of the waiting messages have begun."""
+    def end_overrun(self) -> bool:
+        """End the overrun if half of the messages that waited have begun; return True if it has just ended."""
         if not self.overrun or len(self.inbox) - self.withdrawn > self._resume_at:
             return False
         self.overrun = False

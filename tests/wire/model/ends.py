@@ -143,7 +143,7 @@ class Port:
         link = self.link
         if self.finished:
             return
-        if self.end.peer.slots.resumable:
+        if self.end.peer.slots.end_overrun():
             for port in self.end.ports:
                 port.paused = False
         if link.state is LinkState.LEFT and not link.in_flight and not link.transfers:
