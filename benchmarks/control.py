@@ -76,26 +76,45 @@ class Control:
 
 
 class Countdown:
-    """Counts the messages of one job down and tells when the last one came."""
+    """Counts the messages of one job down, and keeps when the first one and the last one came.
+
+    Attributes:
+        left: How many are still to come.
+        mark: At this number left, `note` is due: when the first has come, and when all have.
+        first: When the first one came.
+        finished: When the last one came.
+    """
 
     def __init__(self) -> None:
         self.left = 0
+        self.mark = 0
+        self.first = 0.0
         self.finished = 0.0
         self._done = asyncio.Event()
 
     def begin(self, count: int) -> None:
         """Expect `count` messages from now on."""
         self.left = count
+        self.mark = count - 1
+        self.first = 0.0
         self._done.clear()
 
     def take(self, count: int = 1) -> None:
         """Count `count` messages as received."""
         self.left -= count
+        if self.left <= self.mark:
+            self.note()
+
+    def note(self) -> None:
+        """Note that the first message came now, or the last one, or both."""
+        self.first = self.first or now()
+        self.mark = 0
         if self.left <= 0:
             self.finish()
 
     def finish(self) -> None:
         """Note that the last message came now."""
+        self.first = self.first or now()
         self.finished = now()
         self._done.set()
 
@@ -110,7 +129,8 @@ async def serve_counting(control: Control, countdown: Countdown) -> None:
     async for job in control.jobs_async():
         countdown.begin(job["count"])
         control.write(begun=True)
-        control.write(finished=await countdown.wait_done())
+        finished = await countdown.wait_done()
+        control.write(first=countdown.first, finished=finished)
 
 
 def run_async(main: Any, loop: str) -> None:

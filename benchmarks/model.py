@@ -207,4 +207,9 @@ def message_rate(job: Job, client: Fields, server: Fields) -> Figures:
     return {"rate": job.count / (max(client["finished"], server["finished"]) - client["started"])}
 
 
+def arrival_rate(job: Job, client: Fields, server: Fields) -> Figures:
+    """Messages a second from the first to arrive to the last."""
+    return {"rate": job.count / (server["finished"] - server["first"])}
+
+
 RATE = {"rate": Figure("messages/s")}

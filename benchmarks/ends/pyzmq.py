@@ -36,9 +36,11 @@ def pull(control: Control, zmq_socket: Any) -> None:
     for job in control.jobs():
         control.write(begun=True)
         recv = zmq_socket.recv
-        for _ in range(job["count"]):
+        recv()
+        first = now()
+        for _ in range(job["count"] - 1):
             recv()
-        control.write(finished=now())
+        control.write(first=first, finished=now())
 
 
 async def pull_asyncio(control: Control, zmq_socket: Any) -> None:
@@ -47,9 +49,11 @@ async def pull_asyncio(control: Control, zmq_socket: Any) -> None:
     async for job in control.jobs_async():
         control.write(begun=True)
         recv = zmq_socket.recv
-        for _ in range(job["count"]):
+        await recv()
+        first = now()
+        for _ in range(job["count"] - 1):
             await recv()
-        control.write(finished=now())
+        control.write(first=first, finished=now())
 
 
 def push(control: Control, zmq_socket: Any) -> None:

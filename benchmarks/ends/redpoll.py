@@ -30,8 +30,8 @@ async def receive_by_handler(control: Control, options: Fields) -> None:
 
     def handler(message: Message[Any]) -> None:
         countdown.left -= 1
-        if not countdown.left:
-            countdown.finish()
+        if countdown.left == countdown.mark:
+            countdown.note()
 
     await _serve(control, options, handler, countdown)
 
@@ -83,8 +83,8 @@ async def receive_by_async_for(control: Control, options: Fields) -> None:
     async def pull(node: Node[Any], countdown: Countdown) -> None:
         async for _ in node:
             countdown.left -= 1
-            if not countdown.left:
-                countdown.finish()
+            if countdown.left == countdown.mark:
+                countdown.note()
 
     await _pull(control, options, pull)
 
