@@ -80,11 +80,11 @@ async def test_a_link_that_carries_a_stream_is_in_use() -> None:
         def messages() -> Iterator[Message[bytes]]:
             yield from numbered(server.address, 5)
             link.liveness.last_used -= client.config.effective_reuse_time
-            link.idle_at -= 1.0
+            link.liveness.idle_at -= 1.0
             yield from numbered(server.address, 5)
 
         await within(client.send_many(messages(), acknowledge=False))
-        tick(link, link.idle_at)
+        tick(link, link.liveness.idle_at)
         assert link.state is LinkState.OPEN
 
 

@@ -64,9 +64,9 @@ def test_strange_acknowledgements_cost_no_search() -> None:
     seen = 0
 
     class Watched(dict[int, Outgoing]):
-        def items(self) -> Any:
+        def values(self) -> Any:
             nonlocal seen
-            for item in super().items():
+            for item in super().values():
                 seen += 1
                 yield item
 

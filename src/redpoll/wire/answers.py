@@ -34,18 +34,19 @@ def lost(peer: Peer, out: Outgoing) -> None:
 
 def answered(peer: Peer, message: Inbound[Any]) -> None:
     """Apply an answer of an announced peer; with the ACK bit it is the acknowledgement too."""
-    serial = message.serial
+    frame = message.frame
+    serial, kind = frame[1], frame[4]
     link: Link = message.link
     message.phase = 1
-    waiting, out = _find_request(peer, link, message.identity, serial)
+    waiting, out = _find_request(peer, link, frame[0], serial)
     if out is None:
         peer.counters.late += 1
         return
-    if message.kind & ACK and link.in_flight.pop(serial, None) is not None:
-        link.window.free(1, out.size)
+    if kind & ACK:
+        link.ended(out)
     if out.stage == Stage.ENDED or not out.kind & WANTED:
         peer.counters.late += 1
-        if message.kind & ACK:
+        if kind & ACK:
             peer.confirmed(out)
         return
     if waiting:
@@ -61,9 +62,8 @@ def discarded(peer: Peer, link: Link, identity: bytes, serial: int, kind: int) -
     peer.counters.late += 1
     if out is None:
         return
-    if kind & ACK and link.in_flight.get(serial) is out:
-        del link.in_flight[serial]
-        link.window.free(1, out.size)
+    if kind & ACK:
+        link.ended(out)
     if out.stage != Stage.ENDED and out.kind & WANTED:
         peer.requests.forget(out)
         if out.stage in (Stage.QUEUED, Stage.SENT):

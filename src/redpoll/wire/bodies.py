@@ -31,7 +31,6 @@ from redpoll.wire.metadata import MAX_METADATA, Field, decode_metadata
 from redpoll.wire.outgoing import Body
 from redpoll.wire.partial import MAX_DISCARDED, Partial
 from redpoll.wire.peer import Peer
-from redpoll.wire.resends import resent
 from redpoll.wire.transfer import LONG
 
 __all__ = ["LARGE", "Bodies"]
@@ -143,7 +142,7 @@ class Bodies:
         if peer is None or body.discarded:
             return False
         frame = (body.identity, body.serial, body.size, body.header, body.kind, b"")
-        return resent(peer.slots, link.make(frame, link))
+        return peer.slots.resent(link.make(frame, link))
 
     def _awaits(self, identity: bytes, serial: int) -> bool:
         peer: Peer | None = self._link.peer
@@ -261,7 +260,7 @@ class Bodies:
             return
         if kind & REQ_ACK and peer is not None:
             if kind & RETRY:
-                if resent(peer.slots, message):
+                if peer.slots.resent(message):
                     return
             elif link.resent_elsewhere is not None and serial in link.resent_elsewhere:
                 return

@@ -74,11 +74,11 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
         raise ProtocolError(f"refusal of {size} bytes exceeds the limit of {LARGE}")
     if stop > end:
         return -1
-    out = link.in_flight.pop(serial, None)
+    out = link.in_flight.get(serial)
     if out is None or out.identity != identity:
         stray(link, serial, out)
         return stop
-    link.window.free(1, out.size)
+    link.ended(out)
     peer: Peer = link.peer
     if kind & RETRY:  # the same bit: a refusal
         _refused(link, out, bytes(source[stop - size : stop]))
@@ -143,12 +143,6 @@ def stray(link: Link, serial: int, out: Outgoing | None) -> None:
     if out is None:
         peer.counters.late += 1
         return
-    # Restore its place: messages are resent in their original order.
-    link.in_flight[serial] = out
-    last = peer.serial
-    in_order = sorted(link.in_flight.items(), key=lambda item: (item[0] - last - 1) & 0xFFFFFFFF)
-    link.in_flight.clear()
-    link.in_flight.update(in_order)
     raise ProtocolError(f"acknowledgement of message {serial} with the identity of another")
 
 

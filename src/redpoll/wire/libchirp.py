@@ -155,10 +155,9 @@ def confirmed(peer: Peer, identity: bytes) -> None:
     """Apply an acknowledgement of a peer that did not announce itself."""
     for link in peer.links:
         # What was sent before the peer announced itself, one message at a time, comes before all else.
-        serial, out = next(iter(link.in_flight.items()), (0, None))
+        out = next(iter(link.in_flight.values()), None)
         if out is not None and out.identity == identity:
-            del link.in_flight[serial]
-            link.window.free(1, out.size)
+            link.ended(out)
             peer.unconfirmed -= link.announced is None
             if link.announced is None and out.kind & WANTED and out.stage != Stage.ENDED:
                 peer.mark_done(out)

@@ -104,7 +104,6 @@ class Link:
     peer: Any = field(init=False, default=None)
     liveness: Liveness = field(init=False)
     stall_detector: StallDetector = field(init=False)
-    idle_at: float = field(init=False)
 
     # Lifecycle
 
@@ -174,7 +173,6 @@ class Link:
     def __post_init__(self, now: float) -> None:
         settings = self.settings
         self.liveness = Liveness(settings, now)
-        self.idle_at = now + settings.reuse_time
         self.stall_detector = StallDetector(settings.transfer_timeout)
         self.incoming = Incoming(self.memory)
         self.receive_window = ReceiveWindow(settings.window, settings.window_bytes)
@@ -463,6 +461,12 @@ class Link:
     def is_writing(self, out: Outgoing) -> bool:
         """Return True if the transport has not written a whole message."""
         return out in self.written or any(transfer.out is out for transfer in self.transfers)
+
+    def ended(self, out: Outgoing) -> None:
+        """Free the place in the window of a message in flight that ended at the other end."""
+        if self.in_flight.get(out.serial) is out:
+            del self.in_flight[out.serial]
+            self.window.free(1, out.size)
 
     def forget(self, out: Outgoing) -> None:
         """Take a message off the link: free its place in the window, and stop writing its fragments."""

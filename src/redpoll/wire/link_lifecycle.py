@@ -12,7 +12,6 @@ from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import DONE_OR_ENDED, Outgoing, Stage
 from redpoll.wire.peer import Peer, select_link
-from redpoll.wire.resends import resent
 from redpoll.wire.send_errors import not_sent_errors, with_cause
 from redpoll.wire.session import RESTARTED, Session
 from redpoll.wire.states import LinkState
@@ -89,7 +88,7 @@ def _is_known(peer: Peer, message: Inbound[Any]) -> bool:
         answers.answered(peer, message)
         return True
     if message.kind & REQ_ACK:
-        if message.kind & RETRY and resent(peer.slots, message):
+        if message.kind & RETRY and peer.slots.resent(message):
             return True
         peer.unacked[message.serial] = message
     return False

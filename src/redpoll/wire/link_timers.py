@@ -22,7 +22,7 @@ def watch_transfer(link: Link) -> None:
 def next_deadline(link: Link) -> float:
     """Return when to call `tick()`."""
     alive = link.liveness.next_deadline(link.announced is not None)
-    due = link.idle_at if alive is None else min(alive, link.idle_at)
+    due = link.liveness.idle_at if alive is None else min(alive, link.liveness.idle_at)
     watched = link.stall_detector.at
     return due if watched is None else min(due, watched)
 
@@ -33,11 +33,13 @@ def tick(link: Link, now: float) -> PeerLost | bool:
     Returns:
         The error to close the link with, or whether the other end has just become suspect.
     """
-    if now >= link.idle_at:
+    if now >= link.liveness.idle_at:
         silent = now - link.liveness.last_received >= link.settings.reuse_time
         if silent and link.incoming.unfinished and not link.reading_paused:
             return _too_slow(link, f"transfer of a message stalled: nothing received in {link.settings.reuse_time:g} s")
-        _close_if_idle(link, now)
+        peer: LinkPeer | None = link.peer
+        if link.liveness.unused(now) and not link.busy and (peer is None or not peer.awaits_link):
+            link.leave(accept_all=True)
     if link.handshake is not None and _transfer_stalled(link, now):
         timeout = link.settings.transfer_timeout
         return _too_slow(link, f"transfer of a message stalled: less than {MIN_PROGRESS} bytes in {timeout:g} s")
@@ -64,16 +66,3 @@ def _transfer_stalled(link: Link, now: float) -> bool:
 def _too_slow(link: Link, reason: str) -> PeerLost:
     link.memory.tally.slow_senders += 1
     return PeerLost(_address(link), reason)
-
-
-def _close_if_idle(link: Link, now: float) -> None:
-    """Say goodbye on a link without traffic for `reuse_time` and without unfinished messages."""
-    peer: LinkPeer | None = link.peer
-    reuse = link.settings.reuse_time
-    unused_at = link.liveness.last_used + reuse
-    if unused_at > now:
-        link.idle_at = unused_at
-        return
-    link.idle_at = now + reuse / 4
-    if not link.busy and (peer is None or not peer.awaits_link):
-        link.leave(accept_all=True)

@@ -30,6 +30,7 @@ class Liveness:
     Attributes:
         last_received: When bytes were last received.
         last_used: When a message was last sent or received; idleness counts from then.
+        idle_at: When to ask whether the link is unused.
         suspect: Whether a ping has been unanswered for `keepalive`.
     """
 
@@ -39,6 +40,7 @@ class Liveness:
         "_opened",
         "_pinged",
         "_settings",
+        "idle_at",
         "last_received",
         "last_used",
         "suspect",
@@ -58,12 +60,20 @@ class Liveness:
         self._lagged = False
         self.last_received = now
         self.last_used = now
+        self.idle_at = now + settings.reuse_time
         self.suspect = False
 
     def handshake_received(self) -> None:
         """Stop the handshake timeout."""
         self._opened = True
         self._lagged = False
+
+    def unused(self, now: float) -> bool:
+        """Return True if no message was sent or received for `reuse_time`, and note when to ask again."""
+        reuse = self._settings.reuse_time
+        used_until = self.last_used + reuse
+        self.idle_at = used_until if used_until > now else now + reuse / 4
+        return used_until <= now
 
     def next_deadline(self, announced: bool) -> float | None:
         """Return when to call `tick`; `announced` says whether the other end understands pings."""

@@ -268,12 +268,13 @@ class Reader:
                     if kind != ACK or size or header_size:
                         break
                     pos += PREAMBLE_SIZE
-                    out = in_flight.pop(serial, None)
+                    out = in_flight.get(serial)
                     if out is None or out.identity != identity:
                         link.window.free(count, total)
                         count = total = 0
                         stray(link, serial, out)
                     else:
+                        del in_flight[serial]
                         count += 1
                         total += out.size
                         if out.stage == Stage.SENT and not out.kind & WANTED:

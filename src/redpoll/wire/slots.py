@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from redpoll.errors import RedpollError, Withdrawn
+from redpoll.errors import PeerLost, RedpollError, Withdrawn
 from redpoll.wire.capabilities import WINDOW_UNIT
 from redpoll.wire.duplicates import RecentOutcomes
-from redpoll.wire.frames import ACK, REQ_ACK, RETRY, refusal_text
+from redpoll.wire.frames import ACK, ANSWERED, REQ_ACK, RETRY, WANTED, refusal_text
 from redpoll.wire.inbound import Inbound, Phase
 from redpoll.wire.link import Link
 from redpoll.wire.memory import Memory
@@ -478,6 +478,55 @@ class Slots:
     def renew_outcome(self, serial: int) -> None:
         """Remember the outcome of a request as the latest: its answer, written behind later ends, was lost."""
         self._remember().renew(serial)
+
+    def resent(self, message: Inbound[Any]) -> bool:
+        """Return True if a resent message was received before; its outcome is sent again, now or when it ends."""
+        first = self.unacked.get(message.serial)
+        if first is not None:
+            former: Link = first.link
+            if former is message.link:
+                return True
+            if first not in former.arrived.messages:
+                self._move(first, message.link)
+                return True
+            # It was not taken there, so it is not counted, and would be lost with that link. This one replaces it.
+            former.arrived.messages.remove(first)
+            del self.unacked[message.serial]
+            return False
+        serial = message.serial
+        if self.outcomes is not None and serial in self.outcomes:
+            outcome = self.outcomes[serial]
+            # The sender may have to ask again, after others have ended.
+            self.outcomes.renew(serial)
+        elif any(link.transfers.answering(serial) for link in self.links):
+            # Its answer is still being written, and so many others ended since that the outcome is forgotten.
+            outcome = None
+        else:
+            self._mark_resent(message)
+            return False
+        if outcome is None and message.kind & WANTED and not message.link.transfers.answering(serial):
+            message.link.refuse(message, ANSWERED, "it was answered, and the answer is not kept")
+        elif outcome is None:
+            message.link.acknowledge(message)
+        else:
+            message.link.refuse(message, *outcome)
+        return True
+
+    def _mark_resent(self, message: Inbound[Any]) -> None:
+        """Mark a resent message as new here: the first one may still be in transit over a link that its sender lost."""
+        for link in list(self.links):
+            if link is not message.link and not link.mark_resent(message.serial):
+                error = PeerLost(message.address, "its messages were resent over another link")
+                self.owner.close(link, error)
+
+    def _move(self, message: Inbound[Any], link: Link) -> None:
+        """End a message over another link than it was received over, and count it there from now on."""
+        former: Link = message.link
+        former.unreleased -= 1
+        link.unreleased += 1
+        if former.state is _CLOSED:
+            self.free_carried(message)
+        message.link = link
 
     def withdraw(self, serial: int, hard: bool) -> None:
         """Apply a withdrawal: refuse a message that waits, notify the handler of one that has begun."""
