@@ -8,6 +8,7 @@ import json
 import re
 import signal
 import sqlite3
+import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -20,6 +21,8 @@ from redpoll.bus import Bus, EngineState, QueueSpec
 from redpoll.bus.engines.hub import disk
 from redpoll.bus.engines.hub.disk import open_store
 from redpoll.cli import main
+from redpoll.cli.bus import Desk
+from redpoll.cli.output import Output
 from tests.cli.support import Running, refuse, started, until
 
 TOKEN = "ops-ops-ops-ops-0"
@@ -104,6 +107,26 @@ def test_queues(hub: Served) -> None:
     assert "second" not in hub.ask("queue", "list")
     code, _, told = command("queue", "show", "nothing", "--url", hub.url)
     assert (code, "nothing" in told) == (1, True)
+
+
+def test_many_rows_are_printed_at_once(capsys: pytest.CaptureFixture[str]) -> None:
+    """A table takes few calls for a row, has its numbers at the right, and nothing that acts upon a terminal."""
+    desk = Desk(None, Output())  # type: ignore[arg-type]
+    rows = [[f"queue {number}", number] for number in range(2_000)]
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    sys.setprofile(count)
+    try:
+        desk.table("name ready", [*rows, ["\x1b[31m", 7]])
+    finally:
+        sys.setprofile(None)
+    lines = capsys.readouterr().out.splitlines()
+    assert (lines[0], *lines[-2:]) == ("name        ready", "queue 1999  1,999", "\\x1b[31m        7")
+    assert calls < 50 * len(rows)
 
 
 def test_peeking(hub: Served) -> None:

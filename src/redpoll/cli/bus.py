@@ -8,10 +8,11 @@ import json
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from shutil import get_terminal_size
 from typing import Annotated, Any, NoReturn
 
 import typer
-from rich.console import Console
+from rich.cells import cell_len, set_cell_size
 
 from redpoll.bus import Bus, Envelope, connect
 from redpoll.errors import NoAnswer, RedpollError
@@ -22,7 +23,6 @@ from .codes import ExitCode
 from .options import CaOption, JsonOption, QuietOption, TlsOption, TokenFileOption, seconds
 from .output import Output, payload, printable
 from .records import is_screen
-from .report import blank
 from .runtime import Stop
 
 __all__ = ["Desk", "as_json", "on_bus", "write"]
@@ -54,13 +54,17 @@ class Desk:
         """Print a table, except with JSON; numbers are right-aligned."""
         if self.output.json:
             return
-        made = blank("")
-        for name in columns.split():
-            made.add_column(name, no_wrap=True)
-        for row in rows:
-            made.add_row(*(printable(f"{each:,}" if type(each) is int else str(each)) for each in row))
+        # Not by rich, which takes milliseconds for a row: a hub may have 100,000 queues.
+        made = []
+        for name, *column in zip(columns.split(), *rows, strict=True):
+            texts = [name, *(printable(f"{each:,}" if type(each) is int else str(each)) for each in column)]
+            width = max(map(cell_len, texts))
+            numbers = bool(column) and all(type(each) is int for each in column)
+            made.append([text.rjust(width) if numbers else set_cell_size(text, width) for text in texts])
         # Rows are cut for people only: a script reads whole ones.
-        Console(highlight=False, markup=False, width=None if is_screen() else 10_000).print(made)
+        most = get_terminal_size().columns if is_screen() else sys.maxsize
+        lines = ["  ".join(cells).rstrip() for cells in zip(*made, strict=True)]
+        write("\n".join(line if cell_len(line) <= most else set_cell_size(line, most) for line in lines))
 
     def done(self, event: str, text: str, **fields: Any) -> ExitCode:
         """Print what was done, and return its exit code."""
