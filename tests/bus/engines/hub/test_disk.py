@@ -19,7 +19,7 @@ import pytest
 from redpoll.bus import OutcomeKind, QueueSpec
 from redpoll.bus.broker.outputs import Declared, Ended, Put, Write
 from redpoll.bus.engines.hub import disk, folder
-from redpoll.bus.engines.hub.disk import FORMAT, DiskStore, connect, open_store
+from redpoll.bus.engines.hub.disk import FORMAT, DiskStore, check_store, connect, open_store
 from redpoll.errors import StoreError
 from tests.bus.patterns import until
 from tests.cli.support import environment
@@ -134,6 +134,22 @@ async def test_the_log_stays_short(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+async def test_the_log_stays_short_with_large_bodies(tmp_path: Path) -> None:
+    """Bodies count for the length of the log, and deleting them writes no zeros over them, however SQLite was built."""
+    log = tmp_path / "hub.db-wal"
+    store = opened(tmp_path)
+    await written(store, [Q])
+    for first in range(1, 241, 20):
+        await written(store, [put(each, bytes(100_000)) for each in range(first, first + 20)])
+        assert log.stat().st_size < 10 * 2**20
+    await store.close()
+    store = opened(tmp_path)
+    await written(store, [ended(each) for each in range(1, 241)])
+    assert log.stat().st_size < 2**20
+    await store.close()
+
+
+@pytest.mark.asyncio
 async def test_one_hub_at_a_time(tmp_path: Path) -> None:
     """A second store on a folder is refused, in this process and in others, and names who has it."""
     store = opened(tmp_path)
@@ -210,6 +226,66 @@ async def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"hub.db is damaged"):
         list(store.load())
     await store.close()
+
+
+@pytest.mark.asyncio
+async def test_a_damaged_log_is_refused(tmp_path: Path) -> None:
+    """No damage to the log loses a confirmed task unseen, but at its end, where it looks like a power failure."""
+    store = opened(tmp_path / "hub")
+    await written(store, [Q])
+    for each in range(1, 21):
+        await written(store, [put(each, b"%d" % each * 3_000)])
+    files = {name: (tmp_path / "hub" / name).read_bytes() for name in ("hub.db", "hub.db-wal")}
+    await store.close()
+    frames = len(files["hub.db-wal"]) // 4_120
+    refused = 0
+    places = [0, 17, 31, *(32 + number * 4_120 + 137 * number % 4_120 for number in range(0, frames, 7))]
+    for place in places:
+        copy = tmp_path / f"{place}"
+        copy.mkdir()
+        broken = bytearray(files["hub.db-wal"])
+        broken[place] ^= 0x10
+        (copy / "hub.db").write_bytes(files["hub.db"])
+        (copy / "hub.db-wal").write_bytes(broken)
+        problems = check_store(copy)
+        if problems:
+            refused += 1
+            with pytest.raises(StoreError, match=r"hub.db is damaged: .* of its log is not whole"):
+                opened(copy)
+            assert (copy / "hub.db-wal").read_bytes() == broken
+        else:
+            found = [each.id >> 64 for each in await kept(copy) if type(each) is Put]
+            assert found[:18] == list(range(1, 19))
+    assert refused > len(places) * 0.8
+
+
+@pytest.mark.asyncio
+async def test_a_log_that_ends_early_is_read(tmp_path: Path) -> None:
+    """What a power failure leaves at the end of the log is no damage; a log without its file is."""
+    store = opened(tmp_path / "hub")
+    await written(store, [Q], [put(1)])
+    await written(store, [put(2, bytes(20_000))])
+    database, log = ((tmp_path / "hub" / name).read_bytes() for name in ("hub.db", "hub.db-wal"))
+    await store.close()
+    ends = {
+        "short": log[:-5_000],
+        "empty": b"",
+        "zeros": log + bytes(10_000),
+        "hole": log[:-8_000] + bytes(2_000) + log[-6_000:],
+    }
+    for name, bytes_ in ends.items():
+        copy = tmp_path / name
+        copy.mkdir()
+        (copy / "hub.db").write_bytes(database)
+        (copy / "hub.db-wal").write_bytes(bytes_)
+        found = await kept(copy)
+        assert (put(1) in found) is (name != "empty")
+    (tmp_path / "short" / "hub.db-wal").write_bytes(log)
+    (tmp_path / "short" / "hub.db").unlink()
+    with pytest.raises(
+        StoreError, match=r"hub.db is damaged: it is empty, but has a log \(put a backup in its place\)"
+    ):
+        opened(tmp_path / "short")
 
 
 @pytest.mark.asyncio
@@ -303,6 +379,26 @@ async def test_a_failed_sync_ends_the_store(tmp_path: Path) -> None:
     assert isinstance(failure, StoreError)
     assert failure.problem == "cannot be written: disk I/O error"
     assert await kept(tmp_path) == [Q, put(1)]
+
+
+@pytest.mark.asyncio
+async def test_a_failed_store_can_be_closed(tmp_path: Path) -> None:
+    """A store whose thread has ended after a failure closes at once, and closes again."""
+    breaking: list[Breaking] = []
+
+    def break_(path: str) -> Breaking:
+        breaking.append(Breaking(connect(path)))
+        return breaking[0]
+
+    store = opened(tmp_path, connect=break_)
+    failures: list[BaseException] = []
+    store.failed = failures.append
+    breaking[0].failing = lambda: error_of(sqlite3.SQLITE_IOERR_FSYNC, "disk I/O error")
+    store.write([Q], lambda: None)
+    await until(lambda: bool(failures) and not folder._locks)
+    await asyncio.sleep(0.05)  # what the thread posts last
+    for _ in range(2):
+        await asyncio.wait_for(store.close(), 5)
 
 
 @pytest.mark.asyncio

@@ -20,6 +20,7 @@ from redpoll.bus.broker.outputs import Write
 from redpoll.bus.engines.hub.folder import Folder
 from redpoll.bus.engines.hub.store import new_name
 from redpoll.bus.engines.hub.tables import SCHEMA, TURN, UPGRADES, Clock, Group, Statement, load
+from redpoll.bus.engines.hub.wal import find_damage
 from redpoll.errors import StoreError
 
 __all__ = ["FORMAT", "DiskStore", "check_store", "connect", "open_store", "upgrade_store"]
@@ -97,6 +98,8 @@ class DiskStore:
 
     async def close(self) -> None:
         """See `Store.close`."""
+        if self._over:
+            return
         if self._closed is None:
             self._closed = asyncio.get_running_loop().create_future()
             if self._loop is None:
@@ -218,12 +221,12 @@ class DiskStore:
         execute = self._database.execute
         if len(statements) > 1:
             execute("BEGIN")
-        for each in statements:
-            execute(*each)
-            self._written += 1_024
+        for sql, values in statements:
+            execute(sql, values)
+            self._written += 1_024 + sum(len(value) for value in values if type(value) is bytes)
         if len(statements) > 1:
             execute("COMMIT")
-        self._written += 16_384 + 2 * len(statements[-1][1][2])
+        self._written += 16_384 + len(statements[-1][1][2])
 
     def _checkpoint(self) -> None:
         if self._written > _CHECKPOINT:
@@ -303,6 +306,9 @@ def check_store(path: str | os.PathLike[str]) -> list[str]:
         raise StoreError(str(path), "there is no hub.db")
     folder = Folder(path, 0)
     try:
+        problem = find_damage(folder.database)
+        if problem is not None:
+            return [problem]
         database = connect(folder.database)
         try:
             return _check(database)
@@ -327,6 +333,7 @@ def upgrade_store(path: str | os.PathLike[str]) -> int:
         raise StoreError(str(path), "there is no hub.db")
     folder = Folder(path, 0)
     try:
+        _refuse_damage(folder)
         database = connect(folder.database)
         try:
             (found,) = next(iter(database.execute("PRAGMA user_version")))
@@ -351,8 +358,15 @@ def _is_full(error: Exception) -> bool:
     return getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
 
 
-def _damaged(folder: Folder, error: BaseException) -> Exception:
+def _damaged(folder: Folder, error: BaseException | str) -> Exception:
     return folder.error(f"hub.db is damaged: {error}", "put a backup in its place")
+
+
+def _refuse_damage(folder: Folder) -> None:
+    """Raise `StoreError` if opening the file would drop what a damaged log holds."""
+    problem = find_damage(folder.database)
+    if problem is not None:
+        raise _damaged(folder, problem)
 
 
 def open_store(
@@ -379,6 +393,7 @@ def open_store(
     folder = Folder(path, reserve)
     database = None
     try:
+        _refuse_damage(folder)
         database = connect(folder.database)
         _prepare(folder, database)
         store = DiskStore(folder, database, key_time, keys)
@@ -414,6 +429,8 @@ def _prepare(folder: Folder, database: Any) -> None:
     for setting in (
         "journal_mode = WAL",
         "synchronous = FULL",
+        # Debian's SQLite writes zeros over each body that is deleted, so that a full disk is not emptied by ending tasks.
+        "secure_delete = OFF",
         "wal_autocheckpoint = 0",
         "temp_store = MEMORY",
         "cache_size = -8192",
