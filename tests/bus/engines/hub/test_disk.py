@@ -395,8 +395,7 @@ async def test_a_failed_store_can_be_closed(tmp_path: Path) -> None:
     store.failed = failures.append
     breaking[0].failing = lambda: error_of(sqlite3.SQLITE_IOERR_FSYNC, "disk I/O error")
     store.write([Q], lambda: None)
-    await until(lambda: bool(failures) and not folder._locks)
-    await asyncio.sleep(0.05)  # what the thread posts last
+    await until(lambda: bool(failures) and store._over)
     for _ in range(2):
         await asyncio.wait_for(store.close(), 5)
 
