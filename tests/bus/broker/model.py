@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
@@ -68,22 +68,23 @@ class Worker:
     held: dict[int, Held] = field(default_factory=dict)
 
 
-def _picture(broker: Broker) -> dict[str, Any]:
+def _picture(broker: Broker, payload: Callable[[Task], Any]) -> dict[str, Any]:
     """What of a broker survives a restart of it, where all was written."""
     found: dict[str, Any] = {}
     for queue in broker.tasks.queues.values():
         if not queue.spec.durable:
             continue
         mine = [each for each in broker.tasks.found.values() if each.queue is queue]
-        tasks = {each.id: (_history(each), each.token if TAKEN <= each.state <= ACCEPTED else 0) for each in mine}
-        dead = {each.id: _history(each) for each in queue.dead.values()}
+        held = {each.id: each.token if TAKEN <= each.state <= ACCEPTED else 0 for each in mine}
+        tasks = {each.id: (payload(each), *_history(each), held[each.id]) for each in mine}
+        dead = {each.id: (payload(each), *_history(each)) for each in queue.dead.values()}
         found[queue.name] = (queue.spec, queue.paused, tasks, dead, queue.bytes, queue.dead_bytes)
     return found
 
 
 def _history(task: Task) -> tuple[Any, ...]:
     extra = task.more
-    return task.payload, task.flags, extra.priority, extra.attempts, extra.lost, extra.history, extra.origin
+    return task.flags, extra.priority, extra.attempts, extra.lost, extra.history, extra.origin
 
 
 class BrokerModel(RuleBasedStateMachine):
@@ -132,6 +133,17 @@ class BrokerModel(RuleBasedStateMachine):
             else:
                 self.carry_out(effect)
 
+    def written(self, writes: list[Write]) -> None:
+        """Note what is on disk; for a model with another one."""
+
+    def restored(self) -> Broker:
+        """Start the broker again."""
+        return Broker.restored(self.disk, self.now, "s", self.bits, LIMITS, epoch=self.epoch)
+
+    def payload(self, task: Task) -> Any:
+        """Return the payload of a task."""
+        return task.payload
+
     def carry_out(self, effect: Effect) -> None:
         """Do what an effect says."""
         kind = effect[0]
@@ -172,7 +184,9 @@ class BrokerModel(RuleBasedStateMachine):
     @rule()
     def flush(self) -> None:
         """Write to the disk, and do what waited for it."""
-        self.disk += self.broker.out.take_writes()
+        writes = self.broker.out.take_writes()
+        self.disk += writes
+        self.written(writes)
         for worker in self.workers.values():
             for held in worker.held.values():
                 held.stored = True
@@ -192,7 +206,7 @@ class BrokerModel(RuleBasedStateMachine):
     def crash(self) -> None:
         """Lose the broker and all that was not written; start it again, as it was where nothing was lost."""
         self.epoch += 1
-        before = None if self.broker.out.writes else _picture(self.broker)
+        before = None if self.broker.out.writes else _picture(self.broker, self.payload)
         self.claims.clear()
         self.parked.clear()
         for worker in self.workers.values():
@@ -204,8 +218,8 @@ class BrokerModel(RuleBasedStateMachine):
                     self.excused.add(held.id)
         # What was never confirmed, or never to be stored, may be gone.
         self.confirmed = {number: queue for number, queue in self.confirmed.items() if queue != "memory"}
-        self.broker = Broker.restored(self.disk, self.now, "s", self.bits, LIMITS, epoch=self.epoch)
-        assert before is None or before == _picture(self.broker)
+        self.broker = self.restored()
+        assert before is None or before == _picture(self.broker, self.payload)
         self.boss = self.broker.peers.join("boss", self.now)
         self.broker.queues.declare(SPECS[-1], self.now)
         for number in self.confirmed:
@@ -275,7 +289,9 @@ class BrokerModel(RuleBasedStateMachine):
         queue = self.broker.queues.get(name)
         try:
             options = (priority, delay, end.get("ttl"), end.get("deadline"), dedup, True, False, timeout)
-            got = self.broker.intake.submit(self.boss, name, b"12345", size, self.now, "watch", options, name)
+            got = self.broker.intake.submit(
+                self.boss, name, b"%d" % next(self.bits), size, self.now, "watch", options, name
+            )
         except (QueueFull, Expired):
             assert not queue.has_room(size + CHARGE) or queue.parked
         else:

@@ -20,7 +20,7 @@ def test_an_outcome_is_kept_for_its_time() -> None:
     results = Results(Limits(results_time=10.0), out)
     add(results, 1, 5, 0.0)
     found = results.find(1, 9.9)
-    assert found is not None
+    assert isinstance(found, Ended)
     assert (found.queue, found.payload, found.token, found.when) == ("q", b"xxxxx", 3, 0.0)
     assert results.find(1, 10.0) is None
     add(results, 2, 5, 20.0)

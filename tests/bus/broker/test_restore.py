@@ -7,7 +7,7 @@ from typing import Any
 
 from redpoll.bus import OutcomeKind
 from redpoll.bus.broker import Broker, Limits
-from redpoll.bus.broker.outputs import DELIVER
+from redpoll.bus.broker.outputs import DELIVER, Ended
 from redpoll.bus.broker.queue import ACCEPTED, KEEP
 from tests.bus.broker.support import Desk
 
@@ -46,7 +46,7 @@ def test_everything_is_there_again() -> None:
     (dead,) = desk.queue.dead.values()
     assert (dead.payload, dead.more.history) == ("dead", ("bad",))
     found = desk.broker.tasks.results.find(done, desk.now)
-    assert found is not None
+    assert isinstance(found, Ended)
     assert (found.payload, found.kind, found.queue) == ("r", OutcomeKind.ERROR, "q")
     assert desk.submit("again", dedup="k") == done
     assert list(desk.broker.intake.kept.matching(["s"])) == [("s", "kept")]
@@ -95,7 +95,7 @@ def test_what_nobody_reclaims_goes_back_unblamed() -> None:
     (given,) = (each[4] for each in desk.take() if each[0] == DELIVER)
     assert (given.id, given.attempts) == (task.id, 0)
     found = desk.broker.tasks.results.find(accepted.id, desk.now)
-    assert found is not None
+    assert isinstance(found, Ended)
     assert found.kind is OutcomeKind.LOST
 
 
@@ -193,7 +193,7 @@ def test_an_outcome_says_how_it_was_reached() -> None:
     desk.reject(worker, blame=True, reason="slow")
     desk.settle(worker, "r")
     found = desk.broker.tasks.results.find(number, desk.now)
-    assert found is not None
+    assert isinstance(found, Ended)
     assert (found.attempts, found.history) == (1, ("slow",))
     again(desk)
     assert desk.broker.tasks.results.find(number, desk.now) == found

@@ -74,7 +74,7 @@ def test_outcomes_are_kept_unless_told() -> None:
     desk.settle(worker, "rb", OutcomeKind.ERROR)
     assert desk.said()[2:] == [("a", "RESULT", "ra"), ("b", "ERROR", "rb")]
     found = desk.broker.tasks.results.find(kept, 0.0)
-    assert found is not None
+    assert isinstance(found, Ended)
     assert (found.payload, found.kind, found.token) == ("ra", OutcomeKind.RESULT, 1)
     assert desk.broker.tasks.results.find(unkept, 0.0) is None
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from redpoll.bus import Envelope, OutcomeKind, Publication
+from redpoll.bus.broker.outputs import Ended
 from redpoll.bus.broker.queue import GONE
 from redpoll.errors import ConfigError, NoRoute, SpecConflict
 from tests.bus.broker.support import Desk
@@ -241,7 +242,7 @@ def test_finding_a_task() -> None:
     assert desk.broker.work.find(number, 0.0) is desk.broker.tasks.found[number]
     desk.settle(desk.consume("w"), "r", OutcomeKind.ERROR)
     found = desk.broker.work.find(number, 0.0)
-    assert found is not None
+    assert isinstance(found, Ended)
     assert found.payload == "r"
     assert desk.broker.work.find(5, 0.0) is None
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Final, Literal
 
-from redpoll.bus.broker.outputs import Moved
+from redpoll.bus.broker.outputs import Brief, Ended, Moved
 from redpoll.bus.broker.queue import CANCEL, DELAYED, DURABLE, READY, TAKEN, Peer, Queue, Task
 from redpoll.bus.broker.tasks import Tasks, as_before
 from redpoll.bus.envelope import Outcome, OutcomeKind
@@ -60,8 +60,8 @@ class Admin:
             dropped=queue.dropped,
         )
 
-    def lookup(self, number: int, now: float) -> TaskInfo:
-        """Describe a task that has no outcome yet, or one that is kept; see `describe`.
+    def find(self, number: int, now: float) -> Task | Ended | Brief:
+        """Return a task that has no outcome yet, or the outcome that is kept.
 
         Raises:
             UnknownTask: There was none of that number.
@@ -69,22 +69,25 @@ class Admin:
         """
         task = self._tasks.found.get(number)
         if task is not None:
-            return self.describe(task)
+            return task
         result = self._tasks.results.find(number, now)
         if result is None:
             raise (ResultExpired if self._tasks.knows(number) else UnknownTask)(self._tasks.text(number))
-        return TaskInfo(
-            id=self._tasks.text(number),
-            queue=result.queue,
-            state="dead" if result.kind is OutcomeKind.DEAD else "done",
-            attempt=result.attempts + 1,
-            outcome=Outcome(result.kind, result.payload, result.detail),
-            history=result.history,
-        )
+        return result
 
-    def describe(self, task: Task) -> TaskInfo:
+    def describe(self, task: Task | Ended) -> TaskInfo:
         """Describe a task; the owner's payload stands for its envelope, here and in its outcome."""
-        extra, text = task.extra, self._tasks.text
+        text = self._tasks.text
+        if isinstance(task, Ended):
+            return TaskInfo(
+                id=text(task.id),
+                queue=task.queue,
+                state="dead" if task.kind is OutcomeKind.DEAD else "done",
+                attempt=task.attempts + 1,
+                outcome=Outcome(task.kind, task.payload, task.detail),
+                history=task.history,
+            )
+        extra = task.extra
         return TaskInfo(
             id=text(task.id),
             queue=task.queue.name,

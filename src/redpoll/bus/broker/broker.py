@@ -7,7 +7,7 @@ Calls take the time as `now`, and leave effects in `out` (`redpoll.bus.broker.ou
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from itertools import count
+from itertools import chain, count
 
 from redpoll.bus.broker.admin import Admin
 from redpoll.bus.broker.intake import Intake
@@ -16,7 +16,7 @@ from redpoll.bus.broker.outputs import Outbox, Write
 from redpoll.bus.broker.peers import Peers
 from redpoll.bus.broker.queue import Consumer, Parked, Peer, Queue, Subscription, Task
 from redpoll.bus.broker.queues import Queues
-from redpoll.bus.broker.restore import Restored, bury, hold, task_of
+from redpoll.bus.broker.restore import Restored, Stored, bury, hold, task_of
 from redpoll.bus.broker.schedules import Schedule, Schedules
 from redpoll.bus.broker.tasks import DUE, Tasks
 from redpoll.bus.broker.timers import Timers
@@ -108,6 +108,7 @@ class Broker:
         limits: Limits | None = None,
         *,
         epoch: int,
+        tasks: Iterable[Stored] = (),
         serial: int = 0,
         wall: Callable[[float], float] = float,
     ) -> Broker:
@@ -122,15 +123,16 @@ class Broker:
             bits: As for the broker.
             limits: As for the broker.
             epoch: Higher than that of any earlier one.
+            tasks: Tasks beside those of the writes; each is looked at once, as a million of them are normal.
             serial: As for the broker.
             wall: As for the broker.
         """
         found = Restored(writes)
         broker = cls(store, bits, limits, journal=True, epoch=epoch, serial=max(serial, found.serial), wall=wall)
-        broker._fill(found, now)
+        broker._fill(found, chain(found.tasks.values(), tasks), now)
         return broker
 
-    def _fill(self, found: Restored, now: float) -> None:
+    def _fill(self, found: Restored, tasks: Iterable[Stored], now: float) -> None:
         nobody = Peer("", None, present=False, open=False, gone=True)
         for declared in found.queues.values():
             queue = self.queues.declare(declared.spec, now)
@@ -148,21 +150,22 @@ class Broker:
         for subject, kept in found.kept.items():
             self.intake.kept.restore(subject, kept.events)
         holders: dict[tuple[str, str], Consumer] = {}
-        for slot in found.tasks.values():
-            if slot.put.queue not in queues:
+        for put, taken, accepted in tasks:
+            if put.queue not in queues:
                 continue
-            task = task_of(slot, queues[slot.put.queue], nobody)
-            self.tasks.restore(task, slot.put.expires)
-            if slot.taken is not None:
-                key = (slot.taken.peer, slot.put.queue)
+            queue = queues[put.queue]
+            task = task_of(put, queue, self.tasks.charged(put.size), nobody)
+            self.tasks.restore(task, put.expires)
+            if taken is not None:
+                key = (taken.peer, put.queue)
                 if key not in holders:
                     peer = self.peers.found.get(key[0]) or self.peers.absent(key[0])
-                    holders[key] = self.work.absent(peer, task.queue)
-                hold(task, slot.taken, holders[key], accepted=slot.accepted)
-            elif slot.due is not None and slot.due > now:
-                self.tasks.delay(task, slot.due)
+                    holders[key] = self.work.absent(peer, queue)
+                hold(task, taken, holders[key], accepted=accepted)
+            elif put.due is not None and put.due > now:
+                self.tasks.delay(task, put.due)
             else:
-                task.queue.add(task)
+                queue.add(task)
         for each in found.schedules.values():
             if each.values is not None:
                 target, payload, size, options, every, cron = each.values

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from redpoll.bus.broker.kept import Kept
 from redpoll.bus.broker.limits import CHARGE
-from redpoll.bus.broker.outputs import ADMITTED, EVENT, OUTCOME
+from redpoll.bus.broker.outputs import ADMITTED, EVENT, OUTCOME, RECALL, Brief
 from redpoll.bus.broker.queue import PLAIN, Options, Parked, Peer, Queue, Subscription, Task
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.topics import Topics
@@ -308,7 +308,10 @@ class Intake:
         found = self._tasks.results.find(number, now)
         if found is None:
             raise (ResultExpired if self._tasks.knows(number) else UnknownTask)(self._tasks.text(number))
-        self._tasks.tell(peer, (OUTCOME, peer, watch, number, found.kind, found.payload, found.detail))
+        if isinstance(found, Brief):
+            self._tasks.tell(peer, (RECALL, peer, watch, number))
+        else:
+            self._tasks.tell(peer, (OUTCOME, peer, watch, number, found.kind, found.payload, found.detail))
 
     def unwatch_all(self, peer: Peer) -> list[Any]:
         """Remove the watchers of a peer from all tasks; return them."""

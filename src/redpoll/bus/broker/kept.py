@@ -8,7 +8,7 @@ from typing import Any
 
 from redpoll.bus.broker import outputs
 from redpoll.bus.broker.limits import CHARGE, Limits
-from redpoll.bus.broker.outputs import Ended, Forgotten, Outbox
+from redpoll.bus.broker.outputs import Brief, Ended, Forgotten, Outbox
 from redpoll.bus.broker.topics import Topics
 
 __all__ = ["Dedup", "Kept", "Results"]
@@ -27,19 +27,25 @@ class Results:
         self._limit = limits.results_bytes
         self._out = out
         # In the order of adding.
-        self._found: dict[int, Ended] = {}
+        self._found: dict[int, Ended | Brief] = {}
         self._oldest = 0.0
         self.bytes = 0
 
     def __len__(self) -> int:
         return len(self._found)
 
-    def find(self, task: int, now: float) -> Ended | None:
-        """Return the outcome of a task; None if it is not kept."""
+    def find(self, task: int, now: float) -> Ended | Brief | None:
+        """Return the outcome of a task, in brief where it is in the store alone; None if it is not kept."""
         found = self._found.get(task)
         return None if found is None or now - found.when >= self._seconds else found
 
-    def add(self, ended: Ended) -> None:
+    def drop(self, task: int) -> None:
+        """Leave the outcome of a task to the store, and keep it in brief."""
+        found = self._found.get(task)
+        if isinstance(found, Ended):
+            self._found[task] = Brief(task, found.queue, found.size, found.token, found.when)
+
+    def add(self, ended: Ended | Brief) -> None:
         """Keep an outcome, and forget the oldest ones."""
         self._found[ended.id] = ended
         self.bytes += ended.size + CHARGE

@@ -17,6 +17,10 @@ An effect is a tuple: its kind, then the peer that it is for. Payloads are the o
 | STOPPED | peer, consumer, reason | tell the consumer that the queue is gone |
 | EVENT | subscriptions, subject, payload, kept | hand the event to each of a tuple of subscriptions |
 | NOTE | None, what, queue, id, detail | tell the observers; only where `Outbox.observed` |
+| RECALL | peer, watch, id | tell a watcher the outcome, which the store has |
+
+The owner of a store may drop the payload of a durable task that is on disk, and set it to None: it is None then in
+DELIVER, and in the writes that put the task elsewhere.
 
 That a task is not a worker's any more it learns when it returns: `Work.reclaim` answers "lost".
 
@@ -38,12 +42,14 @@ __all__ = [
     "NOTE",
     "OUTCOME",
     "PROGRESS",
+    "RECALL",
     "STOPPED",
     "TOLD",
     "WAITS",
     "Accepted",
     "Asked",
     "Back",
+    "Brief",
     "Buried",
     "Changed",
     "Dead",
@@ -64,7 +70,7 @@ __all__ = [
 
 Effect: TypeAlias = tuple[Any, ...]
 
-DELIVER, OUTCOME, PROGRESS, ADMITTED, CANCELLED, TOLD, STOPPED, EVENT, NOTE = range(9)
+DELIVER, OUTCOME, PROGRESS, ADMITTED, CANCELLED, TOLD, STOPPED, EVENT, NOTE, RECALL = range(10)
 
 WAITS: Final = frozenset({OUTCOME, ADMITTED})
 """The kinds of effects that depend on a write."""
@@ -84,7 +90,7 @@ class Deleted(NamedTuple):
 
 
 class Put(NamedTuple):
-    """A task is in a queue: ready, or delayed until `due`."""
+    """A task is in a queue: ready, or delayed until `due`. A payload of None is that of `origin`, which the store has."""
 
     id: int
     queue: str
@@ -170,7 +176,7 @@ class Ended(NamedTuple):
 
 
 class Dead(NamedTuple):
-    """A task is a dead letter beside its queue; its outcome is in an `Ended` before."""
+    """A task is a dead letter beside its queue; its outcome is in an `Ended` before. With None the store has its payload."""
 
     id: int
     queue: str
@@ -181,6 +187,16 @@ class Dead(NamedTuple):
     priority: int = 0
     attempts: int = 0
     origin: int = 0
+
+
+class Brief(NamedTuple):
+    """The decisive fields of an `Ended` that is in the store."""
+
+    id: int
+    queue: str
+    size: int
+    token: int
+    when: float
 
 
 class Buried(NamedTuple):
@@ -223,6 +239,7 @@ Write: TypeAlias = (
     | Changed
     | Moved
     | Ended
+    | Brief
     | Dead
     | Buried
     | Forgotten

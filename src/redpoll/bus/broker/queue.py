@@ -178,7 +178,7 @@ class Task:
     queue: Queue
     """Its queue."""
     payload: Any
-    """The owner's message; None once it is gone."""
+    """The owner's message; None once it is gone, or where the owner's store has it."""
     size: int
     """Bytes that count against the limit."""
     flags: int

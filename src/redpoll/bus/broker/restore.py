@@ -3,30 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeAlias
 
 from redpoll.bus.broker import outputs
 from redpoll.bus.broker.limits import CHARGE
-from redpoll.bus.broker.outputs import Dead, Declared, Ended, Kept, Keyed, Put, Taken, Write
+from redpoll.bus.broker.outputs import Brief, Dead, Declared, Ended, Kept, Keyed, Put, Taken, Write
 from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DEAD, DURABLE, GONE, TAKEN, Consumer, Peer, Queue, Task
 
-__all__ = ["Restored", "bury", "hold", "task_of"]
+__all__ = ["Restored", "Stored", "bury", "hold", "task_of"]
 
-
-class _Slot:
-    """A task as of the writes so far."""
-
-    __slots__ = ("accepted", "due", "put", "taken")
-
-    def __init__(self, put: Put) -> None:
-        self.put = put
-        self.due = put.due
-        self.taken: Taken | None = None
-        self.accepted = False
-
-    def change(self, **fields: Any) -> None:
-        """Change fields."""
-        self.put = self.put._replace(**fields)
+Stored: TypeAlias = tuple[Put, Taken | None, bool]
+"""A task as of the writes so far: as it was put, or put back; its hand-out; True if it was accepted."""
 
 
 class Restored:
@@ -48,8 +35,8 @@ class Restored:
 
     def __init__(self, writes: Iterable[Write]) -> None:
         self.queues: dict[str, Declared] = {}
-        self.tasks: dict[int, _Slot] = {}
-        self.results: dict[int, Ended] = {}
+        self.tasks: dict[int, Stored] = {}
+        self.results: dict[int, Ended | Brief] = {}
         self.dead: dict[int, Dead] = {}
         self.keys: list[Keyed] = []
         self.kept: dict[str, Kept] = {}
@@ -58,11 +45,15 @@ class Restored:
         for write in writes:
             self._add(write)
 
+    def _change(self, task: int, **fields: Any) -> None:
+        put, taken, accepted = self.tasks[task]
+        self.tasks[task] = put._replace(**fields), taken, accepted
+
     def _add(self, write: Write) -> None:
         tasks = self.tasks
         match write:
             case outputs.Put():  # most of them are: first
-                tasks[write.id] = _Slot(write)
+                tasks[write.id] = write, None, False
                 self.serial = max(self.serial, write.id >> 64)
             case outputs.Declared():
                 self.queues[write.spec.name] = write
@@ -73,24 +64,26 @@ class Restored:
                 self.keys.append(write)
                 self.serial = max(self.serial, write.id >> 64)
             case outputs.Taken():
-                tasks[write.id].taken = write
+                put, _, accepted = tasks[write.id]
+                tasks[write.id] = put, write, accepted
             case outputs.Accepted():
-                tasks[write.id].accepted = True
+                tasks[write.id] = *tasks[write.id][:2], True
             case outputs.Asked():
-                tasks[write.id].change(flags=tasks[write.id].put.flags | CANCEL)
+                self._change(write.id, flags=tasks[write.id][0].flags | CANCEL)
             case outputs.Back():
-                slot = tasks[write.id]
-                slot.taken, slot.accepted, slot.due = None, False, write.due
-                slot.change(attempts=write.attempts, history=write.history, lost=write.lost)
+                tasks[write.id] = tasks[write.id][0], None, False
+                self._change(write.id, due=write.due, attempts=write.attempts, history=write.history, lost=write.lost)
             case outputs.Changed():
-                tasks[write.id].change(payload=write.payload)
+                self._change(write.id, payload=write.payload)
             case outputs.Moved():
-                tasks[write.id].change(queue=write.queue)
+                self._change(write.id, queue=write.queue)
             case outputs.Ended():
                 tasks.pop(write.id, None)
                 if write.keep:
                     self.results[write.id] = write
                 self.serial = max(self.serial, write.id >> 64)
+            case outputs.Brief():
+                self.results[write.id] = write
             case outputs.Dead():
                 self.dead[write.id] = write
             case outputs.Buried():
@@ -105,11 +98,9 @@ class Restored:
                 self.schedules[write.name] = write
 
 
-def task_of(slot: _Slot, queue: Queue, peer: Peer) -> Task:
+def task_of(put: Put, queue: Queue, size: int, peer: Peer) -> Task:
     """Make a task that has no place yet."""
-    put = slot.put
-    task = Task(put.id, queue, put.payload, put.size + CHARGE, put.flags, peer, None)
-    task.state = GONE
+    task = Task(put.id, queue, put.payload, size, put.flags, peer, None, GONE)
     if put.priority or put.attempts or put.history or put.origin:
         extra = task.more
         extra.priority, extra.attempts, extra.lost = put.priority, put.attempts, put.lost

@@ -124,7 +124,7 @@ class Tasks:
     ) -> Task:
         """Put a new task into a queue, also into a full one."""
         priority, delay, ttl, deadline, dedup, keep, _, _ = options
-        size = self._sizes.get(size) or self._new_size(size)
+        size = self._sizes.get(size) or self.charged(size)
         self.last = number = next(self._numbers) + next(self._bits)
         task = Task(number, queue, payload, size, queue.flags | KEEP if keep else queue.flags, peer, watch)
         self.found[number] = task
@@ -156,12 +156,14 @@ class Tasks:
             queue.add(task)
         return task
 
-    def _new_size(self, size: int) -> int:
+    def charged(self, size: int) -> int:
         """Return the size of a task with a body. Bodies have few sizes: there is one int for each, not for each task."""
-        if len(self._sizes) >= _SIZES:
-            self._sizes.clear()
-        self._sizes[size] = size + CHARGE
-        return size + CHARGE
+        found = self._sizes.get(size)
+        if found is None:
+            if len(self._sizes) >= _SIZES:
+                self._sizes.clear()
+            found = self._sizes[size] = size + CHARGE
+        return found
 
     def _written(self, task: Task, due: float | None) -> Put:
         it = task.extra or _NO_EXTRA
@@ -334,7 +336,7 @@ class Tasks:
         history = task.more.history = (*task.more.history, reason)[-self._limits.history :]
         self.end(task, OutcomeKind.DEAD, now, detail=reason)
         other = self.queues.get(queue.spec.dead_letter or "")
-        if other is not None and other is not queue and self._takes(other, task.size, now):
+        if other is not None and other is not queue and self._takes(other, task, now):
             self.put(other, payload, task.body, now, task.peer, None, as_before(task), task)
             return
         task.state = DEAD
@@ -353,11 +355,16 @@ class Tasks:
             self.unbury(next(iter(queue.dead.values())))
             queue.dropped += 1
 
-    def _takes(self, queue: Queue, size: int, now: float) -> bool:
-        """Return True if a queue takes a dead letter: it has room, or drops its oldest tasks for it."""
+    def _takes(self, queue: Queue, task: Task, now: float) -> bool:
+        """Return True if a queue takes a dead letter: it has room, or drops its oldest tasks for it.
+
+        One on disk stays there: a queue that is not stored does not take it.
+        """
+        if self._out.writes is not None and task.flags & ~queue.flags & DURABLE:
+            return False
         if queue.spec.at_limit == "drop-old":
-            return self.make_room(queue, size, now)
-        return queue.has_room(size)
+            return self.make_room(queue, task.size, now)
+        return queue.has_room(task.size)
 
     def unbury(self, task: Task) -> None:
         """Remove a dead letter."""

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Any, Final, Literal
 
-from redpoll.bus.broker.outputs import CANCELLED, TOLD, Accepted, Asked, Changed, Ended, Taken
+from redpoll.bus.broker.outputs import CANCELLED, TOLD, Accepted, Asked, Brief, Changed, Ended, Taken
 from redpoll.bus.broker.queue import (
     ACCEPTED,
     ASIDE,
@@ -377,7 +377,7 @@ class Work:
             self._out.effects.append((TOLD, task.consumer.peer, task.consumer, task.token, payload))
         return task.consumer.peer.present
 
-    def find(self, number: int, now: float) -> Task | Ended | None:
+    def find(self, number: int, now: float) -> Task | Ended | Brief | None:
         """Return a task that has no outcome yet, or the outcome if it is kept."""
         return self._tasks.found.get(number) or self._tasks.results.find(number, now)
 

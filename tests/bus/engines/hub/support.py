@@ -10,8 +10,20 @@ from typing import Any
 
 from redpoll import Config
 from redpoll.bus.broker import Limits
+from redpoll.bus.broker.outputs import Accepted, Write
 from redpoll.bus.engines.hub.server import HubServer
 from redpoll.bus.engines.hub.store import MemoryStore, Store
+
+
+async def everything(store: Store) -> list[Write]:
+    """Return what is in a store: its writes, and those of its tasks with their bodies, which are read."""
+    found = list(store.load())
+    tasks = list(store.load_tasks())
+    for (put, taken, accepted), body in zip(tasks, await store.bodies([each[0].id for each in tasks]), strict=True):
+        found.append(put._replace(payload=body))
+        found += [] if taken is None else [taken]
+        found += [Accepted(put.id)] if accepted else []
+    return found
 
 
 class Running:

@@ -21,6 +21,7 @@ from redpoll.bus.broker.outputs import Declared, Ended, Put, Write
 from redpoll.bus.engines.hub import disk, folder
 from redpoll.bus.engines.hub.disk import FORMAT, DiskStore, check_store, connect, open_store
 from redpoll.errors import StoreError
+from tests.bus.engines.hub.support import everything
 from tests.bus.patterns import until
 from tests.cli.support import environment
 from tests.source_tree import ROOT
@@ -60,7 +61,7 @@ async def kept(path: Path) -> list[Write]:
     """Open a store, and return what is in it."""
     store = opened(path)
     try:
-        return list(store.load())
+        return await everything(store)
     finally:
         await store.close()
 
@@ -75,7 +76,7 @@ async def test_what_was_written_is_there(tmp_path: Path) -> None:
     await store.close()
     again = opened(path)
     assert (again.name, again.epoch, again.serial) == (store.name, 2, 3)
-    assert list(again.load()) == [Q, put(1)]
+    assert await everything(again) == [Q, put(1)]
     await again.close()
     assert len(bytes.fromhex(store.name)) == 4
     assert {each.name for each in path.iterdir()} == {"hub.db", "hub.lock", "hub.reserve"}
@@ -213,7 +214,7 @@ def damage(path: Path, where: int, what: bytes) -> None:
 async def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     """What is no database, or one with bad pages, is named as damaged, and with what to do."""
     store = opened(tmp_path)
-    await written(store, [Q], [put(each, bytes(1_000)) for each in range(1, 100)])
+    await written(store, [Q], [put(each, bytes(500)) for each in range(1, 200)])
     await store.close()
     whole = (tmp_path / "hub.db").read_bytes()
     damage(tmp_path, 0, bytes(100))
@@ -224,7 +225,41 @@ async def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     damage(tmp_path, (pages - 20) * 4_096, b"\xff" * 4_096 * 19)
     store = opened(tmp_path)
     with pytest.raises(StoreError, match=r"hub.db is damaged"):
-        list(store.load())
+        list(store.load_tasks())
+    await store.close()
+
+
+@pytest.mark.asyncio
+async def test_damaged_bodies_are_found(tmp_path: Path) -> None:
+    """Bodies are not read at the start; a damaged one ends the store when it is wanted, and is an error when looked at."""
+    store = opened(tmp_path)
+    await written(store, [Q], [put(each, bytes(1_000)) for each in range(1, 100)])
+    await store.close()
+    pages = (tmp_path / "hub.db").stat().st_size // 4_096
+    damage(tmp_path, (pages - 10) * 4_096, b"\xff" * 4_096 * 9)
+    store = opened(tmp_path)
+    failures: list[BaseException] = []
+    store.failed = failures.append
+    assert len(list(store.load_tasks())) == 99
+    with pytest.raises(StoreError, match=r"hub.db is damaged"):
+        await store.bodies([each << 64 for each in range(1, 100)])
+    store.write([], lambda: None, [each << 64 for each in range(1, 100)], lambda found: None)
+    await until(lambda: bool(failures))
+    assert "hub.db is damaged" in str(failures[0])
+    await store.close()
+
+
+@pytest.mark.asyncio
+async def test_bodies_are_read_before_the_commit(tmp_path: Path) -> None:
+    """Bodies that a turn wants are those from before it, also of a task that it ends; a copy is read as its original."""
+    store = opened(tmp_path)
+    await written(store, [Q], [put(1), put(2, bytes(1_000))])
+    found: list[bytes] = []
+    copy = put(3)._replace(payload=None, origin=2 << 64, size=1_000)
+    store.write([ended(1), ended(2), copy], lambda: None, [1 << 64, 2 << 64, 3 << 64], found.extend)
+    await written(store)
+    assert found == [b"body", bytes(1_000), bytes(1_000)]
+    assert await store.bodies([1 << 64, 2 << 64, 3 << 64]) == [None, None, bytes(1_000)]
     await store.close()
 
 

@@ -15,6 +15,7 @@ from redpoll.bus.engines.hub import disk
 from redpoll.bus.engines.hub.disk import open_store
 from redpoll.platforms import KILL
 from tests.bus.engines.hub.lossy import Disk
+from tests.bus.engines.hub.support import everything
 from tests.bus.engines.hub.writer import BEHIND, turn
 from tests.bus.patterns import until
 from tests.cli.support import environment
@@ -25,7 +26,7 @@ async def check(path: Path, confirmed: int, begun: int | None = None) -> int:
     """Look whether a store has the turns that were confirmed, each of them whole; return how many turns it has."""
     store = open_store(path, reserve=65_536)
     try:
-        tasks = [write for write in store.load() if type(write) is Put]
+        tasks = [write for write in await everything(store) if type(write) is Put]
         last = store.serial
         assert last >= confirmed
         assert begun is None or last <= begun

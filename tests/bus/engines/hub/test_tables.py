@@ -11,11 +11,13 @@ from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
 from redpoll.bus import OutcomeKind, QueueSpec
+from redpoll.bus.broker.broker import Broker
 from redpoll.bus.broker.kept import Dedup
 from redpoll.bus.broker.outputs import (
     Accepted,
     Asked,
     Back,
+    Brief,
     Buried,
     Changed,
     Dead,
@@ -31,8 +33,19 @@ from redpoll.bus.broker.outputs import (
     Taken,
     Write,
 )
+from redpoll.bus.broker.queue import Consumer, Peer, Task
 from redpoll.bus.broker.restore import Restored
-from redpoll.bus.engines.hub.tables import SCHEMA, TURN, Clock, Group, load
+from redpoll.bus.engines.hub.recent import Recent
+from redpoll.bus.engines.hub.tables import (
+    SCHEMA,
+    TURN,
+    Clock,
+    Group,
+    load,
+    load_tasks,
+    read_bodies,
+    read_outcome,
+)
 from tests.bus.broker.model import LIMITS, BrokerModel
 
 PLAN = ("q", b"x", 1, (0, 0.0, None, 5.0, None, False, False, None), None, "0 3 * * *")
@@ -73,12 +86,6 @@ class Disk:
         self.put(writes)
         return self
 
-    def __iter__(self) -> Iterator[Write]:
-        """What is left, after a look at whether it is all."""
-        self.group = Group(self.clock, self.database, *self.keys)
-        self.check()
-        yield from load(self.database, self.clock)
-
     def rows(self, table: str) -> int:
         """How many rows a table has."""
         ((count,),) = self.database.execute(f"SELECT count(*) FROM {table}")
@@ -86,16 +93,25 @@ class Disk:
 
     def check(self) -> None:
         """Compare what is read with what was written."""
-        expected, found = Restored(self.writes), Restored(load(self.database, self.clock))
+        expected, found = Restored(filled(self.writes)), Restored(load(self.database, self.clock))
+        found.tasks = {each[0].id: each for each in load_tasks(self.database, self.clock)}
         assert list(found.queues.items()) == list(expected.queues.items())
-        assert list(found.dead.items()) == list(expected.dead.items())
+        assert list(found.dead.values()) == [each._replace(payload=None) for each in expected.dead.values()]
         assert list(found.tasks) == list(expected.tasks)
-        for number, slot in expected.tasks.items():
+        for number, (put, taken, accepted) in expected.tasks.items():
             read = found.tasks[number]
-            assert _same(read.put._replace(due=read.due), slot.put._replace(due=slot.due))
-            assert (read.taken, read.accepted) == (slot.taken, slot.accepted)
+            assert _same(read[0], put._replace(payload=None))
+            assert read[1:] == (taken, accepted)
+        bodies = {number: each[0].payload for number, each in expected.tasks.items()}
+        bodies |= {number: dead.payload for number, dead in expected.dead.items()}
+        assert read_bodies(self.database, list(bodies)) == list(bodies.values())
         assert found.results.keys() == expected.results.keys()
-        assert all(_same(found.results[number], ended) for number, ended in expected.results.items())
+        for number, ended in expected.results.items():
+            assert isinstance(ended, Ended)
+            outcome = read_outcome(self.database, self.clock, number)
+            assert outcome is not None
+            assert _same(outcome, ended)
+            assert _same(found.results[number], brief(ended))
         assert list(found.kept.items()) == [(name, each) for name, each in expected.kept.items() if each.events]
         ((serial,),) = self.database.execute("SELECT serial FROM state")
         assert serial == max((each.id >> 64 for each in self.writes if type(each) is Put), default=0)
@@ -109,7 +125,26 @@ class Disk:
                         last = max(last, each.when)
             for key in {each.key for each in expected.keys}:
                 assert read_keys.find(key, last) == known.find(key, last)
-        assert self.rows("taken") == sum(slot.taken is not None for slot in expected.tasks.values())
+        assert self.rows("taken") == sum(taken is not None for _, taken, _ in expected.tasks.values())
+
+
+def brief(ended: Ended) -> Brief:
+    """Make the brief form of an outcome."""
+    return Brief(ended.id, ended.queue, ended.size, ended.token, ended.when)
+
+
+def filled(writes: Iterable[Write]) -> Iterator[Write]:
+    """Give writes without a payload that of the task which they mean, as the tables have to."""
+    bodies: dict[int, Any] = {}
+    for write in writes:
+        if isinstance(write, Put | Changed | Dead):
+            payload = write.payload
+            if payload is None:
+                payload = bodies[write.origin if isinstance(write, Put) else write.id]
+            bodies[write.id] = payload
+            yield write._replace(payload=payload)
+        else:
+            yield write
 
 
 def _same(found: tuple[Any, ...], expected: tuple[Any, ...]) -> bool:
@@ -125,13 +160,55 @@ class StoredModel(BrokerModel):
 
     def __init__(self) -> None:
         super().__init__()
-        disk: Any = Disk(LIMITS.dedup_time, LIMITS.dedup_keys)
-        self.disk = disk
+        self.tables = disk = Disk(LIMITS.dedup_time, LIMITS.dedup_keys)
+        stand_in: Any = disk
+        self.disk = stand_in
+        self.recent = Recent(self.broker, 0)
+
+    def payload(self, task: Task) -> Any:
+        """Return the payload of a task; one that the broker has no more is in the tables."""
+        if task.payload is not None:
+            return task.payload
+        (found,) = read_bodies(self.tables.database, [self.tables.group.source(task.id)])
+        return found
+
+    def delivered(self, peer: Peer, consumer: Consumer, token: int, task: Task) -> None:
+        """Check that its body is there, or will be."""
+        super().delivered(peer, consumer, token, task)
+        waiting = self.broker.out.writes
+        assert waiting is not None
+        if task.payload is None:
+            bodies = {each.id: each.payload for each in filled((*self.tables.writes, *waiting)) if type(each) is Put}
+            self.tables.group.add(list(waiting))
+            assert self.payload(task) == bodies[task.id]
+        self.tables.group = Group(self.tables.clock, self.tables.database, *self.tables.keys)
+
+    def written(self, writes: list[Write]) -> None:
+        """Drop what the tables have."""
+        self.recent.stored(writes)
+
+    def restored(self) -> Broker:
+        """Start the broker again, after a look at whether the tables have all."""
+        self.tables.group = Group(self.tables.clock, self.tables.database, *self.tables.keys)
+        self.tables.check()
+        database, clock = self.tables.database, self.tables.clock
+        ((serial,),) = database.execute("SELECT serial FROM state")
+        broker = Broker.restored(
+            load(database, clock),
+            self.now,
+            "s",
+            self.bits,
+            LIMITS,
+            epoch=self.epoch,
+            tasks=load_tasks(database, clock),
+            serial=serial,
+        )
+        self.recent = Recent(broker, 0)
+        return broker
 
     def teardown(self) -> None:
         """Close the database."""
-        disk: Any = self.disk
-        disk.database.close()
+        self.tables.database.close()
 
 
 def test_a_broker_is_as_it_was() -> None:
@@ -272,7 +349,7 @@ def test_times_never_grow() -> None:
         (5.0, 1e9 + 1e7, -9_999_895.0),  # set forward
     ):
         disk.opened(monotonic, wall)
-        (put,) = (each for each in load(disk.database, disk.clock) if type(each) is Put)
+        ((put, _, _),) = load_tasks(disk.database, disk.clock)
         assert put.due is not None
         assert put.expires is not None
         assert abs(put.due - expected) < 1e-5

@@ -12,6 +12,7 @@ from redpoll.bus.broker.outputs import Put, Scheduled
 from redpoll.bus.engines.hub import disk
 from redpoll.bus.engines.hub.disk import check_store, open_store, upgrade_store
 from redpoll.errors import StoreError
+from tests.bus.engines.hub.support import everything
 from tests.bus.engines.hub.writer import BEHIND, turn
 
 SMALL = 65_536
@@ -46,7 +47,7 @@ async def test_backup_while_it_writes(tmp_path: Path, monkeypatch: pytest.Monkey
     copy = open_store(target.parent, reserve=SMALL)
     assert (copy.name, copy.epoch) == (store.name, store.epoch + 1_001)
     assert 500 <= copy.serial <= number - 10
-    tasks = [write for write in copy.load() if type(write) is Put]
+    tasks = [write for write in await everything(copy) if type(write) is Put]
     assert tasks == [turn(each)[0] for each in range(copy.serial - BEHIND + 1, copy.serial + 1)]
     assert await copy.check() == []
     await copy.close()
@@ -125,7 +126,7 @@ async def test_upgrade_of_the_first_format(tmp_path: Path) -> None:
         open_store(tmp_path)
     assert upgrade_store(tmp_path) == 1
     store = open_store(tmp_path, reserve=SMALL)
-    assert [write for write in store.load() if type(write) is Put] == turn(1)[:1]
+    assert [write for write in await everything(store) if type(write) is Put] == turn(1)[:1]
     store.write([Scheduled("daily", 1.0, ("q", b"", 0, (), 1.0, None))], lambda: None)
     await store.close()
     assert check_store(tmp_path) == []

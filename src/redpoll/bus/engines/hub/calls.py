@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final
 
+from redpoll.bus.broker.outputs import Brief, Ended
+from redpoll.bus.broker.queue import Task
 from redpoll.bus.broker.schedules import Schedule
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.authorization import may_see
 from redpoll.bus.engines.hub.clients import Client
 from redpoll.bus.engines.hub.requests import check_payload, read_publication
 from redpoll.bus.engines.hub.turns import Turns
-from redpoll.errors import ProtocolError, RedpollError
+from redpoll.errors import ProtocolError, RedpollError, ResultExpired
 
 __all__ = ["CALLS", "Calls"]
 
@@ -34,16 +35,12 @@ class Calls:
         self._turns = turns
         self._broker = turns.broker
         self._max_body = max_body
-        # Those that take a while; they end with the store.
-        self._open: set[asyncio.Task[None]] = set()
 
     def call(self, client: Client, request: int, name: str, arguments: list[Any]) -> None:
         """Carry out a call whose name and arguments were checked, and answer it."""
         value = CALLS[name](self, client, *arguments)
         if isinstance(value, Coroutine):
-            task = asyncio.ensure_future(self._answer(client, request, name, value))
-            self._open.add(task)
-            task.add_done_callback(self._open.discard)
+            self._turns.later(self._answer(client, request, name, value))
         else:
             self._turns.claim(client, bool(self._broker.out.writes), p.REPLY, request, value)
 
@@ -78,18 +75,42 @@ class Calls:
         check_payload(payload, self._max_body)
         return self._broker.work.tell(p.id_number(task), payload)
 
-    def _lookup(self, client: Client, task: bytes) -> dict[str, Any]:  # noqa: ARG002
-        return _plain(self._broker.admin.lookup(p.id_number(task), time.monotonic()))
+    def _lookup(self, client: Client, task: bytes) -> Any:  # noqa: ARG002
+        found = self._broker.admin.find(p.id_number(task), time.monotonic())
+        if isinstance(found, Brief):
+            return self._recall(found.id)
+        if isinstance(found, Ended):
+            return _plain(self._broker.admin.describe(found))
+        described = self._described([found])
+        return described[0] if isinstance(described, list) else _first(described)
 
-    def _browse(self, client: Client, queue: str, state: Any, limit: Any) -> list[dict[str, Any]]:  # noqa: ARG002
-        found: list[dict[str, Any]] = []
+    async def _recall(self, number: int) -> dict[str, Any]:
+        found = await self._turns.store.outcome(number)
+        if found is None:
+            raise ResultExpired(self._broker.tasks.text(number))
+        return _plain(self._broker.admin.describe(found))
+
+    def _browse(self, client: Client, queue: str, state: Any, limit: Any) -> Any:  # noqa: ARG002
+        found: list[Task] = []
         size = 0
         most = min(limit, _BROWSED) if isinstance(limit, int) else limit
         for task in self._broker.admin.browse(self._broker.queues.get(queue), state, most):
-            size += len(task.payload)
+            size += task.size if task.payload is None else len(task.payload)
             if size > _BROWSED_BYTES and found:
                 break
-            found.append(_plain(self._broker.admin.describe(task)))
+            found.append(task)
+        return self._described(found)
+
+    def _described(self, tasks: list[Task]) -> list[dict[str, Any]] | Coroutine[Any, Any, list[dict[str, Any]]]:
+        """Describe tasks, as they are now; their bodies may have to be read."""
+        found = [_plain(self._broker.admin.describe(each)) for each in tasks]
+        wanted = {each.id: place for place, each in enumerate(tasks) if each.payload is None}
+        return self._with_bodies(found, wanted) if wanted else found
+
+    async def _with_bodies(self, found: list[dict[str, Any]], wanted: dict[int, int]) -> list[dict[str, Any]]:
+        bodies = await self._turns.store.bodies(list(wanted))
+        for place, body in zip(wanted.values(), bodies, strict=True):
+            found[place]["envelope"] = body
         return found
 
     def _purge(self, client: Client, queue: str, state: Any) -> int:  # noqa: ARG002
@@ -132,6 +153,10 @@ class Calls:
 
     def _backup(self, client: Client, target: str) -> Coroutine[Any, Any, None]:  # noqa: ARG002
         return self._turns.store.backup(target)
+
+
+async def _first(answer: Coroutine[Any, Any, list[dict[str, Any]]]) -> dict[str, Any]:
+    return (await answer)[0]
 
 
 def _plain(record: Any) -> dict[str, Any]:

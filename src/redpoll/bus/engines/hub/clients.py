@@ -71,6 +71,8 @@ class Client:
         self.observes = False
         self.open = True
         self._waiting: deque[list[Any]] = deque()
+        # Among these are deliveries that wait for their bodies, and all behind them.
+        self._gaps = 0
         self._held: list[Received[Any]] = []
         self._scheduled = False
 
@@ -83,6 +85,27 @@ class Client:
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)
+
+    def deliver(self, record: list[Any]) -> None:
+        """Send a delivery, whose body is filled in later."""
+        if self.open:
+            self._gaps += 1
+            self._waiting.append(record)
+
+    def filled(self) -> None:
+        """Note that a delivery has its body."""
+        if self.open:
+            self._gaps -= 1
+            if not self._scheduled:
+                self._scheduled = True
+                asyncio.get_running_loop().call_soon(self.flush)
+
+    def _complete(self) -> int:
+        """Return the number of queued records before the first that waits for its body."""
+        for number, record in enumerate(self._waiting):
+            if record[0] == p.DELIVER and record[-1] is None:
+                return number
+        return len(self._waiting)
 
     def reply(self, request: int, value: Any = None) -> None:
         """Answer a request, unless it wants no answer."""
@@ -104,12 +127,14 @@ class Client:
         self._scheduled = False
         node = self._node
         waiting = self._waiting
-        while waiting and self.open:
+        left = self._complete() if self._gaps else len(waiting)
+        while left and self.open:
             if node.room(self.peer) <= 0:
                 self._scheduled = True
                 node.when_room(self.peer, self.flush)
                 break
-            part = [waiting.popleft() for _ in range(min(len(waiting), 1024))]
+            part = [waiting.popleft() for _ in range(min(left, 1024))]
+            left -= len(part)
             node.send_batch(self.peer, [(b"", body) for body, _ in p.pack(part)], ended)
         if self._held and (len(waiting) < _WAITING or not self.open):
             held, self._held = self._held, []

@@ -10,16 +10,29 @@ import os
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import Any, Final, TypeAlias
 
-from redpoll.bus.broker.outputs import Write
+from redpoll.bus.broker.outputs import Ended, Write
+from redpoll.bus.broker.restore import Stored
 from redpoll.bus.engines.hub.folder import Folder
 from redpoll.bus.engines.hub.store import new_name
-from redpoll.bus.engines.hub.tables import SCHEMA, TURN, UPGRADES, Clock, Group, Statement, load
+from redpoll.bus.engines.hub.tables import (
+    SCHEMA,
+    TURN,
+    UPGRADES,
+    Clock,
+    Group,
+    Statement,
+    load,
+    load_tasks,
+    read_bodies,
+    read_outcome,
+)
 from redpoll.bus.engines.hub.wal import find_damage
 from redpoll.errors import StoreError
 
@@ -40,7 +53,13 @@ _BACKUP: Final = 256
 # The epoch of a backup is so much higher: a hub that goes on from it is newer than the one that it was made of.
 _EPOCHS: Final = 1_000
 
-_Item: TypeAlias = tuple[list[Write] | Callable[[], object], Callable[[], object]] | None
+# Tasks whose bodies are read in one step.
+_READ: Final = 64
+# Bytes that are kept in memory too: enough for what is handed out soon after it was submitted.
+_RECENT: Final = 16 * 2**20
+
+_Writes: TypeAlias = tuple[list[Write], Callable[[], object], Sequence[int], Callable[[list[bytes]], object] | None]
+_Item: TypeAlias = _Writes | Callable[[], object] | None
 
 
 def connect(path: str) -> Any:
@@ -55,7 +74,8 @@ class DiskStore:
         full: Whether the disk is full: what is written still gets there, but the hub takes no new tasks.
     """
 
-    def __init__(self, folder: Folder, database: Any, key_time: float, keys: int) -> None:
+    def __init__(self, folder: Folder, database: Any, key_time: float, keys: int, recent: float) -> None:
+        self.recent = recent
         self._folder = folder
         self._database = database
         name, epoch, serial, clock = next(iter(database.execute("SELECT * FROM state")))
@@ -81,16 +101,50 @@ class DiskStore:
         Raises:
             StoreError: The file is damaged.
         """
-        try:
+        with self._whole():
             yield from load(self._database, self._clock)
+
+    def load_tasks(self) -> Iterator[Stored]:
+        """See `Store.load_tasks`.
+
+        Raises:
+            StoreError: The file is damaged.
+        """
+        with self._whole():
+            yield from load_tasks(self._database, self._clock)
+
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        try:
+            yield
         except (sqlite3.DatabaseError, ValueError, TypeError, KeyError) as error:
             raise _damaged(self._folder, error) from error
 
-    def write(self, writes: list[Write], done: Callable[[], object]) -> None:
+    def write(
+        self,
+        writes: list[Write],
+        done: Callable[[], object],
+        wanted: Sequence[int] = (),
+        found: Callable[[list[bytes]], object] | None = None,
+    ) -> None:
         """See `Store.write`."""
         if self._loop is None:
             self._start()
-        self._items.put((writes, done))
+        self._items.put((writes, done, wanted, found))
+
+    async def bodies(self, tasks: Sequence[int]) -> list[bytes | None]:
+        """See `Store.bodies`."""
+        parts = [tasks[start : start + _READ] for start in range(0, len(tasks), _READ)]
+        return [body for part in parts for body in await self._ask(partial(self._read, part))]
+
+    async def outcome(self, task: int) -> Ended | None:
+        """See `Store.outcome`."""
+
+        def read() -> Ended | None:
+            with self._whole():
+                return read_outcome(self._database, self._clock, task)
+
+        return await self._ask(read)  # type: ignore[no-any-return]
 
     def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -156,7 +210,7 @@ class DiskStore:
         if self._over:
             refuse()
         self._refusals.append(refuse)
-        self._items.put((do, refuse))
+        self._items.put(do)
         try:
             return await future
         finally:
@@ -185,11 +239,15 @@ class DiskStore:
         calls: list[Callable[[], object]] = []
         job = None
         while item is not None:
-            if callable(item[0]):
-                job = item[0]
+            if callable(item):
+                job = item
                 break
-            self._group.add(item[0])
-            calls.append(item[1])
+            writes, done, wanted, found = item
+            self._group.add(writes)
+            calls.append(done)
+            if found is not None:
+                # Before the commit: what is ended meanwhile is there still.
+                self._post(found, self._find(wanted))
             if items.empty() or self._group.bytes > _LARGEST:
                 break
             item = items.get()
@@ -200,6 +258,18 @@ class DiskStore:
         if job is not None:
             job()
         self._last = self._last or item is None
+
+    def _read(self, tasks: Sequence[int]) -> list[bytes | None]:
+        with self._whole():
+            return read_bodies(self._database, [self._group.source(each) for each in tasks])
+
+    def _find(self, tasks: Sequence[int]) -> list[bytes]:
+        """Read bodies that are certainly there."""
+        read = [body for start in range(0, len(tasks), _READ) for body in self._read(tasks[start : start + _READ])]
+        found = [each for each in read if each is not None]
+        if len(found) < len(tasks):
+            raise _damaged(self._folder, LookupError("a task has no body"))
+        return found
 
     def _post(self, call: Callable[..., object], *arguments: Any) -> None:
         # Once the loop is closed there is nobody left to tell.
@@ -242,7 +312,8 @@ class DiskStore:
 
     def _fail(self, error: BaseException) -> None:
         if self.failed is not None:
-            self.failed(self._folder.error(f"cannot be written: {error}"))
+            known = isinstance(error, StoreError)
+            self.failed(error if known else self._folder.error(f"cannot be written: {error}"))
 
     def _copy(self, target: Path) -> None:
         part = target.with_name(target.name + ".part")
@@ -283,13 +354,16 @@ def _call(calls: list[Callable[[], object]]) -> None:
         call()
 
 
+_RULES: Final = {
+    "is of no queue": "SELECT serial FROM tasks WHERE queue NOT IN (SELECT number FROM queues)",
+    "has no body": "SELECT serial FROM tasks WHERE body IS NULL AND serial NOT IN (SELECT serial FROM bodies)",
+}
+
+
 def _check(database: Any) -> list[str]:
     found = [str(line) for (line,) in database.execute("PRAGMA integrity_check")]
     if found == ["ok"]:
-        found = [
-            f"task {serial} is of no queue"
-            for (serial,) in database.execute("SELECT serial FROM tasks WHERE queue NOT IN (SELECT number FROM queues)")
-        ]
+        found = [f"task {serial} {what}" for what, rule in _RULES.items() for (serial,) in database.execute(rule)]
     return found
 
 
@@ -375,6 +449,7 @@ def open_store(
     key_time: float = 3_600.0,
     keys: int = 1_000_000,
     reserve: int = 32 * 2**20,
+    recent: float = _RECENT,
     connect: Callable[[str], Any] = connect,
 ) -> DiskStore:
     """Open the store in a folder, which is made if it is not there.
@@ -384,6 +459,7 @@ def open_store(
         key_time: Seconds that a dedup key counts.
         keys: Dedup keys of a queue at most.
         reserve: Bytes that are set aside for when the disk is full.
+        recent: As for each store.
         connect: Makes the connection; for tests.
 
     Raises:
@@ -396,7 +472,7 @@ def open_store(
         _refuse_damage(folder)
         database = connect(folder.database)
         _prepare(folder, database)
-        store = DiskStore(folder, database, key_time, keys)
+        store = DiskStore(folder, database, key_time, keys, recent)
     except BaseException as error:
         if database is not None:
             database.close()

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
-from redpoll.bus.broker.outputs import Write
+from redpoll.bus.broker.outputs import Ended, Write
+from redpoll.bus.broker.restore import Stored
 from redpoll.errors import Unsupported
 
 __all__ = ["MemoryStore", "Store", "new_name"]
@@ -22,6 +24,8 @@ class Store(Protocol):
         name: 8 hex digits, made once for a folder: the first part of each task's id.
         epoch: Raised on disk at each opening.
         serial: The highest serial of a task that was ever used, as it was at the opening.
+        recent: Bytes of tasks and outcomes that the hub is to keep in memory too, the newest ones. What is older is read
+            from the store, which has to be able to do so.
         full: Whether the disk is full. Writes get there still, from a reserve; the hub takes no new tasks meanwhile.
         failed: Called on the loop, once, when a commit failed: the hub ends, as nothing more is stored or confirmed.
     """
@@ -29,6 +33,7 @@ class Store(Protocol):
     name: str
     epoch: int
     serial: int
+    recent: float
     full: bool
     failed: Callable[[BaseException], object] | None
 
@@ -38,12 +43,37 @@ class Store(Protocol):
         Times are on this run's clock. A time left to wait is never longer than it was when it was written.
         """
 
-    def write(self, writes: list[Write], done: Callable[[], object]) -> None:
+    def load_tasks(self) -> Iterator[Stored]:
+        """The tasks that are not among these writes."""
+
+    def write(
+        self,
+        writes: list[Write],
+        done: Callable[[], object],
+        wanted: Sequence[int] = (),
+        found: Callable[[list[bytes]], object] | None = None,
+    ) -> None:
         """Queue the writes of a turn: all of them get to the disk, or none does.
 
         Args:
-            writes: They belong to the store from now on.
+            writes: They belong to the store from now on, and are not changed.
             done: Called on the loop once they are on disk, in the order of the calls; never after a failure.
+            wanted: Numbers of tasks whose bodies are wanted; they were there before this turn.
+            found: Called with these bodies, before `done`.
+        """
+
+    async def bodies(self, tasks: Sequence[int]) -> list[bytes | None]:
+        """Return the bodies of tasks; None of one that is gone.
+
+        Raises:
+            StoreError: The store was closed.
+        """
+
+    async def outcome(self, task: int) -> Ended | None:
+        """Return the outcome of a task, or None.
+
+        Raises:
+            StoreError: The store was closed.
         """
 
     async def check(self) -> list[str]:
@@ -82,6 +112,7 @@ class MemoryStore:
         self.name = name or new_name()
         self.epoch = epoch
         self.serial = 0
+        self.recent = math.inf
         self.full = False
         self.failed: Callable[[BaseException], object] | None = None
         self._kept = kept
@@ -90,11 +121,31 @@ class MemoryStore:
         """See `Store.load`."""
         yield from tuple(self._kept or ())
 
-    def write(self, writes: list[Write], done: Callable[[], object]) -> None:
+    def load_tasks(self) -> Iterator[Stored]:
+        """See `Store.load_tasks`."""
+        return iter(())
+
+    def write(
+        self,
+        writes: list[Write],
+        done: Callable[[], object],
+        wanted: Sequence[int] = (),
+        found: Callable[[list[bytes]], object] | None = None,  # noqa: ARG002  # nothing is wanted
+    ) -> None:
         """See `Store.write`."""
+        if wanted:
+            raise Unsupported("redpoll", "reading from a hub without a disk")
         if self._kept is not None:
             self._kept += writes
         asyncio.get_running_loop().call_soon(done)
+
+    async def bodies(self, tasks: Sequence[int]) -> list[bytes | None]:
+        """See `Store.bodies`."""
+        raise Unsupported("redpoll", f"reading {len(tasks)} tasks from a hub without a disk")
+
+    async def outcome(self, task: int) -> Ended | None:
+        """See `Store.outcome`."""
+        raise Unsupported("redpoll", f"reading the outcome of {task} from a hub without a disk")
 
     async def check(self) -> list[str]:
         """See `Store.check`."""

@@ -5,24 +5,39 @@ into one `INSERT`, into a view whose trigger carries it out. Its columns are JSO
 these point into. What is rare has statements of its own before that, in the same transaction.
 
 A task that was put and ended in the same group is in no table. Times are microseconds of the store's clock.
+
+Small bodies are in the rows of their tasks, others in a table of their own: a hub that starts reads no bodies, and is to
+read few pages that have some.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
-from itertools import pairwise
 from typing import Any, Final, Protocol, TypeAlias
 
 from redpoll import serializers
 from redpoll.bus.broker import outputs
-from redpoll.bus.broker.outputs import Back, Dead, Declared, Ended, Kept, Keyed, Put, Taken, Write
+from redpoll.bus.broker.outputs import Back, Brief, Dead, Declared, Ended, Kept, Keyed, Put, Taken, Write
 from redpoll.bus.broker.queue import CANCEL
+from redpoll.bus.broker.restore import Stored
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import QueueSpec
 
-__all__ = ["SCHEMA", "TURN", "UPGRADES", "Clock", "Database", "Group", "Statement", "load"]
+__all__ = [
+    "SCHEMA",
+    "TURN",
+    "UPGRADES",
+    "Clock",
+    "Database",
+    "Group",
+    "Statement",
+    "load",
+    "load_tasks",
+    "read_bodies",
+    "read_outcome",
+]
 
 Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 
@@ -36,8 +51,8 @@ class Database(Protocol):
 
 _BITS: Final = (1 << 64) - 1
 _MIDDLE: Final = 1 << 63
-# A larger body is apart: a page has room for no more, and what a task's row costs to change should not depend on it.
-_APART: Final = 3_072
+# A larger body is apart.
+_APART: Final = 512
 
 _msgpack: Final = serializers.get("msgpack")
 _numbers: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -65,16 +80,26 @@ SCHEMA: Final = (
 )
 
 
+def _number_at(place: int) -> str:
+    return f"json_extract(value, '$[{place}]')"
+
+
+def _bytes_at(place: int) -> str:
+    """The bytes between a number of a row and the next one."""
+    start, end = _number_at(place), _number_at(place + 1)
+    return f"coalesce(substr(new.data, {start} + 1, {end} - {start}), x'')"
+
+
 def _columns(numbers: int, blobs: int) -> str:
     """The first numbers of a row, and the bytes between those that follow."""
-    found = [f"json_extract(value, '$[{each}]')" for each in range(numbers + blobs + 1)]
-    cut = [f"coalesce(substr(new.data, {start} + 1, {end} - {start}), x'')" for start, end in pairwise(found)]
-    return ", ".join(found[:numbers] + cut[numbers:])
+    places = range(numbers + blobs)
+    return ", ".join(_number_at(each) if each < numbers else _bytes_at(each) for each in places)
 
 
 #: Made for each connection: the file knows nothing of it.
 TURN: Final = (
-    """CREATE TEMP VIEW turn AS SELECT 0 serial, 0 clock, 0 data, 0 puts, 0 takes, 0 ends, 0 results, 0 forgotten, 0 keys""",
+    """CREATE TEMP VIEW turn AS SELECT 0 serial, 0 clock, 0 data, 0 puts, 0 large, 0 takes, 0 ends, 0 results,
+        0 forgotten, 0 keys""",
     # Only numbers are put into it.
     f"""CREATE TEMP TRIGGER carry_out INSTEAD OF INSERT ON turn BEGIN
         DELETE FROM tasks WHERE serial IN (SELECT value FROM json_each(new.ends));
@@ -83,6 +108,9 @@ TURN: Final = (
         DELETE FROM results WHERE serial IN (SELECT value FROM json_each(new.forgotten));
         INSERT INTO tasks (serial, bits, queue, size, flags, priority, due, expires, body)
             SELECT {_columns(8, 1)} FROM json_each(new.puts);
+        INSERT INTO tasks (serial, bits, queue, size, flags, priority, due, expires)
+            SELECT {_columns(8, 0)} FROM json_each(new.large);
+        INSERT INTO bodies SELECT json_extract(value, '$[0]'), {_bytes_at(8)} FROM json_each(new.large);
         INSERT OR REPLACE INTO taken (serial, token, accepted, peer) SELECT {_columns(3, 1)} FROM json_each(new.takes);
         INSERT OR REPLACE INTO results (serial, bits, kind, size, token, ended, attempts, empty, more, body)
             SELECT {_columns(8, 2)} FROM json_each(new.results);
@@ -90,7 +118,13 @@ TURN: Final = (
         UPDATE state SET serial = new.serial, clock = new.clock;
     END""",  # noqa: S608
 )
-_INSERT: Final = "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_INSERT: Final = "INSERT INTO turn VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+# The body of the task of a serial, which may be a dead letter.
+_BODY: Final = """coalesce((SELECT body FROM bodies WHERE serial = {0}), (SELECT body FROM tasks WHERE serial = {0}),
+    (SELECT body FROM dead WHERE serial = {0}))"""
+_COPY: Final = f"INSERT INTO bodies SELECT ?2, {_BODY.format('?1')}"
+_BURY: Final = f"""INSERT INTO dead (serial, bits, queue, size, flags, priority, attempts, history, origin, body)
+    VALUES (?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, coalesce(?11, {_BODY.format("?1")}))"""  # noqa: S608
 # Keys of a queue after which the oldest are looked at.
 _KEYS: Final = 1_000
 
@@ -158,7 +192,7 @@ class Group:
             outputs.Changed: self._changed,
             outputs.Moved: self._moved,
             outputs.Dead: self._dead,
-            outputs.Buried: lambda write: self._say("DELETE FROM dead WHERE serial = ?", write.id >> 64),
+            outputs.Buried: lambda write: self._unburied.append(write.id >> 64),
             outputs.Forgotten: self._forgotten,
             outputs.Keyed: self._keyed,
             outputs.Kept: self._kept,
@@ -177,6 +211,9 @@ class Group:
         self._results: dict[int, Ended] = {}
         self._forgets: list[int] = []
         self._keys: list[Keyed] = []
+        self._unburied: list[int] = []
+        # Tasks of this group that have the body of another one, which no table has lost yet.
+        self._copies: dict[int, int] = {}
         self._statements: list[Statement] = []
 
     def _say(self, sql: str, *values: Any) -> None:
@@ -191,13 +228,20 @@ class Group:
             kind = type(write)
             if kind is Put:
                 puts[write[0]] = write  # type: ignore[assignment, index]
-                self.bytes += len(write[2])  # type: ignore[arg-type, misc]
+                if write[2] is None:  # type: ignore[misc]
+                    self._copies[write.id] = self.source(write.origin)  # type: ignore[union-attr]
+                else:
+                    self.bytes += len(write[2])  # type: ignore[arg-type, misc]
             elif kind is Taken:
                 takes[write[0]] = write  # type: ignore[assignment, index]
             elif kind is Ended:
                 self._ended(write)  # type: ignore[arg-type]
             else:
                 self._rare[kind](write)
+
+    def source(self, task: int) -> int:
+        """Return the number of the task whose body in the tables is that of a task, until this group is there."""
+        return self._copies.get(task, task)
 
     def _ended(self, write: Ended) -> None:
         number = write.id
@@ -249,6 +293,7 @@ class Group:
         put = self._puts.get(write.id)
         if put is not None:
             self._puts[write.id] = put._replace(payload=write.payload)
+            self._copies.pop(write.id, None)
             return
         serial = write.id >> 64
         self._say("DELETE FROM bodies WHERE serial = ?", serial)
@@ -269,10 +314,10 @@ class Group:
             self._say("UPDATE tasks SET queue = ? WHERE serial = ?", self._queues[write.queue], write.id >> 64)
 
     def _dead(self, write: Dead) -> None:
-        self.bytes += len(write.payload)
+        self.bytes += len(write.payload or b"")
         self._say(
-            """INSERT INTO dead (serial, bits, queue, size, flags, priority, attempts, history, origin, body)
-            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""",
+            _BURY,
+            self.source(write.id) >> 64,
             write.id >> 64,
             (write.id & _BITS) - _MIDDLE,
             self._queues[write.queue],
@@ -344,6 +389,7 @@ class Group:
         parts: list[Any] = []
         end = 0
         puts: list[Any] = []
+        large: list[Any] = []
         for put in self._puts.values():
             number, queue, payload, size, flags, priority, due, expires, attempts, history, origin, lost = put
             serial = number >> 64
@@ -357,20 +403,17 @@ class Group:
                 due if due is None else stored(due),
                 expires if expires is None else stored(expires),
             )
-            if len(payload) > _APART or attempts or history or origin or lost:
-                self._say(
-                    "INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-                    *row,
-                    attempts,
-                    lost,
-                    _history(history),
-                    _number(origin),
-                    self._body(serial, payload),
-                )
+            if attempts or history or origin or lost:
+                if payload is None:
+                    self._say(_COPY, self.source(number) >> 64, serial)
+                else:
+                    payload = self._body(serial, payload)
+                rest = attempts, lost, _history(history), _number(origin), payload
+                self._say("INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", *row, *rest)
             else:
                 start, end = end, end + len(payload)
                 parts.append(payload)
-                puts.append((*row, start, end))
+                (large if end - start > _APART else puts).append((*row, start, end))
             self._serial = max(self._serial, serial)
         names: dict[str, tuple[int, int]] = {}
         takes: list[Any] = []
@@ -410,12 +453,16 @@ class Group:
             stored(now),
             b"".join(parts),
             _numbers(puts),
+            _numbers(large),
             _numbers(takes),
             _numbers(self._ends),
             _numbers(results),
             _numbers(self._forgets),
             _numbers(keys),
         )
+        # Nothing has its body any more.
+        for serial in self._unburied:
+            self._say("DELETE FROM dead WHERE serial = ?", serial)
         statements = self._statements
         statements.append((_INSERT, values))
         self._clear()
@@ -437,18 +484,16 @@ class Group:
 # -- reading
 
 
+def _id(serial: int, bits: int) -> int:
+    return (serial << 64) + bits + _MIDDLE
+
+
+def _lines(history: bytes | None) -> tuple[str, ...]:
+    return () if history is None else tuple(_msgpack.decode(history))
+
+
 def load(database: Database, clock: Clock) -> Iterator[Write]:
-    """What is in the tables, as writes for `Broker.restored`."""
-
-    def number(serial: int, bits: int) -> int:
-        return (serial << 64) + bits + _MIDDLE
-
-    def time(stored: int | None) -> float | None:
-        return None if stored is None else clock.loaded(stored)
-
-    def lines(history: bytes | None) -> tuple[str, ...]:
-        return () if history is None else tuple(_msgpack.decode(history))
-
+    """What is in the tables, as writes for `Broker.restored`; without the tasks, and without bodies."""
     queues: dict[int, str] = {}
     for key, spec, paused in database.execute("SELECT number, spec, paused FROM queues ORDER BY number"):
         fields = _msgpack.decode(spec)
@@ -458,43 +503,85 @@ def load(database: Database, clock: Clock) -> Iterator[Write]:
     for key, serial, bits, used, text in database.execute(
         "SELECT queue, serial, bits, used, key FROM keys ORDER BY queue, place"
     ):
-        yield Keyed(queues[key], text.decode(), number(serial, bits), clock.loaded(used))
-    for serial, bits, kind, size, token, ended, attempts, empty, more, body in database.execute(
-        "SELECT * FROM results ORDER BY ended, serial"
+        yield Keyed(queues[key], text.decode(), _id(serial, bits), clock.loaded(used))
+    names: dict[str, str] = {}
+    for serial, bits, size, token, ended, more in database.execute(
+        "SELECT serial, bits, size, token, ended, more FROM results ORDER BY ended, serial"
     ):
-        queue, detail, history = _msgpack.decode(more)
-        outcome = OutcomeKind(kind), None if empty else body, size, detail, token, clock.loaded(ended)
-        yield Ended(number(serial, bits), True, *outcome, attempts, tuple(history), queue)
-    for _, serial, bits, key, size, flags, priority, attempts, history, origin, body in database.execute(
-        "SELECT * FROM dead ORDER BY number"
+        queue = _msgpack.decode(more)[0]
+        yield Brief(_id(serial, bits), names.setdefault(queue, queue), size, token, clock.loaded(ended))
+    for serial, bits, key, size, flags, priority, attempts, history, origin in database.execute(
+        "SELECT serial, bits, queue, size, flags, priority, attempts, history, origin FROM dead ORDER BY number"
     ):
-        id_, first = number(serial, bits), int.from_bytes(origin or b"", "big")
-        yield Dead(id_, queues[key], body, size, lines(history), flags, priority, attempts, first)
+        id_, first = _id(serial, bits), int.from_bytes(origin or b"", "big")
+        yield Dead(id_, queues[key], None, size, _lines(history), flags, priority, attempts, first)
     for subject, size, events in database.execute("SELECT subject, size, events FROM kept ORDER BY number"):
         yield Kept(subject.decode(), size, tuple((body, length) for body, length in _msgpack.decode(events)))
     for name, due, spec in database.execute("SELECT name, due, spec FROM schedules ORDER BY name"):
         yield outputs.Scheduled(name.decode(), clock.loaded(due), tuple(_msgpack.decode(spec)))
-    for (
-        *plain,
-        attempts,
-        lost,
-        history,
-        origin,
-        body,
-        token,
-        accepted,
-        peer,
-    ) in database.execute(_TASKS):
-        serial, bits, key, size, flags, priority, due, expires = plain
-        id_, first = number(serial, bits), int.from_bytes(origin or b"", "big")
-        when = time(due), time(expires)
-        yield Put(id_, queues[key], body, size, flags, priority, *when, attempts, lines(history), first, lost)
-        if token is not None:
-            yield Taken(id_, token, peer.decode())
-            if accepted:
-                yield outputs.Accepted(id_)
 
 
-_TASKS: Final = """SELECT tasks.serial, bits, queue, size, flags, priority, due, expires, attempts, lost, history, origin,
-    coalesce(tasks.body, bodies.body), token, accepted, peer
-    FROM tasks LEFT JOIN bodies USING (serial) LEFT JOIN taken USING (serial) ORDER BY tasks.serial"""
+def load_tasks(database: Database, clock: Clock) -> Iterator[Stored]:
+    """The tasks in the tables, without bodies."""
+    queues = {key: name.decode() for key, name in database.execute("SELECT number, name FROM queues")}
+    hands = {serial: hand for serial, *hand in database.execute("SELECT serial, token, accepted, peer FROM taken")}
+    loaded = clock.loaded
+    for serial, bits, queue, size, flags, priority, due, expires, attempts, lost, history, origin in database.execute(
+        """SELECT serial, bits, queue, size, flags, priority, due, expires, attempts, lost, history, origin FROM tasks
+        ORDER BY serial"""
+    ):
+        number = (serial << 64) + bits + _MIDDLE
+        put = Put(
+            number,
+            queues[queue],
+            None,
+            size,
+            flags,
+            priority,
+            due if due is None else loaded(due),
+            expires if expires is None else loaded(expires),
+            attempts,
+            () if history is None else _lines(history),
+            0 if origin is None else int.from_bytes(origin, "big"),
+            lost,
+        )
+        if serial in hands:
+            token, accepted, peer = hands[serial]
+            yield put, Taken(number, token, peer.decode()), bool(accepted)
+        else:
+            yield put, None, False
+
+
+def read_bodies(database: Database, tasks: Sequence[int]) -> list[bytes | None]:
+    """Read the bodies of tasks, in one step for all; None of one that is in no table.
+
+    Each step would wait for the interpreter lock.
+    """
+    ((sizes, data),) = database.execute(_BODIES, (_numbers([each >> 64 for each in tasks]),))
+    view = memoryview(data or b"")
+    found: list[bytes | None] = []
+    start = 0
+    for size in json.loads(sizes):
+        if size is None:
+            found.append(None)
+        else:
+            found.append(bytes(view[start : start + size]))
+            start += size
+    return found
+
+
+# Joined as the text that they are not, byte by byte.
+_BODIES: Final = f"""SELECT json_group_array(length(body)), cast(group_concat(body, '') AS BLOB)
+    FROM (SELECT {_BODY.format("value")} AS body FROM json_each(?) LIMIT -1)"""  # noqa: S608
+
+
+def read_outcome(database: Database, clock: Clock, task: int) -> Ended | None:
+    """Read the outcome of a task; None if it is in no table."""
+    for bits, kind, size, token, ended, attempts, empty, more, body in database.execute(
+        "SELECT bits, kind, size, token, ended, attempts, empty, more, body FROM results WHERE serial = ?",
+        (task >> 64,),
+    ):
+        queue, detail, history = _msgpack.decode(more)
+        outcome = OutcomeKind(kind), None if empty else body, size, detail, token, clock.loaded(ended)
+        return Ended(_id(task >> 64, bits), True, *outcome, attempts, tuple(history), queue)
+    return None

@@ -6,8 +6,9 @@ import asyncio
 import gc
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from os import urandom
 from typing import Any
 
@@ -17,6 +18,7 @@ from redpoll.bus.broker.broker import Broker
 from redpoll.bus.broker.queue import DEADLINE, Parked, Task
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.clients import Client, Watch
+from redpoll.bus.engines.hub.recent import Recent
 from redpoll.bus.engines.hub.store import Store
 from redpoll.errors import RedpollError
 from redpoll.node.door import Peer
@@ -47,16 +49,22 @@ class Turns:
                 _bits(),
                 limits,
                 epoch=store.epoch,
+                tasks=store.load_tasks(),
                 serial=store.serial,
                 wall=_wall,
             )
         self.clients: dict[Peer, Client] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._armed = float("inf")
-        # What waits for the disk: of each turn that wrote, what is to be said once that is there.
-        self._unsynced: deque[list[tuple[Client, tuple[Any, ...]]]] = deque()
-        # Of this turn.
+        self._recent = Recent(self.broker, store.recent)
+        # What waits for the disk: of each turn that wrote, the writes, and what is to be said once they are there.
+        self._unsynced: deque[tuple[list[out.Write], list[tuple[Client, tuple[Any, ...]]]]] = deque()
+        # Of this turn: what is to be said then, and deliveries whose bodies are read.
         self._claims: list[tuple[Client, tuple[Any, ...]]] = []
+        self._wanted: list[int] = []
+        self._gaps: list[tuple[Client, list[Any]]] = []
+        # They end with the store.
+        self._reading: set[asyncio.Task[None]] = set()
         self.end()
 
     def claim(self, client: Client, durable: bool, *record: Any) -> None:
@@ -87,12 +95,16 @@ class Turns:
         for effect in effects:
             self._carry(effect)
         claims, self._claims = self._claims, []
-        if writes:
-            self._unsynced.append(claims)
+        if self._wanted:
+            self._unsynced.append((writes, claims))
+            self.store.write(writes, self._synced, self._wanted, partial(_fill, self._gaps))
+            self._wanted, self._gaps = [], []
+        elif writes:
+            self._unsynced.append((writes, claims))
             self.store.write(writes, self._synced)
         elif self._unsynced:
             # It may be about what an earlier turn wrote.
-            self._unsynced[-1].extend(claims)
+            self._unsynced[-1][1].extend(claims)
         else:
             for client, record in claims:
                 client.say(*record)
@@ -112,8 +124,10 @@ class Turns:
         self.broker.out.observed = any(each.observes for each in self.clients.values())
 
     def _synced(self) -> None:
-        for client, record in self._unsynced.popleft():
+        writes, claims = self._unsynced.popleft()
+        for client, record in claims:
             client.say(*record)
+        self._recent.stored(writes)
 
     # What the broker wants done
 
@@ -139,10 +153,18 @@ class Turns:
             return
         if kind == out.DELIVER:
             _, _, consumer, token, task, payload = effect
-            client.say(p.DELIVER, consumer.owner, token, p.id_bytes(task.id), task.attempts + 1, _left(task), payload)
+            record = [p.DELIVER, consumer.owner, token, p.id_bytes(task.id), task.attempts + 1, _left(task), payload]
+            if payload is not None:
+                client.say(*record)
+            else:
+                client.deliver(record)
+                self._wanted.append(task.id)
+                self._gaps.append((client, record))
         elif kind == out.OUTCOME:
             _, _, watch, _, ending, payload, detail = effect
             self.claim(client, watch.durable, p.OUTCOME, watch.request, int(ending), payload, detail)
+        elif kind == out.RECALL:
+            self.later(self._recall(client, effect[2], effect[3]))
         elif kind == out.PROGRESS:
             client.say(p.PROGRESSED, effect[2].request, effect[4])
         elif kind == out.ADMITTED:
@@ -153,6 +175,18 @@ class Turns:
             client.say(p.TOLD, effect[2].owner, effect[3], effect[4])
         else:
             client.say(p.STOPPED, effect[2].owner, effect[3])
+
+    async def _recall(self, client: Client, watch: Watch, number: int) -> None:
+        with suppress(RedpollError):  # the hub ends
+            found = await self.store.outcome(number)
+            if found is not None:
+                client.say(p.OUTCOME, watch.request, int(found.kind), found.payload, found.detail)
+
+    def later(self, answer: Coroutine[Any, Any, None]) -> None:
+        """Run a coroutine that waits for the store."""
+        task = asyncio.ensure_future(answer)
+        self._reading.add(task)
+        task.add_done_callback(self._reading.discard)
 
     def _admitted(self, client: Client, parked: Parked, number: int, error: RedpollError | None, known: bool) -> None:
         request, watched = parked.owner
@@ -184,6 +218,12 @@ class Turns:
         finally:
             self.end()
             self._arm()
+
+
+def _fill(gaps: list[tuple[Client, list[Any]]], bodies: list[bytes]) -> None:
+    for (client, record), body in zip(gaps, bodies, strict=True):
+        record[-1] = body
+        client.filled()
 
 
 def _left(task: Task) -> float | None:

@@ -457,7 +457,8 @@ class MemoryEngine(Member):
         """Return the state of a task."""
         number = self._number(task)
         with self.turn() as (broker, now):
-            info = broker.admin.lookup(number, now)
+            found: Any = broker.admin.find(number, now)
+            info = broker.admin.describe(found)
         # What it keeps of an outcome is the outcome.
         kept: Any = None if info.outcome is None else info.outcome.envelope
         return info if kept is None else replace(info, outcome=kept)

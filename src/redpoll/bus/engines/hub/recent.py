@@ -1,0 +1,59 @@
+"""The bodies on disk that a hub has in memory too: those of the newest tasks and outcomes."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from typing import Any, Final
+
+from redpoll.bus.broker.broker import Broker
+from redpoll.bus.broker.limits import CHARGE
+from redpoll.bus.broker.outputs import Changed, Dead, Ended, Put, Write
+from redpoll.bus.broker.queue import Task
+
+__all__ = ["Recent"]
+
+_BODIES: Final = (Put, Changed)
+
+
+class Recent:
+    """Drops payloads of a broker that its store has, the oldest first.
+
+    Args:
+        broker: The broker.
+        limit: Bytes that stay in memory.
+    """
+
+    def __init__(self, broker: Broker, limit: float) -> None:
+        self._broker = broker
+        self._limit = limit
+        self._bytes = 0
+        # Tasks with their payloads; and outcomes, by the numbers of their tasks.
+        self._kept: deque[tuple[Task | int, Any, int]] = deque()
+
+    def stored(self, writes: Iterable[Write]) -> None:
+        """Note that the store has these writes."""
+        kept, tasks, size = self._kept, self._broker.tasks.found, 0
+        for write in writes:
+            if isinstance(write, _BODIES):
+                task = tasks.get(write.id)
+            elif isinstance(write, Dead):
+                queue = self._broker.queues.found.get(write.queue)
+                task = None if queue is None else queue.dead.get(write.id)
+            else:
+                if isinstance(write, Ended) and write.keep:
+                    kept.append((write.id, None, write.size + CHARGE))
+                    size += write.size + CHARGE
+                continue
+            # A newer payload is a later write's.
+            if task is not None and task.payload is write.payload is not None:
+                kept.append((task, write.payload, task.size))
+                size += task.size
+        self._bytes += size
+        while self._bytes > self._limit:
+            what, payload, size = kept.popleft()
+            self._bytes -= size
+            if isinstance(what, int):
+                self._broker.tasks.results.drop(what)
+            elif what.payload is payload:
+                what.payload = None
