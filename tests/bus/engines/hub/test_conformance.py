@@ -6,15 +6,21 @@ from collections.abc import Iterator
 
 import pytest
 
+import redpoll
+import redpoll.blocking
+from redpoll.bus.engines.hub.disk import open_store
 from redpoll.testing import conformance
 from tests.bus.engines.hub.support import Running, running
 from tests.testing.conformance.test_table import HUB_COLUMNS, on_page
 
 
 @pytest.fixture(scope="module")
-def hub() -> Iterator[Running]:
-    """One hub for all of them."""
-    with running() as hub:
+def hub(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """One hub for all of them, which keeps no bodies in memory."""
+    with running(open_store(tmp_path_factory.mktemp("hub"), reserve=65_536, recent=0)) as hub:
+        # The store's thread begins with the first write.
+        with redpoll.blocking.connect(hub.url) as bus:
+            bus.queues.declare("first")
         yield hub
 
 

@@ -1,0 +1,144 @@
+"""Bodies that a hub has on disk alone: each is there when it is wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import redpoll
+from redpoll import Config, DeadLettered
+from redpoll.bus import Bus, OutcomeKind, QueueSpec
+from redpoll.bus.broker.outputs import Brief
+from redpoll.bus.broker.queue import CANCEL
+from redpoll.bus.engines.hub.disk import DiskStore, open_store
+from redpoll.bus.engines.hub.server import HubServer
+from redpoll.errors import TaskCancelled
+from tests.bus.patterns import until
+
+BODIES = [bytes([each]) * size for each, size in enumerate((1, 400, 1_000, 10, 100_000, 3_000))]
+
+
+async def started(path: Path) -> HubServer:
+    """Start a hub that keeps nothing in memory which is on its disk."""
+    hub = HubServer(open_store(path, reserve=65_536, recent=0), Config(port=0, serializer="raw"))
+    await hub.start()
+    return hub
+
+
+async def peek(bus: Bus, queue: str, state: Any = "ready") -> list[Any]:
+    """Return the bodies of the tasks in a queue."""
+    return [None if each.envelope is None else each.envelope.body for each in await bus.queues.browse(queue, state)]
+
+
+@pytest.mark.asyncio
+async def test_nothing_stays_in_memory(tmp_path: Path) -> None:
+    """Tasks, outcomes and dead letters are read from disk to be looked at, handed out, watched, redriven; restarted too."""
+    hub = await started(tmp_path)
+    worked: list[bytes] = []
+
+    async def handler(task: Any) -> Any:
+        worked.append(task.data)
+        if task.data == BODIES[2] and len(worked) < 5:
+            raise DeadLettered(reason="not now")
+        return task.data
+
+    async with redpoll.connect(f"redpoll://{hub.address}", serializer="raw") as bus:
+        made = [await bus.tasks.submit(each, queue="q") for each in BODIES]
+        tasks = hub.broker.tasks
+        await until(lambda: all(each.payload is None for each in tasks.found.values()))
+        assert await peek(bus, "q") == BODIES
+        described = await bus.engine.lookup(made[4].id)
+        assert described.envelope is not None
+        assert described.envelope.body == BODIES[4]
+        async with bus.tasks.worker(handler, queue="q", concurrency=2):
+            await until(lambda: len(worked) == len(BODIES) and not tasks.found)
+        assert worked == BODIES
+        assert await peek(bus, "q", "dead") == [BODIES[2]]
+        await until(lambda: all(isinstance(each, Brief) for each in tasks.results._found.values()))
+        assert await bus.tasks.handle(made[4].id, queue="q").result(timeout=10) == BODIES[4]
+        with pytest.raises(DeadLettered, match="not now"):
+            await bus.tasks.handle(made[2].id, queue="q").result(timeout=10)
+        found = await bus.engine.lookup(made[5].id)
+        assert found.outcome is not None
+        assert (found.state, found.outcome.kind, found.queue) == ("done", OutcomeKind.RESULT, "q")
+        assert found.outcome.envelope is not None
+        assert found.outcome.envelope.body == BODIES[5]
+    await hub.close()
+    hub = await started(tmp_path)
+    async with redpoll.connect(f"redpoll://{hub.address}", serializer="raw") as bus:
+        assert await bus.tasks.handle(made[1].id, queue="q").result(timeout=10) == BODIES[1]
+        assert await peek(bus, "q", "dead") == [BODIES[2]]
+        (again,) = await bus.queues.redrive("q")
+        assert await peek(bus, "q") == [BODIES[2]]
+        async with bus.tasks.worker(handler, queue="q"):
+            assert await bus.tasks.handle(again, queue="q").result(timeout=10) == BODIES[2]
+    await hub.close()
+
+
+@pytest.mark.asyncio
+async def test_a_body_goes_along(tmp_path: Path) -> None:
+    """A task on disk keeps its body where it becomes a dead letter of another queue, and in the turn that hands it out."""
+    hub = await started(tmp_path)
+    async with redpoll.connect(f"redpoll://{hub.address}", serializer="raw") as bus:
+        await bus.queues.declare("grave")
+        await bus.queues.declare(QueueSpec("passing", durable=False))
+        await bus.queues.declare(QueueSpec("q", dead_letter="grave"))
+        await bus.queues.declare(QueueSpec("stays", dead_letter="passing"))
+        got: list[bytes] = []
+
+        async def bury(task: Any) -> None:
+            raise DeadLettered(reason="no")
+
+        async def take(task: Any) -> None:
+            got.append(task.data)
+
+        for queue in ("q", "stays"):
+            for each in BODIES:
+                await bus.tasks.submit(each, queue=queue)
+        await until(lambda: all(each.payload is None for each in hub.broker.tasks.found.values()))
+        async with (
+            bus.tasks.worker(take, queue="grave"),
+            bus.tasks.worker(bury, queue="q"),
+            bus.tasks.worker(bury, queue="stays"),
+        ):
+            await until(lambda: not hub.broker.tasks.found)
+        assert got == BODIES
+        # A queue that is not stored takes nothing that is.
+        assert await peek(bus, "stays", "dead") == BODIES
+        assert await bus.engine.purge("stays", "dead") == len(BODIES)
+        assert await hub._turns.store.bodies([1 << 64]) == [None]
+    await hub.close()
+
+
+@pytest.mark.asyncio
+async def test_records_stay_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a client is told while a delivery to it waits for its body does not overtake that."""
+    hub = await started(tmp_path)
+    read, go_on = DiskStore._find, threading.Event()
+
+    def find(store: DiskStore, tasks: Sequence[int]) -> list[bytes]:
+        assert go_on.wait(10)
+        return read(store, tasks)
+
+    async def handler(task: Any) -> None:
+        await asyncio.sleep(60)
+
+    async with redpoll.connect(f"redpoll://{hub.address}", serializer="raw") as bus:
+        made = await bus.tasks.submit(BODIES[4], queue="q")
+        (task,) = hub.broker.tasks.found.values()
+        await until(lambda: task.payload is None)
+        monkeypatch.setattr(DiskStore, "_find", find)
+        async with bus.tasks.worker(handler, queue="q"):
+            await until(lambda: hub.broker.queues.get("q").taken == 1)
+            asked = asyncio.ensure_future(made.cancel())
+            await until(lambda: task.flags & CANCEL)
+            go_on.set()
+            assert await asked == "asked"
+            with pytest.raises(TaskCancelled):
+                await made.result(timeout=10)
+    await hub.close()
