@@ -152,9 +152,10 @@ class QueueSpec:
     """A task that lost so many workers becomes a dead letter. None: never."""
 
     dead_letter: str | None = None
-    """Name of the queue that takes the dead letters, where it has room (or drops its oldest). None (default), and those
-    that it does not take: they stay beside this queue, within `max_length` and `max_bytes`, the oldest leaving first. Queues
-    whose dead letters would return to them cannot be declared."""
+    """Name of the queue that takes the dead letters, where it has room (or drops its oldest); on a hub, a queue that is not
+    durable takes none of one that is. None (default), and those that it does not take: they stay beside this queue, within
+    `max_length` and `max_bytes`, the oldest leaving first. Queues whose dead letters would return to them cannot be
+    declared."""
 
     topics: tuple[str, ...] = ()
     """Patterns of subjects: events of matching subjects are put into this queue too."""
