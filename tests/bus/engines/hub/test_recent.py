@@ -126,7 +126,7 @@ async def test_records_stay_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyP
         return read(store, tasks)
 
     async def handler(task: Any) -> None:
-        await asyncio.sleep(60)
+        await asyncio.Event().wait()
 
     async with redpoll.connect(f"redpoll://{hub.address}", serializer="raw") as bus:
         made = await bus.tasks.submit(BODIES[4], queue="q")
