@@ -492,6 +492,21 @@ async def test_cancelled_check_leaves_nothing() -> None:
         assert client.stats().connections == 0
 
 
+@pytest.mark.parametrize("later", range(6))
+async def test_a_check_that_is_cancelled_as_the_node_closes_is_cancelled(later: int) -> None:
+    """A cancellation that a waiting check accepted is raised, however near the end of its node it is."""
+    async with raw_listener() as listener, make() as client:
+        check = asyncio.create_task(client.check(at(listener), timeout=None))
+        silent = await listener.accept()
+        stopping = asyncio.create_task(client.stop(0))
+        await turns(later)
+        accepted = check.cancel()
+        with pytest.raises(asyncio.CancelledError if accepted else Closed):
+            await within(check)
+        await within(stopping)
+        silent.close()
+
+
 async def test_waiting_ends_with_the_node() -> None:
     """Who waits for a link when the node stops is told that it did."""
     async with raw_listener() as listener:

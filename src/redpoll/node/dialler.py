@@ -230,6 +230,10 @@ class Dialler:
         try:
             await asyncio.shield(task)
         except asyncio.CancelledError:
+            current = asyncio.current_task()
+            if current is not None and current.cancelling():
+                # The caller was cancelled, maybe in the same turn.
+                raise
             if task.cancelled() and self._owner.closing is not None:
                 raise Closed("node") from None
             raise
