@@ -209,6 +209,47 @@ async def test_local_names_of_a_binder() -> None:
 
 
 @pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("binder", ["exchange", "queue", "third"])
+@pytest.mark.parametrize("kind", ["exchange", "queue"])
+async def test_deleted_and_made_again(kind: str, binder: str) -> None:
+    """A binding is lost with its exchange or queue, at whoever bound it, and messages flow again once that is made again."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b, Wiring(names.address) as c:
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        wiring = {"exchange": a, "queue": b, "third": c}[binder]
+        binding = await wiring.bind("E", "Q")
+        lost: list[RedpollError] = []
+        wiring.events.pipe_lost = lambda _, error: lost.append(error)
+        await (exchange if kind == "exchange" else queue).delete()
+        await until(lambda: binding.state == "lost")
+        assert isinstance(lost[0], UnknownName)
+        assert (lost[0].kind, lost[0].name) == (kind, {"exchange": "E", "queue": "Q"}[kind])
+        exchange = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        assert await wiring.bind("E", "Q") is binding
+        await exchange.send(b"again")
+        assert await queue.receive(PATIENCE) == b"again"
+
+
+@pytest.mark.usefixtures("apart")
+async def test_made_again_elsewhere() -> None:
+    """A binding of two names of others follows an exchange that another wiring makes, and nothing is left where it was."""
+    async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b, Wiring(names.address) as c:
+        former = await a.create_exchange("E", scope=GLOBAL)
+        queue = await b.create_queue("Q", scope=GLOBAL)
+        binding = await c.bind("E", "Q")
+        await former.delete()
+        await until(lambda: binding.state == "lost" and not a.bindings)
+        exchange = await b.create_exchange("E", scope=GLOBAL)
+        await c.bind("E", "Q")
+        await exchange.send(b"from the next one")
+        assert await queue.receive(PATIENCE) == b"from the next one"
+        await binding.unbind()
+        assert not b.bindings
+        assert not exchange.pipes
+
+
+@pytest.mark.usefixtures("apart")
 async def test_one_copy() -> None:
     """A process gets one copy of a distributed message, however many of its queues are bound; each of them gets it."""
     async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:

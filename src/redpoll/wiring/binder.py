@@ -18,7 +18,7 @@ from redpoll.wiring.names import Scope, check_name
 from redpoll.wiring.pipe import Join
 from redpoll.wiring.trunk import Answer, Trunk
 from redpoll.wiring.turns import Turns
-from redpoll.wiring.words import field
+from redpoll.wiring.words import check_answer, field, refusal
 
 __all__ = ["AT_A_TIME", "FIRST_PAUSE", "LAST_PAUSE", "MAX_JOINS", "Binder"]
 
@@ -82,7 +82,7 @@ class Binder:
         self._turns = Turns(board.loop, AT_A_TIME)
         board.lost = self._trunk_lost
         board.unwired = self._unwired
-        board.more_words.update({"bind": self._asked, "unbind": self._asked_to_end})
+        board.more_words.update({"bind": self._asked, "unbind": self._asked_to_end, "unwired": self._told})
 
     # For the wiring
 
@@ -302,6 +302,9 @@ class Binder:
             return
         self._unwatch(binding)
         binding.trouble = error
+        for holder in binding.holders:
+            if holder is not None and holder.up:
+                holder.tell({"word": "unwired", "exchange": binding.exchange, "queue": binding.queue, **refusal(error)})
         self._board.events.tell("pipe_lost", binding, binding.trouble)
         if binding.task is None and not self._closed:
             self._begin(binding)
@@ -314,14 +317,26 @@ class Binder:
             trunk.watchers.pop(binding.watcher, None)
         return trunk
 
-    def _unwired(self, exchange: str, queue: str) -> None:
+    def _unwired(self, kind: Kind, exchange: str, queue: str) -> None:
         binding = self.bindings.get((exchange, queue))
-        if binding is not None and binding.trunk is not None:
-            self._down(
-                binding,
-                binding.trunk,
-                UnknownName("queue" if binding.join else "exchange", queue if binding.join else exchange),
-            )
+        if binding is None:
+            return
+        if binding.trunk is not None:
+            self._down(binding, binding.trunk, UnknownName(kind, getattr(binding, kind)))
+        if kind == "exchange":
+            # Other wirings were told, and ask whoever has it next.
+            for holder in [each for each in binding.holders if each is not None]:
+                self._let_go(binding, holder)
+
+    def _told(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
+        """The owner of an exchange that this wiring bound to the queue of another has lost it: ask again."""
+        binding = self.bindings.get((field(word, "exchange", str), field(word, "queue", str)))
+        try:
+            check_answer(word)
+        except RedpollError as error:
+            if binding is not None:
+                self._down(binding, trunk, error)
+        return {}
 
     # For others
 

@@ -67,8 +67,8 @@ class Board:
         self.address: str | None = None
         #: Called when the other end of a trunk is gone, and whether that is for good.
         self.lost: Callable[[Trunk, bool], object] = _nothing
-        #: Called when the other end of a pipe took an exchange, or a queue, away.
-        self.unwired: Callable[[str, str], object] = _nothing
+        #: Called with "exchange" or "queue" when that end of a pipe was taken away, and the names of both.
+        self.unwired: Callable[[Kind, str, str], object] = _nothing
         #: Whose name it is, as others see it, as an identity; None where that is not known.
         self.owner: Callable[[Kind, str], Awaitable[bytes | None]] = _unknown
         #: Words that others answer: by name, a function of trunk and word.
@@ -124,6 +124,7 @@ class Board:
                 if asker is not None and asker.joins.get((exchange.name, join.queue)) is join:
                     # Who asked for it may ask again, and takes nothing back: it is told that it has ended.
                     del asker.joins[exchange.name, join.queue]
+                self.unwired("exchange", exchange.name, join.queue)
         exchange.close()
 
     def remove_queue(self, queue: Queue) -> None:
@@ -255,7 +256,7 @@ class Board:
             # Nobody would take it there.
             pipe.exchange.take_back(pipe)
             pipe.pump()
-        self.unwired(pipe.exchange.name, queue)
+        self.unwired("queue", pipe.exchange.name, queue)
         return {}
 
     @staticmethod

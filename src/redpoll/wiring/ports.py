@@ -183,7 +183,7 @@ class Ports:
                 port.inlet.leave(source)
             else:
                 source.stop = at
-            self._board.unwired(port.inlet.exchange, source.queue)
+            self._board.unwired("exchange", port.inlet.exchange, source.queue)
         return {}
 
     def end(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
@@ -196,7 +196,7 @@ class Ports:
             queues = list(port.inlet.sources)
             self._forget(port)
             for queue in queues:
-                self._board.unwired(port.inlet.exchange, queue)
+                self._board.unwired("exchange", port.inlet.exchange, queue)
         return {}
 
     def _forget(self, port: Port) -> None:
@@ -221,6 +221,7 @@ class Ports:
                 self._tell_gone(port, queue)
                 port.inlet.leave(source)
                 self.drop_if_empty(port)
+                self._board.unwired("queue", port.inlet.exchange, queue.name)
 
     @staticmethod
     def _tell_gone(port: Port, queue: Queue) -> None:
