@@ -25,7 +25,7 @@ def promised(path: Path) -> str:
 def test_example_runs(path: Path) -> None:
     """It ends with success, without a warning, and prints what its docstring promises."""
     command = [sys.executable, "-W", "error", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=50, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     assert done.stdout == promised(path)
     assert not done.stderr

@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 #: Seconds after which a test gives up; nothing here takes a tenth of it.
-PATIENCE = 30.0
+PATIENCE = 50.0
 
 
 def environment(**more: str) -> dict[str, str]:
