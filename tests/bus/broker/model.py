@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -17,6 +18,7 @@ from redpoll.bus.broker.outputs import ADMITTED, DELIVER, OUTCOME, STOPPED, WAIT
 from redpoll.bus.broker.queue import (
     ACCEPTED,
     ASIDE,
+    DEADLINE,
     DELAYED,
     GONE,
     READY,
@@ -55,6 +57,7 @@ class Held:
     consumer: Consumer
     stored: bool = False
     accepted: bool = False
+    begun: bool = False
 
 
 @dataclass
@@ -107,6 +110,8 @@ class BrokerModel(RuleBasedStateMachine):
         self.accepted: set[int] = set()
         self.excused: set[int] = set()
         self.parked: list[Parked] = []
+        # How often each task was begun.
+        self.begins: Counter[int] = Counter()
 
     @initialize()
     def declare(self) -> None:
@@ -178,8 +183,27 @@ class BrokerModel(RuleBasedStateMachine):
                 assert self.now - worker.left > GRACE - 1e-6, "begun by another before the grace was over"
         worker = self.workers[peer.name]
         worker.held[token] = held = Held(number, token, consumer, accepted=consumer.accepts)
+        assert consumer.credit >= -consumer.ahead or not consumer.lent
+        self.begin(worker, consumer)
+        if not held.begun:
+            assert consumer.lent
+            assert not task.extra or not task.extra.history, "a task with a history was sent ahead"
         if held.accepted:
             self.claims.append(("accepted", held))
+
+    def begin(self, worker: Worker, consumer: Consumer) -> None:
+        """Begin what the worker has slots for, in order; what the hub hands out ahead waits."""
+        mine = [each for each in worker.held.values() if each.consumer is consumer]
+        used = sum(each.begun for each in mine)
+        for held in mine:
+            if not held.begun and (used < consumer.slots or not consumer.lent):
+                used += 1
+                held.begun = True
+                self.begins[held.id] += 1
+
+    def drop_ahead(self, worker: Worker) -> None:
+        """Forget what was not begun, as a worker does whose link is lost."""
+        worker.held = {token: held for token, held in worker.held.items() if held.begun}
 
     @rule()
     def flush(self) -> None:
@@ -213,6 +237,7 @@ class BrokerModel(RuleBasedStateMachine):
             worker.peer = None
             worker.left = self.now
             worker.consumers.clear()
+            self.drop_ahead(worker)
             for held in worker.held.values():
                 if not held.stored or self.confirmed.get(held.id) == "memory":
                     self.excused.add(held.id)
@@ -381,8 +406,31 @@ class BrokerModel(RuleBasedStateMachine):
         if credit:
             self.consume(name, queue, credit)
         elif queue in worker.consumers:
+            self.give_back(worker, worker.consumers[queue])
             self.broker.work.close(worker.consumers.pop(queue), self.now)
         self.turn()
+
+    @rule(name=st.sampled_from(WORKERS[:2]), queue=QUEUE, ahead=st.sampled_from((1, 3, 8, 8, 0, None)))
+    def prefetch(self, name: str, queue: str, ahead: int | None) -> None:
+        """Take tasks ahead, or give back what was not begun."""
+        worker = self.workers[name]
+        consumer = worker.consumers.get(queue)
+        if consumer is None:
+            return
+        if ahead is None:
+            self.give_back(worker, consumer)
+        else:
+            self.broker.work.set_ahead(consumer, ahead)
+        self.turn()
+
+    def give_back(self, worker: Worker, consumer: Consumer) -> None:
+        """Give back what was not begun; it stands where it stood."""
+        tokens = [token for token, held in worker.held.items() if held.consumer is consumer and not held.begun]
+        ids = [worker.held.pop(token).id for token in tokens]
+        self.broker.work.give_back(consumer, tokens, self.now)
+        line = [each.id for each in consumer.queue.in_line() if each.extra is None]
+        back = [each for each in line if each in ids]
+        assert back == sorted(back)
 
     def consume(self, name: str, queue: str, credit: int = 1) -> Consumer:
         """Return the worker's consumer of a queue."""
@@ -397,7 +445,8 @@ class BrokerModel(RuleBasedStateMachine):
 
     def pick(self, data: st.DataObject) -> tuple[Worker, Held] | None:
         """Draw something that a connected worker believes it has."""
-        found = [(worker, held) for worker in self.workers.values() if worker.peer for held in worker.held.values()]
+        present = [worker for worker in self.workers.values() if worker.peer]
+        found = [(worker, held) for worker in present for held in worker.held.values() if held.begun]
         return data.draw(st.sampled_from(found)) if found else None
 
     def is_over(self, held: Held) -> bool:
@@ -415,6 +464,7 @@ class BrokerModel(RuleBasedStateMachine):
         assert done is not over
         assert not self.broker.work.settle(held.consumer, held.token, self.now)
         del worker.held[held.token]
+        self.begin(worker, held.consumer)
         if done:
             self.claims.append(("recorded", held.id))
         self.turn()
@@ -447,6 +497,7 @@ class BrokerModel(RuleBasedStateMachine):
         )
         assert done is not over
         assert not self.broker.work.reject(held.consumer, held.token, self.now)
+        self.begin(worker, held.consumer)
         self.turn()
 
     @rule(data=st.data())
@@ -468,6 +519,7 @@ class BrokerModel(RuleBasedStateMachine):
         if how == "goodbye" and worker.peer is not None:
             # It gives back what it had not begun, and ends the rest.
             self.accepted -= {each.id for each in worker.held.values()}
+        self.drop_ahead(worker)
         if how != "link":
             worker.held.clear()
         if worker.peer is not None:
@@ -516,6 +568,9 @@ class BrokerModel(RuleBasedStateMachine):
         for queue in self.broker.tasks.queues.values():
             if queue.ready and not queue.paused:
                 assert not [each for each in queue.consumers.values() if each.credit > 0 and each.peer.open]
+                first = next((each for each in queue.in_line() if each.state == READY), None)
+                if queue.spec.priorities == 1 and first and not first.extra and (not first.timer or first.flags & DEADLINE):
+                    assert not [each for each in queue.consumers.values() if each.credit > -each.ahead and each.peer.open]
             if not queue.paused:
                 for key in queue.excluded:
                     assert not queue.consumers.keys() <= key
@@ -533,6 +588,24 @@ class BrokerModel(RuleBasedStateMachine):
             ]
             assert not [each for each in able if not each.peer.held]
             assert not able or queue.reserved is not None
+
+    @invariant()
+    def only_what_was_begun_is_blamed(self) -> None:
+        """A task counts as lost with no more workers than have begun it."""
+        for task in self.broker.tasks.found.values():
+            assert task.extra is None or task.extra.lost <= self.begins[task.id]
+
+    @invariant()
+    def what_is_ahead_is_not_begun(self) -> None:
+        """A worker that is there holds what the broker says; it has begun what it has slots for."""
+        for worker in self.workers.values():
+            if worker.peer is None:
+                continue
+            for consumer in worker.consumers.values():
+                mine = [held for held in worker.held.values() if held.consumer is consumer]
+                assert {held.token for held in mine} == consumer.held.keys()
+                if consumer.lent:
+                    assert sum(not held.begun for held in mine) <= max(0, len(mine) - consumer.slots)
 
     @invariant()
     def nothing_grows(self) -> None:

@@ -164,15 +164,74 @@ def test_a_closed_consumer_keeps_what_it_holds() -> None:
 
 
 def test_only_what_was_begun_is_blamed() -> None:
-    """Where a consumer says what it began, the rest of what it held is no attempt when it is lost."""
+    """What a worker was given beyond its slots is no attempt when it is lost, and it has that in its history."""
     desk = Desk()
-    worker = desk.consume("w", 2, tells_begin=True)
-    begun, waiting = desk.submit("a"), desk.submit("b")
-    desk.broker.work.begin(worker, begun.token)
+    worker = desk.consume("w")
+    desk.broker.work.set_ahead(worker, 1)
+    begun, waiting, last = desk.submit("a"), desk.submit("b"), desk.submit("c")
+    assert desk.deliveries() == [("w", "a"), ("w", "b")]
     desk.broker.peers.leave(worker.peer, 0.0, goodbye=False)
     desk.wait(1.0)
-    assert (begun.attempts, waiting.attempts) == (1, 0)
-    assert [task.payload for task in desk.queue.in_line()] == ["a", "b"]
+    assert (begun.attempts, waiting.attempts, last.attempts) == (1, 0, 0)
+    assert waiting.more.history == ("worker w was lost before it had begun this",)
+    assert [task.payload for task in desk.queue.in_line()] == ["a", "b", "c"]
+
+
+def test_a_free_slot_is_first() -> None:
+    """Nothing is handed out ahead while any worker has a free slot; beyond that workers take turns."""
+    desk = Desk()
+    workers = [desk.consume(name) for name in "vw"]
+    for each in workers:
+        desk.broker.work.set_ahead(each, 2)
+    for body in "abcdefg":
+        desk.submit(body)
+    names, bodies = zip(*desk.deliveries(), strict=True)
+    assert bodies == tuple("abcdef")
+    assert names == ("v", "w") * 3
+    idle = desk.consume("x", 2)
+    desk.submit("h")
+    assert desk.deliveries() == [("x", "g"), ("x", "h")]
+    assert idle.credit == 0
+
+
+def test_what_was_not_begun_is_given_back() -> None:
+    """A task that was handed out ahead and given back stands where it stood, is no attempt, and goes to the next free slot."""
+    desk = Desk()
+    worker = desk.consume("w")
+    desk.broker.work.set_ahead(worker, 3)
+    for body in "abcde":
+        desk.submit(body)
+    _, *ahead = worker.held
+    desk.broker.work.give_back(worker, [ahead[2]], 0.0)
+    desk.broker.work.give_back(worker, [*ahead, 77], 0.0)
+    assert [task.payload for task in desk.queue.in_line()] == ["b", "c", "d", "e"]
+    assert (worker.credit, worker.ahead, desk.queue.taken) == (0, 0, 1)
+    desk.take()
+    desk.consume("x", 2)
+    assert desk.deliveries() == [("x", "b"), ("x", "c")]
+    assert not any(task.attempts for task in desk.broker.tasks.found.values())
+
+
+@pytest.mark.parametrize("spec", [{"priorities": 2}, {"ttl": 9.0}])
+def test_what_is_not_handed_out_ahead(spec: dict[str, Any]) -> None:
+    """A task waits for a free slot where a later one may come first, and where it expires unless it is begun."""
+    desk = Desk(**spec)
+    desk.broker.work.set_ahead(desk.consume("w"), 5)
+    for body in "ab":
+        desk.submit(body)
+    assert desk.deliveries() == [("w", "a")]
+
+
+def test_a_cancelled_task_is_not_begun_ahead() -> None:
+    """A task that was handed out ahead is cancelled: given back, it ends as cancelled."""
+    desk = Desk()
+    worker = desk.consume("w")
+    desk.broker.work.set_ahead(worker, 1)
+    desk.submit("a")
+    task = desk.submit("b")
+    assert desk.broker.work.cancel(task.id, 0.0) == "asked"
+    desk.broker.work.give_back(worker, [task.token], 0.0)
+    assert ("b", "CANCELLED", "cancelled while it was worked on") in desk.said()
 
 
 def test_a_worker_keeps_what_nobody_else_was_given() -> None:
@@ -213,12 +272,14 @@ def test_reclaiming_takes_a_task_out_of_its_queue() -> None:
 def test_only_the_loss_that_was_none_is_taken_back() -> None:
     """Reclaiming undoes the attempt that its own loss was counted as, and no other."""
     desk = Desk()
-    worker = desk.consume("w", tells_begin=True)
+    worker = desk.consume("w")
     task = desk.submit("a")
     desk.reject(worker, blame=True, reason="slow")
     token = task.token
     desk.queue.paused = True
     desk.broker.peers.leave(worker.peer, 0.0, goodbye=False)
+    # As of one that was there before a restart.
+    worker.peer.blame = False
     desk.wait(2.0)
     assert (task.attempts, task.more.lost) == (1, 0)
     again = desk.consume("w")

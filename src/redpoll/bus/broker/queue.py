@@ -115,8 +115,14 @@ class Consumer:
     """True if no other consumer is allowed."""
     accepts: bool = False
     """True if each task is accepted as it is handed out."""
-    begun: set[int] | None = None
-    """Tokens of the tasks that it began, if it tells; None counts all its tasks as begun."""
+    slots: int = 0
+    """The number of tasks that it begins at a time; it begins them in the order of their tokens."""
+    ahead: int = 0
+    """The number of hand-outs that it takes beyond its credit, before it has a slot for them."""
+    lent: bool = False
+    """True if it was ever given a task ahead."""
+    in_turn: bool = False
+    """True if it stands among those that take tasks ahead."""
     closed: bool = False
     """True if it takes no more; its tasks stay."""
     waiting: bool = False
@@ -129,6 +135,7 @@ class Consumer:
     def __post_init__(self) -> None:
         """Stand behind earlier consumers."""
         self.served = self.number
+        self.slots = self.credit
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -289,6 +296,8 @@ class Queue:
     """Its consumers by number."""
     waiting: list[tuple[int, Consumer]] = field(default_factory=list)
     """Consumers with credit, by when they were served; some that lost theirs, which are skipped."""
+    ahead: deque[Consumer] = field(default_factory=deque)
+    """Consumers that take tasks ahead, in turn; some that cannot now, which are skipped."""
     paused: bool = False
     """True if nothing is handed out."""
     used: float = 0.0
@@ -355,9 +364,22 @@ class Queue:
             level.appendleft(task)
         else:
             level.append(task)
+        self._stand(task)
+
+    def add_again(self, task: Task) -> None:
+        """Make a task ready that was handed out ahead: its place is where it was, behind earlier ones that are back."""
+        level = self._levels[0]
+        earlier = []
+        while level and level[0].id < task.id:
+            earlier.append(level.popleft())
+        level.appendleft(task)
+        level.extendleft(reversed(earlier))
+        self._stand(task)
+
+    def _stand(self, task: Task) -> None:
         task.state = READY
         self.ready += 1
-        if self.waiting:
+        if self.waiting or self.ahead:
             self.dispatch()
 
     def _put_aside(self, task: Task, extra: Extra) -> None:
@@ -425,9 +447,13 @@ class Queue:
 
     def offer(self, consumer: Consumer) -> None:
         """Let a consumer stand in line if it has credit, and dispatch."""
-        if consumer.credit > 0 and not consumer.waiting and consumer.peer.open and not consumer.closed:
-            heappush(self.waiting, (consumer.served, consumer))
-            consumer.waiting = True
+        if consumer.peer.open and not consumer.closed:
+            if consumer.credit > 0 and not consumer.waiting:
+                heappush(self.waiting, (consumer.served, consumer))
+                consumer.waiting = True
+            if consumer.credit + consumer.ahead > 0 and consumer.ahead and not consumer.in_turn:
+                self.ahead.append(consumer)
+                consumer.in_turn = True
         if self.ready or self.aside:
             self.dispatch()
 
@@ -450,6 +476,29 @@ class Queue:
                 if task.state == READY:
                     self.ready -= 1
                     self._give(task, consumer)
+        if self.ready and self.ahead and len(self._levels) == 1:
+            self._send_ahead(self._levels[0])
+
+    def _send_ahead(self, level: deque[Task]) -> None:
+        """Hand out ready tasks to consumers without a free slot, in turn; nobody has a free slot.
+
+        A task with a history, and one that expires unless it is begun, waits for a slot, and so do those behind it.
+        """
+        line = self.ahead
+        while self.ready and line:
+            consumer = line[0]
+            if consumer.credit + consumer.ahead <= 0 or not consumer.peer.open or consumer.closed:
+                line.popleft().in_turn = False
+                continue
+            task = level[0]
+            if task.state == READY:
+                if task.extra is not None or (task.timer is not None and not task.flags & DEADLINE):
+                    return
+                self.ready -= 1
+                consumer.lent = True
+                self._give(task, consumer)
+                line.rotate(-1)
+            level.popleft()
 
     def _give(self, task: Task, consumer: Consumer) -> None:
         token = next(self._tokens)

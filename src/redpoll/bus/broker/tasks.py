@@ -280,7 +280,15 @@ class Tasks:
     # -- back
 
     def back(
-        self, task: Task, now: float, delay: float = 0.0, *, blame: bool = False, reason: str = "", front: bool = True
+        self,
+        task: Task,
+        now: float,
+        delay: float = 0.0,
+        *,
+        blame: bool = False,
+        reason: str = "",
+        front: bool = True,
+        again: bool = False,
     ) -> None:
         """Put a task back that was handed out; or end it, where it is not to be handed out again.
 
@@ -291,6 +299,7 @@ class Tasks:
             blame: True if this was an attempt that failed.
             reason: For its history.
             front: True if it is the next one then.
+            again: True if it was handed out ahead and not begun: it has its place again.
         """
         queue = task.queue
         if task.flags & CANCEL:
@@ -320,6 +329,8 @@ class Tasks:
             out.note("requeued", queue.name, task.id, reason)
         if delay > 0:
             self.delay(task, now + delay)
+        elif again and task.extra is None:
+            queue.add_again(task)
         else:
             queue.add(task, front=front)
 

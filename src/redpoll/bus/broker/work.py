@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import Any, Final, Literal
 
@@ -60,7 +60,6 @@ class Work:
         auto: bool = True,
         exclusive: bool = False,
         accepts: bool = False,
-        tells_begin: bool = False,
     ) -> Consumer:
         """Add a consumer of a queue.
 
@@ -73,7 +72,6 @@ class Work:
             auto: True if a task that ends gives its credit back.
             exclusive: True if no other consumer is allowed.
             accepts: True if each task is accepted as it is handed out.
-            tells_begin: True if tasks that it did not `begin` are not blamed when it is lost.
 
         Raises:
             NoRoute: There is no such queue.
@@ -85,8 +83,7 @@ class Work:
             raise NoRoute(name)
         if queue.consumers and (exclusive or next(iter(queue.consumers.values())).exclusive):
             raise SpecConflict(name, "exclusive", not exclusive, exclusive, "another consumer is there")
-        begun: set[int] | None = set() if tells_begin else None
-        consumer = Consumer(next(self._numbers), peer, queue, credit, owner, auto, exclusive, accepts, begun)
+        consumer = Consumer(next(self._numbers), peer, queue, credit, owner, auto, exclusive, accepts)
         queue.consumers[consumer.number] = peer.consumers[consumer.number] = consumer
         queue.used = now
         self._out.note("consumer", name, 0, peer.name)
@@ -102,7 +99,28 @@ class Work:
     def add_credit(self, consumer: Consumer, credit: int) -> None:
         """Add to the credit of a consumer; a negative number takes away."""
         consumer.credit += credit
+        consumer.slots += credit
         consumer.queue.offer(consumer)
+
+    def set_ahead(self, consumer: Consumer, ahead: int) -> None:
+        """Set the number of tasks that a consumer takes ahead: beyond its free slots, while no consumer has one.
+
+        It begins its tasks in the order in which they were handed out, and gives back those that it did not begin soon.
+        """
+        consumer.ahead = ahead
+        consumer.queue.offer(consumer)
+
+    def give_back(self, consumer: Consumer, tokens: Iterable[int], now: float) -> None:
+        """Take back tasks that a consumer did not begin, to where they were in the queue; it takes none ahead from now on."""
+        consumer.ahead = 0
+        for token in tokens:
+            task = consumer.held.pop(token, None)
+            if task is not None:
+                if task.state != GONE:
+                    task.token = 0
+                    task.state = TAKEN
+                    self._tasks.back(task, now, again=True)
+                self._freed(consumer)
 
     def close(self, consumer: Consumer, now: float) -> None:
         """Stop a consumer; its tasks stay with it."""
@@ -164,14 +182,14 @@ class Work:
                 queue = self._tasks.queues[each.queue]
                 if each.dedup is None or not queue.dedup.find(each.dedup, now):
                     self._tasks.put(queue, each.envelope, its_size, now, consumer.peer, None, each.options)
-        if consumer.auto and consumer.waiting and consumer.begun is None and not consumer.queue.aside:
+        if consumer.auto and consumer.waiting and not consumer.queue.aside:
             # It stands in line still: nothing waits for this credit.
             consumer.peer.held -= 1
             consumer.credit += 1
             if not consumer.peer.held:
                 self._idle(consumer.peer)
         else:
-            self._freed(consumer, token)
+            self._freed(consumer)
         return ended
 
     def accept(self, consumer: Consumer, token: int) -> bool:
@@ -184,11 +202,6 @@ class Work:
             if self._out.writes is not None and task.flags & DURABLE:
                 self._out.writes.append(Accepted(task.id))
         return True
-
-    def begin(self, consumer: Consumer, token: int) -> None:
-        """Note that a task was begun, if its consumer tells."""
-        if consumer.begun is not None and token in consumer.held:
-            consumer.begun.add(token)
 
     def progress(self, consumer: Consumer, token: int, payload: Any) -> bool:
         """Send progress to the watchers; return True if there are any."""
@@ -232,7 +245,7 @@ class Work:
                 self._exclude(task, consumer, now, delay, blame, reason)
             else:
                 self._tasks.back(task, now, delay, blame=blame, reason=reason, front=not blame)
-        self._freed(consumer, token)
+        self._freed(consumer)
         return live
 
     def _exclude(self, task: Task, consumer: Consumer, now: float, delay: float, blame: bool, reason: str) -> None:
@@ -253,10 +266,8 @@ class Work:
         """Delay a task that was taken out of its queue because all consumers excluded it."""
         self._tasks.delay(task, now + self._pause(task))
 
-    def _freed(self, consumer: Consumer, token: int) -> None:
+    def _freed(self, consumer: Consumer) -> None:
         """Give back the credit of a hand-out that ended."""
-        if consumer.begun is not None:
-            consumer.begun.discard(token)
         peer = consumer.peer
         peer.held -= 1
         if consumer.auto:
@@ -286,18 +297,21 @@ class Work:
             blame: The reason for which begun tasks count as failed attempts; "" blames none.
             fence: True if its tokens count no more. If False, each counts until another consumer is given the task.
         """
+        held = tuple(consumer.held.items())
+        begun = consumer.slots if consumer.lent else len(held)
         # The youngest first, each to the front: they stand there in their old order then.
-        for token, task in reversed(tuple(consumer.held.items())):
+        for place, (token, task) in reversed(tuple(enumerate(held))):
             del consumer.held[token]
             consumer.peer.held -= 1
             if task.state != GONE:
                 if fence:
                     task.token = 0
-                reason = blame if consumer.begun is None or token in consumer.begun else ""
-                if reason:
+                if blame and place < begun:
                     task.more.blamed = token
                     task.more.lost += 1
-                self._tasks.back(task, now, blame=bool(reason), reason=reason)
+                # With that in its history a task is not handed out ahead any more: the one that kills its workers is found.
+                reason = blame if place < begun or not blame else f"{blame} before it had begun this"
+                self._tasks.back(task, now, blame=bool(blame) and place < begun, reason=reason)
         consumer.peer.consumers.pop(consumer.number, None)
         if not consumer.peer.held:
             self._idle(consumer.peer)
@@ -345,8 +359,6 @@ class Work:
         consumer.held[token] = task
         consumer.peer.held += 1
         consumer.credit -= 1
-        if consumer.begun is not None:
-            consumer.begun.add(token)
         return "held"
 
     # -- publishers, to workers

@@ -183,6 +183,8 @@ RULES: Final[Mapping[int | str, Callable[..., None]]] = {
     p.CONSUME: _consume,
     p.TAKE: _consume,
     p.CREDIT: _own,
+    p.AHEAD: _own,
+    p.BACK: _own,
     p.CLOSE: _own,
     p.RECLAIM: _own,
     p.SETTLE: _own,

@@ -11,6 +11,8 @@
 | CONSUME | request, consumer, queue, credit, accept, exclusive, automatic | `Engine.consume`; `take` is not automatic |
 | TAKE | request, consumer, queue | take what is there; the answer says whether there was any |
 | CREDIT | consumer, more | more credit, or less |
+| AHEAD | consumer, number | take so many tasks beyond its credit, where no consumer has a free slot |
+| BACK | request, consumer, tokens | deliveries that were not begun; it takes none ahead from now on |
 | CLOSE | request, consumer | take no more |
 | RECLAIM | request, consumer, id, token | a delivery that the client holds since an earlier session |
 | SETTLE | | no other one |
@@ -75,7 +77,7 @@ VERSION: Final = 1
 HELLO, GOODBYE, PUBLISH, EVENT, WITHDRAW, CONSUME, TAKE, CREDIT, CLOSE, RECLAIM, SETTLE, ACCEPT, DONE, REJECT = range(
     14
 )
-PROGRESS, SUBSCRIBE, UNSUBSCRIBE, WATCH, CALL, ALIVE = range(14, 20)
+PROGRESS, SUBSCRIBE, UNSUBSCRIBE, WATCH, CALL, ALIVE, AHEAD, BACK = range(14, 22)
 WELCOME, REPLY, FAILED, DELIVER, OUTCOME, PROGRESSED, CANCELLED, TOLD, STOPPED, EVENTS, NOTE, GREET = range(32, 44)
 
 _Types = type | tuple[type, ...]
@@ -93,6 +95,8 @@ FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
     CONSUME: (int, int, str, int, bool, bool, bool),
     TAKE: (int, int, str),
     CREDIT: (int, int),
+    AHEAD: (int, int),
+    BACK: (int, int, list),
     CLOSE: (int, int),
     RECLAIM: (int, int, bytes, int),
     SETTLE: (),
@@ -108,7 +112,7 @@ FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
 """The types of what follows a kind, in records of clients."""
 
 ANSWERED: Final = frozenset(
-    {PUBLISH, EVENT, CONSUME, TAKE, CLOSE, RECLAIM, ACCEPT, DONE, REJECT, SUBSCRIBE, WATCH, CALL}
+    {PUBLISH, EVENT, CONSUME, TAKE, CLOSE, RECLAIM, ACCEPT, BACK, DONE, REJECT, SUBSCRIBE, WATCH, CALL}
 )
 """Kinds whose records begin with the number of a request, and are answered."""
 

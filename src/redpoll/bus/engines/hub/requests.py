@@ -22,6 +22,8 @@ _PREFIX: Final = Struct("!BI")
 _MAX_HEAD: Final = 65_536
 #: Consumers of one client.
 _CONSUMERS: Final = 10_000
+#: Tasks that a consumer has ahead.
+_AHEAD: Final = 1_000
 _ENDINGS: Final = frozenset({OutcomeKind.RESULT, OutcomeKind.ERROR, OutcomeKind.CANCELLED, OutcomeKind.TIME_LIMIT})
 
 
@@ -123,6 +125,20 @@ class Requests:
         consumer = client.consumers.get(number)  # none where its queue is gone
         if consumer is not None and not consumer.closed:
             self._broker.work.add_credit(consumer, more)
+
+    def _ahead(self, client: Client, number: int, ahead: int) -> None:
+        consumer = client.consumers.get(number)
+        if consumer is not None and not consumer.closed:
+            _check(0 <= ahead <= _AHEAD and not consumer.accepts, "a consumer takes a bounded number ahead")
+            self._broker.work.set_ahead(consumer, ahead)
+
+    def _back(self, client: Client, request: int, number: int, tokens: list[Any]) -> None:
+        consumer = client.consumers.get(number)
+        if consumer is not None:
+            _check(all(type(each) is int for each in tokens), "tokens are numbers")
+            self._broker.work.give_back(consumer, tokens, time.monotonic())
+            self._ended(client, number, consumer)
+        client.reply(request)
 
     def _close(self, client: Client, request: int, number: int) -> None:
         consumer = client.consumers.get(number)
@@ -245,6 +261,8 @@ REQUESTS: Final[Mapping[int, Callable[..., None]]] = {
     p.CONSUME: Requests._consume,
     p.TAKE: Requests._take,
     p.CREDIT: Requests._credit,
+    p.AHEAD: Requests._ahead,
+    p.BACK: Requests._back,
     p.CLOSE: Requests._close,
     p.RECLAIM: Requests._reclaim,
     p.SETTLE: Requests._settle,
