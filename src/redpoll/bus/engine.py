@@ -463,6 +463,7 @@ class Engine(Protocol):
         sink: DeliverySink | None = None,
         accept: bool = False,
         exclusive: bool = False,
+        prefetch: bool = False,
     ) -> Consumer:
         """Take tasks from a queue as they come.
 
@@ -476,6 +477,10 @@ class Engine(Protocol):
                 was not begun can be given back by `Delivery.reject`. Of a durable queue a hand-out that was not on disk
                 when the engine's own server died may come again; `Delivery.accept` waits for that.
             exclusive: Refuse if there is another consumer, and let no other join.
+            prefetch: Keep some tasks here beyond `credit`, for a sink whose deliveries end fast. They are handed to it in
+                order, as there is credit; until then they are not begun: they go back without blame, soon where they wait for
+                long, and at once at the end. Only while no consumer of the queue has credit; not of a queue with priorities,
+                nor tasks that have a ttl or a history. An engine without a way to a server ignores it.
 
         Raises:
             NoRoute: The queue does not exist.

@@ -569,8 +569,15 @@ class BrokerModel(RuleBasedStateMachine):
             if queue.ready and not queue.paused:
                 assert not [each for each in queue.consumers.values() if each.credit > 0 and each.peer.open]
                 first = next((each for each in queue.in_line() if each.state == READY), None)
-                if queue.spec.priorities == 1 and first and not first.extra and (not first.timer or first.flags & DEADLINE):
-                    assert not [each for each in queue.consumers.values() if each.credit > -each.ahead and each.peer.open]
+                if (
+                    queue.spec.priorities == 1
+                    and first
+                    and not first.extra
+                    and (not first.timer or first.flags & DEADLINE)
+                ):
+                    assert not [
+                        each for each in queue.consumers.values() if each.credit > -each.ahead and each.peer.open
+                    ]
             if not queue.paused:
                 for key in queue.excluded:
                     assert not queue.consumers.keys() <= key

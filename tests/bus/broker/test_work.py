@@ -195,7 +195,7 @@ def test_a_free_slot_is_first() -> None:
 
 
 def test_what_was_not_begun_is_given_back() -> None:
-    """A task that was handed out ahead and given back stands where it stood, is no attempt, and goes to the next free slot."""
+    """A task that was handed out ahead and given back stands where it stood, unblamed, and goes to the next free slot."""
     desk = Desk()
     worker = desk.consume("w")
     desk.broker.work.set_ahead(worker, 3)

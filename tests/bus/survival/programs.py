@@ -65,9 +65,9 @@ async def hub(plan: Plan, log: Log) -> None:
         config=Config(**given.get("node", {})),
     )
     async with made:
-        log.write("ready")
         ended = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, ended.set)
+        log.write("ready")
         serving = asyncio.ensure_future(made.serve_forever())
         await asyncio.wait([serving, asyncio.ensure_future(ended.wait())], return_when=asyncio.FIRST_COMPLETED)
         if serving.done():
@@ -103,7 +103,9 @@ async def work(plan: Plan, log: Log) -> None:
     async with redpoll.connect(plan.url, wait=True) as bus:
         await _declared(bus)
         async with (
-            bus.tasks.worker(on_loop, queue=QUEUE.name, concurrency=4),
+            bus.tasks.worker(on_loop, queue=QUEUE.name, concurrency=3),
+            # Short tasks are sent ahead to this one.
+            bus.tasks.worker(on_loop, queue=QUEUE.name, concurrency=1),
             bus.tasks.worker(in_thread, queue=QUEUE.name, concurrency=2),
         ):
             log.write("ready")

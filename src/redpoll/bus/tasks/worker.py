@@ -31,7 +31,18 @@ from redpoll.bus.tasks.handle import NESTED
 from redpoll.bus.tasks.processes import Errand, Processes
 from redpoll.bus.tasks.retry import Retry
 from redpoll.bus.tasks.task import Task
-from redpoll.checks import call_problem, check_function, duration, integer, is_async, one_of, optional, require, seconds
+from redpoll.checks import (
+    call_problem,
+    check_function,
+    duration,
+    flag,
+    integer,
+    is_async,
+    one_of,
+    optional,
+    require,
+    seconds,
+)
 from redpoll.errors import ConfigError, PayloadTooLarge, TimeLimit, UsageError
 
 __all__ = ["Worker"]
@@ -52,6 +63,7 @@ _CHECKS: Final = {
     "time_limit": optional(seconds),
     "pool": optional(one_of("thread", "process")),
     "drain": optional(duration),
+    "prefetch": flag,
 }
 
 
@@ -115,11 +127,12 @@ class Worker:
         pool: Pool | None,
         cancel_lost: bool,
         drain: float | None,
+        prefetch: bool,
         running: set[Worker],
     ) -> None:
         if concurrency is None:
             concurrency = (os.cpu_count() or 1) if pool == "process" else 8
-        for field, value in zip(_CHECKS, (concurrency, time_limit, pool, drain), strict=True):
+        for field, value in zip(_CHECKS, (concurrency, time_limit, pool, drain, prefetch), strict=True):
             require(field, value, _CHECKS[field])
         check_function(
             "handler", handler, "a handler is a plain function or a coroutine function of one argument, the task"
@@ -144,6 +157,7 @@ class Worker:
         self._consume = consume
         self._time_limit = time_limit
         self._drain = drain
+        self._prefetch = prefetch
         self._running = running
         self._jobs: set[_Job] = set()
         self._consumer: LastingConsumer | None = None
@@ -183,7 +197,7 @@ class Worker:
             raise UsageError("this worker was started before", "make another one")
         self._spawn = spawner(asyncio.get_running_loop())
         self._context = contextvars.copy_context()
-        options: dict[str, Any] = {"credit": self.concurrency, "sink": self._take}
+        options: dict[str, Any] = {"credit": self.concurrency, "sink": self._take, "prefetch": self._prefetch}
         # A worker does not declare a queue again that was deleted.
         consumer = LastingConsumer(
             self.engine.clock,

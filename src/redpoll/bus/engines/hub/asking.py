@@ -24,6 +24,9 @@ __all__ = ["Asking", "Request", "fail_future"]
 
 #: Bytes of publishes that wait to be sent.
 _WAITING_BYTES: Final = 64 * 2**20
+#: Outcomes that are sent together, while their worker has more tasks to begin, and the seconds that the first of them waits.
+_GATHERED: Final = 32
+_SOON: Final = 0.001
 #: Seconds beyond its timeout that the hub's own answer to a publish may take.
 _LATE: Final = 1.0
 
@@ -80,6 +83,7 @@ class Asking:
         self._requests: dict[int, Request] = {}
         self._out: deque[list[Any]] = deque()
         self._scheduled = False
+        self._gathering: asyncio.TimerHandle | None = None
         self._waiting_bytes = 0
         self._timeouts: list[tuple[float, int]] = []
         self._timer: asyncio.TimerHandle | None = None
@@ -99,8 +103,18 @@ class Asking:
             self._scheduled = True
             self.loop.call_soon(self._flush)
 
+    def _gather(self) -> None:
+        """Send soon, with what is said until then."""
+        if len(self._out) >= _GATHERED:
+            self._schedule()
+        elif self._gathering is None and not self._scheduled:
+            self._gathering = self.loop.call_later(_SOON, self._schedule)
+
     def _flush(self) -> None:
         self._scheduled = False
+        if self._gathering is not None:
+            self._gathering.cancel()
+            self._gathering = None
         waiting = self._out
         requests = self._requests
         while waiting and self.linked and self._peer is not None:
@@ -141,6 +155,7 @@ class Asking:
         size: int = 0,
         watcher: Watcher | None = None,
         timeout: float | None = None,
+        gather: bool = False,
     ) -> asyncio.Future[Any]:
         number = next(self._numbers)
         future: asyncio.Future[Any] = self.loop.create_future()
@@ -148,14 +163,17 @@ class Asking:
         self._requests[number] = request
         if timeout is not None:
             self._limit(number, timeout)
-        self._push(request)
+        self._push(request, gather)
         return future
 
-    def _push(self, request: Request) -> None:
+    def _push(self, request: Request, gather: bool = False) -> None:
         request.sent = False
         self._waiting_bytes += request.size
         self._out.append(request.record)
-        self._schedule()
+        if gather:
+            self._gather()
+        else:
+            self._schedule()
 
     def _expect(self, answer: Callable[[asyncio.Future[Any]], None], kind: int) -> int:
         number = next(self._numbers)

@@ -218,13 +218,16 @@ class HubEngine(HubMember):
         sink: DeliverySink | None = None,
         accept: bool = False,
         exclusive: bool = False,
+        prefetch: bool = False,
     ) -> HubConsumer:
         """Take tasks from a queue as they come."""
         check_credit(credit)
         check_subject("queue", queue)
         self._check()
         number = next(self._numbers)
-        consumer = self._consumers[number] = HubConsumer(self, number, queue, credit, sink, accept, exclusive)
+        consumer = self._consumers[number] = HubConsumer(
+            self, number, queue, credit, sink, accept, exclusive, prefetch and not accept and sink is not None
+        )
         self._show_life()
         try:
             await self._ask(p.CONSUME, number, queue, credit, accept, exclusive, True, again=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -18,6 +19,7 @@ from redpoll.bus.engines.handles import (
     check_credit,
 )
 from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.engines.hub.pace import HELD, LEASE, Pace
 from redpoll.bus.envelope import Envelope, Outcome, encode, printable
 from redpoll.bus.records import Publication, check_publishing, task_id
 from redpoll.errors import PayloadTooLarge, RedpollError, ResultTooLarge, UsageError
@@ -55,6 +57,10 @@ class Owner(Protocol):
         """Accept a delivery, or end it; False where it was lost."""
         ...
 
+    def give_back(self, number: int, tokens: list[int]) -> asyncio.Future[Any]:
+        """Give back deliveries of a consumer that were not begun."""
+        ...
+
     def look_drained(self) -> None:
         """Look whether any delivery is open still."""
 
@@ -76,7 +82,7 @@ def packed(envelope: Envelope) -> bytes:
 class HubDelivery(EngineDelivery):
     """See `redpoll.bus.engine.Delivery`."""
 
-    __slots__ = ("_consumer", "_ends", "number", "token")
+    __slots__ = ("_consumer", "_ends", "number", "since", "token")
 
     def __init__(
         self,
@@ -91,6 +97,8 @@ class HubDelivery(EngineDelivery):
         self.attempt = attempt
         self.token = token
         self.number = number
+        #: When it came, and then when it was begun, where its consumer takes tasks ahead.
+        self.since = 0.0
         self._consumer = consumer
         self._ends = ends
         self._lost = False
@@ -223,6 +231,10 @@ def pack_publication(publication: Publication, max_body: int) -> list[Any]:
 class HubConsumer(EngineConsumer[HubDelivery]):
     """See `redpoll.bus.engine.Consumer`.
 
+    One that takes tasks ahead keeps those that it has no slot for, and hands them over in order. None of them is begun once
+    the link is lost, when the hub may give it to others; nor one that came longer than `LEASE` ago. Where none is begun for
+    `HELD`, all go back.
+
     Attributes:
         engine: The engine.
         number: The number by which the hub knows it.
@@ -243,6 +255,7 @@ class HubConsumer(EngineConsumer[HubDelivery]):
         sink: DeliverySink | None,
         accept: bool,
         exclusive: bool,
+        prefetch: bool = False,
     ) -> None:
         super().__init__(queue, sink)
         self.engine = engine
@@ -251,6 +264,15 @@ class HubConsumer(EngineConsumer[HubDelivery]):
         self.accept = accept
         self.exclusive = exclusive
         self.closed = False
+        self._pace = Pace(credit) if prefetch else None
+        self._ahead: dict[int, HubDelivery] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        # The first of these at the last look.
+        self._first = 0
+        # True while tasks of these are handed over, or a turn of the loop is to do so.
+        self._beginning = False
+        # The last request to give tasks back. What comes before its answer was handed out before it, and goes back too.
+        self._returning: asyncio.Future[Any] | None = None
 
     @property
     def active(self) -> bool:
@@ -263,6 +285,7 @@ class HubConsumer(EngineConsumer[HubDelivery]):
         more, self.credit = credit - self.credit, credit
         if more and not self.closed:
             self.engine.say_if_linked(p.CREDIT, self.number, more)
+            self._begin_soon()
 
     async def close(self) -> None:
         """Receive no more."""
@@ -275,20 +298,102 @@ class HubConsumer(EngineConsumer[HubDelivery]):
     # -- for the engine
 
     def deliver(self, delivery: HubDelivery) -> None:
-        """Hand a task over."""
-        self.deliveries[delivery.token] = delivery
+        """Hand a task over, or keep it until there is a slot."""
         if self.closed:
-            delivery.reject()
-            return
+            self.engine.say(p.BACK, 0, self.number, [delivery.token])
+        elif self._pace is None:
+            self._begin(delivery)
+        else:
+            delivery.since = time.monotonic()
+            returning = self._is_returning
+            if not self._ahead and not returning and len(self.deliveries) < self.credit:
+                self._begin(delivery)
+                return
+            self._ahead[delivery.token] = delivery
+            if returning:
+                self.give_back()
+            elif self._timer is None:
+                self._look_later()
+
+    def _begin(self, delivery: HubDelivery) -> None:
+        self.deliveries[delivery.token] = delivery
         try:
             self._sink(delivery)
         except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
             _log.exception("the sink of a consumer of %r failed", self.queue)
             delivery.reject(delay=1.0, reason="its worker could not take it")
 
+    def _begin_soon(self) -> None:
+        if self._ahead and not self._beginning:
+            self._beginning = True
+            self.engine.loop.call_soon(self._begin_ahead)
+
+    def _begin_ahead(self) -> None:
+        try:
+            while self._ahead and len(self.deliveries) < self.credit:
+                token, delivery = next(iter(self._ahead.items()))
+                now = time.monotonic()
+                if now - delivery.since > LEASE or not self.engine.linked:
+                    self.give_back()
+                    return
+                del self._ahead[token]
+                delivery.since = now
+                self._begin(delivery)
+        finally:
+            self._beginning = False
+
+    def _look_later(self) -> None:
+        self._first = next(iter(self._ahead))
+        self._timer = self.engine.loop.call_later(HELD, self._look)
+
+    def _look(self) -> None:
+        """Give tasks back if none was begun since the last look."""
+        self._timer = None
+        if self._first in self._ahead:
+            self.give_back()
+        elif self._ahead:
+            self._look_later()
+
+    def give_back(self) -> None:
+        """Give back what was not begun."""
+        tokens = list(self._ahead)
+        if tokens and self._pace is not None:
+            self._ahead.clear()
+            self._pace.slow(self.credit)
+            if self.engine.linked:
+                self._returning = self.engine.give_back(self.number, tokens)
+                self._returning.add_done_callback(self._tell_ahead)
+
+    @property
+    def _is_returning(self) -> bool:
+        return self._returning is not None and not self._returning.done()
+
+    def _tell_ahead(self, _: object = None) -> None:
+        if self._pace is not None and not self.closed and not self._is_returning:
+            self.engine.say_if_linked(p.AHEAD, self.number, self._pace.ahead)
+
+    def unlinked(self) -> None:
+        """Forget what was not begun: the hub takes it back when it sees that the link is lost."""
+        self._ahead.clear()
+        if self._pace is not None:
+            self._pace.slow(self.credit)
+
+    @property
+    def has_more(self) -> bool:
+        """True if there are tasks to begin."""
+        return bool(self._ahead)
+
+    def find(self, token: int) -> HubDelivery | None:
+        """Return an open delivery, begun or not."""
+        return self.deliveries.get(token) or self._ahead.get(token)
+
     def ended(self, token: int) -> None:
         """Forget a delivery that ended."""
-        self.deliveries.pop(token, None)
+        delivery = self.deliveries.pop(token, None)
+        if self._pace is not None and delivery is not None:
+            if self._pace.ended(time.monotonic() - delivery.since, self.credit):
+                self._tell_ahead()
+            self._begin_soon()
         self.engine.look_drained()
         if self.closed and not self.deliveries:
             self.engine.forget(self)
@@ -297,6 +402,7 @@ class HubConsumer(EngineConsumer[HubDelivery]):
         """Receive no more, and give back the deliveries that are still in the iterator."""
         if self.closed:
             return None
+        self.give_back()
         self.closed = True
         answer = self.engine.close_consumer(self)
         self._end(error)

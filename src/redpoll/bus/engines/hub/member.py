@@ -248,6 +248,7 @@ class HubMember(Asking):
             self._timer.cancel()
         error = Closed("bus")
         for consumer in list(self._consumers.values()):
+            consumer.unlinked()
             for delivery in list(consumer.deliveries.values()):
                 delivery.lose()
         watchers, self._watchers = self._watchers, {}
@@ -354,6 +355,8 @@ class HubMember(Asking):
 
     def _unlinked(self, error: RedpollError) -> None:
         """Keep what may be asked for again, and settle the rest."""
+        for consumer in self._consumers.values():
+            consumer.unlinked()
         waiting = {id(record) for record in self._out}
         self._out.clear()
         self._waiting_bytes = 0
@@ -404,7 +407,7 @@ class HubMember(Asking):
         if self._observers:
             self.say(p.CALL, 0, "observe", [True])
         for record in fresh:
-            if record[0] not in _REJOINED and record[0] not in {p.CREDIT, p.CLOSE, p.UNSUBSCRIBE, p.PROGRESS}:
+            if record[0] not in _REJOINED and record[0] not in _OF_THE_LINK:
                 self._out.append(record)
         known = {id(record) for record in self._out}
         for number, request in list(self._requests.items()):
@@ -456,7 +459,8 @@ class HubMember(Asking):
             delivery = consumer.deliveries.get(token)
             if delivery is not None:
                 self._ended[token] = (number, consumer.queue, delivery.number)
-        future = self._ask(kind, number, token, *rest, again=True)
+        gather = kind == p.DONE and consumer is not None and consumer.has_more
+        future = self._ask(kind, number, token, *rest, again=True, gather=gather)
         if kind != p.ACCEPT:
             future.add_done_callback(lambda _: self._ended.pop(token, None))
         return future
@@ -535,7 +539,7 @@ class HubMember(Asking):
     ) -> None:
         consumer = self._consumers.get(number)
         if consumer is None:
-            self.say(p.REJECT, 0, number, token, True, 0.0, False, False, "", None)
+            self.say(p.BACK, 0, number, [token])
             return
         ends = None if left is None else self.loop.time() + left
         consumer.deliver(HubDelivery(consumer, token, p.id_number(task), attempt, ends, decode(payload)))
@@ -557,7 +561,7 @@ class HubMember(Asking):
 
     def _delivery(self, number: int, token: int) -> HubDelivery | None:
         consumer = self._consumers.get(number)
-        return None if consumer is None else consumer.deliveries.get(token)
+        return None if consumer is None else consumer.find(token)
 
     def _cancelled(self, number: int, token: int, reason: str) -> None:
         delivery = self._delivery(number, token)
@@ -601,6 +605,10 @@ class HubMember(Asking):
         """A closed consumer has no open delivery."""
         self._consumers.pop(consumer.number, None)
 
+    def give_back(self, number: int, tokens: list[int]) -> asyncio.Future[Any]:
+        """Give back deliveries of a consumer that were not begun."""
+        return self._ask(p.BACK, number, tokens, again=False)
+
     def unsubscribe(self, subscription: HubSubscription) -> None:
         """End a subscription."""
         if self._subscriptions.pop(subscription.number, None) is not None:
@@ -609,6 +617,8 @@ class HubMember(Asking):
 
 #: Of these, what is asked for anew where it is asked for after the link was lost.
 _REJOINED: Final = frozenset({p.CONSUME, p.RECLAIM, p.SUBSCRIBE, p.WATCH})
+#: Of these, what is not said any more once the link was lost.
+_OF_THE_LINK: Final = frozenset({p.CREDIT, p.AHEAD, p.CLOSE, p.UNSUBSCRIBE, p.PROGRESS})
 
 _TAKE: Final[Mapping[int, Callable[..., None]]] = {
     p.GREET: HubMember._greet,

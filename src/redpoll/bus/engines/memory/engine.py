@@ -368,6 +368,7 @@ class MemoryEngine(Member):
         sink: DeliverySink | None = None,
         accept: bool = False,
         exclusive: bool = False,
+        prefetch: bool = False,  # noqa: ARG002  # there is no round trip
     ) -> MemoryConsumer:
         """Take tasks from a queue as they come."""
         check_credit(credit)
