@@ -429,7 +429,10 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "time of a worker's process to start": [
             "bus/tasks/test_processes.py::test_a_process_that_does_not_start_is_ended"
         ],
-        "tasks that a worker has at a time": ["bus/tasks/test_worker.py::test_concurrency_is_the_credit"],
+        "handlers that a worker runs at a time": ["bus/tasks/test_worker.py::test_concurrency_is_the_credit"],
+        "short tasks that a hub sends to a worker before they have a slot": [
+            "bus/engines/hub/test_pace.py::test_short_handlers_have_tasks_ahead"
+        ],
         "callbacks of broadcasts that a bus for threads runs at a time": [
             "bus/threads/test_broadcast.py::test_so_many_callbacks_are_called_at_a_time"
         ],
