@@ -25,8 +25,9 @@ SHARED = Path(".nox", "shared")
 COMPILED: dict[str, str | None] = {"PYTHONDONTWRITEBYTECODE": None}
 
 ON_A_LOOP = "asyncio and not interop and not broker and not nightly"
-# Tests wait for processes and sockets half of their time. Those that are timed share a worker (tests/conftest.py).
-PARALLEL = ["-n", os.environ.get("REDPOLL_TEST_WORKERS") or str(2 * (os.cpu_count() or 1))]
+# Tests wait for clocks, processes and sockets two thirds of their time. Those that are timed share a worker
+# (tests/conftest.py).
+PARALLEL = ["-n", os.environ.get("REDPOLL_TEST_WORKERS") or str(3 * (os.cpu_count() or 1))]
 # What debug mode looks at: which thread calls a loop, coroutines that nobody awaits, callbacks that block. The
 # night runs all that uses a loop in it.
 DEBUGGED = [

@@ -94,13 +94,11 @@ TIMED = (
 )
 
 
-#: Files whose tests share what takes long to make, and its name: one worker makes it.
-TOGETHER = {
-    "test_conftest.py": "the report",
-    **dict.fromkeys(
-        ("test_bounds.py", "test_exports.py", "test_layers.py", "test_security.py", "test_tests.py"), "syntax trees"
-    ),
-}
+#: Files that read all source files: one worker parses them.
+PARSING = ("test_bounds.py", "test_exports.py", "test_layers.py", "test_security.py", "test_tests.py")
+
+#: Seconds after which a thread or a socket that should be closed by then is taken to be left behind.
+LEFT_BEHIND = 2.0
 
 
 def _loop_factories() -> dict[str, LoopFactory]:
@@ -182,17 +180,23 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items[:] = chosen
 
 
+@cache
+def unit_of(name: str) -> str:
+    """Return what a test file is run with, in one worker: itself, those that are timed too, those that parse too."""
+    path = TESTS.parent / name
+    if is_within(path, TIMED):
+        return f"timed {path.is_relative_to(TESTS / 'nq')}"
+    return "parsing" if is_within(path, PARSING) else name
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give what is timed to one worker, and all other tests to whichever is free."""
+    """Give each file to one worker, which then makes what its tests share once; those with most tests first."""
     from xdist.scheduler import LoadScopeScheduling  # type: ignore[import-untyped]
 
     class Scheduling(LoadScopeScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            path = TESTS.parent / nodeid.partition("::")[0]
-            if path.name in TOGETHER and path.parent == TESTS:
-                return TOGETHER[path.name]
-            return f"timed {path.is_relative_to(TESTS / 'nq')}" if is_within(path, TIMED) else nodeid
+            return unit_of(nodeid.partition("::")[0])
 
         def schedule(self) -> None:
             super().schedule()
@@ -261,9 +265,9 @@ def nothing_left_open() -> Iterator[None]:
     if left:
         gc.collect()  # what owns a thread may be in a circle
     for thread in left:
-        thread.join(1.0)
+        thread.join(LEFT_BEHIND)
     stray = [thread.name for thread in left if thread.is_alive()]
-    end = time.monotonic() + 2.0
+    end = time.monotonic() + LEFT_BEHIND
     while (leaked := _open_sockets().items() - sockets.items()) and time.monotonic() < end:
         # The collector closes what is in a circle, and gRPC its own in a thread of its own.
         gc.collect()
@@ -319,8 +323,8 @@ async def _settled(find: Callable[[], Sequence[object]]) -> Sequence[object]:
 
 
 async def _closed(find: Callable[[], Sequence[object]]) -> Sequence[object]:
-    """What is still open after two seconds at most: gRPC closes its own in a thread of its own."""
-    end = time.monotonic() + 2.0
+    """What is still open after a while: gRPC closes its own in a thread of its own."""
+    end = time.monotonic() + LEFT_BEHIND
     while find() and time.monotonic() < end:
         gc.collect()
         await asyncio.sleep(0.02)

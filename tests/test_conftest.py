@@ -15,7 +15,9 @@ from tests.source_tree import ROOT
 LEAKY = """
 import asyncio, socket, threading, time
 import pytest
+import tests.conftest
 
+tests.conftest.LEFT_BEHIND = 0.1
 kept = []
 
 @pytest.mark.asyncio
