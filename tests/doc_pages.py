@@ -4,7 +4,7 @@ Python blocks of a page share their names, like one session of `python -m asynci
 blocks run one after another in an empty folder. A block titled Output is what the block before it prints; one titled
 with the name of a file is that file, and not run by itself.
 
-`python tests/doc_pages.py FILE` runs one page and reports what differs.
+`python -m tests.doc_pages FILE` runs one page and reports what differs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,6 @@ import re
 import shlex
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -32,6 +31,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import CodeType
 from typing import Any
+
+from tests.ports import free_port
 
 ROOT = Path(__file__).parent.parent
 
@@ -157,7 +158,7 @@ class _Session:
         )
         tests.chmod(0o755)
         self._names: dict[str, Any] = {"__name__": "__main__"}
-        self._ports = dict(zip(PORTS, _free_ports(len(PORTS)), strict=True))
+        self._ports = {port: str(free_port()) for port in PORTS}
 
     def put_ports(self, text: str) -> str:
         for port, free in self._ports.items():
@@ -217,12 +218,6 @@ class _Session:
             if status != 0:
                 raise RuntimeError(f"exit code {status}\n{printed.read()}{errors.read()}")
             return printed.read()
-
-
-def _free_ports(count: int) -> list[str]:
-    with contextlib.ExitStack() as open_sockets:
-        found = [open_sockets.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
-        return [str(each.getsockname()[1]) for each in found]
 
 
 if __name__ == "__main__":

@@ -19,7 +19,6 @@ from redpoll import Config, Message, Received, nq
 from tests.doc_pages import ROOT, blocks, installs, pages
 from tests.test_tests import found_in
 
-RUNNER = ROOT / "tests" / "doc_pages.py"
 README = ROOT / "README.md"
 WITH_CODE = [page for page in pages() if any(block.language in {"python", "sh"} for block in blocks(page))]
 
@@ -33,8 +32,8 @@ def name(page: Path) -> str:
 @pytest.mark.parametrize("page", WITH_CODE, ids=name)
 def test_page_runs(page: Path) -> None:
     """Every Python and shell block of a page runs, without a warning, and prints what the page shows."""
-    command = [sys.executable, "-W", "error", str(RUNNER), str(page)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=170, stdin=subprocess.DEVNULL)
+    command = [sys.executable, "-W", "error", "-m", "tests.doc_pages", str(page)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=170, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
     assert not done.stderr
 

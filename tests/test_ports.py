@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ def test_runs_beside_each_other_have_blocks_of_their_own() -> None:
     with contextlib.ExitStack() as stack:
         bound = [stack.enter_context(ports.claim(f"run {number // 8}", number % 8)) for number in range(48)]
         firsts = sorted(each.getsockname()[1] for each in bound)
-        assert all(after - before >= ports.BLOCK for before, after in zip(firsts, firsts[1:], strict=False))
+        assert all(after - before >= ports.BLOCK for before, after in itertools.pairwise(firsts))
         assert set(firsts) <= set(ports.blocks())
 
 
