@@ -113,7 +113,7 @@ def types(session: nox.Session) -> None:
     """Check types with mypy, strict, over src, tests, examples and benchmarks; meanwhile pytest compiles the tests."""
     # mypy uses one processor, and each worker of pytest would compile all tests by itself.
     environment = {name: value for name, value in os.environ.items() if name not in COMPILED}
-    collect = [_installed(session) / "pytest", "--collect-only", "-qq"]
+    collect = [str(_installed(session) / "pytest"), "--collect-only", "-qq"]
     with subprocess.Popen(collect, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL):  # noqa: S603  # our own
         _shared(session, "mypy", *session.posargs)
 

@@ -139,7 +139,8 @@ def _in_time() -> Iterator[None]:
     if not _CAN_INTERRUPT or signal.getsignal(signal.SIGALRM) is not _interrupt:
         yield
         return
-    signal.setitimer(signal.ITIMER_REAL, _PATIENCE)
+    # Again and again: Python ignores what is raised while it collects garbage.
+    signal.setitimer(signal.ITIMER_REAL, _PATIENCE, _PATIENCE)
     try:
         yield
     finally:

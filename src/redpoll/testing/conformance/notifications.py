@@ -157,8 +157,8 @@ async def batches(place: Place) -> None:
 
     async with receiver.notifications.listen(take, topics=[topic], batch=100, batch_timeout=1):
         notifier = sender.notifier("p", topics=[topic])
-        for number in range(205):
-            await notifier.info("e", number)
+        # At the same time: one after another may take longer than a batch waits.
+        await asyncio.gather(*(notifier.info("e", number) for number in range(205)))
         await place.until(lambda: len(sizes) == 2)
         await place.wait(1)
         await place.until(lambda: len(sizes) == 3)
