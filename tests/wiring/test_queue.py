@@ -10,7 +10,7 @@ import pytest_asyncio
 
 from redpoll import Wiring
 from redpoll.errors import Closed, UsageError
-from redpoll.wiring import Exchange, Limits, Queue
+from redpoll.wiring import AtLimit, Exchange, Gap, Limits, Queue
 from tests.wiring.support import PATIENCE, get, until
 
 pytestmark = pytest.mark.asyncio
@@ -160,3 +160,26 @@ async def test_not_received(wiring: Wiring) -> None:
     assert queue.stats.waiting + exchange.stats.waiting == number == 15
     assert await get(queue, 15) == [b"%d" % each for each in range(15)]
     await until(lambda: exchange.send_nowait(b"more"))
+
+
+async def test_gaps_are_no_messages(wiring: Wiring) -> None:
+    """A gap is counted neither as received nor as waiting, wherever it stands in the queue."""
+    few = Limits(messages=3, resume=0.1)
+    queue = await wiring.create_queue("Q", limits=few, gaps=True)
+    exchange = await wiring.create_exchange("E", limits=few, at_limit=AtLimit.DROP_OLD)
+    await wiring.bind(exchange, queue)
+    taken = gaps = 0
+    for number in range(60):
+        exchange.send_nowait(b"%d" % number)
+        await asyncio.sleep(0)
+        for _ in range(1 + number % 3 if number % 4 == 3 else 0):
+            gap = isinstance(queue.receive_nowait(), Gap)
+            taken, gaps = taken + (not gap), gaps + gap
+        stats = queue.stats
+        assert stats.received == taken
+        assert 0 <= stats.waiting <= 3
+    assert gaps
+    while (each := queue.receive_nowait()) is not None:
+        taken += not isinstance(each, Gap)
+        await asyncio.sleep(0)
+    assert (queue.stats.received, queue.stats.waiting) == (taken, 0)

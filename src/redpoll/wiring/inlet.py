@@ -6,7 +6,8 @@ No I/O happens here. A pipe has one inlet, whose messages go to one or more sour
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain, islice
 from typing import Any
 
 from redpoll.wiring.gap import Gap
@@ -60,6 +61,10 @@ class Source:
     def waiting(self) -> int:
         """How many messages wait."""
         return sum(len(messages) for _, messages in self.pending) - self.offset
+
+    def left(self) -> Iterator[Any]:
+        """Iterate over what waits, gaps included."""
+        return islice(chain.from_iterable(messages for _, messages in self.pending), self.offset, None)
 
     def put(self, end: int, messages: list[Any]) -> None:
         """Messages came, of which the last has the number before `end`."""

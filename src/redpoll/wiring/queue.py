@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from copy import copy
 from itertools import chain, islice, zip_longest
 from operator import length_hint
 from time import perf_counter
@@ -109,10 +110,16 @@ class Queue:
     @property
     def stats(self) -> QueueStats:
         """The counters."""
-        left = length_hint(self._batch)
+        gaps = self._waiting_gaps()
+        left = length_hint(self._batch) - gaps
         waiting = left + sum(source.waiting for source in self.sources)
         pipes = len({source.inlet for source in self.sources if source.queue in source.inlet.sources})
         return QueueStats(self._received - left, waiting, self._gap_count, self._missing, pipes)
+
+    def _waiting_gaps(self) -> int:
+        """Number of gaps among what waits, which are no messages."""
+        sources = [source.left() for source in self.sources if source.gaps] if self._gap_count else ()
+        return sum(isinstance(each, Gap) for each in chain(copy(self._batch), *sources)) if sources else 0
 
     # Receiving
 
