@@ -82,8 +82,6 @@ class LibchirpLink(Link):
             peer.requests.forget(out)
             peer.requests.add(out.identity, out)
         kind = out.kind & REQ_ACK
-        if kind:
-            peer.unconfirmed += 1
         if now - self.liveness.last_used > 0.75 * self.settings.reuse_time:
             # The other end may be about to close an idle link: a probe finds out instead of the message (chirp.md 1.7).
             self.probe()
@@ -158,7 +156,6 @@ def confirmed(peer: Peer, identity: bytes) -> None:
         out = next(iter(link.in_flight.values()), None)
         if out is not None and out.identity == identity:
             link.ended(out)
-            peer.unconfirmed -= link.announced is None
             if link.announced is None and out.kind & WANTED and out.stage != Stage.ENDED:
                 peer.mark_done(out)
             else:

@@ -61,9 +61,6 @@ def on_announcement(peer: Peer, link: Link) -> None:
     for out in link.in_flight.values():
         # The request was keyed by identity, as to libchirp; from now on its serial is used.
         peer.requests.forget(out)
-    # Messages sent before the announcement were confirmed one at a time; from now on the window counts them.
-    peer.unconfirmed -= len(link.in_flight)
-    peer.unconfirmed -= sum(1 for out in link.transfers.unbegun() if out.kind & REQ_ACK)
     # What the other end needs to know of this one comes first; the owner may send messages.
     peer.owner.on_announcement(peer, link, renewed)
     peer.record_sent = link.send_record(peer.record) or peer.record_sent
@@ -155,9 +152,6 @@ def _open_on(peer: Peer, link: Link, error: RedpollError, resumes: bool) -> list
     in_flight = dict.fromkeys(link.in_flight.values())
     in_flight.update(dict.fromkeys(link.written))
     in_flight.update(dict.fromkeys(each.out for each in transfers if each.out not in unbegun))
-    if link.announced is None:
-        # Messages still being written that were acknowledged already are no longer counted.
-        peer.unconfirmed -= len(link.in_flight) + sum(1 for out in unbegun if out.kind & REQ_ACK)
     link.in_flight.clear()
     link.written.clear()
     transfers.clear()

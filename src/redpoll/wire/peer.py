@@ -116,8 +116,6 @@ class Peer:
     epoch: int | None = field(init=False, default=None)
     #: The state that outlives its links; None while neither end has a session.
     session: Session | None = field(init=False)
-    #: Number of acknowledged messages that a libchirp peer has not acknowledged: at most one.
-    unconfirmed: int = field(init=False, default=0)
     #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
     last_error: RedpollError | None = field(init=False, default=None)
 
@@ -228,6 +226,17 @@ class Peer:
             self.requests.forget(out)
         if self.session is not None:
             self.session.again.discard(out.serial)
+
+    @property
+    def unconfirmed(self) -> int:
+        """Number of messages that a peer which did not announce itself has not acknowledged: at most one."""
+        count = 0
+        for link in self.links:
+            if link.announced is None:
+                count += len(link.in_flight)
+                if link.transfers:
+                    count += sum(1 for out in link.transfers.unbegun() if out.kind & REQ_ACK)
+        return count
 
     @property
     def awaits_link(self) -> bool:
