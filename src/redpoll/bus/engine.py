@@ -410,7 +410,8 @@ class Engine(Protocol):
 
         Returns:
             An awaitable of the receipt, once the queue has it as surely as `Capabilities.confirm` says. Many may be open,
-            and are accepted in order. It may be awaited once, or not at all. Cancelled, it withdraws what waits for room.
+            and are accepted in order. It may be awaited once, or not at all. Cancelled, it withdraws what waits for room,
+            and cancels a watched task whose outcome is not kept, as nobody would read it.
 
         Raises:
             PayloadTooLarge: The body is over `Capabilities.max_body`.

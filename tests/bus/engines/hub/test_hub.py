@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,64 @@ async def test_cancelled_waits(tmp_path: Path) -> None:
             with pytest.raises(asyncio.CancelledError):
                 await each
         assert (await bus.queues.inspect("q")).ready == 1
+
+
+@pytest.mark.asyncio
+async def test_calls_that_are_left_before_they_are_confirmed() -> None:
+    """A call or stream whose caller leaves before the hub has confirmed it is not begun, or its handler is cancelled."""
+    open_ = begun = 0
+
+    class Endpoint:
+        async def wait(self) -> None:
+            async for _ in self.parts():
+                pass
+
+        async def parts(self) -> AsyncIterator[int]:
+            nonlocal open_, begun
+            open_ += 1
+            begun += 1
+            try:
+                while True:
+                    await asyncio.sleep(0)
+                    yield begun
+            finally:
+                open_ -= 1
+
+    async def first_of(stream: AsyncIterator[Any]) -> None:
+        async for _ in stream:
+            pass
+
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus, redpoll.connect(hub.url) as other:
+            server = other.rpc.serve("s", Endpoint())
+            async with server:
+                for count in range(24):
+                    for call in (bus.rpc.call("s", "wait"), first_of(bus.rpc.stream("s", "parts"))):
+                        calling = asyncio.ensure_future(call)
+                        for _ in range(count):
+                            await asyncio.sleep(0)
+                        calling.cancel()
+                        await asyncio.wait([calling])
+                await until(lambda: begun > 0, "a call that was taken")
+                await bus.queues.names()
+                await until(lambda: open_ == 0, "the end of what was begun")
+
+
+@pytest.mark.asyncio
+async def test_a_withdrawn_publish_is_forgotten() -> None:
+    """A publish that was cancelled while it waited for room is settled, and is not sent again over a new link."""
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            await bus.queues.declare(redpoll.bus.QueueSpec("q", max_length=1))
+            first = await bus.tasks.submit(1, queue="q")
+            waiting = asyncio.ensure_future(bus.tasks.submit(2, queue="q", dedup="second"))
+            await asyncio.sleep(0)
+            assert (await bus.queues.inspect("q")).waiting == 1
+            waiting.cancel()
+            await asyncio.wait([waiting])
+            assert (await bus.queues.inspect("q")).waiting == 0
+            await until(lambda: not bus.engine._requests, "the hub's answer")  # type: ignore[attr-defined]
+            assert await first.state() == "ready"
 
 
 @pytest.mark.asyncio

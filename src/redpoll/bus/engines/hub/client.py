@@ -202,11 +202,25 @@ class HubEngine(HubMember):
             return
         if request.sent:
             self.say_if_linked(p.WITHDRAW, number)
+            request.again = False
+            kind, *_, keep, _, _ = request.record
+            if kind == p.PUBLISH and request.watcher is not None and not keep:
+                # If the hub took it, its outcome has no reader.
+                request.watcher = None
+                request.future = self.loop.create_future()
+                request.future.add_done_callback(self._cancel_taken)
         else:
             del self._requests[number]
             with suppress(ValueError):
                 self._out.remove(request.record)
                 self._waiting_bytes -= request.size
+
+    def _cancel_taken(self, receipt: asyncio.Future[Any]) -> None:
+        if receipt.cancelled() or receipt.exception() is not None:
+            return
+        task, known = receipt.result()
+        if not known:
+            self.say_if_linked(p.CALL, 0, "cancel", [task])
 
     # -- taking
 
@@ -427,7 +441,7 @@ class HubEngine(HubMember):
 
 
 class _Receipts:
-    """The receipt of a publish, once it is confirmed; cancelling who awaits it withdraws what waits for room."""
+    """The receipt of a publish, once it is confirmed; see `Engine.publish` for what cancelling it does."""
 
     __slots__ = ("_engine", "_future", "_number")
 

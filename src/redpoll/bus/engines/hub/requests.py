@@ -13,7 +13,7 @@ from redpoll.bus.engines.hub.clients import Client, Watch
 from redpoll.bus.engines.hub.turns import Turns
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import Publication
-from redpoll.errors import PayloadTooLarge, ProtocolError, QueueFull
+from redpoll.errors import PayloadTooLarge, ProtocolError, QueueFull, Withdrawn
 
 __all__ = ["REQUESTS", "Requests", "check_payload", "read_publication"]
 
@@ -84,6 +84,7 @@ class Requests:
         parked = client.parked.pop(request, None)
         if parked is not None:
             self._broker.intake.unpark((parked,), time.monotonic())
+            client.fail(request, Withdrawn(None, ""))
 
     def _consume(
         self,
