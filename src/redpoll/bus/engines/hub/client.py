@@ -163,7 +163,7 @@ class HubEngine(HubMember):
                 timeout=limit,
             )
         number = next(reversed(self._requests))
-        receipt = _Receipts(self, number, future)
+        receipt = _Receipts(self, number, future, watcher is not None and not keep)
         return receipt if confirm else _sent(self.loop, receipt)
 
     def publish_many(
@@ -203,17 +203,19 @@ class HubEngine(HubMember):
         if request.sent:
             self.say_if_linked(p.WITHDRAW, number)
             request.again = False
-            kind, *_, keep, _, _ = request.record
-            if kind == p.PUBLISH and request.watcher is not None and not keep:
-                # If the hub took it, its outcome has no reader.
-                request.watcher = None
-                request.future = self.loop.create_future()
-                request.future.add_done_callback(self._cancel_taken)
         else:
             del self._requests[number]
             with suppress(ValueError):
                 self._out.remove(request.record)
                 self._waiting_bytes -= request.size
+
+    def cancel_unread(self, number: int, receipt: asyncio.Future[Any]) -> None:
+        """Cancel a task whose outcome has no reader any more, if the hub took it, or once it says so."""
+        request = self._requests.get(number)
+        if request is not None:
+            request.watcher = None
+            request.future = receipt = self.loop.create_future()
+        receipt.add_done_callback(self._cancel_taken)
 
     def _cancel_taken(self, receipt: asyncio.Future[Any]) -> None:
         if receipt.cancelled() or receipt.exception() is not None:
@@ -443,18 +445,21 @@ class HubEngine(HubMember):
 class _Receipts:
     """The receipt of a publish, once it is confirmed; see `Engine.publish` for what cancelling it does."""
 
-    __slots__ = ("_engine", "_future", "_number")
+    __slots__ = ("_engine", "_future", "_number", "_unread")
 
-    def __init__(self, engine: HubEngine, number: int, future: asyncio.Future[Any]) -> None:
+    def __init__(self, engine: HubEngine, number: int, future: asyncio.Future[Any], unread: bool) -> None:
         self._engine = engine
         self._number = number
         self._future = future
+        self._unread = unread
 
     def __await__(self) -> Any:
         try:
             task, known = yield from self._future.__await__()
         except asyncio.CancelledError:
             self._engine.withdraw(self._number)
+            if self._unread:
+                self._engine.cancel_unread(self._number, self._future)
             raise
         return Receipt(self._engine.store, p.id_number(task), known)
 
