@@ -412,7 +412,13 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "messages for the watchers of a disconnected bus": ["bus/broker/test_peers.py::test_an_inbox_is_bounded"],
         "bytes from a client of a hub before its hello": ["bus/engines/hub/test_tokens.py::test_strangers"],
         "time of a client of a hub to say hello": ["bus/engines/hub/test_tokens.py::test_strangers"],
-        "unread answers of a client of a hub": ["bus/engines/hub/test_hub.py::test_who_does_not_read_is_not_read"],
+        "unread answers of a client of a hub": [
+            "bus/engines/hub/test_hub.py::test_who_does_not_read_is_not_read",
+            "bus/engines/hub/test_server.py::test_answers_of_one_message_are_bounded",
+        ],
+        "calls of a client of a hub that are carried out at a time": [
+            "bus/engines/hub/test_server.py::test_calls_that_take_a_while_are_bounded"
+        ],
         "consumers of one client of a hub": ["bus/engines/hub/test_hub.py::test_consumers_are_bounded"],
         "tasks in one answer to `browse` from a hub": ["bus/engines/hub/test_hub.py::test_browsing_is_bounded"],
         "schedules of a broker": ["bus/broker/test_schedules.py::test_what_cannot_be"],

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 import redpoll
-from redpoll import Message, Node
+from redpoll import Config, Message, Node
 from redpoll.bus import QueueSpec
+from redpoll.bus.broker.admin import Admin
+from redpoll.bus.broker.outputs import Write
 from redpoll.bus.broker.queues import Queues
 from redpoll.bus.broker.work import Work
+from redpoll.bus.engines.hub import clients
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.handles import packed
+from redpoll.bus.engines.hub.server import HubServer
 from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.envelope import Envelope
-from redpoll.errors import BusError
+from redpoll.errors import BusError, StoreError
 from tests.bus.engines.hub.support import Running, running
 from tests.bus.engines.hub.test_hub import HELLO, body
-from tests.node.support import PATIENCE, until
+from tests.node.support import PATIENCE, elapse, turns, until
 
 PAYLOAD = packed(Envelope("raw", b"x"))
 PLAIN = (0, 0.0, None, None, None, True, False, None)
@@ -143,3 +149,173 @@ async def test_a_client_is_told_what_it_did() -> None:
             with pytest.raises(redpoll.UsageError, match="argument 2 of call 'pause' has the wrong type str: 'yes'"):
                 await bus.engine.pause("q", "yes")  # type: ignore[arg-type]
             assert await bus.healthy()
+
+
+class Deaf(Client):
+    """A client that reads nothing until it is told to."""
+
+    def __init__(self, hub: Running, window: int) -> None:
+        super().__init__(hub)
+        self.go = asyncio.Event()
+        self.node = Node(self._wait, listen=False, serializer="raw", slots=1, window=window)
+
+    async def _wait(self, message: Message[Any]) -> None:
+        await self.go.wait()
+        self._take(message)
+
+
+@pytest.mark.asyncio
+async def test_answers_of_one_message_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many calls one message has, no more are begun, or encoded, than the client reads; all are answered in order."""
+    monkeypatch.setattr(clients, "_WAITING_BYTES", 200_000)
+    browsed: list[int] = []
+    browse = Admin.browse
+
+    def count(self: Admin, *arguments: Any) -> Any:
+        browsed.append(1)
+        return browse(self, *arguments)
+
+    monkeypatch.setattr(Admin, "browse", count)
+    with running() as hub:
+        async with redpoll.connect(hub.url, serializer="raw") as bus:
+            await bus.tasks.submit(bytes(50_000), queue="q")
+        client = Deaf(hub, 1)
+        async with client.node:
+            await client.say(HELLO)
+            calls = [[p.CALL, number, "browse", ["q", "ready", 1]] for number in range(1, 31)]
+            said = asyncio.ensure_future(client.say(*calls))
+            later = asyncio.ensure_future(client.say([p.CALL, 31, "queues", []]))
+            await until(lambda: len(browsed) >= 4, "calls")
+            await turns(50)
+            assert len(browsed) < 10
+            client.go.set()
+            await said
+            await later
+            await client.answer(31)
+            assert [each[1] for each in client.heard if each[0] == p.REPLY] == [*range(1, 32)]
+            assert len(browsed) == 30
+
+
+@pytest.mark.asyncio
+async def test_no_more_is_encoded_than_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Outcomes that a client asks for in one message are encoded as it reads them."""
+    sent: list[int] = []
+    with running() as hub:
+        async with redpoll.connect(hub.url, serializer="raw") as bus:
+            async with bus.tasks.worker(lambda task: task.data, queue="q"):
+                tasks = [await bus.tasks.submit(bytes(2**20), queue="q") for _ in range(6)]
+                for task in tasks:
+                    await task.result(timeout=PATIENCE)
+            numbers = [bus.engine._number(each.id) for each in tasks]  # type: ignore[attr-defined]
+        client = Deaf(hub, 4)
+        async with client.node:
+            await client.say(HELLO)
+            node = hub.hub.node
+            send = node.send_batch
+
+            def count(peer: Any, records: Any, ended: Any) -> Any:
+                sent.extend(len(body) for _, body in records)
+                return send(peer, records, ended)
+
+            monkeypatch.setattr(node, "send_batch", count)
+            said = asyncio.ensure_future(
+                client.say(*([p.WATCH, at, p.id_bytes(number)] for at, number in enumerate(numbers, 1)))
+            )
+            await until(lambda: sent, "an outcome")
+            await turns(50)
+            # Its window takes the greeting and the welcome too.
+            assert len(sent) <= 3
+            client.go.set()
+            await said
+            await until(lambda: sum(each[0] == p.OUTCOME for each in client.heard) == 6, "all outcomes")
+
+
+@pytest.mark.asyncio
+async def test_calls_that_take_a_while_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of calls that wait for the store so many are begun, and no more; what is behind them waits for its turn."""
+    begun: list[int] = []
+    go = threading.Event()
+
+    async def check(self: MemoryStore) -> list[str]:
+        begun.append(1)
+        while not go.is_set():  # noqa: ASYNC110  # of another thread
+            await asyncio.sleep(0.001)
+        return []
+
+    monkeypatch.setattr(MemoryStore, "check", check)
+    with running() as hub:
+        client = Client(hub)
+        async with client.node:
+            await client.say(HELLO)
+            said = asyncio.ensure_future(client.say(*([p.CALL, number, "check", []] for number in range(1, 41))))
+            await until(lambda: begun, "the first")
+            await turns(50)
+            assert len(begun) == 16
+            go.set()
+            await said
+            await client.answer(40)
+            assert len(begun) == 40
+
+
+class Closing(MemoryStore):
+    """A store that takes its time to close, and counts what is written meanwhile."""
+
+    def __init__(self, kept: list[Write]) -> None:
+        super().__init__(kept)
+        self.closing = threading.Event()
+        self.go = threading.Event()
+        self.late: list[Write] = []
+
+    def write(self, writes: list[Write], done: Any, *rest: Any) -> None:
+        """Write."""
+        if self.closing.is_set():
+            self.late += writes
+        super().write(writes, done, *rest)
+
+    async def close(self) -> None:
+        """Close, when told to."""
+        self.closing.set()
+        while not self.go.is_set():  # noqa: ASYNC110  # of another thread
+            await asyncio.sleep(0.001)
+
+
+@pytest.mark.asyncio
+async def test_nothing_is_taken_over_while_the_store_closes() -> None:
+    """What comes then is refused as not begun, so that its client says it again to the hub after the restart."""
+    kept: list[Write] = []
+    store = Closing(kept)
+    hub = Running(store)
+    port = hub.hub.address.port
+    async with redpoll.connect(hub.url) as bus:
+        await bus.queues.declare(QueueSpec("q", ttl=0.05))
+        await bus.tasks.submit(1, queue="q")
+        stopping = asyncio.ensure_future(asyncio.to_thread(hub.stop))
+        await until(store.closing.is_set, "the end")
+        submitting = asyncio.ensure_future(bus.tasks.submit(2, queue="q", timeout=PATIENCE))
+        # The first one's time is over by then.
+        await elapse(0.1)
+        assert not submitting.done()
+        store.go.set()
+        await stopping
+        assert not store.late
+        hub = Running(MemoryStore(kept, store.name, 2), port=port)
+        await submitting
+        await until(lambda: bus.state is redpoll.bus.EngineState.READY, "the restart")
+    await asyncio.to_thread(hub.stop)
+
+
+@pytest.mark.asyncio
+async def test_a_store_that_does_not_close() -> None:
+    """The node is stopped, and clients are told, also where the store fails at its end; the failure is raised."""
+
+    class Failing(MemoryStore):
+        async def close(self) -> None:
+            raise StoreError("hub", "is full")
+
+    server = HubServer(Failing(), Config(port=0, serializer="raw"))
+    await server.start()
+    async with redpoll.connect(f"redpoll://{server.address}") as bus:
+        with pytest.raises(StoreError, match="is full"):
+            await server.close()
+        assert not server.node.listening
+        await until(lambda: "restarting" in (bus.status.reason or ""), "the reason")

@@ -40,17 +40,25 @@ class Calls:
         """Carry out a call whose name and arguments were checked, and answer it."""
         value = CALLS[name](self, client, *arguments)
         if isinstance(value, Coroutine):
+            client.calls += 1
             self._turns.later(self._answer(client, request, name, value))
         else:
+            client.owe(value)
             self._turns.claim(client, bool(self._broker.out.writes), p.REPLY, request, value)
 
     async def _answer(self, client: Client, request: int, name: str, value: Coroutine[Any, Any, Any]) -> None:
         try:
-            client.reply(request, await value)
+            answer = await value
+            client.owe(answer)
+            client.reply(request, answer)
         except RedpollError as error:
             client.fail(request, error)
         except Exception:  # noqa: BLE001  # logged there
             client.fail_by_defect(request, name)
+        finally:
+            client.calls -= 1
+            if client.deferred:
+                client.flush()
 
     def _declare(self, client: Client, spec: dict[str, Any], update: bool) -> None:  # noqa: ARG002  # as for all
         self._broker.queues.declare(p.rebuild_spec(spec), time.monotonic(), update=update)

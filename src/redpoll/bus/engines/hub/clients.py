@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import repeat
 from typing import Any, Final
 
 from redpoll.bus.broker.permissions import Permissions
@@ -20,9 +22,14 @@ __all__ = ["Client", "Watch", "ended"]
 
 _log = logging.getLogger("redpoll.bus")
 
-#: Records that wait for one client, beyond which those that may be lost are, and its requests wait to be released.
+#: Records that wait for one client, and bytes that it was told since none waited. Beyond these what may be lost is, its
+#: messages wait to be released, and what is behind a call waits, as it does beyond so many calls that are under way.
 _WAITING: Final = 10_000
+_WAITING_BYTES: Final = 16 * 2**20
+_CALLS: Final = 16
 _MAY_BE_LOST: Final = frozenset({p.EVENTS, p.PROGRESSED, p.NOTE})
+#: The places of payloads that count; those of deliveries are bounded by credit.
+_PAYLOAD_AT: Final = {p.EVENTS: 3, p.OUTCOME: 3, p.PROGRESSED: 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +49,7 @@ class Client:
         member: The broker's.
         rights: What it may do; None is everything.
         token: The digest of the token that it showed; b"" is none.
+        resume: Called with it when its deferred messages can go on.
 
     Attributes:
         peer: The node's.
@@ -54,10 +62,19 @@ class Client:
         recorded: Tokens of reclaimed deliveries whose outcomes are recorded; it presents them again.
         observes: Whether it wants notes.
         open: Whether anything is said to it still.
+        calls: Its calls that are being carried out.
+        deferred: Messages whose turn comes when it has read more; the first may have begun.
+        rest: The records of that which are left.
     """
 
     def __init__(
-        self, node: LayerNode, peer: Peer, member: BrokerPeer, rights: Permissions | None, token: bytes
+        self,
+        node: LayerNode,
+        peer: Peer,
+        member: BrokerPeer,
+        rights: Permissions | None,
+        token: bytes,
+        resume: Callable[[Client], object],
     ) -> None:
         self._node = node
         self.peer = peer
@@ -70,18 +87,25 @@ class Client:
         self.recorded: set[int] = set()
         self.observes = False
         self.open = True
+        self.calls = 0
+        self.deferred: deque[Received[Any]] = deque()
+        self.rest: Iterator[list[Any]] | None = None
+        self._resume = resume
         self._waiting: deque[list[Any]] = deque()
         # Among these are deliveries that wait for their bodies, and all behind them.
         self._gaps = 0
+        self._bytes = 0
         self._held: list[Received[Any]] = []
         self._scheduled = False
 
     def say(self, *record: Any) -> None:
         """Send a record in this turn of the loop, behind those before."""
-        waiting = self._waiting
-        if not self.open or (len(waiting) >= _WAITING and record[0] in _MAY_BE_LOST):
+        if not self.open or (record[0] in _MAY_BE_LOST and self.full):
             return
-        waiting.append(list(record))
+        self._waiting.append(list(record))
+        place = _PAYLOAD_AT.get(record[0])
+        if place is not None and record[place] is not None:
+            self._bytes += len(record[place])
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)
@@ -107,6 +131,20 @@ class Client:
                 return number
         return len(self._waiting)
 
+    @property
+    def full(self) -> bool:
+        """True if it has to read what it was told."""
+        return len(self._waiting) >= _WAITING or self._bytes >= _WAITING_BYTES
+
+    @property
+    def busy(self) -> bool:
+        """True if no further call of it is to begin now."""
+        return self.full or self.calls >= _CALLS
+
+    def owe(self, answer: Any) -> None:
+        """Count the bytes of the answer to a call, which is sent now, or after the next commit."""
+        self._bytes += _weight((answer,))
+
     def reply(self, request: int, value: Any = None) -> None:
         """Answer a request, unless it wants no answer."""
         if request:
@@ -125,25 +163,34 @@ class Client:
     def flush(self) -> None:
         """Send queued records, as far as there is room."""
         self._scheduled = False
-        node = self._node
         waiting = self._waiting
         left = self._complete() if self._gaps else len(waiting)
-        while left and self.open:
-            if node.room(self.peer) <= 0:
-                self._scheduled = True
-                node.when_room(self.peer, self.flush)
-                break
-            part = [waiting.popleft() for _ in range(min(left, 1024))]
-            left -= len(part)
-            node.send_batch(self.peer, [(b"", body) for body, _ in p.pack(part)], ended)
-        if self._held and (len(waiting) < _WAITING or not self.open):
+        if self.open and left and self._has_room():
+            # No more of them are taken, and encoded, than there is room for.
+            for body, count in p.pack(map(deque.popleft, repeat(waiting, left))):
+                self._node.send_batch(self.peer, [(b"", body)], ended)
+                left -= count
+                if left and not self._has_room():
+                    break
+        if not waiting:
+            self._bytes = 0
+        if self._held and (not self.full or not self.open):
             held, self._held = self._held, []
             for message in held:
                 message.release()
+        if self.deferred and not self.busy:
+            self._resume(self)
+
+    def _has_room(self) -> bool:
+        if self._node.room(self.peer) > 0:
+            return True
+        self._scheduled = True
+        self._node.when_room(self.peer, self.flush)
+        return False
 
     def release(self, messages: list[Received[Any]]) -> list[Received[Any]]:
         """Return the messages that may be released now: none while too many answers to the client are unread."""
-        if len(self._waiting) < _WAITING or not self.open:
+        if not self.full or not self.open:
             return messages
         self._held += messages
         return []
@@ -151,7 +198,22 @@ class Client:
     def end(self) -> None:
         """Send nothing more to it."""
         self.open = False
+        self._held += self.deferred
+        self.deferred.clear()
         self.flush()
+
+
+def _weight(values: Iterable[Any]) -> int:
+    """Return about how many bytes values have, and those in them."""
+    size = 0
+    for each in values:
+        if isinstance(each, bytes | str):
+            size += len(each)
+        elif isinstance(each, list | tuple):
+            size += 64 + _weight(each)
+        elif isinstance(each, dict):
+            size += 64 + _weight(each.values())
+    return size
 
 
 def ended(batch: Batch) -> None:

@@ -6,6 +6,9 @@ import asyncio
 import dataclasses
 import logging
 import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from hashlib import sha256
 from typing import Any, Final
 
@@ -22,7 +25,7 @@ from redpoll.bus.engines.hub.store import Store
 from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.bus.engines.hub.turns import Turns
 from redpoll.config import Config
-from redpoll.errors import BusError, Busy, NotAuthorized, ProtocolError, RedpollError
+from redpoll.errors import BusError, Busy, NotAuthorized, ProtocolError, RedpollError, ShuttingDown
 from redpoll.node import Received
 from redpoll.node.door import LayerNode, Peer, peer_of
 
@@ -120,19 +123,28 @@ class HubServer:
         self._clients = turns.clients
         self._requests = Requests(turns, self._max_body)
         self._calls = Calls(turns, self._max_body)
-        await self.node.start()
+        try:
+            await self.node.start()
+        except BaseException:
+            turns.stop()
+            raise
         self._look()
 
     async def close(self) -> None:
         """Put on disk what is to be there, say it, and end. What workers have stays theirs, and is not waited for."""
         if self._looking is not None:
             self._looking.cancel()
-        self._turns.stop()
-        await self._store.close()
+        async with AsyncExitStack() as stack:
+            # In the opposite order, each whatever becomes of the others.
+            stack.push_async_callback(self.node.stop, 0.5)
+            stack.callback(self._say_goodbye)
+            stack.push_async_callback(self._store.close)
+            self._turns.stop()
+
+    def _say_goodbye(self) -> None:
         for client in list(self._clients.values()):
             client.say(p.FAILED, 0, p.pack_error(BusError("the hub is restarting")))
             client.flush()
-        await self.node.stop(0.5)
 
     def _store_failed(self, error: BaseException) -> None:
         _log.error("the store of the hub failed, so it ends: %s", error)
@@ -145,10 +157,40 @@ class HubServer:
     def take(self, messages: list[Received[Any]]) -> list[Received[Any]]:
         """Take over messages of one client; return those that are to be released now."""
         peer = peer_of(messages[0])
-        try:
+        if self._turns.stopped:
             for message in messages:
-                for record in self._unpack(peer, message):
+                self.node.refuse(message, ShuttingDown, "the hub is restarting")
+            return []
+        client = self._clients.get(peer)
+        if client is not None and client.deferred:
+            client.deferred += messages
+            return []
+        return self._carry_out(peer, deque(messages))
+
+    def _resume(self, client: Client) -> None:
+        """Go on with the messages of a client that has read enough."""
+        messages, client.deferred = client.deferred, deque()
+        rest, client.rest = client.rest, None
+        if not self._turns.stopped:
+            for message in self._carry_out(client.peer, messages, rest):
+                message.release()
+
+    def _carry_out(
+        self, peer: Peer, messages: deque[Received[Any]], rest: Iterator[list[Any]] | None = None
+    ) -> list[Received[Any]]:
+        """Carry out the records of messages, until the client has to read; return the messages to be released now."""
+        done: list[Received[Any]] = []
+        try:
+            while messages:
+                records = iter(self._unpack(peer, messages[0])) if rest is None else rest
+                rest = None
+                for record in records:
                     self._record(peer, record)
+                    client = self._clients.get(peer) if record[0] == p.CALL else None
+                    if client is not None and client.busy:
+                        client.deferred, client.rest = messages, records
+                        return done
+                done.append(messages.popleft())
         except NotAuthorized as error:
             _log.warning("a client was not let in: %s: %s", peer.address, error)
             self._dismiss(peer, error)
@@ -156,8 +198,9 @@ class HubServer:
             self._expel(peer, error)
         finally:
             self._turns.end()
+        done += messages
         client = self._clients.get(peer)
-        return messages if client is None else client.release(messages)
+        return done if client is None else client.release(done)
 
     def _unpack(self, peer: Peer, message: Received[Any]) -> list[list[Any]]:
         if peer in self._clients:
@@ -226,7 +269,7 @@ class HubServer:
         if earlier is not None and earlier.owner is not None:
             self._forget(earlier.owner, goodbye=False)
         member = self.broker.peers.join(name, time.monotonic())
-        client = self._clients[peer] = member.owner = Client(self.node, peer, member, rights, digest)
+        client = self._clients[peer] = member.owner = Client(self.node, peer, member, rights, digest, self._resume)
         self._strangers.pop(peer, None)
         client.say(p.WELCOME, p.VERSION, self._store.name, self._store.epoch, self._confirm, self._max_body)
 
@@ -243,7 +286,7 @@ class HubServer:
         """Handle the end of a client's session, without goodbye if the client is still known."""
         self._strangers.pop(peer, None)
         client = self._clients.get(peer)
-        if client is not None:
+        if client is not None and not self._turns.stopped:
             _log.debug("lost the client %s: %s", client.member.name, error)
             self._forget(client, goodbye=False)
             self._turns.end()

@@ -37,6 +37,7 @@ class Turns:
         store: The store.
         broker: The broker, as it was when the store was closed last.
         clients: The clients that said hello.
+        stopped: Whether it takes over nothing more, as the store closes.
     """
 
     def __init__(self, store: Store, limits: Limits) -> None:
@@ -54,6 +55,7 @@ class Turns:
                 wall=_wall,
             )
         self.clients: dict[Peer, Client] = {}
+        self.stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._armed = float("inf")
         self._recent = Recent(self.broker, store.recent)
@@ -112,7 +114,8 @@ class Turns:
             self._arm()
 
     def stop(self) -> None:
-        """Stop timers and deliveries."""
+        """Stop timers and deliveries: nothing is written any more."""
+        self.stopped = True
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -203,7 +206,7 @@ class Turns:
     def _arm(self) -> None:
         self.broker.timers.earlier = False
         deadline = self.broker.deadline
-        if deadline is None or deadline >= self._armed:
+        if self.stopped or deadline is None or deadline >= self._armed:
             return
         if self._timer is not None:
             self._timer.cancel()
