@@ -21,6 +21,9 @@ _TRIES = 5
 
 _ALL_IPV4 = "0.0.0.0"  # noqa: S104  # compared with, not bound
 
+#: The coroutine in which a server of gRPC waits for calls, in a task that the server keeps.
+_SERVES = "AioServer._server_main_loop"
+
 #: Seconds that links may go on after `close`, in all: the node ends them.
 _LONG = 1e6
 
@@ -120,7 +123,14 @@ class GrpcListener:
 
     def accept(self) -> None:
         """Begin to take streams."""
-        self._starting = self._loop.create_task(self._server.start(), name="redpoll grpc start")
+        self._starting = self._loop.create_task(self._start(), name="redpoll grpc start")
+
+    async def _start(self) -> None:
+        await self._server.start()
+        for task in asyncio.all_tasks():
+            # Where the loop ends first, `asyncio.run` would cancel it, and it would free what gRPC writes the next call to.
+            if getattr(task.get_coro(), "__qualname__", "") == _SERVES:
+                asyncio._unregister_task(task)
 
     def close(self) -> None:
         """Take no more; links that are there stay."""
