@@ -122,6 +122,7 @@ class BrokerModel(RuleBasedStateMachine):
             self.join(name)
             for queue in NAMES[:2]:
                 self.consume(name, queue, 2)
+            self.broker.work.set_ahead(self.workers[name].consumers["plain"], 4)
         self.turn()
         self.flush()
 
@@ -410,7 +411,11 @@ class BrokerModel(RuleBasedStateMachine):
             self.broker.work.close(worker.consumers.pop(queue), self.now)
         self.turn()
 
-    @rule(name=st.sampled_from(WORKERS[:2]), queue=QUEUE, ahead=st.sampled_from((1, 3, 8, 8, 0, None)))
+    @rule(
+        name=st.sampled_from(WORKERS[:2]),
+        queue=st.sampled_from(("plain", "plain", "ring", "memory", "levels")),
+        ahead=st.sampled_from((1, 3, 8, 0, None, None)),
+    )
     def prefetch(self, name: str, queue: str, ahead: int | None) -> None:
         """Take tasks ahead, or give back what was not begun."""
         worker = self.workers[name]
@@ -422,6 +427,29 @@ class BrokerModel(RuleBasedStateMachine):
         else:
             self.broker.work.set_ahead(consumer, ahead)
         self.turn()
+
+    @rule(
+        name=st.sampled_from(WORKERS[:2]),
+        number=st.integers(4, 9),
+        how=st.sampled_from(("back", "goodbye", "link", "killed")),
+        seconds=st.sampled_from((0.3, 1.5)),
+    )
+    def crowd_a_worker(self, name: str, number: int, how: str, seconds: float) -> None:
+        """Submit more than the workers have slots for, and take from one of them what it has not begun, or all."""
+        worker = self.workers[name]
+        if worker.peer is None:
+            self.join(name)
+        consumer = self.consume(name, "plain", 1)
+        self.broker.work.set_ahead(consumer, 4)
+        self.turn()
+        for _ in range(number):
+            self.submit_one("plain", 0, 0.0, {}, None, None, 5)
+        if how == "back":
+            self.give_back(worker, consumer)
+            self.turn()
+        else:
+            self.leave(name, how)
+        self.wait(seconds)
 
     def give_back(self, worker: Worker, consumer: Consumer) -> None:
         """Give back what was not begun; it stands where it stood."""
