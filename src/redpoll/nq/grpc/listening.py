@@ -21,8 +21,8 @@ _TRIES = 5
 
 _ALL_IPV4 = "0.0.0.0"  # noqa: S104  # compared with, not bound
 
-#: The coroutine in which a server of gRPC waits for calls, in a task that the server keeps.
-_SERVES = "AioServer._server_main_loop"
+#: The coroutines in which a server of gRPC waits for calls, in tasks that it keeps, are methods of this class.
+_SERVES = "AioServer."
 
 #: Seconds that links may go on after `close`, in all: the node ends them.
 _LONG = 1e6
@@ -127,10 +127,7 @@ class GrpcListener:
 
     async def _start(self) -> None:
         await self._server.start()
-        for task in asyncio.all_tasks():
-            # Where the loop ends first, `asyncio.run` would cancel it, and it would free what gRPC writes the next call to.
-            if getattr(task.get_coro(), "__qualname__", "") == _SERVES:
-                asyncio._unregister_task(task)
+        _outlast_the_loop()
 
     def close(self) -> None:
         """Take no more; links that are there stay."""
@@ -161,6 +158,7 @@ class GrpcListener:
 
     async def _serve(self, _requests: Any, context: Any) -> None:
         """Run one stream, from its first message to its end."""
+        _outlast_the_loop()
         remote = address_of(context.peer())
         if self._stopping is not None or not self._is_meant(remote) or not self._acceptor.admits(remote):
             await refuse(context, self._grpc.StatusCode.RESOURCE_EXHAUSTED, "it takes no more links")
@@ -172,6 +170,13 @@ class GrpcListener:
     def _is_meant(self, remote: Address) -> bool:
         """Whether it came by a family that is listened at: gRPC takes both at an address that stands for all."""
         return any((":" in each.host) == (":" in remote.host) for each in self.addresses)
+
+
+def _outlast_the_loop() -> None:
+    """Keep `asyncio.run` from cancelling the tasks in which servers wait: they own the memory that gRPC writes a call to."""
+    for task in asyncio.all_tasks():
+        if getattr(task.get_coro(), "__qualname__", "").startswith(_SERVES):
+            asyncio._unregister_task(task)
 
 
 def _handlers(grpc: Any, serve: Callable[[Any, Any], Any]) -> Any:
