@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import os
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -103,6 +104,22 @@ def test_what_a_file_cannot_say(file: Path, text: str) -> None:
     file.unlink()
     assert not tokens.renew()
     assert tokens.find(ANN)[1] is not None
+
+
+@pytest.mark.skipif(os.name != "posix", reason="modes of files are POSIX's")
+def test_a_file_that_others_can_read(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A file whose tokens any user can read is used with a warning, also when it is read again; one of a group is not."""
+    tokens = None
+    for mode, count in ((0o640, 0), (0o600, 0), (0o644, 1)):
+        file.chmod(mode)
+        tokens = Tokens(file)
+        assert caplog.text.count("any user of this machine can read the tokens") == count
+    assert tokens is not None
+    file.write_text(FILE + "\n")
+    assert tokens.renew()
+    assert caplog.text.count("any user of this machine can read the tokens") == 2
+    assert tokens.find(ANN)[1] is not None
+    assert ANN not in caplog.text
 
 
 def test_they_are_compared_in_constant_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

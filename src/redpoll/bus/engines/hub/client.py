@@ -416,7 +416,7 @@ class HubEngine(HubMember):
         """Have the hub copy its store, as it is at one moment, to a new file of its machine. See `DiskStore.backup`.
 
         Args:
-            target: The file, below the folder of the hub unless the path is absolute.
+            target: The file, below the folder of the hub unless the path is absolute; anywhere that the hub's user may write.
 
         Raises:
             StoreError: The file exists, or cannot be written.

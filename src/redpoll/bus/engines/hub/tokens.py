@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import logging
 import os
+import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -87,10 +88,15 @@ class Tokens:
 
     def _read(self) -> list[tuple[bytes, Permissions]]:
         try:
-            tables = tomllib.loads(self._path.read_text(encoding="utf-8"))
+            with self._path.open("rb") as file:
+                mode = os.fstat(file.fileno()).st_mode
+                tables = tomllib.load(file)
         except (OSError, ValueError, RecursionError) as error:
             problem = error.strerror if isinstance(error, OSError) else type(error).__name__
             raise ConfigError("tokens", str(self._path), f"cannot be read as TOML: {problem}") from None
+        if os.name == "posix" and mode & stat.S_IROTH:
+            # Secrets of containers are readable for all by default: no error.
+            _log.warning("%s: any user of this machine can read the tokens in it; chmod o-r prevents that", self._path)
         found: dict[bytes, Permissions] = {}
         for name, table in tables.items():
             if not isinstance(table, dict):
