@@ -47,6 +47,7 @@ class Layer(LayerNode):
     """A layer that keeps what it is given, and is done with all that does not say otherwise."""
 
     def __init__(self, **options: Any) -> None:
+        options = {"port": 0, **options} if options.get("listen", True) else options
         super().__init__(Config(timeout=None, slots=4096, node_slots=8192, window=4096, **options))
         self.turns: list[list[bytes]] = []
         self.kept: list[Received[Any]] = []
