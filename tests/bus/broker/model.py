@@ -235,8 +235,9 @@ class BrokerModel(RuleBasedStateMachine):
         self.claims.clear()
         self.parked.clear()
         for worker in self.workers.values():
-            worker.peer = None
-            worker.left = self.now
+            if worker.peer is not None:
+                worker.peer = None
+                worker.left = self.now
             worker.consumers.clear()
             self.drop_ahead(worker)
             for held in worker.held.values():
