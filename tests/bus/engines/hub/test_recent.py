@@ -23,9 +23,9 @@ from tests.bus.patterns import until
 BODIES = [bytes([each]) * size for each, size in enumerate((1, 400, 1_000, 10, 100_000, 3_000))]
 
 
-async def started(path: Path) -> HubServer:
-    """Start a hub that keeps nothing in memory which is on its disk."""
-    hub = HubServer(open_store(path, reserve=65_536, recent=0), Config(port=0, serializer="raw"))
+async def started(path: Path, recent: float = 0) -> HubServer:
+    """Start a hub that keeps nothing, or so much, in memory which is on its disk."""
+    hub = HubServer(open_store(path, reserve=65_536, recent=recent), Config(port=0, serializer="raw"))
     await hub.start()
     return hub
 
@@ -112,6 +112,38 @@ async def test_a_body_goes_along(tmp_path: Path) -> None:
         assert await peek(bus, "stays", "dead") == BODIES
         assert await bus.engine.purge("stays", "dead") == len(BODIES)
         assert await hub._turns.store.bodies([1 << 64]) == [None]
+    await hub.close()
+
+
+@pytest.mark.asyncio
+async def test_a_backlog_is_read_ahead(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tasks that are handed out one after the other are read many at a time, and memory keeps as many as it may."""
+    hub = await started(tmp_path)
+    async with redpoll.connect(f"redpoll://{hub.address}", serializer="raw") as bus:
+        await bus.tasks.submit_many([b"%d" % each for each in range(300)], queue="q")
+    await hub.close()
+    hub = await started(tmp_path, recent=30_000)
+    read, reads = DiskStore._find, list[int]()
+
+    def find(store: DiskStore, tasks: Sequence[int]) -> list[bytes]:
+        reads.append(len(tasks))
+        return read(store, tasks)
+
+    monkeypatch.setattr(DiskStore, "_find", find)
+    worked: list[bytes] = []
+    async with redpoll.connect(f"redpoll://{hub.address}", serializer="raw") as bus:
+        found = hub.broker.tasks.found
+        kept: list[int] = []
+
+        async def handler(task: Any) -> None:
+            worked.append(task.data)
+            kept.append(sum(each.size for each in found.values() if each.payload is not None))
+
+        async with bus.tasks.worker(handler, queue="q", concurrency=1):
+            await until(lambda: len(worked) == 300)
+    assert 0 < max(kept) <= 30_000
+    assert worked == [b"%d" % each for each in range(300)]
+    assert len(reads) < 60
     await hub.close()
 
 

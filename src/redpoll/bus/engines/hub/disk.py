@@ -56,7 +56,7 @@ _EPOCHS: Final = 1_000
 # Tasks whose bodies are read in one step.
 _READ: Final = 64
 # Bytes that are kept in memory too: enough for what is handed out soon after it was submitted.
-_RECENT: Final = 16 * 2**20
+_RECENT: Final = 8 * 2**20
 
 _Writes: TypeAlias = tuple[list[Write], Callable[[], object], Sequence[int], Callable[[list[bytes]], object] | None]
 _Item: TypeAlias = _Writes | Callable[[], object] | None

@@ -1,19 +1,23 @@
-"""The bodies on disk that a hub has in memory too: those of the newest tasks and outcomes."""
+"""The bodies on disk that a hub has in memory too: those of the newest tasks and outcomes, and of tasks that are next."""
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from redpoll.bus.broker.broker import Broker
 from redpoll.bus.broker.limits import CHARGE
 from redpoll.bus.broker.outputs import Changed, Dead, Ended, Put, Write
-from redpoll.bus.broker.queue import Task
+from redpoll.bus.broker.queue import GONE, Queue, Task
 
 __all__ = ["Recent"]
 
 _BODIES: Final = (Put, Changed)
+# Tasks that are read ahead, and their bytes.
+_AHEAD: Final = 256
+_AHEAD_BYTES: Final = 2**20
 
 
 class Recent:
@@ -27,6 +31,8 @@ class Recent:
     def __init__(self, broker: Broker, limit: float) -> None:
         self._broker = broker
         self._limit = limit
+        # What is read ahead is not to be dropped for what is read behind it.
+        self._ahead = min(_AHEAD_BYTES, limit / 2)
         self._bytes = 0
         # Tasks with their payloads; and outcomes, by the numbers of their tasks.
         self._kept: deque[tuple[Task | int, Any, int]] = deque()
@@ -50,6 +56,31 @@ class Recent:
                 kept.append((task, write.payload, task.size))
                 size += task.size
         self._bytes += size
+        self._drop()
+
+    def ahead(self, queue: Queue) -> list[Task]:
+        """Return tasks whose bodies are to be read as the next ones of a queue, beside one that waits for its own."""
+        found, size = [], 0
+        for task in islice(queue.in_line(), _AHEAD):
+            size += task.size
+            if size > self._ahead:
+                break
+            if task.payload is None:
+                found.append(task)
+        return found
+
+    def read(self, tasks: Sequence[Task], bodies: Sequence[bytes]) -> None:
+        """Keep bodies that were read ahead."""
+        for task, body in zip(tasks, bodies, strict=True):
+            if task.payload is None and task.state != GONE:
+                task.payload = body
+                self._kept.append((task, body, task.size))
+                self._bytes += task.size
+        self._drop()
+
+    def _drop(self) -> None:
+        """Drop the oldest beyond the limit."""
+        kept = self._kept
         while self._bytes > self._limit:
             what, payload, size = kept.popleft()
             self._bytes -= size

@@ -15,7 +15,7 @@ from typing import Any
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker import outputs as out
 from redpoll.bus.broker.broker import Broker
-from redpoll.bus.broker.queue import DEADLINE, Parked, Task
+from redpoll.bus.broker.queue import DEADLINE, Parked, Queue, Task
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.clients import Client, Watch
 from redpoll.bus.engines.hub.recent import Recent
@@ -65,6 +65,7 @@ class Turns:
         self._claims: list[tuple[Client, tuple[Any, ...]]] = []
         self._wanted: list[int] = []
         self._gaps: list[tuple[Client, list[Any]]] = []
+        self._behind: set[Queue] = set()
         # They end with the store.
         self._reading: set[asyncio.Task[None]] = set()
         self.end()
@@ -99,8 +100,11 @@ class Turns:
         claims, self._claims = self._claims, []
         if self._wanted:
             self._unsynced.append((writes, claims))
-            self.store.write(writes, self._synced, self._wanted, partial(_fill, self._gaps))
+            ahead = [task for queue in self._behind for task in self._recent.ahead(queue)]
+            wanted = self._wanted + [task.id for task in ahead]
+            self.store.write(writes, self._synced, wanted, partial(self._fill, self._gaps, ahead))
             self._wanted, self._gaps = [], []
+            self._behind.clear()
         elif writes:
             self._unsynced.append((writes, claims))
             self.store.write(writes, self._synced)
@@ -125,6 +129,12 @@ class Turns:
     def look_for_observers(self) -> None:
         """Look whether any client wants notes."""
         self.broker.out.observed = any(each.observes for each in self.clients.values())
+
+    def _fill(self, gaps: list[tuple[Client, list[Any]]], ahead: list[Task], bodies: list[bytes]) -> None:
+        for (client, record), body in zip(gaps, bodies, strict=False):
+            record[-1] = body
+            client.filled()
+        self._recent.read(ahead, bodies[len(gaps) :])
 
     def _synced(self) -> None:
         writes, claims = self._unsynced.popleft()
@@ -163,6 +173,7 @@ class Turns:
                 client.deliver(record)
                 self._wanted.append(task.id)
                 self._gaps.append((client, record))
+                self._behind.add(consumer.queue)
         elif kind == out.OUTCOME:
             _, _, watch, _, ending, payload, detail = effect
             self.claim(client, watch.durable, p.OUTCOME, watch.request, int(ending), payload, detail)
@@ -221,12 +232,6 @@ class Turns:
         finally:
             self.end()
             self._arm()
-
-
-def _fill(gaps: list[tuple[Client, list[Any]]], bodies: list[bytes]) -> None:
-    for (client, record), body in zip(gaps, bodies, strict=True):
-        record[-1] = body
-        client.filled()
 
 
 def _left(task: Task) -> float | None:
