@@ -289,8 +289,8 @@ async def monitored(place: Place) -> None:
     async with receiver.rpc.serve(place.name("a"), server):
         client = sender.rpc.client(place.name("a"))
         short = place.begin(client.prepare(timeout=0.5).wait)
-        long = place.begin(client.prepare(timeout=3_600, monitor=0.5).wait)
-        await place.wait(1.5)
+        long = place.begin(client.prepare(timeout=3_600, monitor=1.5).wait)
+        await place.wait(2.5)
         await _fails(short, CallTimeout)
         assert not long.done()
         server.go_on.set()
