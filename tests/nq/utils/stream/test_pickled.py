@@ -275,6 +275,16 @@ def test_what_is_cut_short(value: Any, drawn: st.DataObject) -> None:
             PICKLE.load(Stream.frombuffer(damaged))
 
 
+def test_an_error_is_prefixed_once() -> None:
+    """The error of a value that the wire cannot carry has its problem and hint once, as of redpoll's serializer."""
+    view = memoryview(b"abcdef")[::2]
+    with pytest.raises(PicklingError) as caught:
+        PickleSerializer().dump(view)
+    with pytest.raises(EncodeError) as other:
+        serializers.PickleSerializer().encode(view)
+    assert str(caught.value) == str(other.value)
+
+
 def test_errors_can_be_pickled() -> None:
     """The errors travel between processes as redpoll's others do."""
     for error in (UnpicklingError("pickle", "no", "hint"), PicklingError("pickle", "no")):

@@ -111,6 +111,8 @@ class PickleSerializer:
         """Same as `dump`, but return the body of a message; a communicator calls it."""
         try:
             return write(data, self._dump)
+        except EncodeError as error:
+            raise PicklingError(error.serializer, error.problem, error.hint) from error
         except Exception as error:
             raise PicklingError(_NAME, str(error) or type(error).__name__) from error
 
