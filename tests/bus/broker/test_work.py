@@ -287,6 +287,66 @@ def test_only_the_loss_that_was_none_is_taken_back() -> None:
     assert (task.attempts, task.more.lost) == (1, 0)
 
 
+def test_reclaiming_twice_changes_nothing() -> None:
+    """A worker that asks twice for its task has it once, and gives it back when it leaves."""
+    desk = Desk()
+    worker = desk.consume("w")
+    task = desk.submit("a")
+    desk.broker.peers.leave(worker.peer, 0.0, goodbye=False)
+    again = desk.consume("w", 0)
+    for _ in range(2):
+        assert desk.broker.work.reclaim(again, task.id, task.token, 0.0) == "held"
+    assert (again.credit, again.peer.held) == (-1, 1)
+    desk.broker.peers.leave(again.peer, 0.0, goodbye=True)
+    assert (desk.queue.ready, desk.queue.taken, len(desk.queue.consumers)) == (1, 0, 0)
+
+
+def test_a_task_can_be_reclaimed_from_another_consumer_of_its_worker() -> None:
+    """The other consumer goes on, with its credit, and its tasks go back when its worker leaves."""
+    desk = Desk()
+    first = desk.consume("w")
+    task = desk.submit("a")
+    second = desk.consume(first.peer)
+    assert desk.broker.work.reclaim(second, task.id, task.token, 0.0) == "held"
+    assert (first.credit, second.credit, first.peer.held) == (1, 0, 1)
+    desk.submit("b")
+    assert [each.payload for each in first.held.values()] == ["b"]
+    desk.broker.peers.leave(first.peer, 0.0, goodbye=True)
+    assert (desk.queue.ready, desk.queue.taken, len(desk.queue.consumers)) == (2, 0, 0)
+
+
+def test_a_reclaimed_poison_task_is_still_alone() -> None:
+    """A worker that returns with a task that lost two others is given nothing beside it."""
+    desk = Desk()
+    task = desk.submit("poison")
+    task.more.lost = 2
+    desk.broker.tasks.leave(task)
+    desk.queue.add(task)
+    worker = desk.consume("w", 2)
+    desk.broker.peers.leave(worker.peer, 0.0, goodbye=False)
+    again = desk.consume("w", 2)
+    assert desk.broker.work.reclaim(again, task.id, task.token, 0.0) == "held"
+    desk.broker.peers.settle(again.peer, 0.0)
+    desk.take()
+    other = desk.submit("other")
+    assert desk.deliveries() == []
+    desk.settle(again)
+    assert other.consumer is again
+
+
+def test_an_absent_worker_learns_that_its_task_was_cancelled() -> None:
+    """A worker that was asked to stop while its link was lost is asked when it has its task again."""
+    desk = Desk()
+    worker = desk.consume("w")
+    task = desk.submit("a")
+    desk.broker.peers.leave(worker.peer, 0.0, goodbye=False)
+    assert desk.broker.work.cancel(task.id, 0.0) == "asked"
+    again = desk.consume("w", 0)
+    desk.take()
+    assert desk.broker.work.reclaim(again, task.id, task.token, 0.0) == "held"
+    assert desk.said() == [("w", "cancelled", "cancelled")]
+
+
 def test_a_stranger_cannot_reclaim() -> None:
     """While a worker is there, its tasks are nobody else's."""
     desk = Desk()

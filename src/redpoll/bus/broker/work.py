@@ -336,15 +336,14 @@ class Work:
             return "lost"
         if task.state in {TAKEN, ACCEPTED}:
             holder = task.consumer
+            if holder is consumer:
+                # It asks twice, as for a task that has ended there and waits for its successors.
+                return "held"
             if holder is None or (holder.peer is not consumer.peer and holder.peer.present):
                 return "lost"
             del holder.held[token]
-            holder.peer.held -= 1
-            if not holder.held:
-                holder.peer.consumers.pop(holder.number, None)
-            if not holder.peer.held:
-                self._idle(holder.peer)
         else:
+            holder = None
             self._tasks.leave(task)
             if task.extra is not None and task.extra.blamed == token:
                 # It was not lost after all.
@@ -359,6 +358,12 @@ class Work:
         consumer.held[token] = task
         consumer.peer.held += 1
         consumer.credit -= 1
+        if holder is not None:
+            # Not before: a peer that holds nothing is kept for its poison task no longer.
+            self._freed(holder)
+        if task.flags & CANCEL:
+            # It may have been asked to stop while it was absent.
+            self._out.effects.append((CANCELLED, consumer.peer, consumer, token, "cancelled"))
         return "held"
 
     # -- publishers, to workers
