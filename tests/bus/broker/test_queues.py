@@ -91,6 +91,19 @@ def test_an_unused_queue_goes() -> None:
     assert desk.broker.deadline is None
 
 
+def test_a_used_queue_of_a_very_short_time_is_looked_at_once() -> None:
+    """A used queue whose time to expire is too short to be added to the time stays, and the broker goes on."""
+    desk = Desk()
+    desk.now = 1e6
+    queue = desk.declare("short", expires=1e-12)
+    desk.consume("w", queue="short")
+    desk.now += 1.0
+    desk.broker.advance(desk.now)
+    assert desk.broker.queues.found["short"] is queue
+    assert desk.broker.deadline is not None
+    assert desk.broker.deadline > desk.now
+
+
 def test_a_queue_with_tasks_is_not_unused() -> None:
     """A queue does not expire while a task waits in it for a consumer; one of events goes with what is in it."""
     desk = Desk(expires=10.0)

@@ -18,6 +18,9 @@ from redpoll.errors import ConfigError, NoRoute, QueueFull, SpecConflict
 
 __all__ = ["Queues"]
 
+_LOOK: Final = 0.1
+"""Minimum seconds between two looks whether a queue is used. A shorter one could be over at the time at which it began."""
+
 _CHANGEABLE: Final = ("max_length", "max_bytes", "at_limit", "expires", "ttl", "max_attempts", "dead_letter", "topics")
 
 
@@ -150,7 +153,7 @@ class Queues:
         """Check after some seconds that a queue was used, instead of at an earlier time that was set."""
         if queue.timer is not None:
             self._timers.cancel(queue.timer)
-        queue.timer = None if seconds is None else self._timers.add(now + seconds, queue)
+        queue.timer = None if seconds is None else self._timers.add(now + max(seconds, _LOOK), queue)
 
     def expire(self, queue: Queue, now: float) -> None:
         """Delete a queue that nobody used for its time, or look again later."""
