@@ -11,7 +11,7 @@ from redpoll.wiring import Queue
 from redpoll.wiring.directory import Directory
 
 #: Seconds that anything may take on a machine that is busy.
-PATIENCE = 20.0
+PATIENCE = 40.0
 
 
 async def until(condition: Callable[[], object]) -> None:
