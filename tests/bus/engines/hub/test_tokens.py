@@ -6,6 +6,7 @@ import asyncio
 import hmac
 import logging
 import os
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 import redpoll
 from redpoll import Config, ConfigError, Hub, Message, Node
-from redpoll.bus import EngineState, EngineURL
+from redpoll.bus import EngineState, EngineURL, Task
 from redpoll.bus.broker import Limits, Permissions
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub import server
@@ -189,6 +190,57 @@ async def test_a_revoked_token(tmp_path: Path, file: Path) -> None:
             await until(lambda: bob.state is EngineState.READY, "its return")
             await until(lambda: task.lost, "the loss of its task")
         assert (await ops.queues.inspect("night")).done == 1
+
+
+@pytest.mark.asyncio
+async def test_what_a_revoked_token_leaves(tmp_path: Path, file: Path) -> None:
+    """A revoked worker loses its tasks at once, and operations fail as not authorized; with the token it goes on."""
+    async with (
+        Hub(tmp_path / "hub", port=0, tokens=file) as hub,
+        redpoll.connect(url(hub, OPS)) as ops,
+        redpoll.connect(url(hub, f"{BOB}-new")) as bob,
+        redpoll.connect(url(hub, ANN)) as ann,
+    ):
+        begun: list[Any] = []
+        ended: list[Any] = []
+        await ops.queues.declare("other")
+
+        async def handler(task: Task) -> str:
+            begun.append(task)
+            if len(begun) > 1:
+                return "again"
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append(task)
+            return "never"
+
+        async with bob.tasks.worker(handler, queue="night", cancel_lost=True):
+            submitted = await ann.tasks.submit(1, queue="night")
+            result = asyncio.ensure_future(submitted.result(timeout=PATIENCE))
+            claim = asyncio.ensure_future(bob.tasks.next("other", timeout=PATIENCE).__aenter__())
+            await until(lambda: len(begun) == 1, "the handler")
+            engine: Any = bob.engine
+            await until(lambda: engine._takes and not engine._requests, "the hub's answer to the claim")
+            file.write_text(f'[ops]\ntoken = "{OPS}"\nall = ["#"]\n')
+            await until(lambda: ended == begun, "the end of a handler whose task is lost")
+            assert begun[0].lost
+            for lost in (result, claim):
+                with pytest.raises(NotAuthorized, match="does not know the token"):
+                    await asyncio.wait_for(lost, PATIENCE)
+            calls: list[Callable[[], Awaitable[object]]] = [
+                lambda: bob.queues.inspect("night"),
+                lambda: bob.tasks.submit(1, queue="night"),
+                lambda: bob.broadcast.send(1, subject="a"),
+                lambda: bob.tasks.next("night", timeout=PATIENCE).__aenter__(),
+            ]
+            for call in calls:
+                with pytest.raises(NotAuthorized, match="does not know the token"):
+                    await asyncio.wait_for(call(), PATIENCE)
+            assert (await ops.queues.inspect("night")).ready == 1
+            file.write_text(FILE)
+            assert await ops.tasks.handle(submitted.id, queue="night").result(timeout=PATIENCE) == "again"
+            assert begun[1].attempt == 1
 
 
 @pytest.mark.asyncio

@@ -122,7 +122,7 @@ class HubEngine(HubMember):
             check_last(last)
         else:
             check_subject("queue", queue)
-        refusal = self.refusal()
+        refusal = self.rejection
         if refusal is not None:
             return Failed(refusal)
         if self._waiting_bytes + size > _WAITING_BYTES and self._waiting_bytes:

@@ -143,8 +143,14 @@ class HubMember(Asking):
             return UsageError("this bus belongs to the process that forked this one", "connect in the child")
         return Closed("bus") if self.closed else None
 
-    def _check(self) -> None:
+    @property
+    def rejection(self) -> RedpollError | None:
+        """The error of operations that begin now, or None: closed, or not let in by the hub at the last try."""
         refusal = self.refusal()
+        return self._last_error if refusal is None and isinstance(self._last_error, NotAuthorized) else refusal
+
+    def _check(self) -> None:
+        refusal = self.rejection
         if refusal is not None:
             raise refusal
 
@@ -325,6 +331,24 @@ class HubMember(Asking):
         self._peer = None
         if isinstance(error, StaleHub | NotAuthorized):
             self.status.change(EngineState.DEGRADED, str(error))
+        if isinstance(error, NotAuthorized):
+            self._reject_all(error)
+
+    def _reject_all(self, error: NotAuthorized) -> None:
+        """Settle tasks and requests: the hub rejects this client, and gave its tasks to others. Consumers are kept."""
+        for consumer in list(self._consumers.values()):
+            for delivery in list(consumer.deliveries.values()):
+                delivery.lose()
+        watchers, self._watchers = self._watchers, {}
+        for watcher, _ in watchers.values():
+            call("a watcher", watcher.gone, error)
+        requests, self._requests = self._requests, {}
+        for request in requests.values():
+            self._give_up(request, NotConfirmed(None, f"the hub is gone: {error}") if request.sent else error)
+        self._out.clear()
+        self._waiting_bytes = 0
+        for future in list(self._takes.values()):
+            fail_future(future, error)
 
     def ended(self, peer: Peer, error: RedpollError) -> None:
         """For the node: it is over."""
