@@ -329,6 +329,11 @@ ARRAYS: Mapping[str, bytes] = MappingProxyType(
                     data(bytes(8)),
                 ),
             ),
+            "a record with a field so far outside that its end overflows": (
+                "numpy_dtype",
+                (some(text("record"), some(text("a")), some(_PLAIN), some(number(2**31 - 4)), number(8), some(b"N")),),
+            ),
+            "times in multiples of no second": ("numpy_dtype", (text("<m8[0s]"),)),
             "a record with a field before it": (
                 "numpy_dtype",
                 (some(text("record"), some(text("a")), some(_PLAIN), some(number(-8)), number(8), some(b"N")),),

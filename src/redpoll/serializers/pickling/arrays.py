@@ -28,7 +28,8 @@ __all__ = [
     "take",
 ]
 
-PLAIN: Final = re.compile(r"[<>|=][biufcmMSUV][0-9]{1,9}(\[[0-9]{0,9}[a-zA-Z]{1,2}\])?")
+#: Multiples of a unit of time are at least 1: NumPy accepts 0, and ends the process when it divides by it.
+PLAIN: Final = re.compile(r"[<>|=][biufcmMSUV][0-9]{1,9}(\[([1-9][0-9]{0,8})?[a-zA-Z]{1,2}\])?")
 _LARGEST: Final = 2**62
 _MAX_CODE: Final = 0x10FFFF
 #: Items without bytes cost nothing until something iterates over them.
@@ -148,6 +149,9 @@ def dtype(description: Any, depth: int = 0) -> Any:
         if any(type(each) not in {str, type(None)} for each in titles):
             raise ArrayError("invalid description of a dtype")
         kinds = [dtype(each, depth + 1) for each in formats]
+        # NumPy adds these as 32-bit integers, and accepts a sum that overflows: such a field is memory outside the array.
+        if any(offset + kind.itemsize > size for offset, kind in zip(offsets, kinds, strict=True)):
+            raise ArrayError("a field is outside its record")
         fields = {"names": list(names), "formats": kinds, "offsets": list(offsets), "itemsize": size}
         return np.dtype(fields if not any(titles) else fields | {"titles": list(titles)})
     raise ArrayError("invalid description of a dtype")
