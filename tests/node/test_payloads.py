@@ -287,6 +287,20 @@ async def test_a_serializer_may_send() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_serializer_that_returns_no_bytes() -> None:
+    """What has no length is an error of the call, and leaves no peer behind."""
+
+    class Counting(Upper):
+        def encode(self, value: str, /) -> Buffer:
+            return len(value)  # type: ignore[return-value]  # what a faulty one may return
+
+    async with make(serializer=Counting()) as client:
+        with pytest.raises(TypeError):
+            client.send(Message("text", "127.0.0.1:1"))
+        assert client.peers == ()
+
+
+@pytest.mark.asyncio
 async def test_a_serializer_of_ones_own() -> None:
     """An object with the protocol's four names is a serializer; large bodies come to it as bytes."""
     async with make(lambda message: message.data + "!", serializer=Upper()) as server:

@@ -74,3 +74,17 @@ def test_renewed() -> None:
     recent.renew(9)
     recent.shorten(2)
     assert (recent[0], recent[9], len(recent)) == ((0, "why"), None, 2)
+
+
+def test_renewals_take_no_room_of_texts() -> None:
+    """An outcome that is renewed again and again counts once: later texts are remembered."""
+    recent = RecentOutcomes(1000)
+    recent.note(1, (1, "\N{SNOWMAN}" * 300))
+    recent.note(2, (1, ""))
+    size = recent.size
+    for _ in range(1000):
+        recent.renew(1)
+        recent.renew(2)
+    assert (recent[1], recent[2], recent.size) == ((1, "\N{SNOWMAN}" * 300), (1, ""), size)
+    recent.note(3, (1, "later"))
+    assert recent[3] == (1, "later")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redpoll.wire.bodies import LARGE
-from redpoll.wire.frames import Goodbye
+from redpoll.wire.frames import ACK_ANSWER, Goodbye
+from redpoll.wire.inbound import Inbound
 from redpoll.wire.states import LinkState
 from tests.wire.linked import transmit
 from tests.wire.support import (
+    ACK,
     FRAGMENT,
     GOODBYE,
     REQ_ACK,
     RETRY,
+    WANTED,
     Sent,
     add_link,
     announcement,
@@ -134,3 +139,27 @@ def test_serials_are_in_the_order_of_the_wire() -> None:
     small = transmit(link)
     serials = [serial for kind, serial, *_ in sent(link) if kind != FRAGMENT]
     assert serials == [small.serial, large.serial] == [1, 2]
+
+
+class _Leaves(Sent):
+    """A sending whose end makes its link be left at once, as an eager task may."""
+
+    __slots__ = ()
+
+    def settle(self, answer: Inbound[Any] | None, error: BaseException | None) -> None:
+        super().settle(answer, error)
+        self.link.leave()
+
+
+@pytest.mark.parametrize("kind", [0, WANTED])
+def test_goodbye_within_a_read(kind: int) -> None:
+    """Messages behind an end that made the link be left are not accepted, as its goodbye says."""
+    peer = make_peer()
+    link = add_link(peer)
+    peer.submit(out := _Leaves(kind=REQ_ACK | kind), 0.0)
+    taken(link)
+    ends = frame(ACK_ANSWER if kind else ACK, out.serial, identity=out.identity)
+    feed(link, frame(REQ_ACK, 8) + ends + frame(REQ_ACK, 9))
+    assert out.settled
+    assert [message.serial for message in link.arrived.messages] == [8]
+    assert sent(link)[-1][:2] == (GOODBYE, 8)

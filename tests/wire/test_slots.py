@@ -597,6 +597,23 @@ def test_unacknowledged_messages_are_carried_over_too(how: str) -> None:
     assert peer.slots.carried == 0
 
 
+def test_bytes_that_are_carried_over() -> None:
+    """A window is smaller by the bytes of waiting messages until these end, whichever others were handled meanwhile."""
+    peer = make_peer(window=8, slots=1, window_bytes=4 * 65_536)
+    first = add_link(peer)
+    feed(first, frame(0, 1, bytes(65_536)) + frame(0, 2, bytes(65_536)))
+    peer.slots.enqueue(first)
+    running = begin(first)
+    lose(first)
+    add_link(peer)
+    assert peer.slots.window == (6, 3 * 65_536)
+    peer.slots.release(running)
+    assert peer.slots.window == (7, 3 * 65_536)
+    (waiting,) = peer.slots.begin_many(0.0, 1)
+    peer.slots.release(waiting)
+    assert peer.slots.window == (8, 4 * 65_536)
+
+
 def test_sent_again_while_it_is_handled() -> None:
     """A message resent while it is handled does not begin again, and is acknowledged over the new link."""
     peer = make_peer(slots=4, window=8)

@@ -68,6 +68,18 @@ def test_a_message_just_larger_than_the_window() -> None:
     assert not link.admits(Sent(b"x"))
 
 
+def test_a_message_larger_than_a_window_that_grows() -> None:
+    """It counts like the others once the window holds it, and leaves no allowance behind when it ends."""
+    link = add_link(make_peer(), announced=announcement(units=1))
+    large = transmit(link, bytes(100_000))
+    feed(link, announcement(units=4))
+    assert link.window.free_bytes() == 4 * 65_536 - 100_000
+    transmit(link, bytes(150_000))
+    taken(link)
+    feed(link, frame(ACK, large.serial, identity=large.identity))
+    assert [link.admits(Sent(bytes(size))) for size in (112_144, 112_145)] == [True, False]
+
+
 def test_a_message_that_is_answered_while_it_is_written() -> None:
     """A resend that the other end recognized by its first piece is not fully written; the other end is told so."""
     link = add_link(make_peer(fragment_size=100))

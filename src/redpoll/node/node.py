@@ -456,7 +456,12 @@ class Node(Generic[DataT]):
                 seconds = self._default_timeout(message, now)
         out = Sending(loop=self._loop)
         deadline = None if seconds is None else now + seconds
-        out.prepare(message, body, kind, seconds, deadline, retry, pinned, once, hard)
+        try:
+            out.prepare(message, body, kind, seconds, deadline, retry, pinned, once, hard)
+        except TypeError:
+            # The serializer returned something without a length.
+            peers.forget_if_idle(peer)
+            raise
         if out.size > config.max_message_size:
             peers.forget_if_idle(peer)
             raise MessageTooLarge("message", out.size, config.max_message_size)

@@ -58,8 +58,12 @@ class RecentOutcomes:
 
     def renew(self, serial: int) -> None:
         """Mark an outcome as the latest; a forgotten one is remembered as released."""
-        older = self._older.get(serial)
-        self.note(serial, self._recent.pop(serial, older))
+        if serial in self._recent:
+            outcome = self._recent.pop(serial)
+            self._texts -= _size_of_texts({serial: outcome})
+        else:
+            outcome = self._older.get(serial)
+        self.note(serial, outcome)
 
     def note(self, serial: int, outcome: Outcome) -> None:
         """Remember the outcome of a message."""
@@ -73,7 +77,7 @@ class RecentOutcomes:
             self._texts = 0
 
     def _with_text(self, code: int, text: str) -> Outcome:
-        size = getsizeof(text)
+        size = getsizeof(text) if text else 0
         if self._texts + size > MAX_TEXTS:
             return code, ""
         self._texts += size

@@ -285,6 +285,7 @@ class Reader:
                             peer.confirmed(out)  # type: ignore[union-attr]
                 link.window.free(count, total)
                 self._others += (pos - first) // PREAMBLE_SIZE
+                accepting = link.accepting and link.resent_elsewhere is None
             elif (
                 kind == ACK_ANSWER
                 and announced
@@ -296,6 +297,8 @@ class Reader:
                 self._others += 1
                 answers.answered(peer, make((identity, serial, size, 0, kind, data_type(source[start:stop])), link))
                 pos = stop
+                # What waited for the answer may have stopped the node at once.
+                accepting = link.accepting and link.resent_elsewhere is None
             else:
                 self._others += 1
                 consumed = read_other(link, bodies, shared, source, pos, end, now)

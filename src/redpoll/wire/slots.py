@@ -83,8 +83,9 @@ class Slots:
     unacked: dict[int, Inbound[Any]] = field(init=False, default_factory=dict)
     #: Number of unreleased messages received over lost links; the window of a new link is smaller by these.
     carried: int = field(init=False, default=0)
-    #: Size of those that wait or are to be acknowledged.
+    #: Size of those that waited or are to be acknowledged, and these messages.
     carried_bytes: int = field(init=False, default=0)
+    _carried: set[Inbound[Any]] = field(init=False, default_factory=set)
     #: Memory that the inbox is charged for, in bytes: at least what waits.
     charged: int = field(init=False, default=0)
     #: Whether reading is paused: `enqueue()` returned True, and `end_overrun()` has not since.
@@ -424,13 +425,16 @@ class Slots:
         messages = [each for each in (*unacknowledged, *self.unacked.values()) if each.link is link]
         self.carried += link.unreleased
         self.pool.carried += link.unreleased
+        self._carried.update(messages)
         self.carried_bytes += sum(each.body_size for each in messages)
 
     def free_carried(self, message: Inbound[Any]) -> None:
         """Stop counting a message of a lost link that ended, or was resent: the window over present links grows."""
         self.carried -= 1
         self.pool.carried -= 1
-        self.carried_bytes = max(0, self.carried_bytes - message.body_size) if self.carried else 0
+        if message in self._carried:
+            self._carried.remove(message)
+            self.carried_bytes -= message.body_size
         for link in self.links:
             if link.reannounce(*self.window):
                 self.owner.wake(link)

@@ -36,6 +36,9 @@ class SendWindow:
         """Apply the window that the other end announced."""
         self.limit = limit
         self.limit_bytes = limit_bytes
+        if self.oversized <= limit_bytes:
+            # It fits the new window, and counts like the others.
+            self.oversized = 0
 
     def admits_beyond(self, size: int) -> bool:
         """Return True if a message that exceeds the free bytes may be sent nevertheless."""
