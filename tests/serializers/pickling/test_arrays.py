@@ -151,7 +151,9 @@ def test_descriptions_are_texts_and_tuples() -> None:
     )
 
 
-@pytest.mark.parametrize("bad", [None, 5, "f8,O", "O", "|O8", "object", (), ("part",), ("x", 1, 2), "<f8 ", "[<f8]", "<m8[0s]", "<M8[00D]"])
+@pytest.mark.parametrize(
+    "bad", [None, 5, "f8,O", "O", "|O8", "object", (), ("part",), ("x", 1, 2), "<f8 ", "[<f8]", "<m8[0s]", "<M8[00D]"]
+)
 def test_other_descriptions(bad: Any) -> None:
     """Nothing that NumPy alone would understand is given to it."""
     with pytest.raises((ArrayError, ValueError)):
