@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import redpoll
-from redpoll import ConfigError, Hub, Message, Node, UsageError
+from redpoll import Config, ConfigError, Hub, Message, Node, UsageError
 from redpoll.bus.broker import Limits
 from redpoll.bus.engines.hub import calls, requests
 from redpoll.bus.engines.hub import protocol as p
@@ -304,3 +304,9 @@ async def test_a_loss_that_the_hub_sees_first() -> None:
             with suppress(NotConfirmed):  # it may have been under way
                 await bus.tasks.run(2, queue="q", timeout=PATIENCE)
             assert await bus.tasks.run(3, queue="q", timeout=PATIENCE) == 3
+
+
+def test_the_time_of_a_silent_worker(tmp_path: Path) -> None:
+    """A hub loses a silent worker after four times 3.75 s, also with a config, unless that has a keepalive of its own."""
+    for config, keepalive in ((None, 3.75), (Config(encryption=False), 3.75), (Config(keepalive=0.25), 0.25)):
+        assert Hub(tmp_path, config=config)._config.keepalive == keepalive

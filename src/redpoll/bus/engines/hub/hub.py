@@ -39,7 +39,8 @@ class Hub:
         tokens: The file of the tokens that programs have to show, and of what each allows. It is read again when it
             changes. None is none, on loopback alone; False is none anywhere: who reaches the hub may do everything.
         limits: What the hub holds at most, and how long it waits.
-        config: Further options of its node.
+        config: Further options of its node; a `keepalive` of the default 5 s is 3.75 s here, so that a silent worker is lost
+            after 15 s.
 
     Use it as an async context manager.
 
@@ -61,7 +62,7 @@ class Hub:
     ) -> None:
         self._data = os.fspath(data)
         options: dict[str, Any] = {"host": host, "port": port, "serializer": "raw"}
-        if config is None:
+        if config is None or config.keepalive == Config().keepalive:
             options["keepalive"] = KEEPALIVE
         if tls is not None:
             options |= {"tls": tls, "encryption": True}
