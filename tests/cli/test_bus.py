@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import redpoll
-from redpoll.bus import Bus, EngineState, QueueSpec
+from redpoll.bus import Bus, EngineState, QueueInfo, Queues, QueueSpec
 from redpoll.bus.engines.hub import disk
 from redpoll.bus.engines.hub.disk import open_store
 from redpoll.cli import main
@@ -107,6 +107,30 @@ def test_queues(hub: Served) -> None:
     assert "second" not in hub.ask("queue", "list")
     code, _, told = command("queue", "show", "nothing", "--url", hub.url)
     assert (code, "nothing" in told) == (1, True)
+
+
+def test_queues_are_listed_in_parts(hub: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many queues a hundred are inspected at a time, and all are listed, in order."""
+    open_ = most = 0
+    names = [f"q{number:03}" for number in range(250)]
+
+    async def all_names(_: Queues) -> list[str]:
+        return names
+
+    async def inspect(_: Queues, name: str) -> QueueInfo:
+        nonlocal open_, most
+        open_ += 1
+        most = max(most, open_)
+        await asyncio.sleep(0)
+        open_ -= 1
+        counts = dict.fromkeys(("ready", "delayed", "taken", "dead", "bytes", "consumers", "waiting"), 0)
+        counts |= dict.fromkeys(("submitted", "delivered", "done", "requeued", "expired", "cancelled", "dropped"), 0)
+        return QueueInfo(spec=QueueSpec(name), paused=False, **counts)
+
+    monkeypatch.setattr(Queues, "names", all_names)
+    monkeypatch.setattr(Queues, "inspect", inspect)
+    assert [each["name"] for each in hub.events("queue", "list")] == names
+    assert most == 100
 
 
 def test_many_rows_are_printed_at_once(capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,6 +20,8 @@ __all__ = ["QUEUE", "delete", "list_", "move", "pause", "peek", "purge", "redriv
 _QueueArgument = Annotated[str, typer.Argument(metavar="QUEUE", help="Name of the queue.")]
 _LimitOption = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="Maximum number of tasks.")]
 _FIELDS = "ready delayed taken dead consumers"
+#: Queues that are inspected together.
+_TOGETHER = 100
 
 
 def _record(info: QueueInfo) -> dict[str, Any]:
@@ -30,16 +32,18 @@ def _record(info: QueueInfo) -> dict[str, Any]:
 async def list_(desk: Desk) -> ExitCode:
     """List the queues, with the number of tasks in each state."""
     names = sorted(await desk.bus.queues.names())
-    found = await asyncio.gather(*map(desk.bus.queues.inspect, names), return_exceptions=True)
     rows = []
-    for info in found:
-        if isinstance(info, NoRoute):  # it was deleted meanwhile
-            continue
-        if isinstance(info, BaseException):
-            raise info
-        desk.output.event("queue", _record(info))
-        state = "paused" if info.paused else ""
-        rows.append([info.spec.name, info.spec.kind, *(getattr(info, each) for each in _FIELDS.split()), state])
+    # In parts: the event loop goes on between them, however many there are.
+    for at in range(0, len(names), _TOGETHER):
+        part = map(desk.bus.queues.inspect, names[at : at + _TOGETHER])
+        for info in await asyncio.gather(*part, return_exceptions=True):
+            if isinstance(info, NoRoute):  # it was deleted meanwhile
+                continue
+            if isinstance(info, BaseException):
+                raise info
+            desk.output.event("queue", _record(info))
+            state = "paused" if info.paused else ""
+            rows.append([info.spec.name, info.spec.kind, *(getattr(info, each) for each in _FIELDS.split()), state])
     desk.table(f"queue kind {_FIELDS} state", rows)
     return ExitCode.DONE
 
