@@ -305,6 +305,20 @@ async def test_nothing_is_taken_over_while_the_store_closes() -> None:
 
 
 @pytest.mark.asyncio
+async def test_clients_are_told_of_a_failed_disk() -> None:
+    """A hub that ends because its disk failed says so to its clients, not that it is restarting."""
+    store = MemoryStore()
+    server = HubServer(store, Config(port=0, serializer="raw"))
+    await server.start()
+    async with redpoll.connect(f"redpoll://{server.address}") as bus:
+        assert store.failed is not None
+        store.failed(StoreError("hub", "cannot be written"))
+        await server.close()
+        await until(lambda: bus.state is redpoll.bus.EngineState.RECONNECTING, "the end")
+        assert bus.status.reason == "the hub ends, as its disk failed: its log says how"
+
+
+@pytest.mark.asyncio
 async def test_a_store_that_does_not_close() -> None:
     """The node is stopped, and clients are told, also where the store fails at its end; the failure is raised."""
 

@@ -141,9 +141,13 @@ class HubServer:
             stack.push_async_callback(self._store.close)
             self._turns.stop()
 
+    @property
+    def _goodbye(self) -> str:
+        return "the hub ends, as its disk failed: its log says how" if self.failed.done() else "the hub is restarting"
+
     def _say_goodbye(self) -> None:
         for client in list(self._clients.values()):
-            client.say(p.FAILED, 0, p.pack_error(BusError("the hub is restarting")))
+            client.say(p.FAILED, 0, p.pack_error(BusError(self._goodbye)))
             client.flush()
 
     def _store_failed(self, error: BaseException) -> None:
@@ -159,7 +163,7 @@ class HubServer:
         peer = peer_of(messages[0])
         if self._turns.stopped:
             for message in messages:
-                self.node.refuse(message, ShuttingDown, "the hub is restarting")
+                self.node.refuse(message, ShuttingDown, self._goodbye)
             return []
         client = self._clients.get(peer)
         if client is not None and client.deferred:
