@@ -57,6 +57,7 @@ TAKES = {
         "node.door": "MESSAGE_UNIT PIECE_FIELDS LayerNode Outgoing Payload Peer Piece is_linked peer_of why_unreachable",
         "node.lifecycle": "release_inherited",
         "node.received": "raised",
+        "node.reports": "LogLimit",
         "node.sending": "check_seconds",
     },
     "wiring": {

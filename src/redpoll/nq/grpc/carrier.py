@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import weakref
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -13,7 +12,7 @@ from redpoll.address import Address
 from redpoll.errors import ConfigError, DialFailed, TLSError
 from redpoll.nq.core.options import CommunicatorOptions
 from redpoll.nq.core.probing import speaks_tls
-from redpoll.nq.grpc.library import KEPT, load
+from redpoll.nq.grpc.library import KEPT, load, tasks_of
 from redpoll.nq.grpc.link import ENDING_GRACE, DialledLink
 from redpoll.nq.grpc.listening import GrpcListener
 from redpoll.nq.grpc.options import ACCEPTED, LARGEST, METHOD, client_options
@@ -31,7 +30,7 @@ ENCRYPTS = True
 _ENDING = 2 * ENDING_GRACE
 
 #: The classes of gRPC whose methods run in tasks of its own for a call.
-_WORKERS = frozenset(("_AioCall", "StreamStreamCall"))
+_WORKERS = ("_AioCall.", "StreamStreamCall.")
 
 #: What the C library keeps free for the next large message, bytes.
 _REUSED = 16 * 1024 * 1024
@@ -54,6 +53,7 @@ class GrpcCarrier:
         encrypted: bool = False,
         key: Path | None = None,
         certificate: Path | None = None,
+        given_up: Callable[[ConfigError], object] | None = None,
     ) -> None:
         """Carry.
 
@@ -63,6 +63,7 @@ class GrpcCarrier:
             key: Whoever listens needs it to encrypt: its private key, PEM.
             certificate: Of who listens, PEM, followed by those between it and its CA; where no key is given, of the CAs
                 that who dials trusts, None being those of the system.
+            given_up: Called with the reason when a server that listened cannot do so any more.
 
         Raises:
             UsageError: grpcio is not installed, or a process before this one was forked used it.
@@ -71,6 +72,7 @@ class GrpcCarrier:
         self._grpc = load()
         self._size = min(transport_size, LARGEST)
         self._encrypted = encrypted
+        self._given_up = given_up
         self._shown = server_credentials(key, certificate) if encrypted and key is not None else None
         self._trusted = client_credentials(certificate if key is None else None) if encrypted else None
         self._listeners: weakref.WeakSet[GrpcListener] = weakref.WeakSet()
@@ -83,7 +85,10 @@ class GrpcCarrier:
 
     def listener(self, acceptor: Acceptor, loop: asyncio.AbstractEventLoop, backlog: int) -> GrpcListener:  # noqa: ARG002  # gRPC's
         """Make what takes streams; gRPC sets the backlog."""
-        listener = GrpcListener(acceptor, loop, self._size, encrypted=self._encrypted, credentials=self._shown)
+        shown, given_up = self._shown, self._given_up
+        listener = GrpcListener(
+            acceptor, loop, self._size, encrypted=self._encrypted, credentials=shown, given_up=given_up
+        )
         self._listeners.add(listener)
         return listener
 
@@ -161,7 +166,7 @@ def make(
     options: CommunicatorOptions,
     *,
     server: bool,
-    given_up: Callable[[ConfigError], object],  # noqa: ARG001  # each protocol's
+    given_up: Callable[[ConfigError], object],
 ) -> GrpcCarrier:
     """Make what carries the links of a communicator: a server shows its certificate, a client trusts that file.
 
@@ -174,6 +179,7 @@ def make(
         encrypted=security is not None,
         key=None if security is None or not server else security.key,
         certificate=None if security is None else security.certificate,
+        given_up=given_up,
     )
 
 
@@ -184,21 +190,11 @@ async def _discard(call: Any, channel: Any) -> None:
     not ended with the event loop for ever, and its sockets with that.
     """
     call.cancel()
-    tasks = [task for task in asyncio.all_tasks() if _is_of(task, call)]
+    tasks = tasks_of(_WORKERS, call, getattr(call, "_cython_call", call))
     if tasks:
         await asyncio.wait(tasks)
     await channel.close()
     KEPT.difference_update((call, channel))
-
-
-def _is_of(task: asyncio.Task[Any], call: Any) -> bool:
-    """Whether a task is one that gRPC made for a call: what it runs refers to that, directly or by what it closes over."""
-    work: Any = task.get_coro()
-    if getattr(work, "__qualname__", "").partition(".")[0] not in _WORKERS:
-        return False
-    near = gc.get_referents(work)
-    own = call, getattr(call, "_cython_call", call)
-    return any(each is one for each in (*near, *gc.get_referents(*near)) for one in own)
 
 
 def _target(address: Address) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
 from typing import Any
 
 from redpoll.errors import UsageError
 
-__all__ = ["KEPT", "load"]
+__all__ = ["KEPT", "load", "tasks_of"]
 
 #: What gRPC has not finished. Whoever drops the last of gRPC's objects waits for that, which is for ever once its event loop
 #: has ended; what was not closed by then stays here.
@@ -37,3 +39,19 @@ def load() -> Any:
         raise UsageError("the protocol gRPC needs grpcio", "pip install 'redpoll[grpc]'") from error
     _process = os.getpid()
     return grpc
+
+
+def tasks_of(kinds: str | tuple[str, ...], *owners: object) -> list[asyncio.Task[Any]]:
+    """Return the tasks of this loop that run methods of gRPC's classes.
+
+    Args:
+        kinds: The beginnings of the qualified names of the methods.
+        owners: If given, only tasks whose coroutine refers to one of these, directly or by what it closes over.
+    """
+    tasks = [task for task in asyncio.all_tasks() if getattr(task.get_coro(), "__qualname__", "").startswith(kinds)]
+    return [task for task in tasks if not owners or _refers(task, owners)]
+
+
+def _refers(task: asyncio.Task[Any], owners: tuple[object, ...]) -> bool:
+    near = gc.get_referents(task.get_coro())
+    return any(each is one for each in (*near, *gc.get_referents(*near)) for one in owners)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 from urllib.parse import unquote
 
 from redpoll.address import Address
 from redpoll.errors import ConfigError
-from redpoll.nq.grpc.library import KEPT, load
+from redpoll.node.reports import LogLimit
+from redpoll.nq.grpc.library import KEPT, load, tasks_of
 from redpoll.nq.grpc.link import ENDING_GRACE, ServedLink, refuse
 from redpoll.nq.grpc.options import METHOD, server_options
 from redpoll.transport.listen import Acceptor, Listener
@@ -21,15 +24,44 @@ _TRIES = 5
 
 _ALL_IPV4 = "0.0.0.0"  # noqa: S104  # compared with, not bound
 
-#: The coroutines in which a server of gRPC waits for calls, in tasks that it keeps, are methods of this class.
-_SERVES = "AioServer."
+#: The class of gRPC whose methods run in the tasks in which a server waits for calls, and the one that takes them all.
+_SERVES = "AioServer"
+_TAKES = "AioServer._server_main_loop"
+
+#: Seconds in which a server that broke is replaced, and between two attempts: its port may be closed a moment later.
+AGAIN = 5.0
+_PAUSE = 0.05
 
 #: Seconds that links may go on after `close`, in all: the node ends them.
 _LONG = 1e6
 
+_logger = logging.getLogger("redpoll.nq")
+
+
+class _Streams:
+    """The links of one server."""
+
+    def __init__(self) -> None:
+        self._links: set[ServedLink] = set()
+        self.over = asyncio.Event()
+        self.over.set()
+
+    def add(self, link: ServedLink) -> None:
+        self._links.add(link)
+        self.over.clear()
+
+    def discard(self, link: ServedLink) -> None:
+        self._links.discard(link)
+        if not self._links:
+            self.over.set()
+
 
 class GrpcListener:
-    """Listens at some hosts for one node, until it is closed."""
+    """Listens at some hosts for one node, until it is closed.
+
+    The loop in which gRPC's server takes calls ends with an error where a peer sends a path that is not UTF-8 (grpcio 1.85),
+    and the server closes its port. A new one listens there then; the streams of the former go on.
+    """
 
     def __init__(
         self,
@@ -39,6 +71,7 @@ class GrpcListener:
         *,
         encrypted: bool = False,
         credentials: Any = None,
+        given_up: Callable[[ConfigError], object] | None = None,
     ) -> None:
         """Be ready to open.
 
@@ -48,6 +81,7 @@ class GrpcListener:
             size: Bytes of the largest message that is sent.
             encrypted: Whether it encrypts.
             credentials: Those that it shows.
+            given_up: Called with the reason when it listened and cannot any more; None: nothing.
         """
         self._grpc = load()
         self._acceptor = acceptor
@@ -55,7 +89,12 @@ class GrpcListener:
         self._size = size
         self._encrypted = encrypted
         self._credentials = credentials
+        self._given_up = given_up
+        self._lines = LogLimit(loop)
         self._server: Any = None
+        self._streams = _Streams()
+        #: What waits for the streams of servers that broke, by server.
+        self._broken: dict[Any, asyncio.Task[None]] = {}
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self.addresses: list[Address] = []
@@ -94,25 +133,34 @@ class GrpcListener:
         tries = _TRIES if port == 0 else 1
         while not self.addresses:
             tries -= 1
-            # gRPC says neither why it cannot bind nor, without a word on stderr, that it cannot: a socket of our own does.
-            probe = Listener(self._acceptor, self._loop, 1)
-            await probe.open(hosts, port, checked)
-            probe.close()
-            server = self._grpc.aio.server(handlers=(_handlers(self._grpc, self._serve),), options=server_options())
-            KEPT.add(server)
             try:
-                self._bind(server, probe.addresses)
+                await self._make(hosts, port, checked)
             except RuntimeError as error:
-                await _discard(server)
                 if not tries:
-                    hint = "another process listens there; port=0 takes any free port"
-                    raise ConfigError("port", port, f"is in use at {probe.addresses[0].host}", hint) from error
-            except BaseException:
-                await _discard(server)
-                raise
-            else:
-                self._server = server
-                self.addresses = probe.addresses
+                    raise _taken(hosts[0], port) from error
+
+    async def _make(self, hosts: tuple[str, ...], port: int, check: Callable[[Address], object]) -> None:
+        """Make a server and bind it.
+
+        Raises:
+            ConfigError: As `Listener.open`.
+            RuntimeError: gRPC cannot bind.
+        """
+        # gRPC says neither why it cannot bind nor, without a word on stderr, that it cannot: a socket of our own does.
+        probe = Listener(self._acceptor, self._loop, 1)
+        await probe.open(hosts, port, check)
+        probe.close()
+        streams = _Streams()
+        serve = partial(self._serve, streams)
+        server = self._grpc.aio.server(handlers=(_handlers(self._grpc, serve),), options=server_options())
+        KEPT.add(server)
+        try:
+            self._bind(server, probe.addresses)
+        except BaseException:
+            await _discard(server)
+            raise
+        self._server, self._streams = server, streams
+        self.addresses = probe.addresses
 
     def _bind(self, server: Any, addresses: list[Address]) -> None:
         for address in _bindable(addresses):
@@ -126,8 +174,54 @@ class GrpcListener:
         self._starting = self._loop.create_task(self._start(), name="redpoll grpc start")
 
     async def _start(self) -> None:
-        await self._server.start()
+        server, streams = self._server, self._streams
+        await server.start()
+        for task in tasks_of(_TAKES, server._server):
+            task.add_done_callback(partial(self._served, server, streams))
         _outlast_the_loop()
+
+    def _served(self, server: Any, streams: _Streams, serving: asyncio.Task[Any]) -> None:
+        """A server takes no more calls; unless it was closed, that is for an error."""
+        if self._stopping is not None or serving.cancelled() or (error := serving.exception()) is None:
+            return
+        for task in tasks_of(_SERVES, server._server):
+            # gRPC closes the port in a task that fails with the same error, and asks nobody for it.
+            task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        self._broken[server] = self._loop.create_task(self._part(server, streams), name="redpoll grpc stop")
+        self._starting = self._loop.create_task(self._replace(error), name="redpoll grpc start")
+
+    async def _part(self, server: Any, streams: _Streams) -> None:
+        """End a server that broke as soon as it has no streams: strangers cannot make many that wait."""
+        await streams.over.wait()
+        await _end(server, None)
+        if self._stopping is None:
+            del self._broken[server]
+
+    async def _replace(self, error: BaseException) -> None:
+        """Listen again, at the same port."""
+        hosts, port = tuple(each.host for each in self.addresses), self.port
+        why = f"after a request that it could not take ({type(error).__name__}: {error})"
+        end = self._loop.time() + AGAIN
+        while self._stopping is None:
+            try:
+                await self._make(hosts, port, lambda _: None)
+            except (ConfigError, RuntimeError) as problem:
+                taken = _taken(hosts[0], port)
+                # Its frames refer to gRPC's server, which keeps its sockets as long as it is there.
+                taken.__cause__ = problem.with_traceback(None)
+            else:
+                await self._start()
+                if self._lines.may_log():
+                    _logger.warning(
+                        "gRPC closed the port of the server at %s %s; it is open again", self.addresses[0], why
+                    )
+                return
+            if self._loop.time() >= end:
+                _logger.error("this server is not reached any more: gRPC closed its port %s, and now: %s", why, taken)
+                if self._given_up is not None:
+                    self._given_up(taken)
+                return
+            await asyncio.sleep(_PAUSE)
 
     def close(self) -> None:
         """Take no more; links that are there stay."""
@@ -138,12 +232,13 @@ class GrpcListener:
             self._stopping = self._loop.create_task(self._stop(_LONG), name="redpoll grpc stop")
 
     async def _stop(self, grace: float) -> None:
-        server = self._server
         if self._starting is not None:
             # gRPC crashes where it stops before it has started.
             await asyncio.shield(self._starting)
-        await server.stop(grace)
-        KEPT.discard(server)
+        servers = {self._server, *self._broken}
+        await asyncio.gather(*(_end(each, grace) for each in servers))
+        # Their links have ended, or were just cancelled.
+        await asyncio.gather(*self._broken.values())
 
     async def wait_closed(self) -> None:
         """Return at once: who is let in has its transport."""
@@ -155,8 +250,9 @@ class GrpcListener:
             await asyncio.wait((stop, self._stopping))
         # Whoever keeps a communicator that is closed is not to keep gRPC's thread and sockets.
         self._server = None
+        self._broken.clear()
 
-    async def _serve(self, _requests: Any, context: Any) -> None:
+    async def _serve(self, streams: _Streams, _requests: Any, context: Any) -> None:
         """Run one stream, from its first message to its end."""
         _outlast_the_loop()
         remote = address_of(context.peer())
@@ -165,7 +261,11 @@ class GrpcListener:
         protocol = self._acceptor.accepted(remote)
         name = (remote.host, remote.port)
         link = ServedLink(self._loop, protocol, self._size, context, {"peername": name})
-        await link.run()
+        streams.add(link)
+        try:
+            await link.run()
+        finally:
+            streams.discard(link)
 
     def _is_meant(self, remote: Address) -> bool:
         """Whether it came by a family that is listened at: gRPC takes both at an address that stands for all."""
@@ -174,9 +274,14 @@ class GrpcListener:
 
 def _outlast_the_loop() -> None:
     """Keep `asyncio.run` from cancelling the tasks in which servers wait: they own the memory that gRPC writes a call to."""
-    for task in asyncio.all_tasks():
-        if getattr(task.get_coro(), "__qualname__", "").startswith(_SERVES):
-            asyncio._unregister_task(task)
+    for task in tasks_of(_SERVES):
+        asyncio._unregister_task(task)
+
+
+def _taken(host: str, port: int) -> ConfigError:
+    return ConfigError(
+        "port", port, f"is in use at {host}", "another process listens there; port=0 takes any free port"
+    )
 
 
 def _handlers(grpc: Any, serve: Callable[[Any, Any], Any]) -> Any:
@@ -189,7 +294,15 @@ def _handlers(grpc: Any, serve: Callable[[Any, Any], Any]) -> Any:
 async def _discard(server: Any) -> None:
     """Let a server go that was not started; without that it would keep its ports."""
     await server.start()
-    await server.stop(None)
+    await _end(server, None)
+
+
+async def _end(server: Any, grace: float | None) -> None:
+    """Stop a server, whose streams may go on for some seconds."""
+    try:
+        await server.stop(grace)
+    except Exception:  # noqa: BLE001  # what it broke with, just now: its port is closed, and nothing else
+        await server.stop(grace)
     KEPT.discard(server)
 
 
