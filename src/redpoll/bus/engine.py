@@ -498,7 +498,7 @@ class Engine(Protocol):
 
         Raises:
             QueueEmpty: None came in time.
-            NoRoute: The queue does not exist.
+            NoRoute: The queue does not exist, or was deleted meanwhile.
             SpecConflict: A consumer has the queue exclusively.
         """
 

@@ -513,7 +513,7 @@ async def stored_results(place: Place) -> None:
 
 @behaviour("E-23")
 async def taking_one(place: Place) -> None:
-    """One task can be taken, at once or when it comes; none in time is an error; a cancelled wait loses nothing."""
+    """One task can be taken, at once or when it comes; none in time, or a deleted queue, fails; cancelling loses nothing."""
     engine = await place.engine()
     queue = await place.queue(engine)
     await _fails(engine.take(queue), QueueEmpty)
@@ -541,6 +541,13 @@ async def taking_one(place: Place) -> None:
     await place.wait(1.1)
     await _fails(empty, QueueEmpty)
     assert not recorder.outcomes
+    for timeout in (None, 60.0):
+        gone = asyncio.ensure_future(engine.take(queue, timeout))
+        await place.calm()
+        await engine.delete(queue)
+        await place.until(gone.done)
+        await _fails(gone, NoRoute)
+        await engine.declare(QueueSpec(queue))
 
 
 @behaviour("E-24")

@@ -12,11 +12,13 @@ from typing import Any
 import pytest
 
 import redpoll
+from redpoll.address import Address
 from redpoll.bus import Envelope, Task
 from redpoll.bus.broker.outputs import Write
+from redpoll.bus.engines.hub.client import HubEngine
 from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.state import EngineState
-from redpoll.errors import PeerLost
+from redpoll.errors import Expired, PeerLost
 from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.support import Running, running
 from tests.node.support import PATIENCE, elapse, turns, until
@@ -246,6 +248,17 @@ async def test_what_is_asked_for_before_there_is_a_hub(tmp_path: Path) -> None:
             assert (await asyncio.wait_for(anext(aiter(consumer)), PATIENCE)).attempt == 1
             await engine.publish(Envelope("raw", b"x"), subject="s")
             assert (await asyncio.wait_for(anext(aiter(subscription)), PATIENCE)).subject == "s"
+
+
+@pytest.mark.asyncio
+async def test_expired_publishes_take_no_room() -> None:
+    """Publishes that expired while there was no hub count no longer among the bytes that wait for one."""
+    engine = HubEngine([Address.of_host("127.0.0.1", free_port())], wait=True)
+    body = Envelope("raw", b"x" * 2**24)
+    async with engine:
+        for _ in range(5):
+            with pytest.raises(Expired):
+                await engine.publish(body, queue="q", timeout=0.001)
 
 
 @pytest.mark.asyncio

@@ -175,6 +175,12 @@ class Asking:
         else:
             self._schedule()
 
+    def _unsay(self, request: Request) -> None:
+        """Send a request no more that was not sent."""
+        with suppress(ValueError):
+            self._out.remove(request.record)
+            self._waiting_bytes -= request.size
+
     def _expect(self, answer: Callable[[asyncio.Future[Any]], None], kind: int) -> int:
         number = next(self._numbers)
         future: asyncio.Future[Any] = self.loop.create_future()
@@ -215,8 +221,7 @@ class Asking:
             if request.sent:
                 error: RedpollError = NotConfirmed(None, "the hub did not answer in time")
             else:
-                with suppress(ValueError):
-                    self._out.remove(request.record)
+                self._unsay(request)
                 error = Expired(None, request.record[-1], "waiting for the hub")
             self._give_up(request, error)
         while timeouts and timeouts[0][1] not in self._requests:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any, Final, Literal, cast
 
 from redpoll.address import Address
-from redpoll.bus.awaitables import Failed, fail
+from redpoll.bus.awaitables import Failed
 from redpoll.bus.batch import publish_all
 from redpoll.bus.engine import DeliverySink, EventSink, Observer, Watcher
 from redpoll.bus.engines.handles import check_credit
@@ -32,6 +32,7 @@ from redpoll.bus.urls import EngineURL
 from redpoll.checks import check_function, require, seconds
 from redpoll.config import Config
 from redpoll.errors import (
+    Closed,
     ConfigError,
     DecodeError,
     Expired,
@@ -205,9 +206,7 @@ class HubEngine(HubMember):
             request.again = False
         else:
             del self._requests[number]
-            with suppress(ValueError):
-                self._out.remove(request.record)
-                self._waiting_bytes -= request.size
+            self._unsay(request)
 
     def cancel_unread(self, number: int, receipt: asyncio.Future[Any]) -> None:
         """Cancel a task whose outcome has no reader any more, if the hub took it, or once it says so."""
@@ -258,32 +257,27 @@ class HubEngine(HubMember):
         check_subject("queue", queue)
         self._check()
         number = next(self._numbers)
-        future: asyncio.Future[HubDelivery] = self.loop.create_future()
-        consumer = HubConsumer(self, number, queue, 1, lambda delivery: _hand(future, delivery), False, False)
-        self._consumers[number] = consumer
+        consumer = self._consumers[number] = HubConsumer(self, number, queue, 1, None, False, False)
+        self._takes.add(consumer)
         self._show_life()
-        self._takes[number] = future
         timer = None
         try:
             if timeout == 0:
                 if not await self._ask(p.TAKE, number, queue, again=False):
-                    fail(future, QueueEmpty(queue, timeout))
+                    raise QueueEmpty(queue, timeout)
             else:
                 if timeout is not None:
-                    timer = self.loop.call_later(timeout, fail, future, QueueEmpty(queue, timeout))
+                    timer = self.loop.call_later(timeout, consumer.stop, QueueEmpty(queue, timeout))
                 await self._ask(p.CONSUME, number, queue, 1, False, False, False, again=True)
-            delivery = await future
-        except BaseException:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                future.result().reject()
-            raise
+            return await anext(consumer)
+        except StopAsyncIteration:
+            raise Closed("bus") from None
         finally:
-            self._takes.pop(number, None)
+            self._takes.discard(consumer)
             if timer is not None:
                 timer.cancel()
             if not self.closed:
                 consumer.stop()
-        return delivery
 
     async def subscribe(
         self,
@@ -469,13 +463,6 @@ def _sent(loop: asyncio.AbstractEventLoop, receipt: Any) -> Any:
     future.set_result(Receipt("", 0))
     del receipt
     return future
-
-
-def _hand(future: asyncio.Future[HubDelivery], delivery: Any) -> None:
-    if future.done():
-        delivery.reject()
-    else:
-        future.set_result(delivery)
 
 
 def _info(values: dict[str, Any]) -> TaskInfo:

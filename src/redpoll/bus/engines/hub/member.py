@@ -115,7 +115,8 @@ class HubMember(Asking):
         self._node = _Node(self, self._config)
         self._watchers: dict[int, tuple[Watcher, int]] = {}
         self._consumers: dict[int, HubConsumer] = {}
-        self._takes: dict[int, asyncio.Future[HubDelivery]] = {}
+        # Of these, those that take one task.
+        self._takes: set[HubConsumer] = set()
         # What was ended here, and may not be there, by its token: consumer, queue, task.
         self._ended: dict[int, tuple[int, str, int]] = {}
         self._subscriptions: dict[int, HubSubscription] = {}
@@ -265,8 +266,6 @@ class HubMember(Asking):
             if request.watcher is not None and number not in watchers:
                 call("a watcher", request.watcher.gone, error)
             fail_future(request.future, error)
-        for future in self._takes.values():
-            fail_future(future, error)
 
     def abort(self) -> None:
         """Go without goodbye, as a process that is killed. For tests."""
@@ -347,8 +346,8 @@ class HubMember(Asking):
             self._give_up(request, NotConfirmed(None, f"the hub is gone: {error}") if request.sent else error)
         self._out.clear()
         self._waiting_bytes = 0
-        for future in list(self._takes.values()):
-            fail_future(future, error)
+        for consumer in tuple(self._takes):
+            consumer.stop(error)
 
     def ended(self, peer: Peer, error: RedpollError) -> None:
         """For the node: it is over."""

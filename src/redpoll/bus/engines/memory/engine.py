@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final, Literal, Self
 
-from redpoll.bus.awaitables import Failed, fail, resolve
+from redpoll.bus.awaitables import Failed, resolve
 from redpoll.bus.batch import publish_all
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.outputs import DELIVER
@@ -86,7 +86,6 @@ class MemoryEngine(Member):
         self.status = Status()
         self._clock = clock
         self._limits = limits
-        self._takes: set[asyncio.Future[MemoryDelivery]] = set()
         self._waiting: dict[asyncio.Future[Receipt], Parked] = {}
         self._closing: asyncio.Future[None] | None = None
 
@@ -171,7 +170,7 @@ class MemoryEngine(Member):
         error = Closed("bus")
         for watcher in watchers:
             call("a watcher", watcher.gone, error)
-        futures: list[asyncio.Future[Any]] = [*self._takes, *self._waiting, *self._pressed]
+        futures: list[asyncio.Future[Any]] = [*self._waiting, *self._pressed]
         for future in futures:
             if not future.done():
                 future.set_exception(error)
@@ -382,8 +381,7 @@ class MemoryEngine(Member):
     async def take(self, queue: str, timeout: float | None = 0.0) -> MemoryDelivery:
         """Take one task, in turn with the consumers."""
         check_publishing(0, 0.0, timeout=timeout)
-        future: asyncio.Future[MemoryDelivery] = self.loop.create_future()
-        consumer = MemoryConsumer(self, queue, 1, lambda delivery: _hand(future, delivery))
+        consumer = MemoryConsumer(self, queue, 1, None)
         with self.turn() as (broker, now):
             consumer.held = broker.work.consume(self.peer, queue, now, 1, consumer, auto=False)
         timer = None
@@ -393,20 +391,20 @@ class MemoryEngine(Member):
             if timeout == 0:
                 consumer.stop()
                 raise empty
-            timer = self.clock.call_at(self.clock.time() + timeout, lambda: fail(future, empty))
-        self._takes.add(future)
+            timer = self.clock.call_at(self.clock.time() + timeout, lambda: self._give_up(consumer, empty))
         try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                future.result().reject()
-            raise
+            return await anext(consumer)
+        except StopAsyncIteration:
+            raise Closed("bus") from None
         finally:
-            self._takes.discard(future)
             if timer is not None:
                 timer.cancel()
             if not self.closed:
                 consumer.stop()
+
+    def _give_up(self, consumer: MemoryConsumer, error: QueueEmpty) -> None:
+        if not self.closed:
+            consumer.stop(error)
 
     async def subscribe(
         self,
@@ -513,13 +511,6 @@ class MemoryEngine(Member):
             with self.turn() as (broker, _):
                 self.room.observers = change(self.room.observers)
                 broker.out.observed = bool(self.room.observers)
-
-
-def _hand(future: asyncio.Future[MemoryDelivery], delivery: Any) -> None:
-    if future.done():
-        delivery.reject()
-    else:
-        future.set_result(delivery)
 
 
 def open_engine(url: EngineURL, options: Mapping[str, Any]) -> MemoryEngine:
