@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from redpoll import Abandoned, Cancelled, Config, HandlerFailed, Message, ShuttingDown, Undecodable, UsageError
+from redpoll import Abandoned, Busy, Cancelled, Config, HandlerFailed, Message, ShuttingDown, Undecodable, UsageError
 from redpoll.blocking import PoolNode, Received
 from redpoll.serializers import RawSerializer, pickle
 from tests.blocking.support import PATIENCE, in_thread, make, to, until
@@ -105,6 +105,29 @@ def test_as_many_at_a_time_as_threads() -> None:
             each.result(PATIENCE)
     assert gate.most == 3
     assert len(gate.held) == 9
+
+
+def test_no_further_thread_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A message for which there is no thread is refused as not begun, and is not handled later all the same."""
+    gate = Gate()
+    start = threading.Thread.start
+
+    def limited(thread: threading.Thread) -> None:
+        if thread.name.startswith("redpoll pool") and gate.running:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", limited)
+    with PoolNode(gate, port=0, max_workers=4) as node, make() as sender:
+        first = sender.send(to(node, b"first"))
+        until(lambda: gate.running == 1, "the first one")
+        refused = sender.send(to(node, b"second")).exception(PATIENCE)
+        assert isinstance(refused, Busy)
+        assert not refused.sent
+        gate.open()
+        first.result(PATIENCE)
+        sender.send(to(node, b"third")).result(PATIENCE)
+    assert [message.data for message in gate.held] == [b"first", b"third"]
 
 
 def test_a_second_start_leaves_the_pool_alone() -> None:

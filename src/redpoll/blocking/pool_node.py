@@ -6,7 +6,7 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +14,7 @@ from redpoll.blocking.base import BlockingNode
 from redpoll.blocking.received import Received
 from redpoll.checks import is_async
 from redpoll.config import Config
-from redpoll.errors import ShuttingDown, UsageError
+from redpoll.errors import Busy, ShuttingDown, UsageError
 from redpoll.node.dispatch import check_handler
 from redpoll.node.received import raised
 from redpoll.node.sending import UNSET, Unset
@@ -118,16 +118,24 @@ class PoolNode(BlockingNode[DataT]):
 
     async def _handle(self, message: Received[DataT]) -> Any:
         done: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        # A thread takes the message from here to begin: if no further thread can be started, the pool raises, and keeps the
+        # work for one that runs.
+        waiting = [message]
+        work: Future[None] | None = None
         try:
-            work = self._executor.submit(self._work, message, done)
-        except RuntimeError:  # the program is exiting, which shuts all pools down
-            self._node.refuse(message, ShuttingDown.code, "the program exited before the work began")
-            return None
+            work = self._executor.submit(self._work, waiting, done)
+        except RuntimeError as error:
+            if _take(waiting) is not None:
+                # The program is exiting, which shuts all pools down; or there are too many threads.
+                code = ShuttingDown.code if "shutdown" in str(error) else Busy.code
+                self._node.refuse(message, code, f"the work did not begin: {error}")
+                return None
         try:
             result, error = await done
         except asyncio.CancelledError:
             message.cancelled.set()
-            work.cancel()
+            if work is not None:
+                work.cancel()
             raise
         if error is None:
             return result
@@ -138,7 +146,10 @@ class PoolNode(BlockingNode[DataT]):
 
     # In the threads of the pool
 
-    def _work(self, message: Received[DataT], done: asyncio.Future[Any]) -> None:
+    def _work(self, waiting: list[Received[DataT]], done: asyncio.Future[Any]) -> None:
+        message = _take(waiting)
+        if message is None:  # it was refused
+            return
         _here.node = self
         try:
             result = self._context.copy().run(self._handler, message)
@@ -146,6 +157,14 @@ class PoolNode(BlockingNode[DataT]):
             self._node.handover.post(_end, (done, None, error))
         else:
             self._node.handover.post(_end, (done, result, None))
+
+
+def _take(waiting: list[Received[DataT]]) -> Received[DataT] | None:
+    """Take the message in one step; return None if another thread has."""
+    try:
+        return waiting.pop()
+    except IndexError:
+        return None
 
 
 def _end(done: asyncio.Future[Any], result: Any, error: BaseException | None) -> None:
