@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from concurrent.futures import Future
 from typing import Any
 
 import pytest
 
-from redpoll import Expired, NoHandler, ShuttingDown, Undecodable
-from redpoll.blocking import QueueNode
+from redpoll import Expired, Message, NoHandler, ShuttingDown, Undecodable
+from redpoll.blocking import PoolNode, QueueNode
 from redpoll.blocking import feed as module
 from redpoll.blocking.feed import BURST, Feed
 from redpoll.serializers import RawSerializer
@@ -134,6 +135,31 @@ def test_what_cannot_be_read_is_passed_over() -> None:
         assert len(told) == 1
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError(), GeneratorExit()])
+def test_a_serializer_that_raises_what_ends_coroutines(error: BaseException) -> None:
+    """Of a message it refuses the message, once, and of an answer it fails the request: nothing waits or is lost."""
+
+    class Breaking(RawSerializer):
+        def decode(self, data: Any, /) -> bytes:
+            if bytes(data) == b"bad":
+                raise error
+            return bytes(data)
+
+    with make(serializer=Breaking("any")) as node, make(serializer=RawSerializer("any")) as sender:
+        bad, good = sender.send(to(node, b"bad")), sender.send(to(node, b"good"))
+        with node.take(timeout=PATIENCE) as message:
+            assert message.data == b"good"
+        assert isinstance(bad.exception(PATIENCE), Undecodable)
+        assert good.result(PATIENCE) is None
+    with PoolNode(lambda message: message.data, port=0, serializer=RawSerializer("any")) as server:
+        with make(serializer=Breaking("any")) as sender:
+            failed = sender.request(Message(b"bad", server.address), timeout=None).exception(PATIENCE)
+            assert isinstance(failed, RuntimeError)
+            assert failed.__cause__ is error
+            assert sender.request(Message(b"good", server.address)).result(PATIENCE).data == b"good"
+            assert sender.stats().reconnects == 0
+
+
 def test_what_went_back_is_decoded_once() -> None:
     """A message is decoded when a thread pulls it, so one that went back comes as it should."""
     with make(serializer="json", slots=3) as node, make(serializer="json") as sender:
@@ -210,6 +236,21 @@ def test_what_an_interrupted_thread_had_goes_back() -> None:
         with node.take():
             pass
         sent.result(PATIENCE)
+
+
+def test_what_an_interrupted_thread_refused_does_not_go_back() -> None:
+    """A message that expired in the hands of an interrupted thread has ended: it does not wait again, and frees one slot."""
+    with make(slots=2) as node, make() as sender:
+        feed = feed_of(node)
+        held = feed.hold()
+        sent = sender.send(to(node))
+        message = feed.pull(held, PATIENCE)
+        assert message is not None
+        message._refuse(Undecodable.code, "as for one that expired")
+        feed.put_back(held)
+        assert isinstance(sent.exception(PATIENCE), Undecodable)
+        until(lambda: not feed._ready and feed._timer is None, "the last look")
+        assert node.stats().slots_used == 0
 
 
 def test_many_threads_get_each_message_once() -> None:

@@ -339,6 +339,26 @@ async def test_a_serializer_that_breaks_ends_no_link(asynchronous: bool, caplog:
 
 
 @pytest.mark.asyncio
+async def test_a_serializer_that_breaks_frees_the_slot_of_what_is_pulled() -> None:
+    """Also if it raises a cancellation, a pulled message is refused, its slot is free, and the next one comes."""
+
+    class Cancelling(Broken):
+        def decode(self, data: Any, /) -> bytes:
+            if bytes(data) == b"unreadable":
+                raise asyncio.CancelledError
+            return bytes(data)
+
+    async with make(serializer=Cancelling()) as server, make(serializer=RawSerializer("broken")) as client:
+        bad, good = client.send(to(server, b"unreadable")), client.send(to(server, b"fine"))
+        async with server.take() as message:
+            assert message.data == b"fine"
+        with pytest.raises(Undecodable, match="CancelledError"):
+            await within(bad)
+        await within(good)
+        assert server.stats().slots_used == 0
+
+
+@pytest.mark.asyncio
 async def test_an_answer_above_the_askers_limit_refuses(caplog: pytest.LogCaptureFixture) -> None:
     """An answer larger than the asking node accepts is a failure of the handler, and ends no link."""
     async with make(lambda message: bytes(300_000)) as server, make(max_message_size=200_000) as client:

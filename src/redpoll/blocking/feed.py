@@ -152,7 +152,9 @@ class Feed(ThreadQueue[Received[Any]]):
             return True
         try:
             data = decode(message.data)
-        except Exception as error:  # noqa: BLE001  # a serializer may raise anything
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:  # noqa: BLE001  # a serializer may raise anything
             self._handover.post(self._completion.unreadable, (message, error))
             return False
         message._take_decoded(data)
@@ -214,7 +216,8 @@ class Feed(ThreadQueue[Received[Any]]):
         messages: list[Received[Any]] = []
         with self._lock:
             if self._ready and self._taken == self._taken_before:
-                messages = list(self._ready)
+                # One that ended may be among them, if Ctrl-C interrupted a thread that refused it.
+                messages = [message for message in self._ready if not message.ended]
                 self._ready.clear()
             self._taken_before = self._taken
             more = bool(self._ready)
@@ -250,7 +253,7 @@ class Feed(ThreadQueue[Received[Any]]):
         """Close with the node: unpulled messages return to the inbox, to be refused; held ones are abandoned."""
         with self._lock:
             self._end()
-            messages = list(self._ready)
+            messages = [message for message in self._ready if not message.ended]
             self._ready.clear()
             holders = list(self._holders)
         self._consumers.unclaim(self)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from redpoll.blocking.handover import Handover, LoopFuture
-from redpoll.node.sending import Queued
+from redpoll.node.sending import Queued, read_answer
 
 if TYPE_CHECKING:
     from redpoll.blocking.loop_node import LoopNode
@@ -114,12 +114,8 @@ class Sending(LoopFuture, Queued):
         if self._state != "PENDING":
             return
         if error is None:
-            if answer is not None and not self._owner.raw:
-                try:
-                    self._owner.decode(answer)
-                except Exception as problem:  # noqa: BLE001  # a serializer may raise anything
-                    self.settle(None, problem)
-                    return
+            if answer is not None and not self._owner.raw and not read_answer(self, answer):
+                return
             self.body = self.header = b""
             self.message = _GONE
             self.finish(answer, None)

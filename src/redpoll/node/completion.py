@@ -153,12 +153,15 @@ class Completion:
         """Decode a begun message; if the serializer cannot read it, refuse it and return False."""
         try:
             self.decode(message)
-        except Exception as error:  # noqa: BLE001  # a serializer may be anybody's
+        except BaseException as error:
+            # A serializer may be anybody's: only what ends the program goes on.
             self.unreadable(message, error)
+            if isinstance(error, SystemExit | KeyboardInterrupt):
+                raise
             return False
         return True
 
-    def unreadable(self, message: Any, error: Exception) -> None:
+    def unreadable(self, message: Any, error: BaseException) -> None:
         """Refuse a message that the serializer could not read."""
         text = str(error) if isinstance(error, DecodeError) else raised(error)
         self.refuse(message, Undecodable.code, text)

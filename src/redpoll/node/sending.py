@@ -31,6 +31,7 @@ __all__ = [
     "check_options",
     "check_seconds",
     "dials_once",
+    "read_answer",
     "submit",
 ]
 
@@ -132,15 +133,8 @@ class Sending(asyncio.Future[Any], Queued):
         if self.done():
             return
         if error is None:
-            if answer is not None and not self._owner.raw:
-                try:
-                    self._owner.decode(answer)
-                except (SystemExit, KeyboardInterrupt) as problem:
-                    self._fail(problem)
-                    raise
-                except BaseException as problem:  # noqa: BLE001  # a serializer may be anybody's
-                    self._fail(_carried(problem))
-                    return
+            if answer is not None and not self._owner.raw and not read_answer(self, answer):
+                return
             # The body may be large, and the core still refers to this object for a while.
             self.body = self.header = b""
             self.message = _GONE
@@ -158,6 +152,19 @@ class Sending(asyncio.Future[Any], Queued):
             return False
         self.peer.withdraw(self, self.get_loop().time(), hard=self.hard)
         return super().cancel(msg)
+
+
+def read_answer(out: Queued, answer: Inbound[Any]) -> bool:
+    """Decode an answer; fail its sending, and return False, if the serializer raises."""
+    try:
+        out._owner.decode(answer)
+    except (SystemExit, KeyboardInterrupt) as problem:
+        out.settle(None, problem)
+        raise
+    except BaseException as problem:  # noqa: BLE001  # a serializer may be anybody's
+        out.settle(None, _carried(problem))
+        return False
+    return True
 
 
 def _carried(error: BaseException) -> BaseException:

@@ -252,7 +252,7 @@ class Communicator:
         source, body, redelivered, received = arrival
         try:
             message = Message(source.peer, self._codec.decode(body), redelivered)
-        except Exception as error:
+        except BaseException as error:
             if received is not None:
                 unread(received, error)
             raise

@@ -355,6 +355,20 @@ def test_one_that_is_forgotten() -> None:
         pass
 
 
+def test_one_that_is_forgotten_ends_its_threads(location: nq.NetworkLocation) -> None:
+    """The threads that called its events end as well."""
+    told = threading.Event()
+    events = nq.EventOptions(ini=lambda _: told.set())
+    kept = [nq.new("tcp", "server", options(location, events=events))]
+    with nq.new("tcp", "client", options(location)) as client:
+        client.ready(PATIENCE)
+        assert told.wait(PATIENCE)
+        with pytest.warns(ResourceWarning):
+            kept.clear()
+        gc.collect()
+        until(lambda: not [each for each in threading.enumerate() if "events" in each.name], "the threads to end")
+
+
 def test_one_that_could_not_be_made() -> None:
     """It leaves nothing behind, and warns of nothing."""
     location = nq.NetworkLocation("127.0.0.1", free_port())

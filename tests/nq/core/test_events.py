@@ -75,6 +75,22 @@ def test_an_event_that_does_not_return(caplog: pytest.LogCaptureFixture) -> None
     threads.close(10)
 
 
+def test_ending_without_waiting() -> None:
+    """The threads end once all events have returned; closing then waits for these."""
+    goes_on = threading.Event()
+    called: list[uuid.UUID] = []
+    threads = EventThreads(2)
+    threads.tell(lambda _: goes_on.wait(10), PEER)
+    threads.tell(called.append, PEER)
+    ending = threads.end()
+    assert any(thread.is_alive() for thread in ending)
+    goes_on.set()
+    threads.close(10)
+    for thread in ending:
+        thread.join(10)
+    assert (called, [thread.is_alive() for thread in ending]) == ([PEER], [False, False])
+
+
 def test_an_event_that_exits(caplog: pytest.LogCaptureFixture) -> None:
     """`sys.exit` in an event ends that alone."""
     called: list[uuid.UUID] = []

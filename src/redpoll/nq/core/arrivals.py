@@ -349,7 +349,7 @@ class LoopArrivals(Arrivals):
         return taken[0]  # type: ignore[return-value]  # as above
 
 
-def unread(received: Received[Any], error: Exception) -> None:
+def unread(received: Received[Any], error: BaseException) -> None:
     """Refuse a message that `get` would have confirmed, since the serializer failed. Called on the loop."""
     received._refuse(Undecodable.code, raised(error))
 

@@ -223,7 +223,9 @@ class Communicator:
         source, body, redelivered, received = taken[0]  # type: ignore[misc]  # there is one
         try:
             message = Message(source.peer, self._codec.decode(body), redelivered)
-        except Exception as error:
+        except (KeyboardInterrupt, SystemExit):
+            raise
+        except BaseException as error:
             taken[0] = None
             if received is not None:
                 self._house.handover.post(unread, (received, error))
@@ -297,7 +299,11 @@ class _House(Resident):
 
     async def evict(self, patience: float) -> None:
         """End at once: the program or the loop ends, or the communicator was dropped."""
-        await self.station.close(patience, patience > 0, evict=True)
+        try:
+            await self.station.close(patience, patience > 0, evict=True)
+        finally:
+            if self._events is not None:
+                self._events.end()
 
     def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # as `Lodger` declares it
         """Give running events some time, since the program exits; the station has ended."""

@@ -63,14 +63,19 @@ class EventThreads:
 
     def close(self, timeout: float | None) -> None:
         """Wait until all events have returned, with a timeout; called by an event, it does not wait."""
-        threads = list(self._threads)
-        for _ in threads:
-            self._waiting.put(None)
+        threads = self.end()
         if threads and threading.current_thread() not in threads:
             try:
                 self._ended.result(timeout)
             except TimeoutError:
                 _logger.warning("an event of a communicator has not returned after %g s, and is left", timeout)
+
+    def end(self) -> list[threading.Thread]:
+        """End the threads once all events have returned, without waiting; return them."""
+        threads = list(self._threads)
+        for _ in threads:
+            self._waiting.put(None)
+        return threads
 
     def _work(self) -> None:
         for event, peer in iter(self._waiting.get, None):
