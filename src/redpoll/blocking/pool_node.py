@@ -124,11 +124,11 @@ class PoolNode(BlockingNode[DataT]):
         work: Future[None] | None = None
         try:
             work = self._executor.submit(self._work, waiting, done)
-        except RuntimeError as error:
+        except RuntimeError as problem:
             if _take(waiting) is not None:
                 # The program is exiting, which shuts all pools down; or there are too many threads.
-                code = ShuttingDown.code if "shutdown" in str(error) else Busy.code
-                self._node.refuse(message, code, f"the work did not begin: {error}")
+                code = ShuttingDown.code if "shutdown" in str(problem) else Busy.code
+                self._node.refuse(message, code, f"the work did not begin: {problem}")
                 return None
         try:
             result, error = await done
