@@ -50,7 +50,9 @@ TAKES = {
         "node.hooks": "NodeEvents PeerInfo",
         "node.pulling": "Consumers",
         "node.received": "HandedOut raised",
-        "node.sending": ("ACKNOWLEDGED REQUEST UNSET Queued Unset check_options check_seconds dials_once submit"),
+        "node.sending": (
+            "ACKNOWLEDGED REQUEST UNSET Queued Unset check_options check_seconds dials_once read_answer submit"
+        ),
     },
     "nq": {
         "node": "Received",

@@ -216,8 +216,7 @@ class Feed(ThreadQueue[Received[Any]]):
         messages: list[Received[Any]] = []
         with self._lock:
             if self._ready and self._taken == self._taken_before:
-                # One that ended may be among them, if Ctrl-C interrupted a thread that refused it.
-                messages = [message for message in self._ready if not message.ended]
+                messages = list(self._ready)
                 self._ready.clear()
             self._taken_before = self._taken
             more = bool(self._ready)
@@ -253,7 +252,7 @@ class Feed(ThreadQueue[Received[Any]]):
         """Close with the node: unpulled messages return to the inbox, to be refused; held ones are abandoned."""
         with self._lock:
             self._end()
-            messages = [message for message in self._ready if not message.ended]
+            messages = list(self._ready)
             self._ready.clear()
             holders = list(self._holders)
         self._consumers.unclaim(self)

@@ -240,12 +240,12 @@ class Consumers:
             self._waiters.remove(consuming)
 
     def put_back(self, messages: Sequence[ReceivedMessage[Any]]) -> None:
-        """Return messages that were taken and not seen to their inboxes, in order."""
+        """Return messages that were taken and not seen to their inboxes, in order, but for those that ended meanwhile."""
         now = self._loop.time()
         by_peer: dict[Peer, list[ReceivedMessage[Any]]] = {}
         for message in messages:
             peer = message.link.peer
-            if peer is not None:
+            if peer is not None and not message.ended:
                 by_peer.setdefault(peer, []).append(message)
         for peer, of_peer in by_peer.items():
             peer.slots.put_back(of_peer)
