@@ -23,6 +23,7 @@ __all__ = [
     "of_thread",
     "resolve",
     "sleep",
+    "with_owner",
 ]
 
 T_co = TypeVar("T_co", covariant=True)
@@ -86,6 +87,12 @@ def is_cancelled() -> bool:
     """Return True if the running task was cancelled; False where what it calls raised a cancellation of its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def with_owner(task: asyncio.Task[None]) -> asyncio.Task[None]:
+    """Return a task that may be collected with its owner, which is an engine, or is open on one: that warns, once."""
+    task._log_destroy_pending = False  # type: ignore[attr-defined]  # as asyncio does with futures that have owners
+    return task
 
 
 def resolve(future: asyncio.Future[None] | None) -> None:

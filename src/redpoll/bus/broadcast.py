@@ -18,7 +18,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
-from redpoll.bus.awaitables import close_all, is_cancelled
+from redpoll.bus.awaitables import close_all, is_cancelled, with_owner
 from redpoll.bus.context import CURRENT, Context, check_headers
 from redpoll.bus.engine import Delivery, Engine, Subscription
 from redpoll.bus.envelope import Payloads, check_carried, printable
@@ -192,7 +192,8 @@ class BroadcastSubscription:
             self._source = await engine.subscribe(self._patterns, last=self._last, buffer=self._buffer)
         self._others.add(self)
         if runs:
-            self._runner = asyncio.get_running_loop().create_task(self._run(self._source), context=self._variables)
+            runner = asyncio.get_running_loop().create_task(self._run(self._source), context=self._variables)
+            self._runner = with_owner(runner)
         return self
 
     async def close(self, drain: float | None = 0.0) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, Final, Self
 
-from redpoll.bus.awaitables import sleep
+from redpoll.bus.awaitables import sleep, with_owner
 from redpoll.bus.engine import Clock, Consumer, Delivery, Engine
 from redpoll.bus.records import QueueSpec
 from redpoll.errors import Closed, RedpollError
@@ -83,7 +83,7 @@ class LastingConsumer:
         """
         self._consumer = await self._begin()
         if sink:
-            self._runner = asyncio.get_running_loop().create_task(self._last())
+            self._runner = with_owner(asyncio.get_running_loop().create_task(self._last()))
         return self
 
     def set_credit(self, credit: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from redpoll.bus.broker import Limits
 from redpoll.bus.engines.hub import calls, requests
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.handles import packed
+from redpoll.bus.engines.hub.life import life
 from redpoll.bus.envelope import Envelope
 from redpoll.errors import DeadLettered, DialFailed, EncodeError, NotConfirmed, PeerLost, ProtocolError, StoreError
 from redpoll.serializers import get
@@ -310,3 +312,23 @@ def test_the_time_of_a_silent_worker(tmp_path: Path) -> None:
     """A hub loses a silent worker after four times 3.75 s, also with a config, unless that has a keepalive of its own."""
     for config, keepalive in ((None, 3.75), (Config(encryption=False), 3.75), (Config(keepalive=0.25), 0.25)):
         assert Hub(tmp_path, config=config)._config.keepalive == keepalive
+
+
+@pytest.mark.asyncio
+async def test_a_dropped_bus(caplog: pytest.LogCaptureFixture) -> None:
+    """A bus that is dropped while it works and listens warns once, and its link and its signs of life end."""
+    with running() as hub:
+        bus = redpoll.connect(hub.url)
+        await bus.__aenter__()
+        await bus.tasks.worker(lambda task: task.data, queue="q").__aenter__()
+        await bus.broadcast.subscribe(print, subject="a").__aenter__()
+        await bus.broadcast.subscribe(print, durable="kept").__aenter__()
+        assert await bus.tasks.run(1, queue="q") == 1
+        assert len(hub.hub._clients) == len(life._members) == 1
+        del bus
+        with pytest.warns(ResourceWarning) as warned:
+            gc.collect()
+        assert [str(each.message) for each in warned] == [f"<HubEngine {hub.url} ready> was not closed"]
+        assert not life._members
+        await until(lambda: not hub.hub._clients, "the end of its link")
+    assert not caplog.records

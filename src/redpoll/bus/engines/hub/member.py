@@ -7,6 +7,7 @@ import itertools
 import logging
 import os
 import random
+import warnings
 import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Mapping
@@ -14,7 +15,7 @@ from contextlib import suppress
 from typing import Any, Final, Self
 
 from redpoll.address import Address
-from redpoll.bus.awaitables import FALSE, resolve
+from redpoll.bus.awaitables import FALSE, resolve, with_owner
 from redpoll.bus.engine import Observer, Watcher
 from redpoll.bus.engines.handles import call
 from redpoll.bus.engines.hub import protocol as p
@@ -130,8 +131,17 @@ class HubMember(Asking):
         self.forked = False
         _engines.add(self)
 
+    def __del__(self) -> None:
+        """Warn of one that was not closed, and release what it has: the loop's sockets, and its signs of life."""
+        if getattr(self, "closed", True) or self.forked:
+            return
+        warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
+        lifeless = life.remove(self._name)
+        with suppress(RuntimeError):  # the loop is closed, and its sockets with it
+            self.loop.call_soon_threadsafe(_release, self._node, lifeless)
+
     def __repr__(self) -> str:
-        return f"<HubMember redpoll://{','.join(map(str, self._hosts))} {self.status.state.value}>"
+        return f"<{type(self).__name__} redpoll://{','.join(map(str, self._hosts))} {self.status.state.value}>"
 
     @property
     def clock(self) -> Any:
@@ -165,7 +175,7 @@ class HubMember(Asking):
         await self._node.start()
         self.closed = False
         ready: asyncio.Future[None] = self.loop.create_future()
-        self._link = self.loop.create_task(self._keep_linked(ready))
+        self._link = with_owner(self.loop.create_task(self._keep_linked(ready)))
         if self._wait:
             return self
         try:
@@ -278,11 +288,7 @@ class HubMember(Asking):
             self._settle_all()
             lifeless = life.remove(self._name)
             self.status.change(EngineState.CLOSED, "aborted")
-            self._aborted = self.loop.create_task(self._abort(lifeless))
-
-    async def _abort(self, lifeless: Awaitable[None]) -> None:
-        await self._node.stop(0)
-        await lifeless
+            self._aborted = self.loop.create_task(_abandon(self._node, lifeless))
 
     # The link
 
@@ -657,6 +663,21 @@ _TAKE: Final[Mapping[int, Callable[..., None]]] = {
     p.EVENTS: HubMember._events,
     p.NOTE: HubMember._noted,
 }
+
+
+async def _abandon(node: LayerNode, lifeless: Awaitable[None]) -> None:
+    await node.stop(0)
+    await lifeless
+
+
+_abandoned: set[asyncio.Task[None]] = set()
+"""What releases the nodes of members that were dropped."""
+
+
+def _release(node: LayerNode, lifeless: Awaitable[None]) -> None:
+    task = asyncio.get_running_loop().create_task(_abandon(node, lifeless))
+    _abandoned.add(task)
+    task.add_done_callback(_abandoned.discard)
 
 
 def _after_fork() -> None:
