@@ -72,7 +72,11 @@ TAKES = {
         "node.reports": "LogLimit",
         "node.sending": "UNSET Unset check_seconds",
     },
-    "bus": {"node": "Node Received", "node.door": "Batch LayerNode Peer peer_at peer_of"},
+    "bus": {
+        "node": "Node Received",
+        "node.door": "Batch LayerNode Peer peer_at peer_of",
+        "node.reports": "Repeated",
+    },
     "testing": {"node": "Node"},
     "cli": {"node": "Node"},
 }

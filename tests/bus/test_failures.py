@@ -9,10 +9,14 @@ from typing import Any
 
 import pytest
 
+import redpoll
 from redpoll import serializers
+from redpoll.bus import Broadcast
 from redpoll.bus.envelope import Envelope
 from redpoll.bus.failures import AllowedExceptions, pack_failure
+from redpoll.bus.notifications import Notification
 from redpoll.errors import ConfigError, NoRoute, RemoteError
+from tests.node.support import until
 
 
 class OwnError(Exception):
@@ -144,3 +148,47 @@ def test_those_of_python_itself_can_be_left_out() -> None:
     strict = AllowedExceptions([KeyError], builtins=False)
     assert type(strict.rebuild(pack_failure(KeyError("k")))) is KeyError
     assert isinstance(strict.rebuild(pack_failure(ValueError("x"))), RemoteError)
+
+
+class _Raising:
+    """An endpoint of calls, and one of notifications, that raises."""
+
+    def fail(self) -> None:
+        """A call."""
+        raise KeyError("call")
+
+    def info(self, _: Notification) -> None:
+        """A notification."""
+        raise KeyError("notification")
+
+
+@pytest.mark.asyncio
+async def test_what_raises_is_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    """Of calls, broadcasts and notifications that raise, the first has its traceback at once; later ones are counted."""
+
+    def fail(_: Broadcast) -> None:
+        raise KeyError("broadcast")
+
+    async with redpoll.connect("memory://") as bus:
+        async with (
+            bus.rpc.serve("s", _Raising()),
+            bus.broadcast.subscribe(fail) as subscription,
+            bus.notifications.listen(_Raising()) as listener,
+        ):
+            notifier = bus.notifier("p")
+            for _ in range(5):
+                with pytest.raises(KeyError):
+                    await bus.rpc.call("s", "fail")
+                await bus.broadcast.send(1)
+                await notifier.info("e", 1)
+            await until(lambda: subscription.failed == listener.stats.failed == 5, "the last failures")
+            assert len(caplog.records) == 3
+    assert sorted(each.message for each in caplog.records) == [
+        "4 calls, the last one of 's': fail failed",
+        "<BroadcastSubscription active> could not take 4 broadcasts, the last one",
+        "<BroadcastSubscription active> could not take a broadcast",
+        "a listener failed 4 times, the last time with 1 of priority info",
+        "a listener failed with 1 of priority info",
+        "call of 's': fail failed",
+    ]
+    assert all(each.exc_info for each in caplog.records)

@@ -26,6 +26,7 @@ from redpoll.bus.lasting import LastingConsumer
 from redpoll.bus.records import MAX_SUBJECT, Event, QueueSpec, check_last, check_subject, words_match
 from redpoll.checks import call_problem, check_function, duration, is_async, optional, require
 from redpoll.errors import BadPayload, ConfigError, RedpollError, UsageError
+from redpoll.node.reports import Repeated
 
 __all__ = ["Broadcast", "BroadcastSubscription", "Broadcasts", "Callback"]
 
@@ -152,6 +153,7 @@ class BroadcastSubscription:
         self._runner: asyncio.Task[None] | None = None
         self._delivery: Delivery | None = None
         self._variables: Variables = copy_context()
+        self._failures = Repeated(_log_failed)
 
     def __repr__(self) -> str:
         name = "" if self._spec is None else f" {self._spec.name!r}"
@@ -205,6 +207,7 @@ class BroadcastSubscription:
 
         What a durable subscription has not done goes back to its queue.
         """
+        self._failures.close()
         self._others.discard(self)
         if self._source is not None:
             await self._source.close()
@@ -329,7 +332,7 @@ class BroadcastSubscription:
     def _fail(self, item: Event | Delivery, error: BaseException) -> None:
         """Count what could not be taken; a durable subscription has it again, later each time, or as a dead letter."""
         self.failed += 1
-        _log.error("%r could not take a broadcast", self, exc_info=error)
+        self._failures.note((self, error))
         if isinstance(item, Event):
             return
         if isinstance(error, BadPayload):
@@ -337,6 +340,12 @@ class BroadcastSubscription:
         else:
             delay = min(_LONGEST, 2.0 ** min(item.attempt - 1, 10))
             item.reject(delay=delay, blame=True, reason=f"{type(error).__name__}: {printable(error)}")
+
+
+def _log_failed(count: int, last: tuple[BroadcastSubscription, BaseException]) -> None:
+    subscription, error = last
+    what = "a broadcast" if count == 1 else f"{count:,} broadcasts, the last one"
+    _log.error("%r could not take %s", subscription, what, exc_info=error)
 
 
 class Broadcasts:

@@ -65,7 +65,7 @@ class Completion:
     _loop: asyncio.AbstractEventLoop
 
     def __post_init__(self) -> None:
-        self.failures = Repeated(self._loop, _log_failures)
+        self.failures = Repeated(_log_failures)
 
     def release(self, message: ReceivedMessage[Any], kind: int = ACK) -> None:
         """Release a message outside of the dispatcher's turn."""

@@ -84,19 +84,17 @@ class Repeated:
     """Logs one kind of failure: the first at once, then once a second the last one, with the number of those since.
 
     Args:
-        loop: The event loop that schedules the lines.
         log: Called with the number of failures, and with the last one.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, log: Callable[[int, Any], object]) -> None:
-        self._loop = loop
+    def __init__(self, log: Callable[[int, Any], object]) -> None:
         self._log = log
         self._count = 0
         self._last: Any = None
         self._timer: asyncio.TimerHandle | None = None
 
     def note(self, failure: Any) -> None:
-        """Log a failure, now or within a second."""
+        """Log a failure, now or within a second; call it on the event loop."""
         self._count += 1
         self._last = failure
         if self._timer is None:
@@ -106,7 +104,7 @@ class Repeated:
         self._timer = None
         if self._count:
             self._tell()
-            self._timer = self._loop.call_later(_WARN_EVERY, self._tell_again)
+            self._timer = asyncio.get_running_loop().call_later(_WARN_EVERY, self._tell_again)
 
     def close(self) -> None:
         """Log what is left: the node stopped."""
@@ -132,8 +130,9 @@ class UnawaitedFailures(Repeated):
     """
 
     def __init__(self, events: NodeEvents, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop, _warn_unawaited)
+        super().__init__(_warn_unawaited)
         self._events = events
+        self._loop = loop
 
     def dropped(self, message: Message[Any], error: BaseException) -> None:
         """Report a failed send whose future was dropped; may be called in any thread, at any point."""

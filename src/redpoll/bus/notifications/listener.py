@@ -28,6 +28,7 @@ from redpoll.bus.notifications.records import (
 from redpoll.bus.service import Service, Source
 from redpoll.checks import is_async
 from redpoll.errors import BadPayload, ConfigError
+from redpoll.node.reports import Repeated
 
 __all__ = ["Listener"]
 
@@ -92,6 +93,7 @@ class Listener(Service):
         self._handlers = _handlers(endpoints)
         self._batches: dict[str, list[Delivery]] = {name: [] for name in self._handlers}
         self._timers: dict[str, Timer] = {}
+        self._failures = Repeated(_log_failed)
 
     def __repr__(self) -> str:
         return f"<Listener to {', '.join(self._topics)}{f' of pool {self._pool}' if self._pool else ''}>"
@@ -107,6 +109,7 @@ class Listener(Service):
     def _stopping(self) -> None:
         for priority, waiting in self._batches.items():
             self._fire(priority, waiting)
+        self._failures.close()
 
     # -- one by one, or many
 
@@ -152,7 +155,7 @@ class Listener(Service):
                     for delivery, _ in read:
                         delivery.reject(reason="its listener was stopped")
                     return
-                _log.error("a listener failed with %d of priority %s", len(read), priority, exc_info=error)
+                self._failures.note((len(read), priority, error))
                 self._fail(read, error)
             else:
                 self._done(priority, read, requeue=requeue)
@@ -203,6 +206,12 @@ class Listener(Service):
                 delivery.reject(delay=_REQUEUE_DELAY, blame=True, reason=f"its listener raised {type(error).__name__}")
             else:
                 delivery.ack(Outcome(OutcomeKind.ERROR, pack_failure(error)))
+
+
+def _log_failed(count: int, last: tuple[int, str, BaseException]) -> None:
+    number, priority, error = last
+    times = "" if count == 1 else f" {count:,} times, the last time"
+    _log.error("a listener failed%s with %d of priority %s", times, number, priority, exc_info=error)
 
 
 def _handlers(endpoints: Sequence[object]) -> dict[str, list[_Handler]]:

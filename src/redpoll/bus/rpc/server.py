@@ -21,6 +21,7 @@ from redpoll.bus.rpc.endpoints import Endpoints, Method, MethodKind
 from redpoll.bus.rpc.target import Target, queue_name, queue_spec, subject_name
 from redpoll.bus.service import FUTURES, Service, Source
 from redpoll.errors import RemoteError, ResultTooLarge
+from redpoll.node.reports import Repeated
 
 __all__ = ["CREDIT", "METHOD", "MONITOR", "NAMESPACE", "NUMBER", "VERSION", "WINDOW", "Server"]
 
@@ -127,6 +128,7 @@ class Server(Service):
         # Messages to all servers that wait for one of them to end, and how many are being done.
         self._events: deque[_Call] = deque(maxlen=_EVENTS)
         self._telling = 0
+        self._failures = Repeated(_log_failed)
 
     def __repr__(self) -> str:
         return f"<Server {self.target.title!r} {'active' if self.active else 'inactive'}, {len(self._tasks)} calls>"
@@ -145,6 +147,7 @@ class Server(Service):
 
     def _stopping(self) -> None:
         self._events.clear()
+        self._failures.close()
 
     def _unbegun(self, item: _Call) -> None:
         if item.delivery is None:
@@ -257,8 +260,13 @@ class Server(Service):
         if expected:
             _log.debug("call of %s raised %r, which is expected", name, error)
         else:
-            _log.error("call of %s failed", name, exc_info=error)
+            self._failures.note((name, error))
         return Outcome(OutcomeKind.ERROR, pack_failure(error, traceback=not expected))
+
+
+def _log_failed(count: int, last: tuple[str, Exception]) -> None:
+    what, error = last
+    _log.error("%s %s failed", "call of" if count == 1 else f"{count:,} calls, the last one of", what, exc_info=error)
 
 
 def _keywords(name: object, value: object) -> dict[str, Any]:
