@@ -385,6 +385,20 @@ def test_withdrawn_in_the_read_that_brought_it() -> None:
     assert link.unreleased == 1
 
 
+@pytest.mark.parametrize("many", [False, True])
+def test_withdrawn_behind_one_that_is_not_acknowledged(many: bool) -> None:
+    """A message withdrawn in its read never begins, also where only unacknowledged ones wait: its slot stayed taken."""
+    link = linked(slots=9)
+    feed(link, frame(0, 1, b"work") + frame(REQ_ACK, 2, b"work") + frame(CANCEL, 2))
+    slots = peer_of(link).slots
+    slots.enqueue(link)
+    begun = slots.begin_many(0.0, 9) if many else [begin(link)]
+    assert [message.serial for message in begun] == [1]
+    slots.release_many(begun)
+    assert slots.begin(0.0) is None
+    assert (slots.running, slots.pool.used, slots.withdrawn, slots.busy) == (0, 0, 0, False)
+
+
 def test_withdrawn_before_anybody_took_it() -> None:
     """A message withdrawn before its link's messages are taken is refused once, and nothing is left of it."""
     peer = make_peer()

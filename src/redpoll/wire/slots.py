@@ -116,7 +116,8 @@ class Slots:
         arrived = link.arrived
         messages = arrived.messages
         if not inbox:
-            self.irregular = False
+            # Of the messages of this read, some may have been withdrawn in it.
+            self.irregular = self.withdrawn > 0
             self._max_waiting = 0
             if self.charged:
                 self.charge(0)
