@@ -10,8 +10,10 @@ import pytest
 
 from redpoll.bus import Bus
 from redpoll.bus.awaitables import Failed
+from redpoll.bus.rpc import caller
 from redpoll.errors import DialFailed, Expired, NotAuthorized, NotConfirmed, QueueFull, RedpollError
 from tests.bus.patterns import Server, bus_in_virtual_time, until
+from tests.node.support import PATIENCE
 
 pytestmark = pytest.mark.asyncio
 
@@ -109,6 +111,25 @@ async def test_a_cancelled_call_is_withdrawn() -> None:
         await bus.rpc.call("a", "append", {"text": "next"})
         assert server.seen == ["next"]
         await until(lambda: not bus.rpc._caller._leaving)
+
+
+async def test_closing_waits_for_cancellations_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bus whose engine does not answer closes, though a call was cancelled."""
+    monkeypatch.setattr(caller, "_LEAVING", 0.01)
+    server = Server()
+    async with bus_in_virtual_time() as (bus, _), bus.rpc.serve("a", server):
+        asked = asyncio.Event()
+
+        async def unanswered(_: str) -> Any:
+            asked.set()
+            await asyncio.Event().wait()
+
+        bus.engine.cancel = unanswered  # type: ignore[assignment, method-assign]
+        call = asyncio.ensure_future(bus.rpc.call("a", "wait"))
+        await server.begun.wait()
+        call.cancel()
+        await asked.wait()
+        await asyncio.wait_for(bus.close(), PATIENCE)
 
 
 async def test_ways_are_bounded() -> None:

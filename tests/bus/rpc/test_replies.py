@@ -17,6 +17,7 @@ from redpoll.bus.failures import AllowedExceptions
 from redpoll.bus.rpc.replies import PartsWatcher, Reader
 from redpoll.bus.rpc.target import queue_spec
 from redpoll.errors import CallTimeout, Closed, NoRoute, PeerLost, TaskCancelled, TaskError
+from redpoll.testing import VirtualTime
 from tests.bus.patterns import bus_in_virtual_time, until
 
 pytestmark = pytest.mark.asyncio
@@ -105,6 +106,44 @@ async def test_leaving_ends_the_stream(way: str) -> None:
         gc.collect()
         await until(lambda: counter.ended)
         assert counter.sent <= 128
+
+
+async def test_cancelling_loses_no_part() -> None:
+    """A wait that is cancelled, also while the server is granted more parts, leaves all parts for the next one."""
+    async with bus_in_virtual_time() as (bus, clock), bus.rpc.serve("a", Counter()):
+        tell, held = bus.engine.tell, asyncio.Event()
+
+        async def slow(*args: Any) -> bool:
+            told = await tell(*args)
+            await held.wait()
+            return told
+
+        bus.engine.tell = slow  # type: ignore[assignment, method-assign]
+        stream = bus.rpc.stream("a", "count", {"below": 200})
+        parts: list[int] = []
+        while len(parts) < 200:
+            taking = asyncio.ensure_future(anext(stream))
+            await clock.advance(0)
+            if taking.done():
+                parts.append(await taking)
+            else:
+                taking.cancel()
+                await asyncio.wait([taking])
+        assert parts == list(range(200))
+
+
+async def test_a_caller_that_closes_leaves_its_streams() -> None:
+    """A stream that is open when its bus is closed ends at its server, which waits for more credit."""
+    counter = Counter()
+    clock = VirtualTime()
+    async with redpoll.connect("memory://leaving", clock=clock) as bus, bus.rpc.serve("a", counter):
+        async with redpoll.connect("memory://leaving", clock=clock) as caller:
+            stream = caller.rpc.stream("a", "count", {"below": 10_000})
+            await anext(stream)
+            await until(lambda: counter.sent == 64)
+        await until(lambda: counter.ended)
+        with pytest.raises(StopAsyncIteration):
+            await anext(stream)
 
 
 async def test_errors_come_behind_the_parts() -> None:

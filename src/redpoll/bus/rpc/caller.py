@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import perf_counter
 from typing import Any, Final, Literal, TypedDict
+from weakref import WeakSet
 
 from redpoll.bus.awaitables import OutcomeFuture
 from redpoll.bus.context import CURRENT, OUTSIDE, check_headers, inherit
@@ -31,6 +32,8 @@ _WAYS: Final = 10_000
 #: Seconds between two tries to send, at first and at most.
 _PAUSE: Final = 0.01
 _LONGEST_PAUSE: Final = 0.25
+#: Seconds that cancellations may take at the end.
+_LEAVING: Final = 1.0
 
 
 def check_times(timeout: float | None, retry: int | None = 0, wait: float = 0.0, monitor: float | None = None) -> None:
@@ -176,11 +179,17 @@ class Caller:
         self._payloads = payloads
         self._reader = Reader(payloads, allowed)
         self._leaving: set[asyncio.Task[None]] = set()
+        self._streams: WeakSet[Stream] = WeakSet()
 
     async def close(self) -> None:
-        """Wait until the cancellations were sent."""
+        """Leave the open streams, and wait until the cancellations were sent; for a second, as the engine may be cut off."""
+        for stream in tuple(self._streams):
+            await stream.aclose()
+        await asyncio.sleep(0)  # leaving begins in another turn
         if self._leaving:
-            await asyncio.wait(self._leaving)
+            _, left = await asyncio.wait(self._leaving, timeout=_LEAVING)
+            for each in left:
+                each.cancel()
 
     def way(self, target: Target | str, method: str | None, server: str | None = None) -> Way:
         """Return the way of messages to a method.
@@ -291,7 +300,9 @@ class Caller:
             with suppress(RuntimeError):  # the loop is closed; it may be another thread that drops the last reference
                 loop.call_soon_threadsafe(self._leave, task)
 
-        return Stream(begin, credit, leave, PartsWatcher(self._reader, way.name), payloads)
+        stream = Stream(begin, credit, leave, PartsWatcher(self._reader, way.name), payloads)
+        self._streams.add(stream)
+        return stream
 
     def _again(
         self,

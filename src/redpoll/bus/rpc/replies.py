@@ -155,6 +155,8 @@ class Stream:
         self._payloads = payloads
         self._id: str | None = None
         self._taken = 0
+        # Of these, parts for which the server has credit again.
+        self._granted = 0
         self._over = False
 
     def __aiter__(self) -> Self:
@@ -168,12 +170,18 @@ class Stream:
             CallTimeout: Its time ended.
             PeerLost: The server is gone, or a part was lost.
             Exception: The server's exception, behind the parts that it sent before.
+
+        Cancelling it loses no part.
         """
         if self._over:
             raise StopAsyncIteration
         try:
             if self._id is None:
                 self._id = await self._begin(self._watcher)
+            if self._taken - self._granted >= WINDOW_SIZE // 2:
+                # Before a part is taken: cancelled here, none is lost. What is granted is sent all the same.
+                self._granted += WINDOW_SIZE // 2
+                await self._credit(self._id, WINDOW_SIZE // 2)
             part = await self._watcher.feed.take()
         except asyncio.CancelledError:
             raise
@@ -184,8 +192,6 @@ class Stream:
             self._over = True
             raise
         self._taken += 1
-        if self._taken % (WINDOW_SIZE // 2) == 0:
-            await self._credit(self._id, WINDOW_SIZE // 2)
         return self._payloads.unpack(part)
 
     async def aclose(self) -> None:
