@@ -40,7 +40,7 @@ class Source:
                 item = self.items.pop(0)
                 if item is None:
                     return
-                if isinstance(item, Exception):
+                if isinstance(item, BaseException):
                     raise item
                 yield item
         finally:
@@ -83,13 +83,14 @@ def test_a_step_is_begun_when_a_thread_waits(source: Source) -> None:
     assert source.closed.wait(PATIENCE)
 
 
-def test_what_it_raises_is_raised(source: Source) -> None:
+@pytest.mark.parametrize("kind", [ValueError, GeneratorExit])
+def test_what_it_raises_is_raised(source: Source, kind: type[BaseException]) -> None:
     """An error comes out of the step where it was raised, and ends the iteration as it ended the iterator."""
     iteration = iterate(source)
-    source.put(1, ValueError("here"))
+    source.put(1, kind("here"))
     assert next(iteration) == 2
-    with pytest.raises(ValueError, match="here"):
-        next(iteration)
+    with pytest.raises(kind, match="here"):
+        in_thread(next, iteration).result(PATIENCE)
     assert list(iteration) == []
 
 

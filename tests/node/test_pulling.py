@@ -256,6 +256,30 @@ async def test_what_cannot_be_decoded_is_not_pulled(caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("way", ["one", "batch"])
+async def test_what_cannot_be_decoded_does_not_block_the_loop(way: str) -> None:
+    """A consumer passes over a few hundred such messages in a turn of the loop, and gets the one behind them."""
+    any_bytes = RawSerializer("any")
+    async with make(window=2000, slots=100, serializer="json") as server, make(serializer=any_bytes) as client:
+        bad = (to(server, b"{") for _ in range(1500))
+        await within(client.send_many(bad, acknowledge=False))
+        await within(client.send(to(server, b"1"), acknowledge=False))
+        await until(lambda: server.stats().received == 1501, "all")
+        batches = aiter(server.batches())
+        taking: asyncio.Future[Any] = asyncio.ensure_future(server.receive() if way == "one" else anext(batches))
+        most = refused = 0
+        while not taking.done():
+            await asyncio.sleep(0)
+            before, refused = refused, server.stats().refused
+            most = max(most, refused - before)
+        taken = await taking
+        for message in [taken] if way == "one" else taken:
+            assert message.data == 1
+            message.release()
+        assert (refused, most < 600) == (1500, True)
+
+
+@pytest.mark.asyncio
 async def test_get_releases_on_pulling() -> None:
     """With auto_release="get" a message is released when it is taken, in every way of pulling."""
     async with make(auto_release="get") as server, make() as client:

@@ -180,5 +180,7 @@ async def _next(source: AsyncIterator[Any]) -> _Step:
         return _Step(await anext(source))
     except StopAsyncIteration:
         return _OVER
-    except Exception as error:  # noqa: BLE001  # raised on the waiting thread
+    except asyncio.CancelledError:
+        raise
+    except BaseException as error:  # noqa: BLE001  # raised on the waiting thread
         return _Step(None, error)

@@ -26,6 +26,9 @@ TakenT = TypeVar("TakenT")
 #: Share of the timeout after which waiting messages are looked at again: a refusal is late by twice that at most.
 _SHARE = 1 / 32
 
+#: Maximum messages that cannot be decoded before the event loop gets its turn.
+_MAX_UNREADABLE = 256
+
 _TEXT = "the node has neither a handler nor a consumer"
 
 _logger = logging.getLogger("redpoll.node")
@@ -257,6 +260,7 @@ class Consumers:
         """Return the next message, in a slot, or None if none waits or no slot is free."""
         ready = self._ready
         now = self._unclaimed.last_request = self._loop.time()
+        unreadable = 0
         while ready:
             peer = next(iter(ready))
             message = peer.slots.begin(now)
@@ -277,6 +281,10 @@ class Consumers:
                 self._owner.begun(peer)
             if self._raw or self.completion.readable(message):
                 return message  # type: ignore[return-value]
+            unreadable += 1
+            if unreadable == _MAX_UNREADABLE:
+                self._loop.call_soon(self._wake)
+                return None
         return None
 
     def step(self, last: ReceivedMessage[Any]) -> ReceivedMessage[Any] | None:
@@ -304,6 +312,7 @@ class Consumers:
         ready = self._ready
         pool = self._pool
         now = self._unclaimed.last_request = self._loop.time()
+        unreadable = 0
         while ready and pool.free > 0:
             peer = next(iter(ready))
             batch: list[Any] = peer.slots.begin_many(now, limit)
@@ -311,11 +320,16 @@ class Consumers:
             if peer.slots.inbox and batch:
                 ready[peer] = None
             self._owner.begun(peer)
+            begun = len(batch)
             if not self._raw:
                 batch = [message for message in batch if self.completion.readable(message)]
             if batch:
                 return batch
             self._owner.ended_late(peer)
+            unreadable += begun
+            if unreadable >= _MAX_UNREADABLE:
+                self._loop.call_soon(self._wake)
+                break
         return []
 
     async def wait(self, timeout: float | None) -> bool:
