@@ -65,7 +65,7 @@ TAKES = {
     "wiring": {
         "node": "Node Received",
         "node.door": (
-            "MESSAGE_UNIT PIECE_FIELDS LayerNode Peer Piece ask host_of is_linked local_host peer_of remote_of"
+            "MESSAGE_UNIT PIECE_FIELDS LayerNode Peer Piece ask has_key_of host_of is_linked local_host peer_of remote_of"
             " why_unreachable"
         ),
         "node.lifecycle": "release_inherited",

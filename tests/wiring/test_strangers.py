@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from redpoll import GLOBAL, PROCESS, Message, Node, Wiring
+from redpoll import GLOBAL, PROCESS, TLS, Config, Message, Node, Wiring
 from redpoll.errors import LinkError, NameTaken, NotAuthorized, RedpollError, Refused
 from redpoll.testing import FaultProxy
+from redpoll.testing.certificates import Certificates
 from redpoll.wiring import Gap, Limits, registry
 from redpoll.wiring.directory import Directory, DirectoryClient
 from redpoll.wiring.words import DATA, VERSION, WORD, check_answer, decode, encode
@@ -24,11 +25,11 @@ HELLO = {"word": "hello", "version": VERSION, "run": b"12345678"}
 class Stranger:
     """A node that says to a wiring what it likes, and lets itself be bound."""
 
-    def __init__(self, wiring: Wiring | str, room: int = 1) -> None:
+    def __init__(self, wiring: Wiring | str, room: int = 1, **options: Any) -> None:
         self._where = wiring if isinstance(wiring, str) else wiring.address
         self._room = room
         self.opened = 0
-        self.node: Node[bytes] = Node(self._answer, port=0)
+        self.node: Node[bytes] = Node(self._answer, port=0, **options)
 
     def _answer(self, message: Any) -> bytes:
         word = decode(message.data)
@@ -217,6 +218,64 @@ async def test_a_stream_is_its_owners() -> None:
             await exchange.send(b"true")
             assert await queue.receive(PATIENCE) == b"true"
             assert queue.stats == (1, 0, 0, 0, 1)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize("run", [HELLO["run"], None])
+async def test_a_claimed_identity_takes_no_stream(
+    run: bytes | None, redpoll_pki: Certificates, *, encrypted: bool
+) -> None:
+    """Who claims to be a live owner, in another run or in its own, opens and ends no stream of that; it goes on."""
+
+    def tls(name: str) -> dict[str, Any]:
+        return {"tls": TLS(certificate=redpoll_pki.issue(name)), "encryption": True} if encrypted else {}
+
+    ours, theirs = tls("ours"), tls("theirs")
+    async with (
+        Directory(port=0, **ours) as names,
+        Wiring(names.address, **ours) as wiring,
+        Wiring(names.address, **ours) as reader,
+    ):
+        exchange = await wiring.create_exchange("E", scope=GLOBAL)
+        queue = await reader.create_queue("Q", scope=GLOBAL, gaps=True)
+        await reader.bind("E", "Q")
+        (pipe,) = exchange.pipes
+        stranger = Stranger(reader, identity=wiring.identity, **theirs)
+        async with stranger.node:
+            await stranger.ask(HELLO | {"run": run or wiring._board.run})
+            for number in (pipe.number, pipe.number + 1000):
+                with pytest.raises(NameTaken, match="another owner has it"):
+                    await stranger.open("E", "Q", pipe=number)
+                if run or encrypted:
+                    # In plain, processes of one host that say that they are one run are taken for that.
+                    await stranger.ask({"word": "close", "pipe": number, "queue": "Q", "at": 0})
+                    await stranger.ask({"word": "end", "pipe": number})
+            await exchange.send(b"true")
+            assert await queue.receive(PATIENCE) == b"true"
+            assert queue.stats == (1, 0, 0, 0, 1)
+
+
+async def test_a_restart_over_a_half_open_link() -> None:
+    """An owner that starts again with its identity is followed at once, though its former link is dead and not closed."""
+    identity = b"an owner's name."
+    port = free_port()
+    async with directory() as names, FaultProxy(f"127.0.0.1:{port}") as proxy, Wiring(names.address) as reader:
+        queue = await reader.create_queue("Q", scope=GLOBAL, gaps=True)
+        async with Wiring(
+            names.address, port=port, advertise=str(proxy.address), config=Config(identity=identity, port=0)
+        ) as former:
+            old = await former.create_exchange("E", scope=GLOBAL)
+            await reader.bind("E", "Q")
+            await old.send(b"old")
+            assert await queue.receive(PATIENCE) == b"old"
+            proxy.freeze()
+            async with Wiring(names.address, config=Config(identity=identity, port=0)) as later:
+                new = await later.create_exchange("E", scope=GLOBAL)
+                await later.bind("E", "Q")
+                await new.send(b"new")
+                # The dead link is not found before three times `keepalive`.
+                assert await get(queue, 2) == [Gap("E", 0, restarted=True), b"new"]
+            proxy.thaw()
 
 
 async def test_forged_numbers() -> None:

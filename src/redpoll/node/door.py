@@ -28,6 +28,7 @@ from redpoll.node.node import Node, Received
 from redpoll.node.sending import Queued, submit
 from redpoll.wire.capabilities import MESSAGE_UNIT
 from redpoll.wire.frames import REQ_ACK, RETRY
+from redpoll.wire.identity import proves
 from redpoll.wire.outgoing import OUTGOING_FIELDS, Outgoing, Payload, Stage
 from redpoll.wire.peer import Peer
 
@@ -46,6 +47,7 @@ __all__ = [
     "Peer",
     "Piece",
     "ask",
+    "has_key_of",
     "host_of",
     "is_linked",
     "local_host",
@@ -396,6 +398,13 @@ def peer_of(message: Received[Any]) -> Peer:
 def is_linked(peer: Peer) -> bool:
     """Return True if a peer has a link."""
     return bool(peer.links)
+
+
+def has_key_of(peer: Peer, holder: Peer) -> bool | None:
+    """Return True if two peers showed the same key in their certificates; None if neither showed one."""
+    if peer.certificate is None and holder.certificate is None:
+        return None
+    return proves(holder, None if peer.certificate is None else peer.certificate.public_key)
 
 
 def remote_of(message: Received[Any]) -> Address:

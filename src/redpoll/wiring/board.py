@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import count
 from typing import Any
 
@@ -25,6 +25,8 @@ __all__ = ["KEPT", "Board"]
 
 #: Seconds that a pipe is kept whose other end is gone and was to bind it again.
 KEPT = 10.0
+
+_ANOTHERS = "another owner has it"
 
 
 class Board:
@@ -201,9 +203,25 @@ class Board:
         except RedpollError:
             owner = None
         if owner != trunk.identity and (owner is not None or live):
-            raise NameTaken(kind, name, "another owner has it")
+            raise NameTaken(kind, name, _ANOTHERS)
+        await self.check_identity(trunk, kind, name, self._earlier(trunk))
         if not trunk.up:
             raise PeerLost(trunk.place, "it is gone")
+
+    async def check_identity(self, trunk: Trunk, kind: Kind, name: str, holders: Iterable[Trunk]) -> None:
+        """Refuse a name to a trunk that only claims the identity of its owner, which has another trunk that is live.
+
+        Raises:
+            NameTaken: One of these is live, and leads to another wiring as far as can be known.
+        """
+        for holder in holders:
+            if await trunk.is_rival_of(holder):
+                raise NameTaken(kind, name, _ANOTHERS)
+
+    def _earlier(self, trunk: Trunk) -> list[Trunk]:
+        """The trunks that had the identity of another one before that."""
+        same = [each for (identity, _), trunks in self.trunks.items() if identity == trunk.identity for each in trunks]
+        return same[: same.index(trunk)] if trunk in same else []
 
     def visible_queue(self, trunk: Trunk, name: str, exchange: str) -> Queue:
         """A queue of this wiring that the other end of a trunk may bind.

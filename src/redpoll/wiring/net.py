@@ -23,7 +23,18 @@ from redpoll.errors import (
 )
 from redpoll.message import Message
 from redpoll.node import Node
-from redpoll.node.door import MESSAGE_UNIT, PIECE_FIELDS, LayerNode, Peer, Piece, ask, host_of, is_linked, peer_of
+from redpoll.node.door import (
+    MESSAGE_UNIT,
+    PIECE_FIELDS,
+    LayerNode,
+    Peer,
+    Piece,
+    ask,
+    has_key_of,
+    host_of,
+    is_linked,
+    peer_of,
+)
 from redpoll.serializers.base import Buffer
 from redpoll.serializers.parts import Encoded
 from redpoll.wiring.directory.tokens import is_proof, proof_of
@@ -57,6 +68,9 @@ _GIVE_TOKEN = "give both the token of their directory"  # noqa: S105  # no token
 
 #: Pipes that are not known, and of which the other end of a trunk is told so.
 MAX_STRAYS = 1024
+
+#: Seconds in which the other end of a trunk answers if it lives.
+_LIFE_SIGN = 1.0
 
 _YEAR = 31_536_000.0
 _U32 = 2**32 - 1
@@ -121,10 +135,36 @@ class NetTrunk(Trunk):
         return str(self.peer.address)
 
     def leads_where(self, other: Trunk) -> bool:
-        """Identity and run are but claims where no token was shown: then they are of who comes from the same host."""
+        """Identity and run are but claims without a token or certificates: then they are of who comes from the same host."""
         if not isinstance(other, NetTrunk) or not super().leads_where(other):
             return False
-        return self._net.has_token or (self.host is not None and self.host == other.host)
+        if self._net.has_token:
+            return True
+        same_key = has_key_of(self.peer, other.peer)
+        return (self.host is not None and self.host == other.host) if same_key is None else same_key
+
+    async def is_rival_of(self, holder: Trunk) -> bool:
+        """A token or a certificate proves it, and another certificate refutes it; else the other end of `holder` is asked.
+
+        If that does not answer, its link may be dead, but not closed yet: its owner was started again.
+        """
+        if self._net.has_token or not holder.up:
+            return False
+        if not isinstance(holder, NetTrunk):
+            # That is in this process, or this wiring itself.
+            return True
+        same_key = has_key_of(self.peer, holder.peer)
+        return await holder.answers() if same_key is None else not same_key
+
+    async def answers(self) -> bool:
+        """Return True if the other end answers within `_LIFE_SIGN` seconds."""
+        try:
+            await self._net.ask(self.peer, _hello(self.board.run), _LIFE_SIGN)
+        except LinkError:
+            return False
+        except RedpollError:
+            pass  # a refusal is an answer
+        return self.up
 
     def give_up(self, error: RedpollError) -> None:
         """Treat it as lost, for the node as well."""

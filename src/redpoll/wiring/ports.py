@@ -48,17 +48,40 @@ class Ports:
     def asked(self, trunk: Trunk, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
         """As `open`; what another owner of the exchange sends to the queue ends only for whom the directory names.
 
+        An identity is but a claim: while its owner has a trunk by which messages come, another one has to prove that it is
+        the same wiring's.
+
         Raises:
-            NameTaken: The directory names another; also what `open` raises.
+            NameTaken: The directory names another, or the identity is another's; also what `open` raises.
         """
         number, everywhere = field(word, "pipe", int), field(word, "everywhere", bool)
         exchange = check_name("exchange", word.get("exchange"))
         queue = self._board.visible_queue(trunk, check_name("queue", word.get("queue")), exchange)
-        others = self._others(trunk, _key(trunk, exchange, everywhere), queue)
-        if all(each.identity == trunk.identity for each in others):
+        key = _key(trunk, exchange, everywhere)
+        others = self._others(trunk, key, queue)
+        strange = [each for each in others if each.identity != trunk.identity]
+        claimed = [
+            each for each in (*self._owners(key, queue), self._ports.get((trunk.run, number))) if each is not None
+        ]
+        holders = {each.trunk for each in claimed if each.trunk not in (None, trunk) and each not in strange}
+        if not strange and (not holders or self._elsewhere(trunk, word, exchange) is not None):
             return self.open(trunk, word)
-        live = any(each.trunk is not None for each in others)
-        return self._open_later(trunk, word, (trunk.run, number, queue.name), exchange, live=live)
+        live = any(each.trunk is not None for each in strange)
+        check = self._may_take(trunk, exchange, holders, live=live if strange else None)
+        return self._open_later(trunk, word, (trunk.run, number, queue.name), check)
+
+    async def _may_take(self, trunk: Trunk, exchange: str, holders: set[Trunk], *, live: bool | None) -> None:
+        """Refuse what is another's.
+
+        Args:
+            trunk: Whose other end wants to open a pipe.
+            exchange: By the name of this exchange.
+            holders: The trunks of its identity that bring what it wants to end or to bring itself.
+            live: Whether owners of another identity are there, of those that it wants to follow; None: there are none.
+        """
+        await self._board.check_identity(trunk, "exchange", exchange, holders)
+        if live is not None:
+            await self._board.check_heir(trunk, "exchange", exchange, live=live)
 
     def open(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
         """An exchange's owner has a queue join a pipe, which is new, known, or known and was lost.
@@ -140,13 +163,13 @@ class Ports:
             port.trunk.tell(word)
 
     async def _open_later(
-        self, trunk: Trunk, word: dict[str, Any], mark: tuple[bytes, int, str], exchange: str, *, live: bool
+        self, trunk: Trunk, word: dict[str, Any], mark: tuple[bytes, int, str], check: Awaitable[None]
     ) -> Answer:
         """Open a pipe if its owner may end those of another one."""
         self._opening.add(mark)
         try:
-            await self._board.check_heir(trunk, "exchange", exchange, live=live)
-            if mark not in self._opening:
+            await check
+            if mark not in self._opening or not trunk.up:
                 raise Closed("pipe")
         finally:
             self._opening.discard(mark)
@@ -154,8 +177,13 @@ class Ports:
 
     def _others(self, trunk: Trunk, key: tuple[str, ...], queue: Queue) -> list[Port]:
         """The pipes by which other runs of an exchange, or other owners of its name, bring messages to a queue."""
+        return [each for each in self._owners(key, queue) if each.run != trunk.run]
+
+    @staticmethod
+    def _owners(key: tuple[str, ...], queue: Queue) -> list[Port]:
+        """The pipes that bring messages of an exchange to a queue."""
         inlets = [each.inlet for each in queue.sources_of(key) if each.inlet.sources.get(queue.name) is each]
-        return [each.owner for each in inlets if each.owner.run != trunk.run]
+        return [each.owner for each in inlets]
 
     def _take_over(self, others: Iterable[Port], queue: Queue) -> int | None:
         """End what others brought to a queue: how many messages they had said they had; None if there are none."""
@@ -174,8 +202,8 @@ class Ports:
     def close(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
         """A queue leaves a pipe behind a number."""
         number, queue = field(word, "pipe", int), field(word, "queue", str)
+        port = self._port(trunk, number)
         self._opening.discard((trunk.run, number, queue))
-        port = self._ports.get((trunk.run, number))
         source = None if port is None else port.inlet.sources.get(queue)
         if port is not None and source is not None:
             at = field(word, "at", int)
@@ -189,15 +217,23 @@ class Ports:
     def end(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
         """Nothing more comes by a pipe."""
         number = field(word, "pipe", int)
+        port = self._port(trunk, number)
         self._opening = {each for each in self._opening if each[:2] != (trunk.run, number)}
-        port = self._ports.pop((trunk.run, number), None)
         if port is not None:
+            del self._ports[trunk.run, number]
             trunk.ports.pop(port.handle, None)
             queues = list(port.inlet.sources)
             self._forget(port)
             for queue in queues:
                 self._board.unwired("exchange", port.inlet.exchange, queue)
         return {}
+
+    def _port(self, trunk: Trunk, number: int) -> Port | None:
+        """The pipe that the other end of a trunk calls by a number, unless that only claims to be who opened it."""
+        port = self._ports.get((trunk.run, number))
+        if port is None or port.trunk in (None, trunk) or trunk.leads_where(port.trunk):
+            return port
+        return None
 
     def _forget(self, port: Port) -> None:
         """Nothing comes by a pipe any more: what was promised is missing."""

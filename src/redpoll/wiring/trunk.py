@@ -83,6 +83,10 @@ class Trunk(ABC):
         same = self.identity == other.identity and self.run == other.run
         return same and self.sees_process == other.sees_process
 
+    async def is_rival_of(self, holder: Trunk) -> bool:  # noqa: ARG002  # between processes
+        """Return True if it claims the identity of another live trunk, and did not prove to lead to the same wiring."""
+        return False
+
     def give_up(self, error: RedpollError) -> None:
         """Treat it as lost."""
         self.lose(error, final=False)
