@@ -416,6 +416,9 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "bus/engines/hub/test_hub.py::test_who_does_not_read_is_not_read",
             "bus/engines/hub/test_server.py::test_answers_of_one_message_are_bounded",
         ],
+        "wait for a hub that is away, of operations without a timeout": [
+            "bus/engines/hub/test_recovery.py::test_operations_wait_for_an_absent_hub_with_a_limit"
+        ],
         "calls of a client of a hub that are carried out at a time": [
             "bus/engines/hub/test_server.py::test_calls_that_take_a_while_are_bounded"
         ],

@@ -382,7 +382,8 @@ class Broadcasts:
             correlation_id: The correlation id, as MessagePack carries it.
             headers: A context, as MessagePack carries it.
             last: Keep the last so many of this subject for later subscribers (`Capabilities.last`); 0 keeps none more.
-            timeout: Seconds to wait for room in a durable subscription that lets wait. None: no limit.
+            timeout: Seconds to wait for room in a durable subscription that lets wait. None: no limit, beside that of an
+                engine that is away (30 s for `redpoll://`).
 
         Returns:
             An awaitable, done when it is on its way to the live subscriptions, and each durable one has it as surely as

@@ -249,7 +249,7 @@ def connect(
             name in this process. Other packages add engines by the entry point group
             ``redpoll.engines``.
         wait: True to enter the bus without a connection: it is made in the background then, and retried
-            (`EngineState.CONNECTING`). Engines take False for None.
+            (`EngineState.CONNECTING`). Engines take False for None. Operations then wait without a limit while it is away.
         connect_timeout: Seconds after which entering fails with `DialFailed`. Engines take 5 for None.
         serializer: The serializer that encodes payloads.
         also: More serializers that decode payloads, beside msgpack, json, raw and buffer.

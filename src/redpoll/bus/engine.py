@@ -406,7 +406,8 @@ class Engine(Protocol):
                 can know. A queue that does not exist is `NoRoute` in any case.
             last: Keep the last so many events of this subject for later subscribers; 0 keeps none more.
             confirm: False is done when the message is on its way; what goes wrong afterwards is not known.
-            timeout: Seconds to wait for room, and for the confirmation. None: no limit; 0: do not wait.
+            timeout: Seconds to wait for room, and for the confirmation. None: no limit, but that an engine may have one for
+                the time in which its broker is away; 0: do not wait.
 
         Returns:
             An awaitable of the receipt, once the queue has it as surely as `Capabilities.confirm` says. Many may be open,

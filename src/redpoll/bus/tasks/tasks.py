@@ -113,7 +113,8 @@ class Tasks:
             headers: A context for the handler, beside that of the running one (`use_headers`): `Task.headers`.
             no_reply: Store and send no result.
             declare: Declare the queue if it does not exist.
-            timeout: Seconds to wait for room in the queue, and for the confirmation. None: no limit.
+            timeout: Seconds to wait for room in the queue, and for the confirmation. None: no limit, beside that of an
+                engine that is away (30 s for `redpoll://`).
 
         Raises:
             EncodeError: The serializer cannot carry the data.

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 from collections import Counter
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import redpoll
 from redpoll.address import Address
 from redpoll.bus import Envelope, Task
 from redpoll.bus.broker.outputs import Write
+from redpoll.bus.engines.hub import asking
 from redpoll.bus.engines.hub.client import HubEngine
 from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.state import EngineState
@@ -292,3 +294,43 @@ async def test_a_link_that_is_lost_while_it_is_made_again(monkeypatch: pytest.Mo
             assert await bus.tasks.run(2, queue="q", timeout=PATIENCE) == 2
             assert not begun[0].lost
             assert len(begun) == 2
+
+
+@pytest.mark.asyncio
+async def test_operations_wait_for_an_absent_hub_with_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has no timeout fails after a limit while the hub is away, naming it; a hub that is back in time answers."""
+    monkeypatch.setattr(asking, "ABSENCE", 0.2)
+    store = MemoryStore()
+    with running(store) as hub:
+        address = hub.url.removeprefix("redpoll://")
+        port = hub.hub.address.port
+        bus, patient = redpoll.connect(hub.url), redpoll.connect(hub.url, wait=True)
+        await bus.__aenter__()
+        await patient.__aenter__()
+        await patient.status.wait_for(EngineState.READY)
+        handle = await bus.tasks.submit(1, queue="q")
+    await bus.status.wait_for(EngineState.RECONNECTING)
+    waiting = asyncio.ensure_future(patient.queues.names())
+    operations: list[Callable[[], Awaitable[object]]] = [
+        lambda: bus.queues.inspect("q"),
+        bus.queues.names,
+        lambda: bus.tasks.submit(1, queue="q"),
+        lambda: bus.tasks.run(1, queue="q"),
+        lambda: bus.broadcast.send(1, subject="a"),
+        lambda: bus.broadcast.subscribe(print).start(),
+        lambda: bus.tasks.worker(print, queue="q").__aenter__(),
+        lambda: bus.tasks.next("q", timeout=0).__aenter__(),
+        lambda: bus.tasks.next("q", timeout=0.1).__aenter__(),
+        lambda: bus.tasks.handle(handle.id, queue="q").result(),
+    ]
+    for failed in await asyncio.gather(*(operation() for operation in operations), return_exceptions=True):
+        assert isinstance(failed, Expired)
+        assert f"still waiting for the hub at {address} (reconnecting: " in str(failed)
+        assert "start the hub" in str(failed.hint)
+    monkeypatch.setattr(asking, "ABSENCE", PATIENCE)
+    late = asyncio.ensure_future(bus.queues.names())
+    with running(MemoryStore(list(store.load()), store.name, 2), port=port):
+        assert not waiting.done()
+        assert await asyncio.wait_for(waiting, PATIENCE) == await asyncio.wait_for(late, PATIENCE)
+        await bus.close()
+        await patient.close()

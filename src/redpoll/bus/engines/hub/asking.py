@@ -29,6 +29,11 @@ _GATHERED: Final = 32
 _SOON: Final = 0.001
 #: Seconds beyond its timeout that the hub's own answer to a publish may take.
 _LATE: Final = 1.0
+#: Seconds that operations without a timeout wait for a hub that is not there, unless the bus was opened with `wait`.
+ABSENCE: Final = 30.0
+_ABSENT_HINT: Final = (
+    "start the hub, or correct its address; with connect(wait=True) operations wait for it without a limit"
+)
 
 
 class Request:
@@ -43,9 +48,11 @@ class Request:
         size: Bytes of a payload that waits to be sent.
         watcher: Of a publish.
         deadline: When its timeout was over, where the hub is to say so.
+        absence: When its wait for a hub that is not there is over; None if it has a timeout, or waits without a limit.
+        timeout: Its timeout.
     """
 
-    __slots__ = ("again", "anew", "deadline", "future", "record", "sent", "size", "watcher")
+    __slots__ = ("absence", "again", "anew", "deadline", "future", "record", "sent", "size", "timeout", "watcher")
 
     def __init__(
         self,
@@ -63,10 +70,15 @@ class Request:
         self.size = size
         self.watcher = watcher
         self.deadline: float | None = None
+        self.absence: float | None = None
+        self.timeout: float | None = None
 
 
 class Asking:
     """Sends records to the hub that it is linked to, and knows what has to be answered.
+
+    Args:
+        patient: Whether operations without a timeout wait without a limit for a hub that is not there.
 
     Attributes:
         loop: The loop.
@@ -76,7 +88,8 @@ class Asking:
     loop: asyncio.AbstractEventLoop
     _node: LayerNode
 
-    def __init__(self) -> None:
+    def __init__(self, patient: bool) -> None:
+        self._patient = patient
         self.linked = False
         self._peer: Peer | None = None
         self._numbers = itertools.count(1)
@@ -162,7 +175,12 @@ class Asking:
         request = Request([kind, number, *rest], future, again, size, watcher)
         self._requests[number] = request
         if timeout is not None:
+            request.timeout = timeout
             self._limit(number, timeout)
+        elif not self._patient and kind in _IMPATIENT:
+            request.absence = 0.0
+            if not self.linked:
+                self._limit_absence(number, request)
         self._push(request, gather)
         return future
 
@@ -204,13 +222,29 @@ class Asking:
                 self._timer.cancel()
             self._timer = self.loop.call_at(when, self._time_out)
 
+    def _limit_absence(self, number: int, request: Request) -> None:
+        if request.absence is not None:
+            request.absence = self.loop.time() + ABSENCE
+            self._limit(number, ABSENCE)
+
+    @property
+    def where(self) -> str:
+        """The hub and its state, for errors."""
+        raise NotImplementedError
+
+    def expired(self, timeout: float | None) -> Expired:
+        """Return the error of an operation that was not sent in time, as the hub is not there."""
+        error = Expired(None, timeout, f"waiting for {self.where}")
+        error.hint = _ABSENT_HINT
+        return error
+
     def _time_out(self) -> None:
         now = self.loop.time()
         timeouts = self._timeouts
         while timeouts and timeouts[0][0] <= now:
             when, number = heapq.heappop(timeouts)
             request = self._requests.get(number)
-            if request is None:
+            if request is None or (request.absence is not None and (self.linked or when < request.absence)):
                 continue
             if request.sent and self.linked and request.deadline is None:
                 # The hub says it itself.
@@ -222,11 +256,15 @@ class Asking:
                 error: RedpollError = NotConfirmed(None, "the hub did not answer in time")
             else:
                 self._unsay(request)
-                error = Expired(None, request.record[-1], "waiting for the hub")
+                error = self.expired(ABSENCE if request.absence is not None else request.timeout)
             self._give_up(request, error)
         while timeouts and timeouts[0][1] not in self._requests:
             heapq.heappop(timeouts)
         self._timer = self.loop.call_at(timeouts[0][0], self._time_out) if timeouts else None
+
+
+_IMPATIENT: Final = frozenset({p.CALL, p.PUBLISH, p.EVENT, p.TAKE, p.SUBSCRIBE, p.WATCH, p.CONSUME})
+"""What waits for a hub that is not there with a limit."""
 
 
 def fail_future(future: asyncio.Future[Any], error: BaseException) -> None:

@@ -35,7 +35,6 @@ from redpoll.errors import (
     Closed,
     ConfigError,
     DecodeError,
-    Expired,
     PayloadTooLarge,
     QueueEmpty,
     QueueFull,
@@ -129,7 +128,7 @@ class HubEngine(HubMember):
         if self._waiting_bytes + size > _WAITING_BYTES and self._waiting_bytes:
             return Failed(QueueFull(None, _WAITING_BYTES, "bytes", queue=queue or subject))
         if not self.linked and timeout is not None and timeout <= 0:
-            return Failed(Expired(None, timeout, "waiting for the hub"))
+            return Failed(self.expired(timeout))
         payload = packed(envelope)
         limit = min((each for each in (timeout, ttl, deadline) if each is not None), default=None)
         if queue is not None:
@@ -256,6 +255,8 @@ class HubEngine(HubMember):
         check_publishing(0, 0.0, timeout=timeout)
         check_subject("queue", queue)
         self._check()
+        if timeout == 0 and not self.linked and not self._patient:
+            raise self.expired(timeout)
         number = next(self._numbers)
         consumer = self._consumers[number] = HubConsumer(self, number, queue, 1, None, False, False)
         self._takes.add(consumer)
@@ -268,7 +269,7 @@ class HubEngine(HubMember):
             else:
                 if timeout is not None:
                     timer = self.loop.call_later(timeout, consumer.stop, QueueEmpty(queue, timeout))
-                await self._ask(p.CONSUME, number, queue, 1, False, False, False, again=True)
+                await self._ask(p.CONSUME, number, queue, 1, False, False, False, again=True, timeout=timeout)
             return await anext(consumer)
         except StopAsyncIteration:
             raise Closed("bus") from None

@@ -99,7 +99,7 @@ class HubMember(Asking):
         token: str = "",
         config: Config | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__(wait)
         self._hosts = tuple(hosts)
         self._wait = wait
         self._connect_timeout = connect_timeout
@@ -142,6 +142,12 @@ class HubMember(Asking):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} redpoll://{','.join(map(str, self._hosts))} {self.status.state.value}>"
+
+    @property
+    def where(self) -> str:
+        """The hub and its state, for errors."""
+        reason = self._last_error or self.status.reason
+        return f"the hub at {', '.join(map(str, self._hosts))} ({self.status.state.value}{f': {reason}' if reason else ''})"
 
     @property
     def clock(self) -> Any:
@@ -393,6 +399,7 @@ class HubMember(Asking):
             # What the hub refused to read is not asked for again: it would refuse it without end.
             again = request.again and not isinstance(error, ProtocolError)
             if id(request.record) in waiting or not request.sent or again:
+                self._limit_absence(number, request)
                 continue
             del self._requests[number]
             if request.anew:
