@@ -55,6 +55,27 @@ def test_times_of_cron() -> None:
     assert desk.broker.schedules.found["s"].due == 5_400.0
 
 
+@pytest.mark.parametrize(
+    ("by", "times"), [(2.0, [3_602.0, 7_202.0]), (7_200.0, [3_600.0, 7_200.0]), (-2.0, [3_600.0, 7_198.0])]
+)
+def test_a_time_of_cron_is_used_once(by: float, times: list[float]) -> None:
+    """A time of cron comes once though the wall clock was set back a little; a clock that was set back far counts anew."""
+    desk = Desk()
+    back = [0.0]
+    desk.broker = Broker("s", count(1), wall=lambda now: now - back[0])
+    queue = desk.broker.queues.declare(desk.queue.spec, 0.0)
+    plan(desk, every=None, cron="0 * * * *")
+    back[0] = by
+    fired: list[float] = []
+    while len(fired) < 2:
+        due = desk.broker.deadline
+        assert due is not None
+        desk.now = due
+        desk.broker.advance(due)
+        fired += [due] * (queue.count - len(fired))
+    assert fired == times
+
+
 def test_replaced_and_removed() -> None:
     """A schedule takes the place of one of its name; removed it fires no more."""
     desk = Desk()

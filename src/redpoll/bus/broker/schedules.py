@@ -21,6 +21,9 @@ __all__ = ["MIN_EVERY", "Schedule", "Schedules"]
 MIN_EVERY: Final = 0.1
 """Minimum seconds between two tasks of a schedule."""
 
+_SET_BACK: Final = 600.0
+"""Seconds by which the wall clock may be set back while a time of cron is waited for: the time is not used twice then."""
+
 
 @dataclass(slots=True, eq=False)
 class Schedule:
@@ -38,6 +41,8 @@ class Schedule:
     cron: str | None
     due: float = 0.0
     """Time of the next one."""
+    at: float = 0.0
+    """The same in seconds since 1970, where `cron` says when; 0 if it was planned before a restart."""
     timer: Entry | None = None
 
 
@@ -115,6 +120,11 @@ class Schedules:
 
     def fire(self, schedule: Schedule, now: float) -> None:
         """Put the task of a schedule into its queue, and plan the next one."""
+        early = 0.0 if schedule.cron is None else schedule.at - self._wall(now)
+        if 0.0 < early <= _SET_BACK:
+            schedule.due = now + early
+            self.add(schedule)
+            return
         queue = self._tasks.queues[schedule.queue]
         if queue.has_room(schedule.size + CHARGE):
             self._tasks.put(queue, schedule.payload, schedule.size, now, self._nobody, None, schedule.options)
@@ -125,7 +135,8 @@ class Schedules:
     def _plan(self, schedule: Schedule, now: float) -> None:
         if schedule.cron is not None:
             wall = self._wall(now)
-            schedule.due = now + next_time(schedule.cron, wall) - wall
+            schedule.at = next_time(schedule.cron, wall)
+            schedule.due = now + schedule.at - wall
         else:
             every = max(schedule.every or 1.0, MIN_EVERY)
             # The rhythm stays where one was late, or missed.
