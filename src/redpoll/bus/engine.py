@@ -614,6 +614,9 @@ class Engine(Protocol):
 
         Returns:
             How many.
+
+        Raises:
+            ConfigError: The queues are the same, or the limit cannot be.
         """
 
     async def pause(self, queue: str, paused: bool = True) -> None:

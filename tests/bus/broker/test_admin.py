@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from redpoll.bus.broker.queue import Task
 from redpoll.errors import ConfigError, SpecConflict
 from tests.bus.broker.support import Desk
 
@@ -76,6 +77,62 @@ def test_moving_keeps_the_tasks() -> None:
     assert [body for _, body in desk.deliveries()] == ["c", "d"]
     with pytest.raises(SpecConflict, match="durable"):
         desk.broker.admin.move(desk.queue, desk.declare("memory", durable=False), None, 0.0)
+
+
+def test_a_queue_is_not_moved_to_itself() -> None:
+    """Tasks are not moved within their queue, where some would be handed out twice."""
+    desk = Desk()
+    worker = desk.consume("w", 2)
+    desk.broker.work.set_ahead(worker, 4)
+    desk.submit("first")
+    desk.submit("history")
+    desk.broker.work.give_back(worker, [], 0.0)
+    desk.broker.work.add_credit(worker, -1)
+    desk.broker.work.reject(worker, max(worker.held), 0.0, reason="again")
+    desk.broker.work.set_ahead(worker, 4)
+    desk.submit("a")
+    desk.submit("b")
+    desk.take()
+    with pytest.raises(ConfigError, match="must be another queue"):
+        desk.broker.admin.move(desk.queue, desk.queue, None, 0.0)
+    desk.broker.work.add_credit(worker, 4)
+    assert sorted(body for _, body in desk.deliveries()) == ["a", "b", "history"]
+
+
+def test_moving_skips_ended_tasks_once() -> None:
+    """Tasks behind many that ended are moved without looking at those for each of them."""
+    looks = 0
+
+    class Entry(Task):
+        __slots__ = ()
+
+        def __eq__(self, other: object) -> bool:
+            nonlocal looks
+            looks += 1
+            return self is other
+
+        __hash__ = Task.__hash__
+
+    desk = Desk()
+    numbers = [desk.number() for _ in range(300)]
+    for number in numbers:
+        desk.broker.tasks.found[number].__class__ = Entry
+    for number in numbers[:140]:
+        desk.broker.work.cancel(number, 0.0)
+    assert desk.broker.admin.move(desk.queue, desk.declare("other"), None, 0.0) == 160
+    assert looks < 1_000
+
+
+def test_a_dead_letter_has_no_watchers() -> None:
+    """The watchers of a task that becomes a dead letter are told, and are not kept with it."""
+    desk = Desk()
+    worker = desk.consume("w")
+    task = desk.submit("a")
+    desk.broker.intake.watch(desk.boss, task.id, "second", 0.0)
+    desk.take()
+    desk.reject(worker, requeue=False)
+    assert [each[0] for each in desk.said()] == ["a", "second"]
+    assert task.more.watchers == ()
 
 
 def test_redriving_makes_new_tasks() -> None:

@@ -12,7 +12,7 @@ from redpoll.bus.broker.tasks import Tasks, as_before
 from redpoll.bus.envelope import Outcome, OutcomeKind
 from redpoll.bus.records import QueueInfo, TaskInfo, TaskState
 from redpoll.checks import integer, one_of, optional, require
-from redpoll.errors import ResultExpired, SpecConflict, UnknownTask
+from redpoll.errors import ConfigError, ResultExpired, SpecConflict, UnknownTask
 
 __all__ = ["Admin"]
 
@@ -142,11 +142,15 @@ class Admin:
 
         Raises:
             SpecConflict: One of the queues is durable and the other is not.
-            ConfigError: The limit cannot be.
+            ConfigError: The limit cannot be, or the queues are the same.
         """
         require("limit", limit, optional(_LIMIT))
+        if source is target:
+            # Moved one by one, some would be handed out that are still to be moved.
+            raise ConfigError("target", target.name, "must be another queue")
         if source.spec.durable != target.spec.durable:
             raise SpecConflict(target.spec.name, "durable", target.spec.durable, source.spec.durable)
+        source.sort_out()
         moved = list(islice((each for each in source.in_line() if each.state == READY), limit))
         for task in moved:
             self._tasks.leave(task)

@@ -418,14 +418,17 @@ class Queue:
                 level.remove(task)
             elif len(level) > 64 and len(level) > 2 * self.ready:
                 task.state = GONE
-                alive = [each for each in level if each.state == READY]
-                level.clear()
-                level.extend(alive)
+                _sort_out(level)
         elif task.state == ASIDE:
             self._leave_aside(task)
             self._release()
         elif task.state == DELAYED:
             self.delayed -= 1
+
+    def sort_out(self) -> None:
+        """Sort the entries of ended tasks out, so that those behind them are found at once."""
+        for level in self._levels:
+            _sort_out(level)
 
     def oldest(self) -> Task | None:
         """Return the next ready task of the lowest priority that has one."""
@@ -580,3 +583,9 @@ class Queue:
             self._leave_aside(task)
         self._release()
         return found
+
+
+def _sort_out(level: deque[Task]) -> None:
+    alive = [each for each in level if each.state == READY]
+    level.clear()
+    level.extend(alive)

@@ -239,6 +239,8 @@ class Tasks:
         if extra is not None:
             for peer, watch in extra.watchers:
                 self.tell(peer, (OUTCOME, peer, watch, task.id, kind, payload, detail))
+            # A dead letter keeps its fields.
+            extra.watchers = ()
         task.payload = None
         queue.ended[kind] += 1
         if out.observed:
