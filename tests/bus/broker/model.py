@@ -370,7 +370,7 @@ class BrokerModel(RuleBasedStateMachine):
         elif what == "redrive":
             for task in broker.admin.redrive(self.boss, queue, None, self.now):
                 self.claims.append(("confirmed", task.id, name))
-        elif name != "memory":
+        elif name not in {"memory", "plain"}:
             broker.admin.move(queue, broker.queues.get("plain"), 2, self.now)
         self.turn()
 
@@ -389,6 +389,8 @@ class BrokerModel(RuleBasedStateMachine):
             consumer = self.consume(name, queue)
             answer = self.broker.work.reclaim(consumer, held.id, held.token, self.now)
             if answer == "held":
+                # Asked for twice, it has it once.
+                assert self.broker.work.reclaim(consumer, held.id, held.token, self.now) == "held"
                 held.consumer = consumer
                 # Its hand-out is on disk, or nobody else was given it.
                 held.stored = held.stored or True
