@@ -8,7 +8,9 @@ import sys
 import tracemalloc
 import uuid
 import weakref
+from array import array
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -299,3 +301,19 @@ def test_a_view_is_of_the_part() -> None:
     sent = bytearray(body(ours("memoryview", b"\x97"), parts=[b"abc"]))
     PickleSerializer().decode(sent)[0] = ord("X")
     assert sent.endswith(b"Xbc")
+
+
+@pytest.mark.parametrize("value", [range(3), slice(3), ..., Path("x"), ValueError("x")], ids=repr)
+def test_what_acts_or_grows_is_no_value(value: Any) -> None:
+    """Ranges, slices, `...`, paths that act on files, and exceptions are refused unless they are allowed."""
+    serializer = PickleSerializer()
+    with pytest.raises(DecodeError, match="is not allowed"):
+        serializer.decode(memoryview(bytes(serializer.encode(value))))
+
+
+def test_a_view_arrives_as_its_bytes() -> None:
+    """A memoryview of numbers arrives as one of plain bytes."""
+    serializer = PickleSerializer()
+    numbers = array("i", [1, 2])
+    read = serializer.decode(memoryview(bytes(serializer.encode(memoryview(numbers)))))
+    assert (type(read), read.format, bytes(read)) == (memoryview, "B", numbers.tobytes())
