@@ -255,6 +255,25 @@ async def test_a_claimed_identity_takes_no_stream(
             assert queue.stats == (1, 0, 0, 0, 1)
 
 
+async def test_malformed_words_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+    """Who sends what is no word is refused with the reason; the log names the peer in one warning a second, and no more."""
+    async with directory() as names, Wiring(names.address) as wiring:
+        stranger = Stranger(wiring)
+        async with stranger.node:
+            await stranger.ask(HELLO)
+            caplog.clear()
+            for word, problem in (
+                ({"word": "nonsense"}, "nonsense"),
+                ({"x": 1}, "without word"),
+                ({"word": "open"}, "pipe"),
+            ):
+                with pytest.raises(Refused, match=problem):
+                    await stranger.ask(word)
+            (record,) = [each for each in caplog.records if each.name.startswith("redpoll")]
+            assert (record.name, record.levelname, record.exc_info) == ("redpoll.wiring", "WARNING", None)
+            assert record.getMessage().startswith(f"refused a message from {stranger.node.address} (127.0.0.1:")
+
+
 async def test_a_restart_over_a_half_open_link() -> None:
     """An owner that starts again with its identity is followed at once, though its former link is dead and not closed."""
     identity = b"an owner's name."

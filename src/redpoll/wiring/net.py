@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,7 +35,9 @@ from redpoll.node.door import (
     host_of,
     is_linked,
     peer_of,
+    remote_of,
 )
+from redpoll.node.reports import LogLimit
 from redpoll.serializers.base import Buffer
 from redpoll.serializers.parts import Encoded
 from redpoll.wiring.directory.tokens import is_proof, proof_of
@@ -51,6 +54,8 @@ if TYPE_CHECKING:
     from redpoll.wiring.pipe import Pipe
 
 __all__ = ["Net", "NetTrunk", "config_of", "greet"]
+
+_logger = logging.getLogger("redpoll.wiring")
 
 _DATA = DATA.size
 _CREDIT = CREDIT.size
@@ -260,7 +265,9 @@ class Net:
         Raises:
             ConfigError: It cannot.
         """
-        self._time = asyncio.get_running_loop().time
+        loop = asyncio.get_running_loop()
+        self._time = loop.time
+        self._lines = LogLimit(loop)
         await self.node.start()
 
     async def stop(self, drain: float | None) -> None:
@@ -371,9 +378,17 @@ class Net:
             try:
                 if self._is_of_a_pipe(self.trunks.get(peer), message):
                     done.append(message)
+            except ProtocolError as error:
+                self._refuse_word(message, error)
             except Exception as error:  # noqa: BLE001  # one message says nothing of the others
                 self.node.failed(message, error)
         return done
+
+    def _refuse_word(self, message: Received[bytes], error: ProtocolError) -> None:
+        """Refuse what is no word of a wiring, with a warning at most once a second."""
+        message.refuse(str(error))
+        if self._lines.may_log():
+            _logger.warning("refused a message from %s (%s): %s", message.address, remote_of(message), error)
 
     def _is_of_a_pipe(self, trunk: NetTrunk | None, message: Received[bytes]) -> bool:
         header = message.header
