@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import re
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,6 +17,7 @@ from redpoll import (
     Config,
     HandlerFailed,
     Message,
+    Node,
     NotSent,
     PeerLost,
     Received,
@@ -22,6 +25,7 @@ from redpoll import (
     UsageError,
 )
 from redpoll.errors import NoHandler
+from redpoll.node import dispatch
 from redpoll.node.door import (
     PIECE_FIELDS,
     Batch,
@@ -65,6 +69,9 @@ class Layer(LayerNode):
                 self.conclude(message, message.data + b"!" if message.data else self._later(message))
             elif message.header == b"refuse":
                 self.refuse(message, NoHandler, "not here")
+            elif message.header == b"block":
+                time.sleep(0.1)
+                done.append(message)
             elif message.header == b"raise":
                 raise ValueError("of the layer")
             else:
@@ -468,3 +475,16 @@ async def test_a_session_that_begins_takes_what_is_sent_at_once(greets: str, siz
         await until(lambda: len((other if greets == "accepting" else one).handled) == 3, "the greeting")
         assert not (await ended(ends)).failed
         await within(ready)
+
+
+async def test_a_blocked_loop_names_no_layer(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The warning of a loop that was blocked while messages arrived names no method of the layer that took them."""
+    monkeypatch.setattr(dispatch, "_WATCH_EVERY", 0.01)
+    monkeypatch.setattr(dispatch, "_BLOCKED", 0.05)
+    async with Layer() as layer, Node[bytes](listen=False) as node:
+        await within(node.send(Message(b"", layer.address, header=b"block")))
+        await until(lambda: bool(caplog.messages), "warning")
+    assert re.fullmatch(
+        r"the event loop was blocked for at least \d\.\d s while messages arrived, which stalls the whole node: .*",
+        caplog.messages[0],
+    )

@@ -188,15 +188,18 @@ class Dispatcher:
         late = monotonic() - self._watched_at - _WATCH_EVERY
         if late >= _BLOCKED:
             _logger.warning(
-                "the event loop was blocked for at least %.1f s while the handler %s had messages, which stalls the whole"
+                "the event loop was blocked for at least %.1f s while %s, which stalls the whole"
                 " node: await blocking calls, or run them in threads (asyncio.to_thread, redpoll.blocking.PoolNode)",
                 late,
-                _name(self._handler),
+                self._busy_with(),
             )
             return
         self._watches = False
         if self.tasks:
             self._begin_watch()
+
+    def _busy_with(self) -> str:
+        return f"the handler {_name(self._handler)} had messages"
 
     def _run_handlers(self, slots: Slots, now: float, most: int) -> bool:
         """Handle messages one after another, in one slot as long as each has ended when its handler returns.
@@ -355,6 +358,10 @@ class TurnDispatcher(Dispatcher):
 
     The others are the handler's to end. Nothing is decoded.
     """
+
+    def _busy_with(self) -> str:
+        # The handler is a layer's, which its users do not know.
+        return "messages arrived"
 
     def _run_handlers(self, slots: Slots, now: float, most: int) -> bool:
         messages: list[Any] = slots.begin_many(now, most)
