@@ -490,6 +490,8 @@ if not child:
         except UsageError:
             continue
         os._exit(1)
+    if not there.netloc == server.netloc == client.netloc:
+        os._exit(2)
     client.close()
     server.close()
     del client, server
@@ -506,7 +508,7 @@ server.close()
 
 
 def test_a_fork() -> None:
-    """A child is refused what is its parent's, closes it without harm, and has communicators of its own."""
+    """A child is refused what is its parent's but its address, closes it without harm, and has communicators of its own."""
     done = run_program(FORKED, "-W", "ignore::DeprecationWarning")
     assert (done.stdout, done.stderr) == ("0\nbefore of the child\nafter\n", "")
 

@@ -67,6 +67,7 @@ class Station:
         self.node = StationNode(self, carrier, config)
         self.sessions: dict[UUID, Session] = {}
         self.closing = False
+        self._port = options.netloc.port
         self._by_peer: dict[Peer, Session] = {}
         self._tell = tell
         connection = options.connection
@@ -87,6 +88,7 @@ class Station:
         self._loop = asyncio.get_running_loop()
         self.time = self._loop.time
         await self.node.start()
+        self._port = self.netloc.port
 
     @property
     def over(self) -> BaseException | None:
@@ -134,10 +136,9 @@ class Station:
 
     @property
     def netloc(self) -> NetworkLocation:
-        """The address that a server has, or that a client dials."""
-        host, port = self.options.netloc
+        """The address that a server has, or had, or that a client dials; a forked child has its parent's."""
         listening = self.node.listening
-        return NetworkLocation(host, listening[0].port if listening else port)
+        return NetworkLocation(self.options.netloc.host, listening[0].port if listening else self._port)
 
     async def close(self, timeout: float | None, flush: bool, *, evict: bool = False) -> None:
         """Accept no more puts, finish the sessions, and stop.
