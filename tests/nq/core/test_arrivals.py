@@ -56,6 +56,26 @@ def test_they_come_in_order() -> None:
     assert len(arrivals) == 0
 
 
+def test_what_an_interrupted_call_gives_back_meanwhile() -> None:
+    """A thread that looks for the messages of one peer is not disturbed by another that was interrupted."""
+    arrivals = ThreadArrivals(ME)
+    theirs = Arrival(arrivals.source(A), b"1", False, None)
+    arrivals.unseen.append(theirs)
+    arrive(arrivals, B, b"2")
+
+    class Interrupting(frozenset[uuid.UUID]):
+        def __contains__(self, peer: object) -> bool:
+            if len(arrivals.unseen) < 3:
+                arrivals.unseen.append(theirs)
+            return super().__contains__(peer)
+
+    taken: Taken = [None]
+    arrivals.get(taken, Interrupting((B,)), 0, lambda: None)
+    assert taken[0] is not None
+    assert taken[0].body == b"2"
+    assert len(arrivals.unseen) == 3
+
+
 def test_some_are_got_out_of_turn() -> None:
     """Those of some peers are got in their order, and the others' wait."""
     arrivals = ThreadArrivals(ME)

@@ -154,7 +154,8 @@ class Arrivals:
         ready = self._ready
         unseen = self.unseen
         if unseen:
-            for place, found in enumerate(unseen):
+            # A copy: an interrupted thread appends without the lock.
+            for place, found in enumerate(tuple(unseen)):
                 if peers is None or found.source.peer in peers:
                     taken[0] = found
                     del unseen[place]
