@@ -56,6 +56,29 @@ class Client:
 
 
 @pytest.mark.asyncio
+async def test_a_goodbye_does_not_look_at_all_tasks() -> None:
+    """A client that leaves while it watches a task costs the hub no look at each task; nobody is told of its end."""
+
+    class Tasks(dict[int, Any]):
+        def values(self) -> Any:
+            raise AssertionError("all tasks are looked at")
+
+    with running() as hub:
+        async with redpoll.connect(hub.url) as other:
+            async with redpoll.connect(hub.url) as bus:
+                handle = await bus.tasks.submit(1, queue="q")
+            broker = hub.hub.broker
+            broker.tasks.found = Tasks(broker.tasks.found)
+            async with redpoll.connect(hub.url) as bus:
+                watched = bus.tasks.handle((await bus.tasks.submit(2, queue="q")).id)
+                with pytest.raises(TimeoutError):
+                    await watched.result(timeout=0.01)
+            await until(lambda: len(broker.peers.found) == 1, "the end of the second client")
+            assert await other.tasks.handle(watched.id).cancel() == "withdrawn"
+            assert await other.tasks.handle(handle.id).cancel() == "withdrawn"
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("error", [TypeError("a defect"), ValueError("a defect"), KeyError("a defect")])
 async def test_a_defect_of_the_hub(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture

@@ -302,8 +302,6 @@ class HubServer:
         self.broker.intake.unpark(client.parked.values(), now)
         client.parked.clear()
         if client.member.owner is client:
-            if goodbye:
-                self.broker.intake.unwatch_all(client.member)
             self.broker.peers.leave(client.member, now, goodbye=goodbye)
             client.member.owner = None
         self._turns.look_for_observers()
