@@ -61,6 +61,8 @@ async def test_backups_that_cannot_be_made(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match=r"backup to .*there: File exists"):
         await store.backup(tmp_path / "there")
     assert (tmp_path / "there").read_text() == "old"
+    with pytest.raises(StoreError, match=r"backup to .*a\\x00b': a name has no NUL"):
+        await store.backup(f"{tmp_path}/a\0b")
     with pytest.raises(StoreError, match=r"backup to .*hub\.db: No such file"):
         await store.backup(tmp_path / "nowhere" / "hub.db")
     closing = asyncio.ensure_future(store.close())

@@ -316,6 +316,8 @@ class DiskStore:
             self.failed(error if known else self._folder.error(f"cannot be written: {error}"))
 
     def _copy(self, target: Path) -> None:
+        if "\0" in str(target):
+            raise self._folder.error(f"backup to {str(target)!r}: a name has no NUL")
         part = target.with_name(target.name + ".part")
 
         def go_on(*_: int) -> None:
