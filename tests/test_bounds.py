@@ -422,6 +422,9 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
         "calls of a client of a hub that are carried out at a time": [
             "bus/engines/hub/test_server.py::test_calls_that_take_a_while_are_bounded"
         ],
+        "stored outcomes that a hub reads at a time for clients that wait for them": [
+            "bus/engines/hub/test_server.py::test_many_watches_of_stored_outcomes"
+        ],
         "consumers of one client of a hub": ["bus/engines/hub/test_hub.py::test_consumers_are_bounded"],
         "tasks in one answer to `browse` from a hub": ["bus/engines/hub/test_hub.py::test_browsing_is_bounded"],
         "schedules of a broker": ["bus/broker/test_schedules.py::test_what_cannot_be"],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from redpoll.bus.broker.queues import Queues
 from redpoll.bus.broker.work import Work
 from redpoll.bus.engines.hub import clients
 from redpoll.bus.engines.hub import protocol as p
+from redpoll.bus.engines.hub.disk import DiskStore
 from redpoll.bus.engines.hub.handles import packed
 from redpoll.bus.engines.hub.server import HubServer
 from redpoll.bus.engines.hub.store import MemoryStore
@@ -339,6 +341,32 @@ async def test_clients_are_told_of_a_failed_disk() -> None:
         await server.close()
         await until(lambda: bus.state is redpoll.bus.EngineState.RECONNECTING, "the end")
         assert bus.status.reason == "the hub ends, as its disk failed: its log says how"
+
+
+@pytest.mark.asyncio
+async def test_many_watches_of_stored_outcomes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many stored outcomes that are asked for at once sixteen are read at a time, and each is told."""
+    open_ = most = 0
+    read = DiskStore.outcome
+
+    async def outcome(self: DiskStore, number: int) -> Any:
+        nonlocal open_, most
+        open_ += 1
+        most = max(most, open_)
+        found = await read(self, number)
+        open_ -= 1
+        return found
+
+    monkeypatch.setattr(DiskStore, "outcome", outcome)
+    async with redpoll.Hub(tmp_path, port=0) as hub, redpoll.connect(hub.url) as bus:
+        async with bus.tasks.worker(lambda task: task.data, queue="q"):
+            made = await bus.tasks.submit_many(range(100), queue="q")
+            for each in made:
+                await each.result(timeout=PATIENCE)
+    async with redpoll.Hub(tmp_path, port=0) as hub, redpoll.connect(hub.url) as bus:
+        found = [bus.tasks.handle(each.id, queue="q").result(timeout=PATIENCE) for each in made]
+        assert await asyncio.gather(*found) == list(range(100))
+    assert most == 16
 
 
 @pytest.mark.asyncio

@@ -10,7 +10,7 @@ from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from os import urandom
-from typing import Any
+from typing import Any, Final
 
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker import outputs as out
@@ -24,6 +24,9 @@ from redpoll.errors import RedpollError
 from redpoll.node.door import Peer
 
 __all__ = ["Turns"]
+
+#: Stored outcomes that are read at a time for those that watch.
+_RECALLS: Final = 16
 
 
 class Turns:
@@ -66,6 +69,9 @@ class Turns:
         self._wanted: list[int] = []
         self._gaps: list[tuple[Client, list[Any]]] = []
         self._behind: set[Queue] = set()
+        # Watchers whose outcomes are to be read, and how many are being read.
+        self._recalls: deque[tuple[Client, Watch, int]] = deque()
+        self._recalling = 0
         # They end with the store.
         self._reading: set[asyncio.Task[None]] = set()
         self.end()
@@ -178,7 +184,10 @@ class Turns:
             _, _, watch, _, ending, payload, detail = effect
             self.claim(client, watch.durable, p.OUTCOME, watch.request, int(ending), payload, detail)
         elif kind == out.RECALL:
-            self.later(self._recall(client, effect[2], effect[3]))
+            self._recalls.append((client, effect[2], effect[3]))
+            if self._recalling < _RECALLS:
+                self._recalling += 1
+                self.later(self._recall())
         elif kind == out.PROGRESS:
             client.say(p.PROGRESSED, effect[2].request, effect[4])
         elif kind == out.ADMITTED:
@@ -190,11 +199,15 @@ class Turns:
         else:
             client.say(p.STOPPED, effect[2].owner, effect[3])
 
-    async def _recall(self, client: Client, watch: Watch, number: int) -> None:
-        with suppress(RedpollError):  # the hub ends
-            found = await self.store.outcome(number)
-            if found is not None:
-                client.say(p.OUTCOME, watch.request, int(found.kind), found.payload, found.detail)
+    async def _recall(self) -> None:
+        """Read stored outcomes for their watchers, until none waits."""
+        while self._recalls:
+            client, watch, number = self._recalls.popleft()
+            with suppress(RedpollError):  # the hub ends
+                found = await self.store.outcome(number) if client.open else None
+                if found is not None:
+                    client.say(p.OUTCOME, watch.request, int(found.kind), found.payload, found.detail)
+        self._recalling -= 1
 
     def later(self, answer: Coroutine[Any, Any, None]) -> None:
         """Run a coroutine that waits for the store."""
