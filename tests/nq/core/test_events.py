@@ -91,6 +91,25 @@ def test_ending_without_waiting() -> None:
     assert (called, [thread.is_alive() for thread in ending]) == ([PEER], [False, False])
 
 
+def test_an_event_for_which_no_thread_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is called with the next one, and closing waits for both; without a next one there is nothing to wait for."""
+    called: list[uuid.UUID] = []
+    goes_on = threading.Event()
+    threads = EventThreads(1)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", _fails)
+        threads.tell(lambda _: called.append(PEER) if goes_on.wait(10) else None, PEER)
+    assert threads.end() == []
+    threads.tell(called.append, PEER)
+    threading.Timer(0.05, goes_on.set).start()
+    threads.close(10)
+    assert called == [PEER, PEER]
+
+
+def _fails(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_an_event_that_exits(caplog: pytest.LogCaptureFixture) -> None:
     """`sys.exit` in an event ends that alone."""
     called: list[uuid.UUID] = []

@@ -58,8 +58,9 @@ class EventThreads:
             self._threads.add(thread)
             try:
                 thread.start()
-            except RuntimeError:  # the program is exiting and cannot start threads (Python 3.12)
-                self._leave(thread)
+            except RuntimeError:
+                # The program is exiting (Python 3.12), or has too many threads: then the next event starts one.
+                self._threads.discard(thread)
 
     def close(self, timeout: float | None) -> None:
         """Wait until all events have returned, with a timeout; called by an event, it does not wait."""
