@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 import uuid
 
 import pytest
 
+from redpoll.nq.core import events
 from redpoll.nq.core.events import EventThreads
 
 PEER = uuid.UUID(int=7)
@@ -119,6 +121,37 @@ def test_an_event_that_exits(caplog: pytest.LogCaptureFixture) -> None:
     threads.close(10)
     assert called == [PEER]
     assert [record.getMessage() for record in caplog.records] == ["an event of a communicator raised"]
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_events_that_raise_are_counted(
+    workers: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of events that raise the first is logged at once, then at intervals the last one with their number, also the rest."""
+    monkeypatch.setattr(events, "_LOG_EVERY", 0.2)
+
+    def fail(_: uuid.UUID) -> None:
+        raise ValueError("of an event")
+
+    threads = EventThreads(workers)
+    for _ in range(1000):
+        threads.tell(fail, PEER)
+    end = time.monotonic() + 10
+    while sum(_failures(caplog)) < 1000 and time.monotonic() < end:
+        time.sleep(0.01)
+    before = _failures(caplog)
+    assert (before[0], sum(before)) == (1, 1000)
+    assert len(before) < 20
+    threads.tell(fail, PEER)
+    threads.close(10)
+    assert sum(_failures(caplog)) == 1001
+    assert all(record.exc_info and record.exc_info[0] is ValueError for record in caplog.records)
+
+
+def _failures(caplog: pytest.LogCaptureFixture) -> list[int]:
+    """The number of events that each line tells of."""
+    words = [record.getMessage().split()[0] for record in caplog.records]
+    return [1 if word == "an" else int(word.replace(",", "")) for word in words]
 
 
 def test_slow_events_do_not_heap_up(caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
+from time import monotonic
 from uuid import UUID
 
 from redpoll.blocking.futures import ThreadFuture
@@ -15,6 +16,9 @@ __all__ = ["EventThreads"]
 #: Maximum events that wait or run.
 _MOST = 10_000
 
+#: Interval in seconds between two lines of events that raised.
+_LOG_EVERY = 1.0
+
 _logger = logging.getLogger("redpoll.nq")
 
 
@@ -22,7 +26,8 @@ class EventThreads:
     """Calls events; with one thread, one after another.
 
     Peers can cause any number of events, so the number of waiting ones is bounded: further ones are
-    dropped, which is logged. The threads are daemons, so that a program can exit while an event does not return.
+    dropped, which is logged. So is what events raise: the first at once, then once a second the last one,
+    with the number of those since. The threads are daemons, so that a program can exit while an event does not return.
 
     Args:
         workers: Number of threads.
@@ -37,6 +42,10 @@ class EventThreads:
         #: Number of events that wait or run.
         self._open = 0
         self._is_full = False
+        #: Number of events that raised and were not logged, the error of the last one, and until when none is logged.
+        self._failures = 0
+        self._failed: BaseException | None = None
+        self._silent_until = 0.0
         self._threads: set[threading.Thread] = set()
         #: Done when the last thread has ended.
         self._ended = ThreadFuture()
@@ -79,14 +88,44 @@ class EventThreads:
         return threads
 
     def _work(self) -> None:
-        for event, peer in iter(self._waiting.get, None):
+        while (called := self._next()) is not None:
+            event, peer = called
             try:
                 event(peer)
-            except BaseException:  # also `sys.exit`: it ends the event alone
-                _logger.exception("an event of a communicator raised")
+            except BaseException as error:  # noqa: BLE001  # also `sys.exit`: it ends the event alone
+                with self._lock:
+                    self._failed = error
+                    self._failures += 1
+            self._log_failures()
             with self._lock:
                 self._open -= 1
+        self._log_failures(at_once=True)
         self._leave(threading.current_thread())
+
+    def _next(self) -> tuple[Callable[[UUID], object], UUID] | None:
+        """Wait for the next event; what is to be logged meanwhile is logged in time."""
+        while True:
+            silent = self._silent_until - monotonic() if self._failures else None
+            try:
+                return self._waiting.get(timeout=silent if silent is None else max(silent, 0.0))
+            except Empty:
+                self._log_failures()
+
+    def _log_failures(self, *, at_once: bool = False) -> None:
+        now = monotonic()
+        with self._lock:
+            count = self._failures
+            if not count or not (at_once or now >= self._silent_until):
+                return
+            self._failures = 0
+            self._silent_until = now + _LOG_EVERY
+            error, self._failed = self._failed, None
+        what = (
+            "an event of a communicator raised"
+            if count == 1
+            else f"{count:,} events of a communicator raised, the last one"
+        )
+        _logger.error(what, exc_info=error)
 
     def _leave(self, thread: threading.Thread) -> None:
         with self._lock:
