@@ -324,6 +324,27 @@ async def test_a_hook_that_raises_ends_no_message(caplog: pytest.LogCaptureFixtu
         assert f"the hook {name} raised" in caplog.text
 
 
+@pytest.mark.asyncio
+async def test_a_hook_that_raises_often_is_logged_with_its_number(caplog: pytest.LogCaptureFixture) -> None:
+    """Of a hook that raises the first exception is logged at once, and the last one with their number a second later."""
+
+    def broken(*args: object) -> None:
+        raise RuntimeError("oops")
+
+    def handler(message: Received[bytes]) -> None:
+        raise ValueError
+
+    async with make(handler) as server, make() as client:
+        server.events.handler_failed = broken
+        for _ in range(100):
+            with pytest.raises(HandlerFailed):
+                await within(client.send(to(server)))
+    lines = [record.getMessage() for record in caplog.records if "the hook" in record.getMessage()]
+    counts = [1 if each.endswith("raised") else int(each.split()[4]) for each in lines]
+    assert (counts[0], sum(counts)) == (1, 100)
+    assert len(counts) < 20
+
+
 def test_events_belong_to_their_node() -> None:
     """Each node has hooks of its own."""
     first: Node[bytes] = Node()

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from redpoll.message import Message
     from redpoll.tls import Certificate
 
-__all__ = ["NodeEvents", "PeerInfo"]
+__all__ = ["NodeEvents", "PeerInfo", "log_raised"]
 
 _logger = logging.getLogger("redpoll.node")
 
@@ -47,7 +47,8 @@ class NodeEvents:
 
     Hooks are plain functions that must return soon. The event loop calls them, in order, right after the event: by then
     a handler may be running for a message of that peer. A hook may send, or begin to stop the node. An exception in a
-    hook is logged and has no other effect. The hooks and their arguments:
+    hook is logged and has no other effect: the first with its traceback, and then once a second the last one, with the number
+    of those since. The hooks and their arguments:
 
     - `peer_connected(peer)`: the first link to a peer is up.
     - `peer_suspect(peer)`: a ping was not answered for `Config.keepalive` seconds.
@@ -70,7 +71,7 @@ class NodeEvents:
         "handler_failed",
         "send_failed",
     )
-    __slots__ = NAMES
+    __slots__ = (*NAMES, "_raised")
 
     peer_connected: Callable[[PeerInfo], object] | None
     peer_suspect: Callable[[PeerInfo], object] | None
@@ -82,6 +83,11 @@ class NodeEvents:
     def __init__(self) -> None:
         for name in self.NAMES:
             setattr(self, name, None)
+        self._raised: Callable[[str, Exception], object] = _log_once
+
+    def report_to(self, raised: Callable[[str, Exception], object]) -> None:
+        """Call a function with the name of each hook that raises, and its exception, to log them."""
+        self._raised = raised
 
     def add(self, name: str, hook: Callable[..., object]) -> None:
         """Call `hook` in addition to the present one.
@@ -97,8 +103,8 @@ class NodeEvents:
             return
 
         def both(*args: Any) -> None:
-            _call(name, first, args)
-            _call(name, hook, args)
+            self._call(name, first, args)
+            self._call(name, hook, args)
 
         setattr(self, name, both)
 
@@ -107,16 +113,24 @@ class NodeEvents:
         hook = getattr(self, name)
         if hook is None:
             return False
-        asyncio.get_running_loop().call_soon(_call, name, hook, args)
+        asyncio.get_running_loop().call_soon(self._call, name, hook, args)
         return True
 
+    def _call(self, name: str, hook: Callable[..., object], args: tuple[Any, ...]) -> None:
+        try:
+            result = hook(*args)
+        except Exception as error:  # noqa: BLE001  # whatever a hook raises
+            self._raised(name, error)
+        else:
+            if inspect.iscoroutine(result):
+                result.close()
+                _logger.error("the hook %s is a coroutine function and is not awaited: use a plain function", name)
 
-def _call(name: str, hook: Callable[..., object], args: tuple[Any, ...]) -> None:
-    try:
-        result = hook(*args)
-    except Exception:
-        _logger.exception("the hook %s raised", name)
-    else:
-        if inspect.iscoroutine(result):
-            result.close()
-            _logger.error("the hook %s is a coroutine function and is not awaited: use a plain function", name)
+
+def log_raised(name: str, count: int, last: Exception) -> None:
+    """Log how often a hook raised, and the last exception."""
+    _logger.error("the hook %s raised%s", name, "" if count == 1 else f" {count:,} times, the last time", exc_info=last)
+
+
+def _log_once(name: str, error: Exception) -> None:
+    log_raised(name, 1, error)

@@ -10,6 +10,7 @@ import logging
 import os
 import random
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from redpoll.address import Address
@@ -18,9 +19,9 @@ from redpoll.errors import Closed, Fenced, NotAuthorized, RedpollError, Shutting
 from redpoll.node.admission import Admission
 from redpoll.node.completion import Completion
 from redpoll.node.connection_limits import REMEMBERED_FOR, ConnectionLimits, RecentPeers
-from redpoll.node.hooks import NodeEvents
+from redpoll.node.hooks import NodeEvents, log_raised
 from redpoll.node.pressure import Pressure
-from redpoll.node.reports import LogLimit, Rejected, Statistics, UnawaitedFailures, info
+from redpoll.node.reports import LogLimit, Rejected, Repeated, Statistics, UnawaitedFailures, info
 from redpoll.node.sending import Timers
 from redpoll.node.sessions import Layer, Sessions
 from redpoll.serializers import RawSerializer
@@ -135,6 +136,8 @@ class Peers:
         self.rejected = Rejected(self.memory.tally, self.loop)
         self.pressure = Pressure(self.loop, self.memory, self.routes)
         self.failures = UnawaitedFailures(events, self.loop)
+        raised = self._raised = {name: Repeated(partial(log_raised, name)) for name in NodeEvents.NAMES}
+        events.report_to(lambda name, error: raised[name].note(error))
         self.decode, self.unawaited = self.completion.decode, self.failures.dropped
         self.dialler: Dialler
         self.receiver: Dispatcher | Consumers
@@ -429,6 +432,8 @@ class Peers:
         self.pressure.close()
         self.failures.close()
         self.completion.failures.close()
+        for each in self._raised.values():
+            each.close()
 
     def close(self, link: Link, error: RedpollError) -> None:
         """Close a link because of an error."""
