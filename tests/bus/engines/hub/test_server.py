@@ -12,6 +12,7 @@ import pytest
 import redpoll
 from redpoll import Config, Message, Node
 from redpoll.bus import QueueSpec
+from redpoll.bus.broker import Limits
 from redpoll.bus.broker.admin import Admin
 from redpoll.bus.broker.outputs import Write
 from redpoll.bus.broker.queues import Queues
@@ -78,6 +79,21 @@ async def test_a_goodbye_does_not_look_at_all_tasks() -> None:
             await until(lambda: len(broker.peers.found) == 1, "the end of the second client")
             assert await other.tasks.handle(watched.id).cancel() == "withdrawn"
             assert await other.tasks.handle(handle.id).cancel() == "withdrawn"
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(("grace", "sent"), [(0.5, 3), (0.25, 1)])
+async def test_nothing_is_sent_ahead_with_a_short_grace(grace: float, sent: int) -> None:
+    """A hub that gives tasks of a lost worker away before that has to stop beginning them sends it none ahead."""
+    with running(limits=Limits(grace=grace)) as hub:
+        client = Client(hub)
+        async with client.node:
+            await client.say(HELLO, [p.CALL, 1, "declare", [{"name": "q"}, False]])
+            await client.say([p.CONSUME, 2, 9, "q", 1, False, False, True], [p.AHEAD, 9, 4])
+            for request in (3, 4, 5):
+                await client.say([p.PUBLISH, request, "q", PAYLOAD, False, *PLAIN])
+            await client.answer(5)
+            assert sum(each[0] == p.DELIVER for each in client.heard) == sent
 
 
 @pytest.mark.asyncio

@@ -9,7 +9,7 @@ __all__ = ["HELD", "LEASE", "Pace"]
 HELD: Final = 0.025
 """Seconds in which a worker begins one of the tasks that it has ahead; otherwise it gives all of them back."""
 LEASE: Final = 0.25
-"""Seconds in which a task that was sent ahead may be begun: a hub gives it to nobody else in less than its grace."""
+"""Seconds in which a task that was sent ahead may be begun: a hub with a grace that is not longer sends none."""
 
 #: Seconds of work that a worker has ahead: some round trips to a busy hub.
 _WORK: Final = 0.005

@@ -10,6 +10,7 @@ from typing import Any, Final
 from redpoll.bus.broker.queue import DURABLE, Consumer, Parked, Task
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.clients import Client, Watch
+from redpoll.bus.engines.hub.pace import LEASE
 from redpoll.bus.engines.hub.turns import Turns
 from redpoll.bus.envelope import OutcomeKind
 from redpoll.bus.records import Publication
@@ -131,7 +132,8 @@ class Requests:
         consumer = client.consumers.get(number)
         if consumer is not None and not consumer.closed:
             _check(0 <= ahead <= _AHEAD and not consumer.accepts, "a consumer takes a bounded number ahead")
-            self._broker.work.set_ahead(consumer, ahead)
+            # Its worker may begin a task ahead for so long: with a shorter grace somebody else could have it by then.
+            self._broker.work.set_ahead(consumer, ahead if self._broker.limits.grace > LEASE else 0)
 
     def _back(self, client: Client, request: int, number: int, tokens: list[Any]) -> None:
         consumer = client.consumers.get(number)
