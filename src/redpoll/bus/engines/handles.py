@@ -23,6 +23,8 @@ NOTHING: Final = Outcome(OutcomeKind.RESULT)
 ENDINGS: Final = frozenset({OutcomeKind.RESULT, OutcomeKind.ERROR, OutcomeKind.CANCELLED, OutcomeKind.TIME_LIMIT})
 """The kinds of outcomes that a worker may record."""
 
+#: Maximum number of open deliveries that a consumer may be given: any that can be sent.
+_CREDIT: Final = 2**53
 #: Maximum messages of a publisher that are kept for a worker that does not listen yet.
 _TOLD: Final = 1_000
 
@@ -49,8 +51,8 @@ def check_credit(credit: int) -> None:
     Raises:
         ConfigError: It cannot be.
     """
-    if type(credit) is not int or credit < 0:
-        raise ConfigError("credit", credit, "must be an int, 0 or more")
+    if type(credit) is not int or not 0 <= credit <= _CREDIT:
+        raise ConfigError("credit", credit, f"must be an int, 0 to {_CREDIT}")
 
 
 class EngineDelivery:

@@ -507,7 +507,8 @@ async def stored_results(place: Place) -> None:
     await taken.deliveries[1].ack()
     await _fails(sender.lookup(unkept.id), ResultExpired)
     await _fails(sender.watch(unkept.id, Recorder()), ResultExpired)
-    for unknown in ("", "x", "a-b-c", f"{receipt.id}0"):
+    store = receipt.id.partition("-")[0]
+    for unknown in ("", "x", "a-b-c", f"{receipt.id}0", f"{store}-{2**70}-{0:016x}"):
         await _fails(sender.lookup(unknown), UnknownTask)
 
 
@@ -871,6 +872,7 @@ async def wrong_arguments(place: Place) -> None:
     assert (info.ready, info.bytes, info.submitted) == (0, 0, 0)
     for wrong in (
         engine.consume(queue, credit=-1),
+        engine.consume(queue, credit=2**70),
         engine.subscribe([]),
         engine.subscribe([""]),
         engine.take(queue, math.nan),

@@ -313,7 +313,7 @@ class HubEngine(HubMember):
         with suppress(ValueError):
             number = (int(rest) << 64) | int(task.rpartition("-")[2], 16)
             # Until it is linked it does not know which store its hub has.
-            if store == (self.store or store) and task_id(store, number) == task:
+            if store == (self.store or store) and task_id(store, number) == task and number >> 128 == 0:
                 return number
         raise UnknownTask(task)
 
