@@ -127,6 +127,25 @@ async def test_a_long_task_holds_no_others() -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.usefixtures("patient")
+async def test_a_late_look_is_no_long_task() -> None:
+    """A look at the tasks ahead that comes late, as the loop was busy, gives none back; one in time does."""
+    workers = Workers()
+    with running() as hub:
+        async with redpoll.connect(hub.url) as other, sent_ahead(hub.url, workers, other) as (bus, _, made):
+            engine: Any = bus.engine
+            (consumer,) = engine._consumers.values()
+            for late, left in ((2 * PATIENCE, 3), (0.0, 0)):
+                consumer._timer.cancel()
+                consumer._due = bus.engine.clock.time() - late
+                consumer._look()
+                assert ahead(bus) == [left]
+            workers.go.set()
+            await results(made)
+    assert workers.attempts == {1}
+
+
+@pytest.mark.asyncio
 async def test_what_comes_while_tasks_go_back() -> None:
     """One worker alone keeps the order, also where tasks went back while more were on their way to it."""
     workers = Workers()

@@ -267,8 +267,9 @@ class HubConsumer(EngineConsumer[HubDelivery]):
         self._pace = Pace(credit) if prefetch else None
         self._ahead: dict[int, HubDelivery] = {}
         self._timer: asyncio.TimerHandle | None = None
-        # The first of these at the last look.
+        # The first of these at the last look, and when the next one is due.
         self._first = 0
+        self._due = 0.0
         # True while tasks of these are handed over, or a turn of the loop is to do so.
         self._beginning = False
         # The last request to give tasks back. What comes before its answer was handed out before it, and goes back too.
@@ -344,12 +345,14 @@ class HubConsumer(EngineConsumer[HubDelivery]):
 
     def _look_later(self) -> None:
         self._first = next(iter(self._ahead))
-        self._timer = self.engine.loop.call_later(HELD, self._look)
+        self._due = self.engine.loop.time() + HELD
+        self._timer = self.engine.loop.call_at(self._due, self._look)
 
     def _look(self) -> None:
         """Give tasks back if none was begun since the last look."""
         self._timer = None
-        if self._first in self._ahead:
+        # A look that is late itself shows a busy loop, as by a burst of large tasks, and no long handler.
+        if self._first in self._ahead and self.engine.loop.time() - self._due < HELD / 2:
             self.give_back()
         elif self._ahead:
             self._look_later()
