@@ -673,8 +673,10 @@ _TAKE: Final[Mapping[int, Callable[..., None]]] = {
 
 
 async def _abandon(node: LayerNode, lifeless: Awaitable[None]) -> None:
-    await node.stop(0)
-    await lifeless
+    try:
+        await node.stop(0)
+    finally:
+        await lifeless
 
 
 _abandoned: set[asyncio.Task[None]] = set()
