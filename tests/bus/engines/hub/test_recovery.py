@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable
@@ -20,7 +21,7 @@ from redpoll.bus.engines.hub import asking
 from redpoll.bus.engines.hub.client import HubEngine
 from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.state import EngineState
-from redpoll.errors import Expired, PeerLost
+from redpoll.errors import Closed, Expired, PeerLost
 from redpoll.testing import FaultProxy
 from tests.bus.engines.hub.support import Running, running
 from tests.node.support import PATIENCE, elapse, turns, until
@@ -250,6 +251,19 @@ async def test_what_is_asked_for_before_there_is_a_hub(tmp_path: Path) -> None:
             assert (await asyncio.wait_for(anext(aiter(consumer)), PATIENCE)).attempt == 1
             await engine.publish(Envelope("raw", b"x"), subject="s")
             assert (await asyncio.wait_for(anext(aiter(subscription)), PATIENCE)).subject == "s"
+
+
+@pytest.mark.asyncio
+async def test_closing_while_it_connects() -> None:
+    """An engine that is closed while it connects says so at once, and not that no hub answered in time."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        port = silent.getsockname()[1]
+        engine = HubEngine([Address.of_host("127.0.0.1", port)], connect_timeout=2 * PATIENCE)
+        entering = asyncio.ensure_future(engine.__aenter__())
+        await turns()
+        await engine.close()
+        with pytest.raises(Closed):
+            await asyncio.wait_for(entering, PATIENCE)
 
 
 @pytest.mark.asyncio

@@ -123,6 +123,7 @@ class HubMember(Asking):
         self._subscriptions: dict[int, HubSubscription] = {}
         self._observers: list[Observer] = []
         self._link: asyncio.Task[None] | None = None
+        self._ready: asyncio.Future[None]
         self._lost: asyncio.Future[RedpollError]
         self._welcome: asyncio.Future[None]
         self._drained: asyncio.Future[None] | None = None
@@ -180,7 +181,7 @@ class HubMember(Asking):
         self.loop = asyncio.get_running_loop()
         await self._node.start()
         self.closed = False
-        ready: asyncio.Future[None] = self.loop.create_future()
+        self._ready = ready = self.loop.create_future()
         self._link = with_owner(self.loop.create_task(self._keep_linked(ready)))
         if self._wait:
             return self
@@ -270,6 +271,7 @@ class HubMember(Asking):
         if self._timer is not None:
             self._timer.cancel()
         error = Closed("bus")
+        fail_future(self._ready, error)
         for consumer in list(self._consumers.values()):
             consumer.unlinked()
             for delivery in list(consumer.deliveries.values()):
