@@ -332,3 +332,22 @@ async def test_a_dropped_bus(caplog: pytest.LogCaptureFixture) -> None:
         assert not life._members
         await until(lambda: not hub.hub._clients, "the end of its link")
     assert not caplog.records
+
+
+def test_a_bus_that_is_dropped_with_its_loop() -> None:
+    """A bus that is dropped when its loop is closed warns, and its signs of life end."""
+
+    async def leave(url: str) -> None:
+        bus = redpoll.connect(url)
+        await bus.__aenter__()
+        await bus.tasks.worker(lambda task: task.data, queue="q").__aenter__()
+
+    def run(url: str) -> None:
+        asyncio.run(leave(url))
+        gc.collect()
+
+    with running() as hub:
+        with pytest.warns(ResourceWarning) as warned:
+            run(hub.url)
+        assert f"<HubEngine {hub.url} ready> was not closed" in [str(each.message) for each in warned]
+        assert not life._members

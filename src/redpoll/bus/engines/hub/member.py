@@ -138,8 +138,11 @@ class HubMember(Asking):
             return
         warnings.warn(f"{self!r} was not closed", ResourceWarning, source=self, stacklevel=2)
         lifeless = life.remove(self._name)
-        with suppress(RuntimeError):  # the loop is closed, and its sockets with it
+        try:
             self.loop.call_soon_threadsafe(_release, self._node, lifeless)
+        except RuntimeError:  # the loop is closed, and its sockets with it
+            if asyncio.iscoroutine(lifeless):
+                lifeless.close()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} redpoll://{','.join(map(str, self._hosts))} {self.status.state.value}>"
