@@ -56,6 +56,28 @@ async def test_a_hub_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, caplog
 
 
 @pytest.mark.asyncio
+async def test_signs_of_many_members_are_few_messages() -> None:
+    """A thousand workers of a process show life in messages of many signs, each of a size that a hub reads."""
+    heard: set[str] = set()
+    sizes: list[int] = []
+    life = Life()
+
+    def take(message: Message[Any]) -> None:
+        sizes.append(len(message.data))
+        heard.update(record[1] for record in p.unpack(message.data, p.FROM_CLIENTS))
+
+    names = {f"{number:032x}" for number in range(1_000)}
+    async with Node(take, port=0, serializer="raw") as node:
+        for name in names:
+            life.add(name, "a token", node.address, CONFIG)
+        await until(lambda: heard >= names, "the signs of all")
+        for name in names:
+            await life.remove(name)
+
+    assert p.MAX_HELLO / 2 < max(sizes) <= p.MAX_HELLO
+
+
+@pytest.mark.asyncio
 async def test_a_failure_of_the_thread(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     """A failure of the loop of the thread is logged, and signs begin again: no worker is lost silently."""
     heard: list[Any] = []

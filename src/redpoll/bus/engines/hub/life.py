@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
@@ -31,6 +31,8 @@ _log = logging.getLogger("redpoll.bus")
 _SHARE: Final = 0.4
 #: The keep-alive, in seconds, of a node without one.
 _LONG: Final = 5.0
+#: Bytes of a sign beside its name and token, at most.
+_SIGN: Final = 16
 
 
 _Where = tuple[Address, Config]
@@ -124,8 +126,8 @@ class Life:
             node = Node(_ignore, where[1])
             await node.start()
             nodes[where] = node
-        for name, token in members:
-            ((body, _),) = p.pack([[p.ALIVE, name, token]])
+        for records in _parts(members):
+            ((body, _),) = p.pack(records)
             node.send(Message(body, where[0]), timeout=period).add_done_callback(_sent)
 
 
@@ -148,6 +150,20 @@ class _Thread(threading.Thread):
         """Wait for its end, of which nothing is left but to return."""
         await asyncio.shield(asyncio.wrap_future(self._ended))
         self.join()
+
+
+def _parts(members: list[tuple[str, str]]) -> Iterator[list[list[Any]]]:
+    """Yield signs for one message each: as many as a hub reads in one from a peer that did not say hello."""
+    part: list[list[Any]] = []
+    room = p.MAX_HELLO
+    for name, token in members:
+        size = _SIGN + len(name) + len(token.encode())
+        if part and size > room:
+            yield part
+            part, room = [], p.MAX_HELLO
+        part.append([p.ALIVE, name, token])
+        room -= size
+    yield part
 
 
 async def _stop(node: Node[Any]) -> None:

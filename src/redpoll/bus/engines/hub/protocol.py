@@ -57,6 +57,7 @@ __all__ = [
     "CALLS",
     "FROM_CLIENTS",
     "FROM_HUB",
+    "MAX_HELLO",
     "VERSION",
     "call_problem",
     "check",
@@ -73,6 +74,8 @@ __all__ = [
 ]
 
 VERSION: Final = 1
+MAX_HELLO: Final = 4_096
+"""Maximum bytes of a message of a peer that has not said hello."""
 
 HELLO, GOODBYE, PUBLISH, EVENT, WITHDRAW, CONSUME, TAKE, CREDIT, CLOSE, RECLAIM, SETTLE, ACCEPT, DONE, REJECT = range(
     14

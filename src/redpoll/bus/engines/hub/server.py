@@ -34,8 +34,7 @@ __all__ = ["HubServer"]
 _log = logging.getLogger("redpoll.bus")
 
 MAX_BODY: Final = 16 * 2**20
-#: Bytes of a message before hello, and characters of the name in it.
-_HELLO: Final = 4_096
+#: Characters of the name in a hello.
 _NAME: Final = 255
 #: Seconds between two looks at the tokens, and at who is there.
 _PAUSE: Final = 1.0
@@ -209,7 +208,7 @@ class HubServer:
     def _unpack(self, peer: Peer, message: Received[Any]) -> list[list[Any]]:
         if peer in self._clients:
             return p.unpack(message.data, p.FROM_CLIENTS)
-        records = p.unpack(message.data, p.FROM_CLIENTS) if len(message.data) <= _HELLO else []
+        records = p.unpack(message.data, p.FROM_CLIENTS) if len(message.data) <= p.MAX_HELLO else []
         if records and records[0][0] in {p.HELLO, p.ALIVE}:
             return records
         # Its session is over here, and may go on there, where the loss of a link was seen later: it begins anew.
