@@ -57,6 +57,23 @@ async def test_those_behind_a_failure(engine: str) -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_batch_that_is_cancelled_at_once() -> None:
+    """Its publishes are withdrawn too where it is cancelled in the turn in which it began."""
+    async with redpoll.connect("memory://") as bus:
+        await bus.queues.declare(QueueSpec("q", max_length=1))
+        payloads = [bus.payloads.pack(number) for number in range(4)]
+        publishing = asyncio.ensure_future(bus.engine.publish_many(payloads, queue="q"))
+        assert (await bus.queues.inspect("q")).waiting
+        publishing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await publishing
+        async with asyncio.timeout(10):
+            while (await bus.queues.inspect("q")).waiting:  # noqa: ASYNC110
+                await asyncio.sleep(0)
+        assert (await bus.queues.inspect("q")).submitted == 1
+
+
+@pytest.mark.asyncio
 async def test_a_publish_that_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the engine raises in the middle of it is the failure of that one: those before it are confirmed."""
     async with redpoll.connect("memory://") as bus:

@@ -212,8 +212,8 @@ async def test_busy_port_is_named() -> None:
 
 async def test_busy_port_in_one_family_leaves_nothing_open() -> None:
     """Where the second family cannot have the port, the first one's socket is closed again."""
-    with socket.create_server(("::1", 0), family=socket.AF_INET6) as sock:
-        port = sock.getsockname()[1]
+    port = free_port()  # in both families, and given to nobody else
+    with socket.create_server(("::1", port), family=socket.AF_INET6):
         with pytest.raises(ConfigError, match=f"port={port}: is in use at ::1"):
             async with listening("127.0.0.1", "::1", port=port):
                 pass

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 from redpoll.bus.awaitables import Done, Failed
@@ -17,6 +18,9 @@ from redpoll.errors import BatchError, PayloadTooLarge, RedpollError, UsageError
 __all__ = ["publish_all"]
 
 _log = logging.getLogger("redpoll.bus")
+
+#: A loop keeps no task alive.
+_withdrawing: set[asyncio.Task[None]] = set()
 
 
 def publish_all(
@@ -95,12 +99,24 @@ def publish_all(
         return receipts
 
     fill()
-    return asyncio.ensure_future(confirm()) if unconfirmed else Done(receipts)
+    if not unconfirmed:
+        return Done(receipts)
+    confirming = asyncio.ensure_future(confirm())
+    confirming.add_done_callback(partial(_look_after, unconfirmed))
+    return confirming
 
 
-async def _withdraw(unconfirmed: Iterable[Awaitable[Receipt]]) -> None:
+def _look_after(unconfirmed: deque[Awaitable[Receipt]], confirming: asyncio.Task[list[Receipt]]) -> None:
+    """Withdraw the publishes of a task that was cancelled before it began, in which nothing of it ran."""
+    if unconfirmed:
+        withdrawing = confirming.get_loop().create_task(_withdraw(unconfirmed))
+        _withdrawing.add(withdrawing)
+        withdrawing.add_done_callback(_withdrawing.discard)
+
+
+async def _withdraw(unconfirmed: deque[Awaitable[Receipt]]) -> None:
     """Withdraw the publishes behind one that failed, or was cancelled, as far as they wait; log what they fail with."""
-    tasks = [asyncio.ensure_future(each) for each in unconfirmed]
+    tasks = [asyncio.ensure_future(unconfirmed.popleft()) for _ in range(len(unconfirmed))]
     await asyncio.sleep(0)  # cancelling reaches what has begun
     for task in tasks:
         task.cancel()
