@@ -456,3 +456,5 @@ class TaskInfo:
     """The ends of its attempts, in words."""
     origin: str | None = None
     """The id of the dead letter that was redriven as this task."""
+    watched: bool = False
+    """True if a program waits for its outcome, or did so until its link was lost a moment ago."""

@@ -97,6 +97,7 @@ class Admin:
             envelope=task.payload,
             history=() if extra is None else extra.history,
             origin=text(extra.origin) if extra is not None and extra.origin else None,
+            watched=self._tasks.is_watched(task),
         )
 
     def browse(self, queue: Queue, state: Literal["ready", "delayed", "taken", "dead"], limit: int) -> list[Task]:

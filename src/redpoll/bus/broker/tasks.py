@@ -257,15 +257,19 @@ class Tasks:
 
     def progress(self, task: Task, payload: Any) -> bool:
         """Send progress to the watchers of a task; return True if there are any."""
-        found = False
         if task.watch is not None:
             self.tell(task.peer, (PROGRESS, task.peer, task.watch, task.id, payload))
-            found = not task.peer.gone
         if task.extra is not None:
             for peer, watch in task.extra.watchers:
                 self.tell(peer, (PROGRESS, peer, watch, task.id, payload))
-                found = found or not peer.gone
-        return found
+        return self.is_watched(task)
+
+    @staticmethod
+    def is_watched(task: Task) -> bool:
+        """Return True if a task has watchers of peers that are not gone for good."""
+        if task.watch is not None and not task.peer.gone:
+            return True
+        return task.extra is not None and not all(peer.gone for peer, _ in task.extra.watchers)
 
     def tell(self, peer: Peer, effect: Effect) -> None:
         """Send an effect to a peer's watcher, now or when the peer is back."""

@@ -20,7 +20,7 @@ from redpoll.bus.records import Event
 from redpoll.bus.rpc.endpoints import Endpoints, Method, MethodKind
 from redpoll.bus.rpc.target import Target, queue_name, queue_spec, subject_name
 from redpoll.bus.service import FUTURES, Service, Source
-from redpoll.errors import RemoteError, ResultTooLarge
+from redpoll.errors import RedpollError, RemoteError, ResultTooLarge
 from redpoll.node.reports import Repeated
 
 __all__ = ["CREDIT", "METHOD", "MONITOR", "NAMESPACE", "NUMBER", "VERSION", "WINDOW", "Server"]
@@ -44,6 +44,8 @@ _COROUTINE: Final = MethodKind.COROUTINE
 _RESULT: Final = OutcomeKind.RESULT
 _new: Final = tuple.__new__
 
+LOOK = 30.0
+"""Seconds without credit after which the server of a stream looks whether its caller is still there."""
 _SHORTEST: Final = 0.05
 #: Messages to all servers that wait in one of them; the oldest leaves first.
 _EVENTS: Final = 1_000
@@ -67,7 +69,8 @@ class _Call:
         # A thread cannot be stopped: its handler looks at the context.
         self.stoppable = True
         self.credit = 0
-        self.woken: asyncio.Future[None] | None = None
+        # Its result is whether it was only the time to look after the caller.
+        self.woken: asyncio.Future[bool] | None = None
 
     def lost(self) -> None:
         """Cancel the call: the engine was closed, or its server was declared dead."""
@@ -86,8 +89,12 @@ class _Call:
         """Let so many more parts be sent; anything but a number is ignored."""
         if type(parts) is int and parts > 0:
             self.credit += parts
+        self.wake(False)
+
+    def wake(self, looks: bool) -> None:
+        """End the wait for credit."""
         if self.woken is not None and not self.woken.done():
-            self.woken.set_result(None)
+            self.woken.set_result(looks)
 
 
 class Server(Service):
@@ -240,8 +247,8 @@ class Server(Service):
         async with aclosing(parts):
             while call.delivery is not None:
                 while call.credit <= number:
-                    call.woken = self._loop.create_future()
-                    await call.woken
+                    if not await self._more(call):
+                        return self._payloads.pack(None, {NUMBER: number})
                 try:
                     part = await anext(parts)
                 except StopAsyncIteration:
@@ -250,6 +257,20 @@ class Server(Service):
                     break
                 number += 1
         return self._payloads.pack(None, {NUMBER: number})
+
+    async def _more(self, call: _Call) -> bool:
+        """Wait for credit; return False if nobody waits for the stream any more, as where its caller was killed."""
+        clock = self._engine.clock
+        call.woken = self._loop.create_future()
+        timer = clock.call_at(clock.time() + LOOK, partial(call.wake, True))
+        try:
+            if await call.woken and call.delivery is not None:
+                return (await self._engine.lookup(call.delivery.id)).watched
+        except RedpollError:
+            pass  # where the engine knows the call no more, it ends it
+        finally:
+            timer.cancel()
+        return True
 
     def _failure(self, method: Method | None, meta: Mapping[str, Any], error: Exception) -> Outcome:
         name = f"{self.target.title!r}: {meta.get(METHOD) or 'message'}"

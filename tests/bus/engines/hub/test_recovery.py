@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +16,13 @@ import pytest
 
 import redpoll
 from redpoll.address import Address
-from redpoll.bus import Envelope, Task
+from redpoll.bus import Envelope, Task, TaskInfo
+from redpoll.bus.broker import Limits
 from redpoll.bus.broker.outputs import Write
 from redpoll.bus.engines.hub import asking
 from redpoll.bus.engines.hub.client import HubEngine
 from redpoll.bus.engines.hub.store import MemoryStore
+from redpoll.bus.rpc import server
 from redpoll.bus.state import EngineState
 from redpoll.errors import Closed, Expired, PeerLost
 from redpoll.testing import FaultProxy
@@ -348,3 +351,62 @@ async def test_operations_wait_for_an_absent_hub_with_a_limit(monkeypatch: pytes
         assert await asyncio.wait_for(waiting, PATIENCE) == await asyncio.wait_for(late, PATIENCE)
         await bus.close()
         await patient.close()
+
+
+CALLER = """
+import asyncio, sys
+import redpoll
+
+async def main():
+    async with redpoll.connect(sys.argv[1]) as bus:
+        async for part in bus.rpc.stream("endless", "numbers"):
+            print(part, flush=True)
+            await asyncio.sleep(3_600)
+
+asyncio.run(main())
+"""
+
+
+class Endless:
+    """An endpoint whose stream does not end by itself."""
+
+    def __init__(self) -> None:
+        self.left = asyncio.Event()
+
+    async def numbers(self) -> AsyncIterator[int]:
+        """Count."""
+        try:
+            for number in itertools.count():
+                yield number
+        finally:
+            self.left.set()
+
+
+@pytest.mark.asyncio
+async def test_a_stream_whose_caller_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends at its server when the hub has given up its caller; while the caller only takes nothing, it stays."""
+    monkeypatch.setattr(server, "LOOK", 0.02)
+    endless = Endless()
+    with running(limits=Limits(grace=0.1, inbox_time=0.1)) as hub:
+        async with redpoll.connect(hub.url) as bus, bus.rpc.serve("endless", endless):
+            lookup, looks = bus.engine.lookup, []
+
+            async def look(task: str) -> TaskInfo:
+                looks.append(await lookup(task))
+                return looks[-1]
+
+            monkeypatch.setattr(bus.engine, "lookup", look)
+            caller = await asyncio.create_subprocess_exec(
+                sys.executable, "-c", CALLER, hub.url, stdout=asyncio.subprocess.PIPE
+            )
+            try:
+                assert caller.stdout is not None
+                assert await caller.stdout.readline() == b"0\n"
+                await until(lambda: len(looks) > 3, "some looks after the caller")
+                assert all(info.watched for info in looks)
+                assert not endless.left.is_set()
+            finally:
+                caller.kill()
+                await caller.communicate()
+            async with asyncio.timeout(30):
+                await endless.left.wait()
