@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -21,7 +20,7 @@ PROGRAM = Path("/usr/lib/rabbitmq/bin/rabbitmq-server")
 
 
 class RabbitMQ:
-    """A server of its own on 127.0.0.1, with its files below `folder`; it is killed at the end of the block.
+    """A server of its own on 127.0.0.1, with its files below `folder`; it is ended at the end of the block.
 
     Args:
         folder: Where its files go.
@@ -57,10 +56,9 @@ class RabbitMQ:
             with self._log.open("wb") as log:
                 # The server would start this daemon by itself, and leave it running.
                 for command in ([daemon], [str(PROGRAM)]):
+                    # In the group of this end, so that they end with it when it has to be killed.
                     self._processes.append(
-                        subprocess.Popen(
-                            command, env=env, cwd=folder, stdout=log, stderr=subprocess.STDOUT, start_new_session=True
-                        )
+                        subprocess.Popen(command, env=env, cwd=folder, stdout=log, stderr=subprocess.STDOUT)
                     )
             self._wait_ready(port)
         except BaseException:
@@ -79,7 +77,7 @@ class RabbitMQ:
         """End it."""
         while self._processes:
             process = self._processes.pop()
-            os.killpg(process.pid, signal.SIGKILL)
+            process.terminate()  # the script ends the server that it started
             process.wait()
 
     def _wait_ready(self, port: int) -> None:
