@@ -110,7 +110,7 @@ class Repeated:
         """Log what is left: the node stopped."""
         if self._timer is not None:
             self._timer.cancel()
-            # What failed at the very end is reported later.
+            # Failures at the very end are reported later.
             self._timer = None
         if self._count:
             self._tell()

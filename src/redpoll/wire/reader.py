@@ -297,7 +297,7 @@ class Reader:
                 self._others += 1
                 answers.answered(peer, make((identity, serial, size, 0, kind, data_type(source[start:stop])), link))
                 pos = stop
-                # What waited for the answer may have stopped the node at once.
+                # A task that waited for the answer may have stopped the node at once.
                 accepting = link.accepting and link.resent_elsewhere is None
             else:
                 self._others += 1

@@ -93,7 +93,7 @@ class GrpcListener:
         self._lines = LogLimit(loop)
         self._server: Any = None
         self._streams = _Streams()
-        #: What waits for the streams of servers that broke, by server.
+        #: Tasks that wait for the streams of servers that broke, by server.
         self._broken: dict[Any, asyncio.Task[None]] = {}
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None

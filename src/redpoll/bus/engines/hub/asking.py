@@ -264,7 +264,7 @@ class Asking:
 
 
 _IMPATIENT: Final = frozenset({p.CALL, p.PUBLISH, p.EVENT, p.TAKE, p.SUBSCRIBE, p.WATCH, p.CONSUME})
-"""What waits for a hub that is not there with a limit."""
+"""Operations that wait, with a limit, for a hub that is away."""
 
 
 def fail_future(future: asyncio.Future[Any], error: BaseException) -> None:

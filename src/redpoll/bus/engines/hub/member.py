@@ -401,7 +401,7 @@ class HubMember(Asking):
         self._out.clear()
         self._waiting_bytes = 0
         for number, request in list(self._requests.items()):
-            # What the hub refused to read is not asked for again: it would refuse it without end.
+            # A request that the hub refused to read is not repeated: it would be refused without end.
             again = request.again and not isinstance(error, ProtocolError)
             if id(request.record) in waiting or not request.sent or again:
                 self._limit_absence(number, request)
@@ -436,7 +436,7 @@ class HubMember(Asking):
             if consumer.closed:
                 self.say(p.CLOSE, 0, consumer.number)
             elif consumer.credit:
-                # What it reclaimed has taken its part of this already.
+                # The tasks that it reclaimed have taken their part of this already.
                 self.say(p.CREDIT, consumer.number, consumer.credit)
         for subscription in self._subscriptions.values():
             asked = open_.get((p.SUBSCRIBE, subscription.number), 0)
@@ -685,7 +685,7 @@ async def _abandon(node: LayerNode, lifeless: Awaitable[None]) -> None:
 
 
 _abandoned: set[asyncio.Task[None]] = set()
-"""What releases the nodes of members that were dropped."""
+"""Finalizers that release the nodes of dropped members."""
 
 
 def _release(node: LayerNode, lifeless: Awaitable[None]) -> None:

@@ -31,7 +31,7 @@ class Recent:
     def __init__(self, broker: Broker, limit: float) -> None:
         self._broker = broker
         self._limit = limit
-        # What is read ahead is not to be dropped for what is read behind it.
+        # Bodies read ahead are not to be dropped for later ones.
         self._ahead = min(_AHEAD_BYTES, limit / 2)
         self._bytes = 0
         # Tasks with their payloads; and outcomes, by the numbers of their tasks.

@@ -38,7 +38,7 @@ class Store(Protocol):
     failed: Callable[[BaseException], object] | None
 
     def load(self) -> Iterator[Write]:
-        """What is left, as writes for `Broker.restored`; once, before anything is written.
+        """The contents of the store, as writes for `Broker.restored`; once, before anything is written.
 
         Times are on this run's clock. A time left to wait is never longer than it was when it was written.
         """

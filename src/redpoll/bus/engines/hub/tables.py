@@ -493,7 +493,7 @@ def _lines(history: bytes | None) -> tuple[str, ...]:
 
 
 def load(database: Database, clock: Clock) -> Iterator[Write]:
-    """What is in the tables, as writes for `Broker.restored`; without the tasks, and without bodies."""
+    """The contents of the tables, as writes for `Broker.restored`; without the tasks, and without bodies."""
     queues: dict[int, str] = {}
     for key, spec, paused in database.execute("SELECT number, spec, paused FROM queues ORDER BY number"):
         fields = _msgpack.decode(spec)
