@@ -4,8 +4,8 @@ from redpoll.wire.liveness import Liveness
 from tests.wire.support import settings
 
 
-def alive(*, opened: bool = True, keepalive: float | None = 5.0, handshake_timeout: float | None = 10.0) -> Liveness:
-    clock = Liveness(settings(keepalive=keepalive, handshake_timeout=handshake_timeout), 0.0)
+def alive(*, opened: bool = True, keepalive: float | None = 5.0) -> Liveness:
+    clock = Liveness(settings(keepalive=keepalive), 0.0)
     if opened:
         clock.handshake_received()
     return clock
@@ -17,13 +17,6 @@ def test_no_handshake() -> None:
     assert clock.next_deadline(False) == 10.0
     assert clock.tick(9.9, False) is None
     assert clock.tick(10.0, False) == "no handshake within 10 s"
-
-
-def test_no_handshake_timeout() -> None:
-    """Without a limit nothing has to be looked for."""
-    clock = alive(opened=False, handshake_timeout=None)
-    assert clock.next_deadline(False) is None
-    assert clock.tick(1e9, False) is None
 
 
 def test_libchirp_is_not_pinged() -> None:

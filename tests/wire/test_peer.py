@@ -96,8 +96,8 @@ def test_waits_for_the_window() -> None:
 @pytest.mark.parametrize(
     ("options", "text"),
     [
-        ({"queue_messages": 2}, "the send queue is full: the limit is 2 messages"),
-        ({"queue_bytes": 8}, "the send queue is full: the limit is 8 bytes"),
+        ({"send_queue_limit": 2}, "the send queue is full: the limit is 2 messages"),
+        ({"send_queue_bytes": 8}, "the send queue is full: the limit is 8 bytes"),
     ],
 )
 def test_queue_is_bounded(options: dict[str, int], text: str) -> None:
@@ -116,10 +116,10 @@ def test_queue_is_bounded(options: dict[str, int], text: str) -> None:
 
 def test_one_message_of_any_size_may_wait() -> None:
     """A bound in bytes always lets one message in, and counts only what the library holds."""
-    peer = make_peer(queue_bytes=8)
+    peer = make_peer(send_queue_bytes=8)
     submit(peer, large := Sent(bytes(1000)))
     assert not large.settled
-    other = make_peer(queue_bytes=8)
+    other = make_peer(send_queue_bytes=8)
     buffer = bytearray(1000)
     message = Message(buffer, THERE)
     submit(other, *(Sent(buffer, message=message) for _ in range(5)))
@@ -129,7 +129,7 @@ def test_one_message_of_any_size_may_wait() -> None:
 @pytest.mark.parametrize("plain", [False, True])
 def test_requests_without_an_answer_are_bounded(plain: bool) -> None:
     """So many requests that are done and not answered: the next one fails as not sent; an answer lets one in."""
-    peer = make_peer(queue_messages=2, acknowledge=not plain)
+    peer = make_peer(send_queue_limit=2, acknowledge=not plain)
     link = add_link(peer, plain=plain)
     message = Message(b"?", THERE)
     first, second, third, fourth = (Sent(b"?", REQ_ACK | WANTED, message=message) for _ in range(4))

@@ -9,22 +9,24 @@ from redpoll.wire.settings import Settings
 
 
 def test_defaults_are_the_configs() -> None:
-    """Fields with the same name have the same default."""
+    """Without a value, a setting is what a node without options uses."""
     config = Config()
     own = Settings(identity=bytes(16))
-    shared = {field.name for field in fields(Settings)} & {field.name for field in fields(Config)}
-    derived = {"identity", "port", "slots", "window", "handshake_timeout", "reuse_time"}
-    assert shared - derived >= {"window_bytes", "lookahead", "max_message_size", "fragment_size", "keepalive"}
-    assert {name: getattr(own, name) for name in shared - derived} == {
-        name: getattr(config, name) for name in shared - derived
-    }
-    assert (own.slots, own.window, own.reuse_time) == (
-        config.effective_slots,
-        config.effective_window,
-        config.effective_reuse_time,
-    )
-    assert (own.queue_messages, own.queue_bytes) == (config.send_queue_limit, config.send_queue_bytes)
-    assert own.handshake_timeout == config.handshake_timeout
+    effective: dict[str, object] = {"slots": config.effective_slots, "window": config.effective_window}
+    effective |= {"reuse_time": config.effective_reuse_time, "identity": own.identity, "port": 0}
+    for each in fields(Config):
+        assert getattr(own, each.name) == effective.get(each.name, getattr(config, each.name)), each.name
+
+
+def test_effective_values() -> None:
+    """The settings of a node are its options, with the effective value of each that depends on others."""
+    config = Config(acknowledge=False, timeout=20.0, port=2998, window_bytes=1234)
+    own = Settings.of(config, identity=bytes(range(16)), epoch=7, flat=True)
+    assert (own.slots, own.window, own.reuse_time) == (16, 64, 60.0)
+    assert (own.acknowledge, own.timeout, own.window_bytes) == (False, 20.0, 1234)
+    assert (own.identity, own.epoch, own.flat) == (bytes(range(16)), 7, True)
+    # Which port is announced is known once the node listens.
+    assert own.port == 0
 
 
 def test_fixed() -> None:

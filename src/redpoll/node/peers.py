@@ -97,27 +97,8 @@ class Peers:
         self._reads = None if serializer.name in {"raw", "buffer"} else SERIALIZERS[self._serializer_flags >> 4]
         self._foreign = LogLimit(asyncio.get_running_loop())
         self.loop = asyncio.get_running_loop()
-        self.settings = Settings(
-            identity=identity,
-            epoch=int.from_bytes(os.urandom(4), "big"),
-            acknowledge=config.acknowledge,
-            timeout=config.timeout,
-            slots=config.effective_slots,
-            window=config.effective_window,
-            window_bytes=config.window_bytes,
-            lookahead=config.lookahead,
-            max_message_size=config.max_message_size,
-            fragment_size=config.fragment_size,
-            handshake_timeout=config.handshake_timeout,
-            keepalive=config.keepalive,
-            reuse_time=config.effective_reuse_time,
-            resume=config.resume,
-            transfer_timeout=config.transfer_timeout,
-            queue_messages=config.send_queue_limit,
-            queue_bytes=config.send_queue_bytes,
-            flat=not serializer.wants_buffer,
-            in_order=config.in_order,
-        )
+        epoch = int.from_bytes(os.urandom(4), "big")
+        self.settings = Settings.of(config, identity=identity, epoch=epoch, flat=not serializer.wants_buffer)
         self.memory = Memory(config.memory_limit or NO_LIMIT)
         self.pool = SlotPool(config.node_slots, self.memory)
         self.stopping = False

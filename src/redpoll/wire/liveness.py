@@ -54,8 +54,7 @@ class Liveness:
     def __init__(self, settings: Settings, now: float) -> None:
         self._settings = settings
         self._opened = False
-        timeout = settings.handshake_timeout
-        self._handshake_deadline = None if timeout is None else now + timeout
+        self._handshake_deadline = now + settings.handshake_timeout
         self._pinged: float | None = None
         self._lagged = False
         self.last_received = now

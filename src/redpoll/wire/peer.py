@@ -141,7 +141,7 @@ class Peer:
         link = self.link
         settings = self.settings
         requests = self.requests
-        overasked = requests and out.kind & WANTED and requests.count >= settings.queue_messages
+        overasked = requests and out.kind & WANTED and requests.count >= settings.send_queue_limit
         if link is not None and not self.queued and not overasked and link.admits(out):
             link.transmit(out, now)
             deadline = out.deadline
@@ -152,11 +152,11 @@ class Peer:
         size = queued_size(out)
         full: QueueFull | None = None
         if overasked:
-            full = QueueFull(out.message, settings.queue_messages, "requests", self.address)
-        elif self.queued >= settings.queue_messages:
-            full = QueueFull(out.message, settings.queue_messages, "messages", self.address)
-        elif self.queued and self.queued_bytes + size > settings.queue_bytes:
-            full = QueueFull(out.message, settings.queue_bytes, "bytes", self.address)
+            full = QueueFull(out.message, settings.send_queue_limit, "requests", self.address)
+        elif self.queued >= settings.send_queue_limit:
+            full = QueueFull(out.message, settings.send_queue_limit, "messages", self.address)
+        elif self.queued and self.queued_bytes + size > settings.send_queue_bytes:
+            full = QueueFull(out.message, settings.send_queue_bytes, "bytes", self.address)
         elif (memory.queue_bytes + size > memory.limit or size > _HEAVY) and not memory.admits(
             size, large=size > _HEAVY
         ):

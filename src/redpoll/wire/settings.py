@@ -2,42 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+
+from redpoll.config import Config
 
 __all__ = ["Settings"]
 
-KIB = 1024
-MIB = 1024 * KIB
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """Sizes are in bytes, times in seconds. The defaults are those of `redpoll.Config`, which documents them."""
+class Settings(Config):
+    """The Config of a node that was started: the effective values, and what each start adds."""
 
     #: The node's identity, 16 bytes.
     identity: bytes
     #: The port announced in the handshake, 0 for none.
     port: int = 0
+    slots: int = 1
+    window: int = 64
     #: Random for each start of the node, 32 bits.
     epoch: int = 0
-    #: Whether requests to libchirp ask for an acknowledgement: the node's mode.
-    acknowledge: bool = True
-    slots: int = 1
-    #: How long an abandoned message without a timeout may block the next one to libchirp.
-    timeout: float | None = 5.0
-    window: int = 64
-    window_bytes: int = 4 * MIB
-    lookahead: int = 1 * MIB
-    max_message_size: int = 100 * MIB
-    fragment_size: int = 1 * MIB
-    handshake_timeout: float | None = 10.0
-    keepalive: float | None = 5.0
-    reuse_time: float = 30.0
-    resume: float | None = None
-    transfer_timeout: float | None = 30.0
-    queue_messages: int = 100_000
-    queue_bytes: int = 64 * MIB
     #: Whether a large body is delivered as bytes, which costs a copy, instead of as the memory it was received into.
     flat: bool = False
-    #: Whether messages wait for the last piece of a large one before them, so that they arrive in the order of sending.
-    in_order: bool = False
+
+    def __post_init__(self) -> None:
+        """Do nothing: the Config was checked."""
+
+    @classmethod
+    def of(cls, config: Config, *, identity: bytes, epoch: int, flat: bool) -> Settings:
+        """Return the settings of a node with a Config; it announces no port yet."""
+        given = {each.name: getattr(config, each.name) for each in fields(config)}
+        given |= {"slots": config.effective_slots, "window": config.effective_window, "port": 0}
+        given |= {"reuse_time": config.effective_reuse_time, "identity": identity}
+        return cls(**given, epoch=epoch, flat=flat)

@@ -46,8 +46,8 @@ _OPTIONS: dict[str, Any] = {
     "lookahead": 16 * 1024,
     "max_message_size": 128 * 1024,
     "fragment_size": 600,
-    "queue_messages": 6,
-    "queue_bytes": 4096,
+    "send_queue_limit": 6,
+    "send_queue_bytes": 4096,
 }
 _NODE_SLOTS = 3
 _MOST_LINKS = 3
@@ -328,7 +328,7 @@ class _Machine:
         peer, pool = self._end.peer, self._end.pool
         assert 0 <= pool.used == peer.slots.running == len(self._end.working) <= _NODE_SLOTS
         assert peer.slots.running <= peer.settings.slots
-        assert 0 <= peer.queued <= peer.settings.queue_messages + _MOST_SENDINGS
+        assert 0 <= peer.queued <= peer.settings.send_queue_limit + _MOST_SENDINGS
         assert peer.queued_bytes >= 0
         session = peer.session
         if session is not None:
