@@ -61,9 +61,17 @@ def test_other_errors() -> None:
     """What is no error of wiring comes out as a plain one with its text; an answer that makes no sense, too."""
     with pytest.raises(WiringError, match="lost the peer"):
         check_answer(refusal(PeerLost(None, "it went")))
-    for answer in ({"error": 7}, {"error": "SystemExit", "arguments": 3}, {"error": "UnknownName", "arguments": [1]}):
-        with pytest.raises(WiringError):
+    for answer in (
+        {"error": 7},
+        {"error": "SystemExit", "arguments": 3},
+        {"error": "UnknownName", "arguments": [1]},
+        {"error": "UnknownName", "arguments": ["queue", "Q", "soon"]},
+        {"error": "NameTaken", "arguments": ["queue", 1, "x"]},
+        {"error": "NameTaken", "arguments": ["queue", None, "x"]},
+    ):
+        with pytest.raises(WiringError) as caught:
             check_answer(answer)
+        assert str(caught.value)
     assert check_answer({"handle": 1}) == {"handle": 1}
 
 

@@ -107,7 +107,8 @@ def check_answer(answer: dict[str, Any]) -> dict[str, Any]:
     arguments, hint = answer.get("arguments"), answer.get("hint")
     try:
         error = kind(*(arguments if isinstance(arguments, list) else ()))
-    except TypeError:
+        str(error)  # made when it is read, which is to fail here
+    except (TypeError, ValueError, AttributeError):
         error = WiringError(str(arguments))
     if isinstance(hint, str):
         error.hint = hint
