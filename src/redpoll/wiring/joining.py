@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from redpoll.errors import PeerLost, ProtocolError, UnknownName, WiringError
 from redpoll.wiring.limits import Limits
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from redpoll.wiring.trunk import Answer, Trunk
 
 __all__ = ["attach", "leave", "window_of"]
+
+#: Maximum handle of a pipe: one that a message can carry.
+_HANDLES: Final = 2**32 - 1
 
 
 async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) -> Trunk:
@@ -65,6 +68,8 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
         carrier = carriers.get(field(answer, "elsewhere", int)) if "elsewhere" in answer else None
         lost = carrier is not None and answer.get("lost") is True
         handle = field(answer, "handle", int) if carrier is None else 0
+        if not 0 <= handle <= _HANDLES:
+            raise ProtocolError(f"no pipe has the handle {handle}: it is 0 to {_HANDLES}")  # noqa: TRY301  # as below
         window = window_of(answer)
         if exchange.closed or not trunk.up:
             raise WiringError(f"the exchange {exchange.name!r} is gone")  # noqa: TRY301  # as any other failure
