@@ -1,4 +1,4 @@
-"""Carries the links of a node over gRPC."""
+"""The carrier of a node's links over gRPC."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ __all__ = ["ENCRYPTS", "GrpcCarrier", "make"]
 #: Links are encrypted by gRPC, below the node.
 ENCRYPTS = True
 
-#: Seconds in which streams have to end: twice what each end gives the other.
+#: Seconds to wait for streams to end: twice the grace that each end gives the other.
 _ENDING = 2 * ENDING_GRACE
 
 #: The classes of gRPC whose methods run in tasks of its own for a call.
 _WORKERS = ("_AioCall.", "StreamStreamCall.")
 
-#: What the C library keeps free for the next large message, bytes.
+#: Memory that the C library keeps for the next large message, in bytes.
 _REUSED = 16 * 1024 * 1024
 
 
 class GrpcCarrier:
-    """How the nodes of this protocol listen and dial: a link is one stream of bytes each way, on a channel of its own.
+    """Carrier of the links of one node: a link is one stream of bytes each way, on a channel of its own.
 
-    gRPC's messages have no meaning: a link's bytes are cut into them as they come. Nothing of gRPC is tried again behind a
-    node's back, since the node dials again.
+    gRPC's messages have no meaning: a link's bytes are split into them as they come. gRPC's own retries are off, as the
+    node redials.
 
     grpc.aio works for all event loops of a process, one after another and at the same time, each in a thread of its own.
     A process that was forked from one that used gRPC cannot use it.
@@ -55,18 +55,18 @@ class GrpcCarrier:
         certificate: Path | None = None,
         given_up: Callable[[ConfigError], object] | None = None,
     ) -> None:
-        """Carry.
+        """Make a carrier without links.
 
         Args:
-            transport_size: Bytes of the largest message of gRPC's that is sent, at most `LARGEST`, which every end takes.
-            encrypted: Whether links are encrypted, on loopback too; names are checked.
-            key: Whoever listens needs it to encrypt: its private key, PEM.
-            certificate: Of who listens, PEM, followed by those between it and its CA; where no key is given, of the CAs
-                that who dials trusts, None being those of the system.
-            given_up: Called with the reason when a server that listened cannot do so any more.
+            transport_size: Maximum size of a sent gRPC message, in bytes, at most `LARGEST`, which every end accepts.
+            encrypted: Encrypt links, on loopback too; names are checked.
+            key: The private key of a server that encrypts, PEM.
+            certificate: With `key`, the server's certificate, PEM, followed by intermediate ones; without, the CAs that a
+                client trusts, None meaning those of the system.
+            given_up: Called with the reason when a server that listened stops serving.
 
         Raises:
-            UsageError: grpcio is not installed, or a process before this one was forked used it.
+            UsageError: grpcio is not installed, or was used by the process from which this one was forked.
             ConfigError: A file cannot be read or used; they are read now.
         """
         self._grpc = load()
@@ -77,14 +77,14 @@ class GrpcCarrier:
         self._trusted = client_credentials(certificate if key is None else None) if encrypted else None
         self._listeners: weakref.WeakSet[GrpcListener] = weakref.WeakSet()
         self._links: set[DialledLink] = set()
-        #: What ends the servers of closed listeners, and calls that gave no link, as long as that takes.
+        #: Tasks that end the servers of closed listeners, and calls that opened no link.
         self._ending: set[asyncio.Task[None]] = set()
-        # glibc gives memory that was freed back to the system, page by page, and asks for it again with each message,
-        # unless it has seen a larger piece come and go: half of the throughput.
+        # glibc returns freed memory to the system page by page, and requests it again for each message, unless it has
+        # seen a larger block allocated and freed: half of the throughput.
         bytearray(_REUSED)
 
     def listener(self, acceptor: Acceptor, loop: asyncio.AbstractEventLoop, backlog: int) -> GrpcListener:  # noqa: ARG002  # gRPC's
-        """Make what takes streams; gRPC sets the backlog."""
+        """Return a listener; gRPC sets the backlog."""
         shown, given_up = self._shown, self._given_up
         listener = GrpcListener(
             acceptor, loop, self._size, encrypted=self._encrypted, credentials=shown, given_up=given_up
@@ -93,21 +93,21 @@ class GrpcCarrier:
         return listener
 
     async def resolve(self, address: Address, loop: asyncio.AbstractEventLoop) -> list[Address]:
-        """Look a name up; where it is checked, gRPC does so.
+        """Look a name up; if the links are encrypted, gRPC does so and checks the name.
 
         Raises:
-            DialFailed: It stands for no address.
+            DialFailed: The name has no address.
         """
         return [address] if self._encrypted else await dial.resolve(address, loop)
 
     async def dial(self, address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEventLoop) -> None:
-        """Open a stream; it is there once the other end has answered.
+        """Open a link, which exists once the other end has answered.
 
         Raises:
-            DialFailed: Nobody listens there, or does not take the stream.
-            TLSError: It is not who it should be, or does not encrypt.
+            DialFailed: Nothing listens there, or the stream is refused.
+            TLSError: The certificate is not trusted, or only one end encrypts.
 
-        Cancelling gives up.
+        Cancelling abandons the attempt.
         """
         if address.kind != "tcp":
             raise DialFailed(address, "gRPC dials TCP ports alone")
@@ -125,9 +125,9 @@ class GrpcCarrier:
             link = DialledLink(loop, factory(), self._size, call, channel)
         finally:
             if link is None:
-                # Also where this is cancelled once more.
+                # Shielded, as this may be cancelled a second time.
                 await asyncio.shield(self._end(_discard(call, channel)))
-            # An error refers to this frame; gRPC keeps its thread and sockets as long as any of its objects is there.
+            # An error refers to this frame, and gRPC keeps its thread and sockets as long as any of its objects exists.
             del call, channel
         self._links.add(link)
         link.task.add_done_callback(lambda _: self._links.discard(link))
@@ -137,12 +137,12 @@ class GrpcCarrier:
         if code is self._grpc.StatusCode.UNIMPLEMENTED:
             detail = "it speaks gRPC, and does not know what redpoll calls there"
         elif self._trusted is None and NOT_CONNECTED not in detail and await speaks_tls(address):
-            # gRPC closes what sends it no TLS, and says nothing.
+            # gRPC closes a connection that sends no TLS, without an error.
             return TLSError("the peer uses TLS, and this end sends plaintext", address, BOTH_ENDS)
         return failure(address, detail)
 
     def _end(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """End something, and wait for it in `wait_ended` where that takes longer."""
+        """Start a task that ends something; `wait_ended` waits for it."""
         ending = asyncio.get_running_loop().create_task(work, name="redpoll grpc end")
         self._ending.add(ending)
         ending.add_done_callback(self._ending.discard)
@@ -151,14 +151,14 @@ class GrpcCarrier:
     async def wait_ended(self) -> None:
         """Wait until the streams of links that have ended are closed, and the servers of closed listeners.
 
-        What takes too long is left to the next call.
+        Streams that take too long are left to the next call.
         """
         for each in [each for each in self._listeners if each.closed]:
             self._listeners.discard(each)
             self._end(each.wait_ended())
         tasks = [*self._ending, *(each.task for each in self._links if each.over)]
         if tasks:
-            # Who is frozen is not waited for.
+            # Not for frozen peers.
             await asyncio.wait(tasks, timeout=_ENDING)
 
 
@@ -168,7 +168,7 @@ def make(
     server: bool,
     given_up: Callable[[ConfigError], object],
 ) -> GrpcCarrier:
-    """Make what carries the links of a communicator: a server shows its certificate, a client trusts that file.
+    """Return the carrier for the links of a communicator: a server presents its certificate, a client trusts that file.
 
     Raises:
         UsageError: grpcio is not installed.
@@ -184,10 +184,10 @@ def make(
 
 
 async def _discard(call: Any, channel: Any) -> None:
-    """Let a call go that gave no link, when gRPC is done with it.
+    """End a call that opened no link, and wait until gRPC has finished with it.
 
-    gRPC says that a call is done as soon as it is cancelled, and still has a task that waits for the end. It keeps what has
-    not ended with the event loop for ever, and its sockets with that.
+    gRPC reports a call as done as soon as it is cancelled, while a task of its own still waits for the end. Tasks that have
+    not ended with the event loop are kept for ever, with their sockets.
     """
     call.cancel()
     tasks = tasks_of(_WORKERS, call, getattr(call, "_cython_call", call))
@@ -198,7 +198,7 @@ async def _discard(call: Any, channel: Any) -> None:
 
 
 def _target(address: Address) -> str:
-    """An address as gRPC writes it."""
+    """Return an address as gRPC writes it."""
     if address.is_name:
         return f"dns:///{address}"
     return f"ipv6:{address}" if ":" in address.host else f"ipv4:{address}"

@@ -1,4 +1,4 @@
-"""grpcio, the extra that this protocol needs."""
+"""Access to grpcio, the extra that this protocol needs."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from redpoll.errors import UsageError
 
 __all__ = ["KEPT", "load", "tasks_of"]
 
-#: What gRPC has not finished. Whoever drops the last of gRPC's objects waits for that, which is for ever once its event loop
-#: has ended; what was not closed by then stays here.
+#: Objects of gRPC that have not ended. Dropping the last of them waits for it, for ever once its event loop has ended;
+#: objects not closed by then stay here.
 KEPT: set[object] = set()
 
-#: The process that uses it.
+#: Id of the process that uses gRPC.
 _process: int | None = None
 
 
 def load() -> Any:
-    """Import it, with `aio`.
+    """Import gRPC, with `aio`.
 
     Raises:
-        UsageError: It is not installed, or a process before this one was forked used it: both would wait for one another's
-            bytes.
+        UsageError: grpcio is not installed, or was used by the process from which this one was forked: the two would share
+            sockets.
     """
     global _process  # noqa: PLW0603  # gRPC's own state belongs to one process
     if _process not in {None, os.getpid()}:
         hint = "start processes with the method 'spawn', or fork before a node is made"
         raise UsageError("gRPC cannot be used by a process that was forked from one that uses it", hint)
-    # What gRPC does to a child that is forked beside its threads makes some of them crash; a wish of the user's counts.
+    # gRPC's fork handlers make some children crash that are forked beside its threads; the user's own setting is kept.
     os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
     try:
         import grpc

@@ -1,4 +1,4 @@
-"""One link on one gRPC stream: what the node writes goes out in messages, what comes in is fed to the node.
+"""One link on one gRPC stream: bytes of the node are sent in messages, received messages are fed to the node.
 
 A side holds at most: what the transport takes until it pauses the link (`WRITE_HIGH_WATER` and one piece of a body), one
 message that gRPC has not accepted yet, one that was received and waits for the node to read, and what HTTP/2's window
@@ -17,15 +17,15 @@ from redpoll.transport.carried import CarriedTransport
 
 __all__ = ["ENDING_GRACE", "DialledLink", "Link", "ServedLink", "refuse"]
 
-#: Seconds that the other end has to say that it has read the end of a link.
+#: Seconds that the other end has to confirm that it has read the end of a link.
 ENDING_GRACE = 0.5
 
 
 class Link:
-    """Carries one link.
+    """One link, of either end.
 
     Attributes:
-        transport: What the node has of it.
+        transport: Its transport, as the node sees it.
     """
 
     def __init__(
@@ -35,20 +35,20 @@ class Link:
         size: int,
         extra: dict[str, object] | None = None,
     ) -> None:
-        """Tell the protocol that it is connected.
+        """Open the link: `connection_made` of the protocol is called.
 
         Args:
-            loop: Where it runs.
-            protocol: The node's.
-            size: Bytes of the largest message that is sent.
-            extra: What the transport knows.
+            loop: Its event loop.
+            protocol: The protocol of the node.
+            size: Maximum size of a sent message, in bytes.
+            extra: Information that the transport gives.
         """
         self._grpc = load()
-        #: What gRPC raises on a stream that has ended.
+        #: Errors of gRPC on a stream that has ended.
         self._errors = (self._grpc.RpcError, self._grpc.aio.BaseError, asyncio.InvalidStateError)
         self._loop = loop
         self._size = size
-        #: What the writer and the reader wait for: bytes to write, or the end; that all was read.
+        #: Futures of the writer, which waits for bytes or the end, and of the reader, which waits until all was read.
         self._work: asyncio.Future[None] | None = None
         self._room: asyncio.Future[None] | None = None
         self._over = False
@@ -65,15 +65,15 @@ class Link:
         _set(self._room)
 
     def _cut(self) -> None:
-        """Give up what is being written."""
+        """Abandon the message being written."""
 
     @property
     def over(self) -> bool:
-        """Whether the node has been told that it is lost."""
+        """True if the link is lost, as its protocol was told."""
         return self._over
 
     def _end(self, error: Exception | None) -> None:
-        """The link is over: the node is told, and whoever waits."""
+        """End the link: its protocol, the writer and the reader are told."""
         self._over = True
         self.transport.end(error)
         _set(self._work)
@@ -83,13 +83,13 @@ class Link:
         return self._loop.create_task(work, name="redpoll grpc stream")
 
     def _failure(self, tasks: Iterable[asyncio.Task[None]]) -> Exception | None:
-        """What ended one of these, if anything did; what gRPC does not raise is told to the loop."""
+        """Return the error that ended one of these tasks, if any; errors not of gRPC are passed to the loop's handler."""
         found: Exception | None = None
         for task in tasks:
             error = task.exception() if task.done() and not task.cancelled() else None
             if isinstance(error, self._errors):
                 found = ConnectionError(self._in_words(error))
-                # Without its traceback, which refers to gRPC's objects: it keeps its thread and sockets as long as these are.
+                # Without the traceback, which refers to gRPC's objects: these keep gRPC's thread and sockets.
                 found.__cause__ = error.with_traceback(None)
             elif error is not None:
                 message = "redpoll could not take what gRPC brought"
@@ -98,14 +98,14 @@ class Link:
         return found
 
     def _in_words(self, error: Exception) -> str:
-        """What gRPC says of the end of a stream; where a write fails first it does not say what ended it."""
+        """Return gRPC's text about the end of a stream; after a failed write it does not name the reason."""
         if not isinstance(error, self._grpc.RpcError):
             return str(error)
         details: str = error.details()
         return "the stream was cut" if error.code() is self._grpc.StatusCode.INTERNAL else details
 
     async def _write(self, send: Callable[[bytes], Awaitable[None]]) -> None:
-        """Send what the node writes, until it closes or the link is over."""
+        """Send the node's bytes, until it closes or the link is over."""
         transport = self.transport
         size = self._size
         while not self._over:
@@ -120,7 +120,7 @@ class Link:
                 self._work = None
 
     async def _read(self, receive: Callable[[], Awaitable[Any]]) -> None:
-        """Feed the node what comes, no faster than it reads, until the other end closes."""
+        """Feed received messages to the node, no faster than it reads, until the other end closes."""
         transport = self.transport
         end = self._grpc.aio.EOF
         while True:
@@ -145,14 +145,14 @@ class DialledLink(Link):
         call: Any,
         channel: Any,
     ) -> None:
-        """Begin.
+        """Open the link.
 
         Args:
-            loop: Where it runs.
-            protocol: The node's.
-            size: Bytes of the largest message that is sent.
+            loop: Its event loop.
+            protocol: The protocol of the node.
+            size: Maximum size of a sent message, in bytes.
             call: The stream, which has been answered.
-            channel: Its channel, for this link alone. Both are among what is `KEPT`, until they have ended.
+            channel: Its channel, for this link alone. Both are in `KEPT` until they have ended.
         """
         self._call = call
         self._channel = channel
@@ -171,7 +171,7 @@ class DialledLink(Link):
             closed = writer.done() and not (writer.cancelled() or writer.exception() or self._over)
             self._end(self._failure(tasks))
             if closed:
-                # What was written is still on its way: cancelling the call would drop it.
+                # Written data is still in transit: cancelling the call would drop it.
                 async with asyncio.timeout(ENDING_GRACE):
                     await call.done_writing()
                     await asyncio.wait((reader,))
@@ -180,7 +180,7 @@ class DialledLink(Link):
         finally:
             call.cancel()
             await self._channel.close()
-            # Who is frozen holds what is being written until the system gives the connection up: `STUCK`.
+            # Data for a frozen peer is held until the system closes the connection: `STUCK`.
             await asyncio.wait(tasks)
             KEPT.difference_update((call, self._channel))
             self._failure(tasks)
@@ -198,14 +198,14 @@ class ServedLink(Link):
         context: Any,
         extra: dict[str, object],
     ) -> None:
-        """Begin.
+        """Open the link.
 
         Args:
-            loop: Where it runs.
-            protocol: The node's.
-            size: Bytes of the largest message that is sent.
-            context: What the handler has of the call.
-            extra: What the transport knows.
+            loop: Its event loop.
+            protocol: The protocol of the node.
+            size: Maximum size of a sent message, in bytes.
+            context: The context of the call, as its handler has it.
+            extra: Information that the transport gives.
         """
         self._context = context
         self._writer: asyncio.Task[None] | None = None
@@ -216,17 +216,17 @@ class ServedLink(Link):
             self._writer.cancel()
 
     async def run(self) -> None:
-        """Carry until the link is over; to be awaited by the handler, which returns then.
+        """Transfer data until the link is over; awaited by the handler, which then returns.
 
-        It is cancelled when the client goes without a word.
+        gRPC cancels it when the client's connection is lost.
 
         Raises:
-            grpc.aio.AbortError: This end gave the link up; grpc.aio expects it from the handler.
+            grpc.aio.AbortError: This end aborted the link; grpc.aio expects it from the handler.
         """
         tasks: list[asyncio.Task[None]] = []
         failure: Exception | None = None
         try:
-            # Who dialled waits for it.
+            # The dialling end waits for this.
             await self._context.send_initial_metadata((ACCEPTED,))
             tasks = [self._begin(self._read(self._context.read)), self._begin(self._write(self._context.write))]
             self._writer = tasks[1]
@@ -248,11 +248,11 @@ class ServedLink(Link):
 
 
 async def refuse(context: Any, code: Any, text: str) -> None:
-    """End a call with an error; the last thing that its handler does.
+    """End a call with an error: the last action of its handler.
 
     Raises:
-        grpc.aio.AbortError: It was told.
-        asyncio.CancelledError: Nobody is there to be told, which grpc.aio logs unless it is this.
+        grpc.aio.AbortError: The client is told.
+        asyncio.CancelledError: The client is gone; grpc.aio would log any other error.
     """
     aio = load().aio
     try:
@@ -269,7 +269,7 @@ def _set(future: asyncio.Future[None] | None) -> None:
 
 
 def _joined(parts: list[memoryview]) -> bytes:
-    """One message; what is a whole bytes object goes as it is."""
+    """Return the parts as one message; a part that is a whole bytes object is not copied."""
     if len(parts) == 1:
         whole = parts[0].obj
         return whole if type(whole) is bytes and len(whole) == len(parts[0]) else bytes(parts[0])

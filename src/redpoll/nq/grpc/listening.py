@@ -1,4 +1,4 @@
-"""Where the streams of a server come in."""
+"""The listener of a server: it accepts gRPC streams."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ from redpoll.transport.listen import Acceptor, Listener
 
 __all__ = ["GrpcListener", "address_of"]
 
-#: How often another port is tried where one that was free is taken a moment later.
+#: Maximum attempts with another port, if one that was free is taken a moment later.
 _TRIES = 5
 
 _ALL_IPV4 = "0.0.0.0"  # noqa: S104  # compared with, not bound
 
-#: The class of gRPC whose methods run in the tasks in which a server waits for calls, and the one that takes them all.
+#: Prefix of the methods of gRPC whose tasks wait for calls, and the method that accepts calls.
 _SERVES = "AioServer"
 _TAKES = "AioServer._server_main_loop"
 
-#: Seconds in which a server that broke is replaced, and between two attempts: its port may be closed a moment later.
+#: Seconds in which a failed server is replaced, and seconds between two attempts: its port may close a moment later.
 AGAIN = 5.0
 _PAUSE = 0.05
 
-#: Seconds that links may go on after `close`, in all: the node ends them.
+#: Seconds that links may continue after `close`: without a limit, as the node ends them.
 _LONG = 1e6
 
 _logger = logging.getLogger("redpoll.nq")
@@ -57,10 +57,10 @@ class _Streams:
 
 
 class GrpcListener:
-    """Listens at some hosts for one node, until it is closed.
+    """Listener at some hosts for one node.
 
-    The loop in which gRPC's server takes calls ends with an error where a peer sends a path that is not UTF-8 (grpcio 1.85),
-    and the server closes its port. A new one listens there then; the streams of the former go on.
+    The loop in which gRPC's server accepts calls ends with an error if a peer sends a path that is not UTF-8 (grpcio 1.85),
+    and the server closes its port. A new server then listens there; the streams of the failed one continue.
     """
 
     def __init__(
@@ -73,15 +73,15 @@ class GrpcListener:
         credentials: Any = None,
         given_up: Callable[[ConfigError], object] | None = None,
     ) -> None:
-        """Be ready to open.
+        """Make a listener that `open` binds.
 
         Args:
             acceptor: Decides which connections are accepted.
-            loop: Where it runs.
-            size: Bytes of the largest message that is sent.
-            encrypted: Whether it encrypts.
-            credentials: Those that it shows.
-            given_up: Called with the reason when it listened and cannot any more; None: nothing.
+            loop: Its event loop.
+            size: Maximum size of a sent message, in bytes.
+            encrypted: Encrypt links.
+            credentials: The credentials that it presents.
+            given_up: Called with the reason when it listened and no longer can; None: nothing is called.
         """
         self._grpc = load()
         self._acceptor = acceptor
@@ -93,12 +93,12 @@ class GrpcListener:
         self._lines = LogLimit(loop)
         self._server: Any = None
         self._streams = _Streams()
-        #: Tasks that wait for the streams of servers that broke, by server.
+        #: Tasks that wait for the streams of failed servers, by server.
         self._broken: dict[Any, asyncio.Task[None]] = {}
         self._starting: asyncio.Task[None] | None = None
         self._stopping: asyncio.Task[None] | None = None
         self.addresses: list[Address] = []
-        #: gRPC does not tell them.
+        #: File descriptors: gRPC does not reveal them.
         self.descriptors: list[int] = []
 
     @property
@@ -108,7 +108,7 @@ class GrpcListener:
 
     @property
     def closed(self) -> bool:
-        """Whether it takes no more."""
+        """True if it accepts no more streams."""
         return self._stopping is not None
 
     async def open(self, hosts: tuple[str, ...], port: int, check: Callable[[Address], object]) -> None:
@@ -120,7 +120,7 @@ class GrpcListener:
             check: Called with each address before any is bound.
 
         Raises:
-            ConfigError: As `Listener.open`; a host is no TCP address; it encrypts, and has nothing to show.
+            ConfigError: As `Listener.open`; a host is no TCP address; it encrypts without a key.
         """
         if self._encrypted and self._credentials is None:
             raise ConfigError("key", None, "a server that encrypts needs a key and its certificate")
@@ -146,7 +146,7 @@ class GrpcListener:
             ConfigError: As `Listener.open`.
             RuntimeError: gRPC cannot bind.
         """
-        # gRPC says neither why it cannot bind nor, without a word on stderr, that it cannot: a socket of our own does.
+        # gRPC does not report why it cannot bind, and writes to stderr: so a socket of our own is bound first.
         probe = Listener(self._acceptor, self._loop, 1)
         await probe.open(hosts, port, check)
         probe.close()
@@ -170,7 +170,7 @@ class GrpcListener:
                 server.add_insecure_port(str(address))
 
     def accept(self) -> None:
-        """Begin to take streams."""
+        """Begin to accept streams."""
         self._starting = self._loop.create_task(self._start(), name="redpoll grpc start")
 
     async def _start(self) -> None:
@@ -181,17 +181,17 @@ class GrpcListener:
         _outlast_the_loop()
 
     def _served(self, server: Any, streams: _Streams, serving: asyncio.Task[Any]) -> None:
-        """A server takes no more calls; unless it was closed, that is for an error."""
+        """Replace a server whose accepting task has ended with an error, unless it was closed."""
         if self._stopping is not None or serving.cancelled() or (error := serving.exception()) is None:
             return
         for task in tasks_of(_SERVES, server._server):
-            # gRPC closes the port in a task that fails with the same error, and asks nobody for it.
+            # gRPC closes the port in a task that fails with the same error, which must be retrieved.
             task.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self._broken[server] = self._loop.create_task(self._part(server, streams), name="redpoll grpc stop")
         self._starting = self._loop.create_task(self._replace(error), name="redpoll grpc start")
 
     async def _part(self, server: Any, streams: _Streams) -> None:
-        """End a server that broke as soon as it has no streams: strangers cannot make many that wait."""
+        """End a failed server as soon as it has no streams: a peer cannot make many that wait."""
         await streams.over.wait()
         await _end(server, None)
         if self._stopping is None:
@@ -207,7 +207,7 @@ class GrpcListener:
                 await self._make(hosts, port, lambda _: None)
             except (ConfigError, RuntimeError) as problem:
                 taken = _taken(hosts[0], port)
-                # Its frames refer to gRPC's server, which keeps its sockets as long as it is there.
+                # The frames of the traceback refer to gRPC's server, which keeps its sockets as long as it exists.
                 taken.__cause__ = problem.with_traceback(None)
             else:
                 await self._start()
@@ -224,16 +224,16 @@ class GrpcListener:
             await asyncio.sleep(_PAUSE)
 
     def close(self) -> None:
-        """Take no more; links that are there stay."""
+        """Accept no more streams; open links stay."""
         if self._server is not None and self._stopping is None:
             if self._starting is None:
-                # One that was never started would keep its ports.
+                # A server that was never started would keep its ports.
                 self.accept()
             self._stopping = self._loop.create_task(self._stop(_LONG), name="redpoll grpc stop")
 
     async def _stop(self, grace: float) -> None:
         if self._starting is not None:
-            # gRPC crashes where it stops before it has started.
+            # gRPC crashes if it is stopped before it has started.
             await asyncio.shield(self._starting)
         servers = {self._server, *self._broken}
         await asyncio.gather(*(_end(each, grace) for each in servers))
@@ -241,14 +241,14 @@ class GrpcListener:
         await asyncio.gather(*self._broken.values())
 
     async def wait_closed(self) -> None:
-        """Return at once: who is let in has its transport."""
+        """Return at once: accepted links have their transports."""
 
     async def wait_ended(self) -> None:
         """Wait, after `close()` and once the node has given up its links, until their streams have ended."""
         if self._stopping is not None and not self._stopping.done():
             stop = self._loop.create_task(self._stop(ENDING_GRACE), name="redpoll grpc stop")
             await asyncio.wait((stop, self._stopping))
-        # Whoever keeps a communicator that is closed is not to keep gRPC's thread and sockets.
+        # A reference to a closed communicator must not keep gRPC's thread and sockets.
         self._server = None
         self._broken.clear()
 
@@ -268,12 +268,12 @@ class GrpcListener:
             streams.discard(link)
 
     def _is_meant(self, remote: Address) -> bool:
-        """Whether it came by a family that is listened at: gRPC takes both at an address that stands for all."""
+        """Return True if the peer's address family is one of ours: at a wildcard address gRPC listens for both."""
         return any((":" in each.host) == (":" in remote.host) for each in self.addresses)
 
 
 def _outlast_the_loop() -> None:
-    """Keep `asyncio.run` from cancelling the tasks in which servers wait: they own the memory that gRPC writes a call to."""
+    """Keep `asyncio.run` from cancelling the tasks in which servers wait: they own the memory that gRPC writes calls to."""
     for task in tasks_of(_SERVES):
         asyncio._unregister_task(task)
 
@@ -285,35 +285,35 @@ def _taken(host: str, port: int) -> ConfigError:
 
 
 def _handlers(grpc: Any, serve: Callable[[Any, Any], Any]) -> Any:
-    """What a server looks a method up in."""
+    """Return the table in which a server looks up a method."""
     handler = grpc.stream_stream_rpc_method_handler(serve)
     service, _, method = METHOD.strip("/").partition("/")
     return grpc.method_handlers_generic_handler(service, {method: handler})
 
 
 async def _discard(server: Any) -> None:
-    """Let a server go that was not started; without that it would keep its ports."""
+    """End a server that was not started; it would keep its ports otherwise."""
     await server.start()
     await _end(server, None)
 
 
 async def _end(server: Any, grace: float | None) -> None:
-    """Stop a server, whose streams may go on for some seconds."""
+    """Stop a server, whose streams may continue for `grace` seconds."""
     try:
         await server.stop(grace)
-    except Exception:  # noqa: BLE001  # what it broke with, just now: its port is closed, and nothing else
+    except Exception:  # noqa: BLE001  # the error that it failed with just now: only its port is closed
         await server.stop(grace)
     KEPT.discard(server)
 
 
 def _bindable(addresses: list[Address]) -> list[Address]:
-    """The addresses that gRPC is to bind: at :: it takes 0.0.0.0 as well."""
+    """Return the addresses that gRPC is to bind: `::` includes 0.0.0.0."""
     hosts = {address.host for address in addresses}
     return [each for each in addresses if each.host != _ALL_IPV4 or "::" not in hosts]
 
 
 def address_of(peer: str) -> Address:
-    """The address in what gRPC says of a peer: "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711"."""
+    """Parse gRPC's name of a peer: "ipv4:127.0.0.1:4711", "ipv6:%5B::1%5D:4711"."""
     kind, _, text = unquote(peer).partition(":")
     if kind not in {"ipv4", "ipv6"}:
         return Address("unix", "")

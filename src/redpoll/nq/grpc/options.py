@@ -1,33 +1,34 @@
-"""What every channel and server of this protocol is made with."""
+"""Options of every channel and server of this protocol."""
 
 from __future__ import annotations
 
 __all__ = ["ACCEPTED", "LARGEST", "METHOD", "STUCK", "client_options", "server_options"]
 
-#: The one method: a stream of bytes each way, whose messages mean nothing by themselves.
+#: The one method: a stream of bytes each way, whose messages have no meaning of their own.
 METHOD = "/redpoll.nq/Link"
 
-#: What the other end says of a stream that it takes; one that it does not take may end a moment later.
+#: Metadata with which a server accepts a stream; one that it refuses may end a moment later.
 ACCEPTED = ("redpoll-link", "1")
 
-#: Bytes of the largest message, sent and taken: gRPC's own default. It is the same at each end, whatever its options.
+#: Maximum size of a message, sent and received, in bytes: gRPC's own default, the same at each end whatever its
+#: options.
 LARGEST = 4 * 1024 * 1024
 
-#: Bytes of the largest HTTP/2 frame: gRPC's default of 16 KiB costs a header and a look at the window for each.
+#: Maximum size of an HTTP/2 frame, in bytes: gRPC's default of 16 KiB costs a header and a window check for each.
 _FRAME = 1024 * 1024
 
-#: Milliseconds in which who connects has to speak HTTP/2, and in which who has no stream may be connected.
+#: Milliseconds in which a new connection must speak HTTP/2, and in which one without a stream may stay open.
 _STRANGER = 10_000
 
-#: Milliseconds after which a client that is silent is asked by HTTP/2 whether it lives.
+#: Milliseconds after which a silent client is pinged by HTTP/2.
 _ASK = 10_000
 
-#: Milliseconds in which it has to answer; and in which the system at the other end has to take what is written, or the
-#: connection is closed. gRPC cannot end a connection otherwise while it writes to it.
+#: Milliseconds in which it must answer, and in which the other system must accept written data, or the connection is
+#: closed. gRPC cannot close a connection otherwise while it writes to it.
 STUCK = 10_000
 
-#: Milliseconds that never pass: a client asks nothing, as redpoll does so itself. With gRPC's own word for never `STUCK`
-#: would be left out of account.
+#: Milliseconds that never pass: a client sends no HTTP/2 pings, as redpoll has its own. gRPC's own value for never
+#: would disable `STUCK`.
 _NEVER = 2**31 - 2
 
 _BOTH = (
@@ -38,7 +39,7 @@ _BOTH = (
 
 
 def client_options() -> tuple[tuple[str, int], ...]:
-    """Those of a channel, which is used for one link: nothing is shared with another, and nothing is tried again."""
+    """Return the options of a channel, which is used for one link: it shares nothing, and gRPC does not retry."""
     return (
         *_BOTH,
         ("grpc.use_local_subchannel_pool", 1),
@@ -51,7 +52,7 @@ def client_options() -> tuple[tuple[str, int], ...]:
 
 
 def server_options() -> tuple[tuple[str, int], ...]:
-    """Those of a server."""
+    """Return the options of a server."""
     return (
         *_BOTH,
         ("grpc.so_reuseport", 0),

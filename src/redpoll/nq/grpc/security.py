@@ -17,10 +17,11 @@ __all__ = ["BOTH_ENDS", "NOT_CONNECTED", "client_credentials", "failure", "serve
 
 BOTH_ENDS = "set the same encryption on both ends"
 
-#: What gRPC says, among other things, where nobody listens.
+#: Text of gRPC, among others, if nothing listens there.
 NOT_CONNECTED = "Failed to connect to remote host"
 
-#: What gRPC's text holds where trying again would bring the same: the ends do not agree on TLS, or on who is who.
+#: Texts of gRPC for errors that a new attempt would repeat: the ends do not agree on TLS, or a certificate is not
+#: trusted.
 _FINAL = {
     "certificate has expired": ("its certificate has expired", "renew it at the other end"),
     "certificate is not yet valid": ("its certificate is not valid yet", "set the clock at the other end, or here"),
@@ -36,7 +37,7 @@ _FINAL = {
     "HTTP/1.x": ("it speaks no TLS", BOTH_ENDS),
 }
 
-#: Behind what gRPC says of its own doings stands what the system said.
+#: Text of the system's error, which follows gRPC's own.
 _LAST = re.compile(rf"last error: \w+: ipv[46]:\S+: (?:{NOT_CONNECTED}: )?(.*)", re.DOTALL)
 
 #: The name by which OpenSSL finds a CA in a folder.
@@ -52,7 +53,7 @@ def server_credentials(key: Path, certificate: Path | None) -> Any:
     if certificate is None:
         raise ConfigError("certificate", None, "a server that encrypts needs a key and its certificate")
     try:
-        # As where the node encrypts. It dials nobody, so it does not matter whom it trusts.
+        # The same checks as for links that the node encrypts. A server does not dial, so its CAs do not matter.
         make_contexts(TLS(ca=SYSTEM, certificate=certificate, key=key, client_certificate="none"))
         pair = key.read_bytes(), certificate.read_bytes()
     except OSError as error:
@@ -77,9 +78,9 @@ def client_credentials(certificate: Path | None) -> Any:
 
 
 def system_roots() -> bytes | None:
-    """The certificates that this system trusts, PEM; None where it has none, and gRPC's own list is used.
+    """Return the certificates that this system trusts, PEM; None if it has none: gRPC then uses its own list.
 
-    They are those that Python's `ssl` uses, SSL_CERT_FILE and SSL_CERT_DIR included.
+    These are the ones that Python's `ssl` uses, SSL_CERT_FILE and SSL_CERT_DIR included.
     """
     paths = ssl.get_default_verify_paths()
     files = [Path(paths.cafile)] if paths.cafile else []
@@ -89,7 +90,7 @@ def system_roots() -> bytes | None:
 
 
 def failure(address: Address, detail: str) -> DialFailed | TLSError:
-    """Make the error of a dialling from gRPC's words."""
+    """Make the error of a failed dial from gRPC's text."""
     for word, (problem, hint) in _FINAL.items():
         if word in detail:
             return TLSError(problem, address, hint)

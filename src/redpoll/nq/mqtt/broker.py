@@ -24,29 +24,29 @@ if TYPE_CHECKING:
 
 __all__ = ["KEEPALIVE", "Broker", "Login"]
 
-#: Seconds without a byte after which the broker is asked whether it is there; as many later it is taken for dead. It
-#: drops this end after one and a half of them.
+#: Seconds without a byte after which this end pings the broker; after as many without an answer the connection counts
+#: as lost. The broker drops a silent client after one and a half of them.
 KEEPALIVE = 5
 
-#: Payloads that are read before the loop has its turn.
+#: Payloads read before other callbacks of the loop run.
 _READS = 16
 
-#: A CONNECT without a name, and what every answer to it begins with.
+#: A CONNECT without a client id, and the first byte of every answer to it.
 _CONNECT = bytes((0x10, 12, 0, 4)) + b"MQTT" + bytes((4, 2, 0, KEEPALIVE, 0, 0))
 _CONNACK = b"\x20"
 
 
 @dataclass(frozen=True)
 class Login:
-    """How a broker is spoken to.
+    """Parameters of a connection to a broker.
 
     Attributes:
-        encrypted: Whether by TLS.
-        certificate: The file of the CA that signed the broker's certificate; None is those that the system trusts.
-        username: None is anonymous.
-        password: Of that user.
+        encrypted: Use TLS.
+        certificate: The file of the CA that signed the broker's certificate; None: the CAs that the system trusts.
+        username: None: anonymous.
+        password: The user's password.
         connect_timeout: Seconds that connecting, and TLS, may take.
-        threads: Those that still connect though they were given up; each closes its socket and is gone then.
+        threads: Abandoned attempts that still run; each closes its socket and ends.
     """
 
     encrypted: bool = False
@@ -57,7 +57,7 @@ class Login:
     threads: set[asyncio.Future[None]] = field(default_factory=set, repr=False, compare=False)
 
     def context(self) -> ssl.SSLContext | None:
-        """What checks the broker's certificate and its name.
+        """Return the context that checks the broker's certificate and its name; None without TLS.
 
         Raises:
             ConfigError: The file cannot be used.
@@ -73,7 +73,7 @@ class Login:
 
 
 class _Socket(ssl.SSLSocket):
-    """Closes itself when TLS does not begin: paho drops it."""
+    """A TLS socket that closes itself if the handshake fails: paho would leave it open."""
 
     def do_handshake(self, block: bool = False) -> None:
         try:
@@ -84,12 +84,12 @@ class _Socket(ssl.SSLSocket):
 
 
 class Broker:
-    """One MQTT session, clean, all of it with QoS 0.
+    """One MQTT session, clean, with QoS 0 only.
 
-    Truth comes from the ends, which acknowledge, and from the numbers of payloads; QoS 1 would have the broker store and
-    confirm what they confirm once more, and costs most of the throughput.
+    The ends acknowledge messages and number payloads; with QoS 1 the broker would store and confirm each payload once
+    more, which costs most of the throughput.
 
-    paho's callbacks only take notes; what follows from them happens after paho has returned.
+    paho's callbacks only record; the consequences are carried out after paho has returned.
     """
 
     def __init__(
@@ -102,15 +102,15 @@ class Broker:
         writable: Callable[[], object],
         lost: Callable[[str], object],
     ) -> None:
-        """Be closed; `connect` opens.
+        """Make a closed connection; `connect` opens it.
 
         Args:
-            address: The broker's.
-            login: How it is spoken to.
-            loop: Where all this is called.
-            name: This end's, which no other has.
-            receive: Called with the topic and the payload of all that comes.
-            writable: Called when it takes payloads again.
+            address: The broker's address.
+            login: Parameters of the connection.
+            loop: The event loop that runs all of this.
+            name: MQTT client id, unique at the broker.
+            receive: Called with the topic and the payload of each message.
+            writable: Called when the broker takes payloads again.
             lost: Called once with the reason if the connection ends otherwise than by `close`.
 
         Raises:
@@ -137,11 +137,11 @@ class Broker:
         client.on_disconnect = self._on_disconnect
         client.on_socket_close = self._on_socket_close
         self._came: list[tuple[str, bytes]] = []
-        #: The descriptor that the loop looks at.
+        #: File descriptor that the loop watches.
         self._watched: int | None = None
         self._writing = False
         self._quick: Callable[[], object] = _nothing
-        #: Whether it ended the connection, or TLS on it, before it said whether it lets this end in; whether it said so.
+        #: True if the broker closed the connection, or TLS on it, before it answered CONNECT; True once it answered.
         self._hung_up = False
         self._has_answered = False
         self._up = False
@@ -152,21 +152,21 @@ class Broker:
 
     @property
     def ready(self) -> bool:
-        """Whether it takes a payload: all that it was given before is with the system."""
+        """True if the broker takes a payload at once: all earlier ones are with the system."""
         return self._up and not self._writing
 
     async def connect(self, *, will: tuple[str, bytes, bool] | None = None) -> None:
-        """Connect and be let in.
+        """Connect and log in.
 
         Args:
-            will: The topic and payload that the broker publishes if this connection ends without `close`, and whether it
-                keeps that for those who come later.
+            will: The topic and payload that the broker publishes if this connection ends without `close`, and whether
+                it keeps the payload for later subscribers.
 
         Raises:
-            DialFailed: It is not there, does not let this user in, or took too long.
-            TLSError: Its certificate is not to be trusted, or does not hold its name; or one of both does not encrypt.
+            DialFailed: The broker cannot be reached, refuses this user, or took too long.
+            TLSError: The broker's certificate is not trusted, or lacks its name; or only one end encrypts.
 
-        Cancelling gives up; call `close` then.
+        Cancelling abandons the attempt; call `close` then.
         """
         try:
             await self._enter(will)
@@ -222,7 +222,7 @@ class Broker:
         except TimeoutError as error:
             raise DialFailed(self._address, f"the MQTT broker said nothing for {login.connect_timeout:g} s") from error
         if refused is None and client.socket() is None:
-            # It ended before it was seen that this end was let in, so nobody was told.
+            # The connection ended before `_up` was set, so that `_lost` was not called.
             refused = self._reason or "the connection to the MQTT broker ended"
         if refused is not None:
             self._hung_up = not self._has_answered
@@ -230,7 +230,7 @@ class Broker:
         self._up = True
 
     async def _disagreement(self) -> TLSError | None:
-        """The broker hung up: whether one of both encrypts and the other does not."""
+        """Find out whether the broker hung up because only one end encrypts."""
         encrypted = self._login.encrypted
         if not encrypted and await speaks_tls(self._address):
             hint = "give security=SecurityOptions(cert=…) with the CA of the broker, or None for those of the system"
@@ -241,7 +241,7 @@ class Broker:
         return None
 
     def _connect(self) -> None:
-        """In a thread: names are looked up and TLS agreed upon without the loop."""
+        """Connect, in a thread: looking up names and the TLS handshake would block the loop."""
         self._client.connect(self._address.host, self._address.port, KEEPALIVE)
 
     def _given_up(self, work: asyncio.Future[None]) -> None:
@@ -250,10 +250,10 @@ class Broker:
         self._drop()
 
     async def subscribe(self, *topics: str) -> None:
-        """Read topics.
+        """Subscribe to topics.
 
         Raises:
-            DialFailed: The broker does not allow it, or is gone.
+            DialFailed: The broker refuses it, or the connection is lost.
         """
         if not self._up:
             raise DialFailed(self._address, self._reason or "the connection to the MQTT broker ended")
@@ -265,13 +265,13 @@ class Broker:
             raise DialFailed(self._address, refused)
 
     def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish; what is given while it is not `ready` waits in memory."""
+        """Publish; a payload given while this is not `ready` waits in memory."""
         if self._up:
             self._client.publish(topic, payload, 0, retain)
             self._after_writing()
 
     def close(self) -> None:
-        """Say goodbye if the broker takes it at once, and close; what was published before is with the system."""
+        """Disconnect and close; payloads published before are with the system."""
         if self._closed:
             return
         self._closed = True
@@ -281,7 +281,7 @@ class Broker:
         self._drop()
 
     def _drop(self) -> None:
-        """Close the socket whatever waits."""
+        """Close the socket, also if data waits to be sent."""
         self._up = False
         if self._misc is not None:
             self._misc.cancel()
@@ -341,7 +341,7 @@ class Broker:
 
     def _read(self) -> None:
         client = self._client
-        # The system forgets it.
+        # Set again: the system resets the option by itself.
         self._quick()
         for _ in range(_READS):
             client.loop_read()
@@ -364,7 +364,7 @@ class Broker:
             self._writable()
 
     def _after_writing(self) -> None:
-        """Paho writes what it is given as far as the system takes it; the loop says when it takes more."""
+        """Watch for writability if paho has data that the system did not take."""
         if self._watched is None:
             return
         waits = self._client.want_write()
@@ -376,17 +376,17 @@ class Broker:
                 self._loop.remove_writer(self._watched)
 
     def _look(self) -> None:
-        """Once a second: keep the connection alive, and find out that it is not."""
+        """Keep the connection alive, and detect that it is lost; called once a second."""
         self._misc = self._loop.call_later(1.0, self._look)
         self._client.loop_misc()
         self._after_writing()
 
 
 def _quick(sock: socket.socket) -> Callable[[], object]:
-    """What makes the system confirm at once what it received, until it decides otherwise.
+    """Return a function that makes the system acknowledge at once what it received, until it changes that itself.
 
-    Brokers let a small payload wait until what they sent before is confirmed, as long as TCP_NODELAY is not set there, and
-    a system has 40 ms to do that.
+    A broker without TCP_NODELAY holds a small payload back until its earlier data is acknowledged, which the system
+    may delay by 40 ms.
     """
     option = getattr(socket, "TCP_QUICKACK", None)
     if option is None or sock.family not in (socket.AF_INET, socket.AF_INET6):

@@ -1,4 +1,4 @@
-"""What carries links over MQTT: a broker between a server and its clients."""
+"""The carrier of links over MQTT: a broker between a server and its clients."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = ["ENCRYPTS", "MqttCarrier", "make"]
 
-#: Whether links are encrypted below the node, so that it does not.
+#: True as links are encrypted below the node, which therefore does not encrypt.
 ENCRYPTS = True
 
-#: Seconds that a thread has which connects in vain.
+#: Seconds to wait for a thread whose attempt to connect was abandoned.
 _ENDING = 1.0
 
 
@@ -34,28 +34,28 @@ def _nothing(_: ConfigError) -> None:
 
 
 class MqttCarrier:
-    """Carries the links of one node by way of an MQTT broker, whose address takes the place of the server's.
+    """Carrier of the links of one node over an MQTT broker, whose address takes the place of the server's.
 
-    A server has one connection to the broker for all its links, a client one for its link. All of it goes with QoS 0: the
-    node at each end acknowledges, so a message that a broker lost fails, or goes again, as over any link that broke, and a
-    gap in the numbers of a link's payloads ends it at once. What a link may have under way is bounded at its ends, at
-    4 MiB and less where a server has many, so that a broker holds little for who is slow. The exception is what goes to
-    several clients at once: for a client that reads nothing at all the broker holds what others get, as much as it may,
-    and drops the rest.
+    A server has one connection to the broker for all its links, a client has one for its link. Payloads are sent with
+    QoS 0: the nodes acknowledge, so that a message that the broker lost fails or is resent, as over any broken link, and
+    a gap in the numbers of a link's payloads closes it at once. The ends bound the data in flight over a link, to 4 MiB,
+    or less if the server has many links, so that the broker holds little for a slow end. The exception is data sent to
+    several clients at once: for a client that reads nothing the broker holds as much of it as it is configured to, and
+    drops the rest.
 
-    Topics, all below the prefix: clients publish to PREFIX/up/NAME and read PREFIX/down/NAME, PREFIX/all and PREFIX/server,
-    where NAME is random, and their MQTT client id; the server reads PREFIX/up/+ and publishes to the
-    others. What goes to several clients at once and is the same is published once, to PREFIX/all.
+    The topics are below the prefix. Clients publish to PREFIX/up/NAME and read PREFIX/down/NAME, PREFIX/all and
+    PREFIX/server, where NAME is random, and their MQTT client id. The server reads PREFIX/up/+ and publishes to the others.
+    Equal data for several clients is published once, to PREFIX/all.
 
-    Whoever may publish can send nothing into a link whose random names it does not know; whoever may read the topics reads
-    what is in them, and learns the names: that is for the broker's access lists to prevent. Let clients write PREFIX/up/%c
+    A client that may publish cannot send into a link whose random names it does not know. One that may read the topics
+    reads the data and learns the names; the broker's access lists must prevent that. Let clients write PREFIX/up/%c
     and read PREFIX/down/%c, where %c is their client id, PREFIX/all and PREFIX/server, let the server alone write the
-    latter two and PREFIX/down/#, and read PREFIX/up/# and PREFIX/server, and encrypt the way to the broker. What goes to
-    PREFIX/all can be read by all clients, which is why only what several of them get is published there.
+    latter two and PREFIX/down/#, and read PREFIX/up/# and PREFIX/server, and encrypt the connections to the broker. All
+    clients can read PREFIX/all, so only data for several of them is published there.
 
-    One server serves a prefix: a second one fails to start. Where the two could not know of each other at first, or one was
-    taken for gone, one of them gives up once the other has answered it: that is logged, and told by `given_up`. A claim that
-    nobody stands by when asked is in nobody's way.
+    One server serves a prefix; a second one fails to start. If two did not notice each other at first, or one was
+    considered lost, one of them stops serving once the other has answered it: this is logged, and reported by `given_up`.
+    A claim that no server confirms when asked is replaced.
     """
 
     def __init__(
@@ -70,24 +70,24 @@ class MqttCarrier:
         connect_timeout: float = 5.0,
         given_up: Callable[[ConfigError], object] = _nothing,
     ) -> None:
-        """Connect to nothing yet.
+        """Make a carrier without a connection.
 
         Args:
-            prefix: What the topics begin with; several servers at one broker have different ones.
-            transport_size: Bytes that a payload has at most, from 1,024. One link has at most 128 KiB in one in any
-                case, and 64 KiB of a large body, which is what goes through brokers and paho fastest.
-            encrypted: Whether the broker is spoken to by TLS; its certificate and name are checked.
-            certificate: The file of the CA that signed the broker's certificate; None is those that the system trusts.
-            username: At the broker; None is anonymous.
-            password: Of that user.
+            prefix: First part of the topics; several servers at one broker need different ones.
+            transport_size: Maximum size of a payload, in bytes, from 1,024. One link has at most 128 KiB in one in any
+                case, and 64 KiB of a large body, which passes brokers and paho fastest.
+            encrypted: Use TLS to the broker; its certificate and name are checked.
+            certificate: The file of the CA that signed the broker's certificate; None: the CAs that the system trusts.
+            username: User at the broker; None: anonymous.
+            password: The user's password.
             connect_timeout: Seconds that connecting to the broker may take.
-            given_up: Called with the reason when a server that listened is not reached any more.
+            given_up: Called with the reason when a server that listened stops serving.
 
         Raises:
-            ConfigError: Topics cannot begin with the prefix, or the certificate cannot be used: it is read now as well.
+            ConfigError: Topics cannot begin with the prefix, or the certificate, which is read now, cannot be used.
             UsageError: paho-mqtt is not installed.
         """
-        make_client()  # to know now whether it can be
+        make_client()  # raises now if it cannot be made later
         self._topics = Topics(prefix)
         self._login = Login(encrypted, certificate, username, password, connect_timeout)
         self._login.context()
@@ -95,26 +95,26 @@ class MqttCarrier:
         self._given_up = given_up
 
     def listener(self, acceptor: Acceptor, loop: asyncio.AbstractEventLoop, backlog: int) -> MqttListener:  # noqa: ARG002  # Carrier's
-        """Make what lets clients in."""
+        """Return the listener of a server."""
         return MqttListener(acceptor, loop, self._topics, self._login, self._transport_size, self._given_up)
 
     async def resolve(self, address: Address, loop: asyncio.AbstractEventLoop) -> list[Address]:  # noqa: ARG002  # Carrier's
-        """The broker's name is looked up when it is connected to, since its certificate is checked against that."""
+        """Return the address as it is: its name is looked up on connecting, as the certificate is checked against it."""
         return [address]
 
     async def dial(self, address: Address, factory: ProtocolFactory, loop: asyncio.AbstractEventLoop) -> None:
-        """Make a link to the server at a broker.
+        """Open a link to the server at a broker.
 
         Raises:
-            DialFailed: The broker, or a server at its prefix, is not there or does not let this end in.
-            TLSError: The broker's certificate is not to be trusted.
+            DialFailed: The broker, or a server at its prefix, cannot be reached or refuses this end.
+            TLSError: The broker's certificate is not trusted.
             ConfigError: The file of the CA cannot be used.
             UsageError: paho-mqtt is not installed.
         """
         await Call(address, loop, self._topics, self._login, self._transport_size).connect(factory)
 
     async def wait_ended(self) -> None:
-        """Wait for threads that connect though nobody wants that any more; all else is gone when it ends."""
+        """Wait for threads of abandoned attempts to connect; nothing else is left when the carrier ends."""
         loop = asyncio.get_running_loop()
         threads = [each for each in self._login.threads if each.get_loop() is loop]
         if threads:
@@ -127,7 +127,7 @@ def make(
     server: bool,  # noqa: ARG001  # each protocol's
     given_up: Callable[[ConfigError], object],
 ) -> MqttCarrier:
-    """Make what carries the links of a communicator.
+    """Return the carrier for the links of a communicator.
 
     Raises:
         ConfigError: Topics cannot begin with the prefix, or the certificate cannot be used.

@@ -1,4 +1,4 @@
-"""A client's way to its server: a connection to the broker for one link."""
+"""A client's link to its server, with a connection to the broker of its own."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from redpoll.transport.dial import ProtocolFactory
 
 __all__ = ["GRACE", "Call"]
 
-#: Seconds in which the broker tells of a server that is there, after it let this end read its topic.
+#: Seconds in which the broker must deliver a server's retained claim after the subscription.
 GRACE = 0.25
 
 
 class Call:
-    """One link to the server, and the connection to the broker that lives as long as that."""
+    """One link to the server, and a connection to the broker that lives as long as the link."""
 
     def __init__(
         self, address: Address, loop: asyncio.AbstractEventLoop, topics: Topics, login: Login, transport_size: int
     ) -> None:
-        """Be closed; `connect` opens.
+        """Make a closed link; `connect` opens it.
 
         Raises:
             UsageError: paho-mqtt is not installed.
@@ -38,20 +38,20 @@ class Call:
         self._link = MqttLink(secrets.token_bytes(KEY), self._client, topics.up(self._client))
         self._broker = Broker(address, login, loop, self._client, self._came, self._flush, self._lost)
         self._mux = Mux(self._broker, loop, transport_size, None, self._broker.close)
-        #: Whether a server is there, as the broker knows; its key if it is.
+        #: Key of the server that claims the prefix; None if there is none, as far as the broker knows.
         self._server: bytes | None = None
         self._told = asyncio.Event()
         self._factory: ProtocolFactory | None = None
         self._accepted: asyncio.Future[None] = loop.create_future()
 
     async def connect(self, factory: ProtocolFactory) -> None:
-        """Make the link; `factory` makes its protocol, which has been told that it is connected when this returns.
+        """Open the link; `factory` makes its protocol, whose `connection_made` was called when this returns.
 
         Raises:
-            DialFailed: The broker, or a server at its prefix, is not there or does not let this end in.
-            TLSError: The broker's certificate is not to be trusted.
+            DialFailed: The broker, or a server at its prefix, cannot be reached or refuses this end.
+            TLSError: The broker's certificate is not trusted.
 
-        Cancelling gives up, and leaves nothing.
+        Cancelling abandons the attempt and closes its connection.
         """
         broker, link, mux = self._broker, self._link, self._mux
         try:
@@ -81,10 +81,10 @@ class Call:
         self._mux.flush()
 
     def _fail(self, reason: str) -> None:
-        """It is over, whether it has begun or not."""
+        """End the link, or fail the `connect` that waits for it."""
         if not self._accepted.done():
             self._accepted.set_exception(DialFailed(self._address, reason))
-            self._accepted.exception()  # taken note of, also where nobody waits yet
+            self._accepted.exception()  # marked as retrieved, also if `connect` does not wait yet
         self._mux.end_all(reason)
 
     def _lost(self, reason: str) -> None:
@@ -107,7 +107,7 @@ class Call:
         elif topic == self._topics.everybody and payload.kind is Kind.SHARED:
             self._mux.came_shared(payload)
         elif mine and payload.kind is Kind.ACCEPT and self._factory is not None and not self._accepted.done():
-            # At once: its first bytes may stand behind it.
+            # Begin at once: the link's first bytes may follow in the same read.
             self._link.flow.allow(payload.allowed)
             self._mux.begin(self._link, self._factory(), self._address)
             self._accepted.set_result(None)

@@ -1,4 +1,4 @@
-"""paho-mqtt, the extra that this protocol needs."""
+"""Access to paho-mqtt, the extra that this protocol needs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["make_client"]
 
 
 def make_client(name: str = "") -> Client:
-    """Make a client of paho's, which connects to nothing yet.
+    """Return an unconnected client of paho.
 
     Args:
         name: Its MQTT client id.

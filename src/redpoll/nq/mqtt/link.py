@@ -1,4 +1,4 @@
-"""One link through a broker: what is to be read, what may be sent."""
+"""State of one link over a broker: its flow control and its transport."""
 
 from __future__ import annotations
 
@@ -9,32 +9,33 @@ from redpoll.transport.carried import CarriedTransport
 
 __all__ = ["CHARGE", "Flow", "Judgement", "MqttLink", "charge"]
 
-#: A payload counts for at least so many bytes: a broker holds only so many payloads for who is slow, of whatever size.
+#: Minimum charge of a payload, in bytes: a broker limits the number of payloads that it holds for a slow client, of any
+#: size.
 CHARGE = 16 * 1024
 
 
 def charge(size: int) -> int:
-    """What a payload with so many bytes of a link counts for."""
+    """Return the charge of a payload with that many bytes of a link."""
     return max(size, CHARGE)
 
 
 class Judgement(Enum):
-    """What a payload is, by its number."""
+    """Position of a received payload, by its number."""
 
     NEXT = "next"
-    DOUBLED = "doubled"  # it was read already: it is dropped
-    MISSED = "missed"  # one before it is missing: the link is over
+    DOUBLED = "doubled"  # received before: it is dropped
+    MISSED = "missed"  # an earlier one is missing: the link is closed
 
 
 class Flow:
-    """Counts one link's payloads, both ways.
+    """Counters of one link's payloads, both ways.
 
     Attributes:
-        sent: Payloads that went out.
-        spent: What they count for.
-        allowed: What they may count for.
-        received: Payloads that came.
-        told: What the other end was told that it may send.
+        sent: Number of payloads sent.
+        spent: Sum of their charges.
+        allowed: Limit of that sum.
+        received: Number of payloads received.
+        told: Limit of the charges that was sent to the other end.
     """
 
     __slots__ = ("_came", "_read", "allowed", "received", "sent", "spent", "told")
@@ -45,17 +46,17 @@ class Flow:
         self.allowed = 0
         self.received = 0
         self.told = 0
-        #: What came, and what was read of that, as `charge` counts.
+        #: Charges of the received payloads, and of those that were read.
         self._came = 0
         self._read = 0
 
     @property
     def open(self) -> bool:
-        """Whether a payload may be sent now."""
+        """True if a payload may be sent now."""
         return self.spent < self.allowed
 
     def number(self, size: int) -> int:
-        """Send one more, and return its number."""
+        """Count a sent payload, and return its number."""
         number = self.sent
         self.sent += 1
         if size:
@@ -63,18 +64,18 @@ class Flow:
         return number
 
     def judge(self, number: int) -> Judgement:
-        """Say what one is that came; the next one counts."""
+        """Return the position of a received payload; the next one in order is counted."""
         if number == self.received:
             self.received += 1
             return Judgement.NEXT
         return Judgement.DOUBLED if number < self.received else Judgement.MISSED
 
     def allow(self, allowed: int) -> None:
-        """The other end allows so much; what it allowed before stays."""
+        """Raise the limit of what may be sent; a lower one has no effect."""
         self.allowed = max(self.allowed, allowed)
 
     def came(self, size: int) -> bool:
-        """So many bytes came in one payload; False if the other end was not allowed another one."""
+        """Count the bytes of a received payload; return False if the other end exceeded its limit."""
         if size:
             if self._came >= self.told:
                 return False
@@ -82,29 +83,29 @@ class Flow:
         return True
 
     def read(self) -> None:
-        """All that came was read."""
+        """Count all received payloads as read."""
         self._read = self._came
 
     def tell(self, window: int) -> int:
-        """What the other end is told now: that it may send `window` more than was read."""
+        """Return the other end's new limit: `window` more than was read."""
         self.told = max(self.told, self._read + window)
         return self.told
 
     def owes(self, window: int) -> bool:
-        """Whether the other end may send so much more than it knows that it has to be told."""
+        """Return True if the other end must be sent its new limit: it is a quarter of the window above the known one."""
         return self._read + window - self.told >= window // 4
 
 
 class MqttLink:
-    """One link: its key, where its payloads go, its flow, and its transport once it is open.
+    """One link: its key, topic, flow control, and its transport once it is open.
 
     Attributes:
         key: Its random name.
-        client: The client whose link it is, as its topics name it.
-        topic: Where its payloads go.
+        client: Its client, as named in topics.
+        topic: The topic to which its payloads are published.
         flow: Its counters.
-        transport: For its protocol; None while it is being made.
-        leaving: Whether its end is being told to the other side.
+        transport: The protocol's transport; None until the link is open.
+        leaving: True while CLOSE is on its way to the other end.
     """
 
     __slots__ = ("client", "flow", "key", "leaving", "topic", "transport")
@@ -118,6 +119,6 @@ class MqttLink:
         self.leaving = False
 
     def say(self, kind: Kind, allowed: int = 0) -> bytes:
-        """Make a payload without bytes."""
+        """Return a payload without data."""
         number = 0 if kind in (Kind.OPEN, Kind.ACCEPT) else self.flow.number(0)
         return pack(kind, self.key, number, allowed)

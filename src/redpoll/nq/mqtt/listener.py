@@ -1,4 +1,4 @@
-"""A server at a broker: it claims its prefix, lets clients in, and comes back when the broker does."""
+"""A server at a broker: it claims its prefix, accepts clients, and reconnects to the broker."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ __all__ = ["AGAIN", "PROBING", "MqttListener"]
 
 _logger = logging.getLogger("redpoll.nq.mqtt")
 
-#: Seconds that another server has to say that it serves, where the broker remembers a claim.
+#: Seconds that another server has to confirm its claim, if the broker retains one.
 PROBING = 1.0
 
-#: Seconds after which what is no claim is answered by one.
+#: Seconds after which a message on the server's topic that is no claim is answered by a claim.
 AGAIN = 0.1
 
 
 class MqttListener:
-    """Lets clients in that come by way of a broker, and keeps coming back to that."""
+    """Listener for clients that connect by way of a broker; it reconnects to the broker until it is closed."""
 
     def __init__(
         self,
@@ -59,44 +59,44 @@ class MqttListener:
 
     @property
     def port(self) -> int:
-        """The broker's, by which clients dial."""
+        """Port of the broker, which clients dial."""
         return self.addresses[0].port if self.addresses else 0
 
     @property
     def descriptors(self) -> list[int]:
-        """None of its own."""
+        """File descriptors: none of its own."""
         return []
 
     @property
     def strange(self) -> int:
-        """Payloads that were for nobody here, or made no sense."""
+        """Number of payloads that were for no link here, or malformed."""
         return self._mux.strange
 
     # Pipe, for the links
 
     @property
     def ready(self) -> bool:
-        """Whether the broker takes a payload."""
+        """True if the broker takes a payload at once."""
         return self._broker is not None and self._broker.ready
 
     def publish(self, topic: str, payload: bytes) -> None:
-        """Give the broker a payload."""
+        """Hand a payload to the broker."""
         if self._broker is not None:
             self._broker.publish(topic, payload)
 
     # Listening
 
     async def open(self, hosts: tuple[str, ...], port: int, check: Callable[[Address], object]) -> None:
-        """Connect to the broker, and see that no other server serves the prefix.
+        """Connect to the broker, and check that no other server serves the prefix.
 
         Args:
             hosts: The broker's host: one.
             port: Its port.
-            check: Called with its address; raises what speaks against it.
+            check: Called with its address; raises an error to refuse it.
 
         Raises:
-            ConfigError: There is no broker, it does not let this user in, or another server serves the prefix.
-            TLSError: The broker's certificate is not to be trusted, or one of both does not encrypt.
+            ConfigError: There is no broker, it refuses this user, or another server serves the prefix.
+            TLSError: The broker's certificate is not trusted, or only one end encrypts.
         """
         if len(hosts) != 1 or not port:
             raise ConfigError("host", hosts, "a server at an MQTT broker has one address: the broker's")
@@ -110,13 +110,13 @@ class MqttListener:
             hint = "start the broker, or name another one with host and port"
             problem = f"no MQTT broker lets this server serve there: {error}"
             system = error.__cause__
-            # What the system said is the cause, where it said something.
+            # The system's error is the cause, if there was one.
             cause = system if isinstance(system, OSError) and system.errno else error
             raise ConfigError("host", str(address), problem, hint) from cause
         self.addresses.append(address)
 
     def accept(self) -> None:
-        """Claim the prefix, and let clients in."""
+        """Claim the prefix, and accept clients."""
         self._serving = True
         if self._broker is None:
             self._return("the MQTT broker ended before anybody was let in")
@@ -124,7 +124,7 @@ class MqttListener:
             self._claim()
 
     def close(self) -> None:
-        """Let nobody in any more; links that are there stay, and the connection to the broker while there are any."""
+        """Stop accepting clients; open links stay, and with them the connection to the broker."""
         self._closed = True
         self._stop_claiming()
         for task in (self._task, self._dispute):
@@ -132,14 +132,14 @@ class MqttListener:
                 task.cancel()
         if self._broker is not None:
             if self._serving:
-                # Who comes now finds that nobody serves.
+                # Clear the retained claim, so that new clients find no server.
                 self._broker.publish(self._topics.server, b"", retain=True)
             if not self._mux.links:
                 self._broker.close()
         self._serving = False
 
     async def wait_closed(self) -> None:
-        """Wait, after `close()`, until it does not come back any more."""
+        """Wait, after `close()`, until it has stopped reconnecting."""
         tasks = [each for each in (self._task, self._dispute) if each is not None]
         await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -150,11 +150,11 @@ class MqttListener:
     # The broker
 
     async def _connect(self, address: Address) -> None:
-        """Connect, subscribe, and see whether another server claims the prefix.
+        """Connect, subscribe, and check whether another server claims the prefix.
 
         Raises:
-            LinkError: The broker is not there, or does not let this user in.
-            ConfigError: Another server serves.
+            LinkError: The broker cannot be reached, or refuses this user.
+            ConfigError: Another server serves the prefix.
         """
         topics, office = self._topics, self._office
         office.connected()
@@ -166,7 +166,7 @@ class MqttListener:
             async with asyncio.timeout(self._login.connect_timeout):
                 await broker.connect(will=(topics.server, office.will, True))
                 await broker.subscribe(topics.server, topics.from_all)
-                # What the broker keeps has come by the time that what is said now comes back.
+                # Retained messages have arrived by the time that the probe returns.
                 await self._echo(broker)
             taken = office.has_rival() and await self._answers(broker)
         except TimeoutError as error:
@@ -181,21 +181,21 @@ class MqttListener:
             raise self._taken()
 
     async def _echo(self, broker: Broker) -> None:
-        """Say something on the server's topic, and wait until it comes back."""
+        """Publish a probe on the server's topic, and wait until it returns."""
         self._office.echoed = False
         broker.publish(self._topics.server, self._office.probe)
         while not self._office.echoed:
             await self._hear()
 
     async def _answers(self, broker: Broker) -> bool:
-        """Whether the server that claimed the prefix says so again; else it is this one's."""
+        """Return True if the server that claimed the prefix confirms it; otherwise take the prefix over."""
         broker.publish(self._topics.server, self._office.probe)
         try:
             async with asyncio.timeout(PROBING):
                 while not self._office.has_rival():
                     await self._hear()
         except TimeoutError:
-            # At the same moment it may have been lost.
+            # The connection may have been lost at the same moment.
             self._check_connected()
             self._office.take_over()
             return False
@@ -206,7 +206,7 @@ class MqttListener:
         return ConfigError("prefix", prefix, "another server serves it at this MQTT broker", "give each its own")
 
     async def _hear(self) -> None:
-        """Wait for something on the server's topic, or the end of the connection."""
+        """Wait for a message on the server's topic, or the end of the connection."""
         await self._heard.wait()
         self._heard.clear()
         self._check_connected()
@@ -226,7 +226,7 @@ class MqttListener:
             self._again = None
 
     def _lost(self, reason: str) -> None:
-        """The broker is gone: so are all links."""
+        """Close all links, as the connection to the broker is lost, and reconnect."""
         self._broker = None
         self._heard.set()
         self._mux.end_all(reason)
@@ -255,14 +255,14 @@ class MqttListener:
                 return
 
     async def _settle(self, broker: Broker) -> None:
-        """Another server claimed the prefix: give up if it says so again, else claim it for this one."""
+        """Resolve another server's claim: stop serving if it is confirmed, else claim the prefix again."""
         try:
             async with asyncio.timeout(self._login.connect_timeout):
-                # What was said before this comes back does not count.
+                # Messages published before the probe returns do not count.
                 await self._echo(broker)
             self._office.has_rival()
             taken = await self._answers(broker)
-        except (TimeoutError, DialFailed):  # the broker does not answer: if it is gone this one comes back to it
+        except (TimeoutError, DialFailed):  # the broker does not answer; if it is lost, this one reconnects
             return
         if taken:
             self._give_up(self._taken())
@@ -270,7 +270,7 @@ class MqttListener:
             self._claim()
 
     def _give_up(self, error: ConfigError) -> None:
-        """Another server serves the prefix: there cannot be two."""
+        """Stop serving, as another server serves the prefix."""
         self._serving = False
         self._stop_claiming()
         _logger.error("this server is not reached any more: %s", error)
@@ -280,7 +280,7 @@ class MqttListener:
             broker.close()
         self._given_up(error)
 
-    # What comes
+    # Received messages
 
     def _came(self, topic: str, data: bytes) -> None:
         payload = read(data)
@@ -307,7 +307,7 @@ class MqttListener:
         if not disputed and self._broker is not None and self._office.has_rival():
             self._dispute = self._loop.create_task(self._settle(self._broker), name="redpoll mqtt claim")
         elif again and self._again is None:
-            # Not at once each time: nobody is to make this end publish without end.
+            # With a delay: a client must not be able to make this end publish without limit.
             self._again = self._loop.call_later(AGAIN, self._claim)
 
     @property

@@ -1,4 +1,4 @@
-"""All the links on one connection to a broker: what they send is gathered and published, what comes is handed out."""
+"""All the links on one connection to a broker: sent data is gathered and published, received data is dispatched."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from redpoll.transport.carried import CarriedTransport
 
 __all__ = ["CHUNK", "SMALLEST", "TOTAL", "WINDOW", "Mux", "Pipe"]
 
-#: Bytes of a large body that one payload has at most. Small enough for allocators to use the same memory again, which
-#: makes paho twice as fast as payloads of 128 KiB and more are.
+#: Maximum bytes of a large body in one payload. Small enough for allocators to reuse memory, which makes paho twice as
+#: fast as payloads of 128 KiB and more do.
 CHUNK = 64 * 1024
 
-#: What may be under way to this end on one link, and over all links, as `charge` counts; mosquitto drops what it cannot
-#: deliver beyond 1,000 payloads.
+#: Maximum charge of payloads in flight to this end, on one link and over all links; mosquitto drops payloads beyond
+#: 1,000 that it cannot deliver.
 WINDOW = 4 * 1024 * 1024
 TOTAL = 8 * 1024 * 1024
 
-#: The least that `transport_size` may be.
+#: Minimum of `transport_size`.
 SMALLEST = 1024
 
-#: Parts up to so many bytes go together.
+#: Parts up to this size, in bytes, are joined.
 _SMALL = 4 * 1024
 
-#: Control payloads that wait for the broker, beyond which strangers get no answer.
+#: Maximum control payloads that wait for the broker; further ones are dropped.
 _ANSWERS = 1000
 
 
 class Pipe(Protocol):
-    """What takes payloads to the broker."""
+    """The connection that takes payloads to the broker."""
 
     @property
     def ready(self) -> bool:
-        """Whether it takes one more: all before it are with the system."""
+        """True if it takes a payload at once: all earlier ones are with the system."""
 
     def publish(self, topic: str, payload: bytes) -> None:
-        """Give it one, which it keeps in memory if it is not ready; nothing happens where there is no connection."""
+        """Hand over a payload, which waits in memory if the connection is not ready; without a connection it is dropped."""
 
 
 class Mux:
-    """Gathers and hands out.
+    """Gathers the data of links into payloads, and dispatches received payloads to links.
 
     Attributes:
-        links: By key.
-        strange: Payloads that were for nobody here, or made no sense.
+        links: The links by key.
+        strange: Number of payloads that were for no link here, or malformed.
     """
 
     def __init__(
@@ -65,27 +65,27 @@ class Mux:
         """Begin without links.
 
         Args:
-            pipe: To the broker.
-            loop: Where all of it runs.
-            transport_size: Bytes that a payload has at most.
-            everybody: The topic that all other ends read; None if this end is not the one that has several.
-            emptied: Called when the last link ended.
+            pipe: The connection to the broker.
+            loop: The event loop that runs all of this.
+            transport_size: Maximum size of a payload, in bytes.
+            everybody: The topic that all other ends read; None at a client.
+            emptied: Called when the last link has ended.
         """
         self._pipe = pipe
         self._loop = loop
         self._limit = max(transport_size, SMALLEST)
         self._small = min(_SMALL, self._limit // 4)
-        # Small parts may stand before a piece, and count as much.
+        # A large piece may follow small parts, and counts as much.
         self._chunk = min(CHUNK, (self._limit - HEADER.size) // 2)
         self._everybody = everybody
         self._emptied = emptied
         self.links: dict[bytes, MqttLink] = {}
         self.strange = 0
-        #: Those that have something to send, and may; those that owe the other end a word of what it may send.
+        #: Links with data to send and credit for it; links that must send credit to the other end.
         self._ready: dict[MqttLink, None] = {}
         self._owing: dict[MqttLink, None] = {}
         self._outbox: deque[Publish] = deque()
-        #: Those whose end was published: they end when that is with the system.
+        #: Links whose CLOSE was published: they end when it is with the system.
         self._ending: list[MqttLink] = []
         self._scheduled = False
 
@@ -93,15 +93,15 @@ class Mux:
 
     @property
     def window(self) -> int:
-        """What may be under way to this end on each link."""
+        """Maximum charge of payloads in flight to this end on each link."""
         return max(CHUNK, min(WINDOW, TOTAL // max(1, len(self.links))))
 
     def add(self, link: MqttLink) -> None:
-        """One more link is being made."""
+        """Add a link that is being opened."""
         self.links[link.key] = link
 
     def begin(self, link: MqttLink, protocol: asyncio.BufferedProtocol, remote: Address) -> None:
-        """A link is there: its protocol is told."""
+        """Open a link: its protocol receives its transport."""
         extra: dict[str, object] = {"peername": (remote.host, remote.port)}
         link.transport = CarriedTransport(
             self._loop, protocol, lambda: self._wake(link), lambda: self._eased(link), extra
@@ -109,12 +109,12 @@ class Mux:
         link.transport.begin()
 
     def end(self, link: MqttLink, error: Exception | None, *, tell: bool = False) -> None:
-        """A link is over.
+        """End a link.
 
         Args:
-            link: Which.
-            error: Why; None is a good end.
-            tell: Whether the other end is told, at once, whatever else waits.
+            link: The link.
+            error: The reason; None if it was closed in order.
+            tell: Send CLOSE to the other end at once, ahead of waiting data.
         """
         if self.links.get(link.key) is not link:
             return
@@ -129,7 +129,7 @@ class Mux:
             self._emptied()
 
     def end_all(self, reason: str, client: str | None = None) -> None:
-        """All links are over, or those of one client."""
+        """End all links, or those of one client."""
         for link in list(self.links.values()):
             if client is None or link.client == client:
                 self.end(link, PeerLost(None, reason), tell=True)
@@ -137,13 +137,13 @@ class Mux:
     # Out
 
     def say(self, topic: str, payload: bytes) -> None:
-        """Publish something short, in its turn; not for ever more of it while the broker takes nothing."""
+        """Queue a short payload; it is dropped if too many wait for the broker."""
         if len(self._outbox) < _ANSWERS:
             self._outbox.append(Publish(topic, [payload]))
             self._schedule()
 
     def flush(self) -> None:
-        """Publish as far as the broker takes it: now, and whenever it takes more."""
+        """Publish as far as the broker takes payloads; called again when it takes more."""
         self._scheduled = False
         pipe = self._pipe
         while pipe.ready:
@@ -167,14 +167,14 @@ class Mux:
     def _schedule(self) -> None:
         if not self._scheduled:
             self._scheduled = True
-            # What others have to send in this turn is written at the end of it, or in the next.
+            # Gather data that other links send in this turn of the loop, or in the next.
             self._loop.call_soon(self.flush if len(self.links) < 2 else self._later)
 
     def _later(self) -> None:
         self._loop.call_soon(self.flush)
 
     def _gather(self) -> bool:
-        """Take the next piece of each link that may send one; False if there is none."""
+        """Take the next piece of each link that may send one; return False if there is none."""
         window = self.window
         outputs: list[Output] = []
         for link in list(self._ready):
@@ -202,7 +202,7 @@ class Mux:
     # In
 
     def came(self, client: str, payload: Payload) -> None:
-        """Hand out what came for a link, from that client or to it."""
+        """Dispatch a payload of one link, from that client or to it."""
         link = self.links.get(payload.link)
         if link is None or link.client != client or link.transport is None:
             self.strange += 1
@@ -212,7 +212,7 @@ class Mux:
             self.strange += 1
 
     def came_shared(self, payload: Payload) -> None:
-        """Hand out what the links here have of a payload for everybody."""
+        """Dispatch a payload shared by several links to those of them that are here."""
         for link in list(self.links.values()):
             found = cut_out(payload, link.key)
             if found is not None and link.transport is not None:
@@ -245,7 +245,7 @@ class Mux:
                 transport.feed(each)
 
     def _eased(self, link: MqttLink) -> None:
-        """All that came was read."""
+        """Count all received data as read, and return credit if enough is free."""
         link.flow.read()
         if self.links.get(link.key) is link and not link.leaving and link.flow.owes(self.window):
             self._owing[link] = None

@@ -1,4 +1,4 @@
-"""What the payloads on the topics hold: a header of 28 bytes, then what its kind says."""
+"""The payloads on the topics: a header of 28 bytes, then data that depends on the kind."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ __all__ = [
     "share",
 ]
 
-#: Bytes of what names one link, and one server: random, so that who does not know it cannot speak for it.
+#: Size of the key of a link or of a server, in bytes: random, so that it cannot be guessed.
 KEY = 8
 
-#: Where no link is meant.
+#: Key in payloads that concern no single link.
 NOBODY = bytes(KEY)
 
 #: Magic, version, kind, link, number, allowed.
 HEADER = Struct("!2sBB8sQQ")
 
-#: Link, number, allowed, bytes of its own, bytes of the shared ones: its are the last of them.
+#: Link, number, allowed, bytes of its own, bytes of the shared ones: the last of these belong to the link.
 SECTION = Struct("!8sQQII")
 
-#: One payload is for at most so many links.
+#: Maximum links per shared payload.
 SECTIONS = 256
 
 _MAGIC = b"rp"
@@ -42,28 +42,28 @@ _VERSION = 1
 
 
 class Kind(IntEnum):
-    """What a payload is. Those of a link count up, each kind but `OPEN` and `ACCEPT`, which come first."""
+    """Kind of a payload. Payloads of a link are numbered, except `OPEN` and `ACCEPT`, which come first."""
 
-    OPEN = 1  # a client wants a link; allowed
-    ACCEPT = 2  # the server has it; allowed
+    OPEN = 1  # a client opens a link; allowed
+    ACCEPT = 2  # the server accepts it; allowed
     BYTES = 3  # the next bytes; number, allowed
-    CREDIT = 4  # none; number, allowed
-    CLOSE = 5  # the link ended, and there are no more bytes; number
-    GONE = 6  # the connection of a client, or of the server with that key, ended without a word
+    CREDIT = 4  # no data; number, allowed
+    CLOSE = 5  # the link ended, no bytes follow; number
+    GONE = 6  # the connection of a client, or of the server with that key, was lost
     SHARED = 7  # the next bytes of several links; number of sections, bytes of the links' own
     CLAIM = 8  # the server with that key serves; number of the claim
-    PROBE = 9  # is anybody there to claim this?
+    PROBE = 9  # request to publish a claim again
 
 
 class Payload(NamedTuple):
-    """One that was read.
+    """A decoded payload.
 
     Attributes:
-        kind: What it is.
-        link: Whose; of a server, which.
-        number: How many came before it on the link and in this direction.
-        allowed: How much the other end may have sent in all, as `charge` counts.
-        data: What stands behind the header.
+        kind: Its kind.
+        link: Key of its link, or of the server.
+        number: Number of payloads before it on the link in this direction.
+        allowed: Limit of the charges of all payloads that the other end may have sent.
+        data: The bytes behind the header.
     """
 
     kind: Kind
@@ -74,7 +74,7 @@ class Payload(NamedTuple):
 
 
 class Section(NamedTuple):
-    """What one link gets of a shared payload: bytes of its own, then the last so many of the shared ones."""
+    """One link's share of a shared payload: bytes of its own, then the last of the shared ones."""
 
     link: bytes
     number: int
@@ -84,12 +84,12 @@ class Section(NamedTuple):
 
 
 def pack(kind: Kind, link: bytes, number: int = 0, allowed: int = 0) -> bytes:
-    """Make a header."""
+    """Return a header."""
     return HEADER.pack(_MAGIC, _VERSION, kind, link, number, allowed)
 
 
 def read(payload: bytes) -> Payload | None:
-    """Read a header; None for what is none of ours."""
+    """Decode a payload; return None if it is malformed."""
     if len(payload) < HEADER.size:
         return None
     magic, version, kind, link, number, allowed = HEADER.unpack_from(payload)
@@ -99,7 +99,7 @@ def read(payload: bytes) -> Payload | None:
 
 
 def share(sections: Sequence[Section], body: bytes) -> list[bytes]:
-    """Make one payload for several links, in parts: header, table, what is each one's own, what is shared."""
+    """Return one payload for several links, in parts: header, table, each one's own bytes, shared bytes."""
     own = [section.own for section in sections]
     return [
         pack(Kind.SHARED, NOBODY, len(sections), sum(map(len, own))),
@@ -113,7 +113,7 @@ def cut_out(payload: Payload, link: bytes) -> tuple[int, int, memoryview, memory
     """Find one link in a shared payload.
 
     Returns:
-        Its number, what it is allowed, its own bytes, then its shared ones; None if it is not in there, or nothing holds.
+        Its number, its limit, its own bytes, then its shared ones; None if it is not in there, or the payload is malformed.
     """
     count, data = payload.number, payload.data
     start = count * SECTION.size

@@ -1,4 +1,4 @@
-"""What several links have to say at once is said once, as far as it is the same."""
+"""Joins the equal data of several links into one payload."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from redpoll.nq.mqtt.payloads import HEADER, SECTION, SECTIONS, Kind, Section, p
 
 __all__ = ["Output", "Publish", "arrange"]
 
-#: Outputs whose last so many bytes are the same are looked at closely.
+#: Outputs are compared in full if this many bytes at their ends are equal.
 _TAIL = 8
 
 
@@ -18,9 +18,9 @@ class Output(NamedTuple):
 
     Attributes:
         link: Its key.
-        topic: Where they go if they go alone.
-        number: How many payloads of the link went before.
-        allowed: What the other end may send.
+        topic: The topic for them alone.
+        number: Number of earlier payloads of the link.
+        allowed: The other end's limit.
         parts: The bytes; a large part is the last one.
     """
 
@@ -32,19 +32,19 @@ class Output(NamedTuple):
 
 
 class Publish(NamedTuple):
-    """What is to be published: a topic, and the parts of the payload."""
+    """A payload to publish: a topic, and the parts of the payload."""
 
     topic: str
     parts: Sequence[bytes | memoryview]
 
 
 def arrange(outputs: list[Output], everybody: str | None, limit: int) -> Iterable[Publish]:
-    """Put outputs that end alike into one payload for everybody, each other one into one of its own.
+    """Return outputs with equal ends as one payload for everybody, each other one as a payload of its own.
 
     Args:
-        outputs: Of different links.
+        outputs: Data of different links.
         everybody: The topic that all the other ends read; None if there is no such topic.
-        limit: Bytes that a payload may have.
+        limit: Maximum size of a payload, in bytes.
     """
     if everybody is None or len(outputs) == 1:
         return [_alone(output) for output in outputs]
@@ -66,7 +66,7 @@ def _alone(output: Output) -> Publish:
 
 
 def _together(group: list[Output], everybody: str, limit: int) -> Iterable[Publish]:
-    """Share what the others have in common with the first one, a payload at a time."""
+    """Yield payloads, each with the bytes that the others have in common with its first output."""
     begun: list[Output] = []
     sections: list[Section] = []
     body = b""
@@ -94,7 +94,7 @@ def _published(outputs: list[Output], sections: list[Section], body: bytes, ever
 
 
 def _common(one: bytes, other: bytes) -> int:
-    """How many bytes at their ends are the same."""
+    """Return the number of equal bytes at the ends of both."""
     if one == other:
         return len(one)
     low, high = 0, min(len(one), len(other))

@@ -11,15 +11,15 @@ _NAME = 16
 
 
 class Topics:
-    """Names the topics.
+    """Names of the topics.
 
     Attributes:
-        server: Where the server says that it is there, retained.
-        everybody: What the server sends to several clients at once.
+        server: Topic of the server's retained claim.
+        everybody: Topic of data for several clients at once.
     """
 
     def __init__(self, prefix: str) -> None:
-        """Check the prefix.
+        """Check the prefix, and derive the topics.
 
         Raises:
             ConfigError: It cannot begin a topic.
@@ -43,23 +43,23 @@ class Topics:
 
     @property
     def from_all(self) -> str:
-        """What a server subscribes to: all that clients send."""
+        """Subscription of a server: the data of all clients."""
         return f"{self._up}+"
 
     def up(self, client: str) -> str:
-        """What one client sends."""
+        """Return the topic to which one client publishes."""
         return self._up + client
 
     def down(self, client: str) -> str:
-        """What the server sends to one client."""
+        """Return the topic to which the server publishes for one client."""
         return self._down + client
 
     def sender(self, topic: str) -> str | None:
-        """The client that sent something there; None if none may be called so."""
+        """Return the client that publishes there; None if the topic names no valid one."""
         client = topic[len(self._up) :]
         return client if topic.startswith(self._up) and is_client(client) else None
 
 
 def is_client(name: str) -> bool:
-    """Whether a client may be called so."""
+    """Return True if the text is a valid name of a client."""
     return len(name) == _NAME and all(each in "0123456789abcdef" for each in name)

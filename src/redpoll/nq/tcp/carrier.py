@@ -1,4 +1,4 @@
-"""What carries links over TCP: the node's own sockets, which it encrypts itself."""
+"""The carrier of links over TCP: the node's own sockets, which the node encrypts itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ENCRYPTS", "make"]
 
-#: Whether links are encrypted below the node, so that it does not.
+#: False as the node encrypts the links, not a layer below it.
 ENCRYPTS = False
 
 

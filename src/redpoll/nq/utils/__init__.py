@@ -1,4 +1,4 @@
-"""What programs find below `net_queue.utils`: streams and serializers."""
+"""Names that programs import from `net_queue.utils`: streams and serializers."""
 
 from redpoll.nq.utils import stream
 
