@@ -1,4 +1,4 @@
-"""The binder: finds who has a name, wires exchanges to queues, and wires them again when an owner is back."""
+"""The binder: resolves names, binds exchanges to queues, and restores bindings when an owner returns."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from redpoll.wiring.words import check_answer, field, refusal
 
 __all__ = ["AT_A_TIME", "FIRST_PAUSE", "LAST_PAUSE", "MAX_JOINS", "Binder"]
 
-#: Seconds between two attempts to wire a binding: the first pause, and the longest.
+#: Seconds between two attempts to establish a binding: the first pause, and the longest.
 FIRST_PAUSE = 0.1
 LAST_PAUSE = 5.0
 
-#: Queues of its own that one other wiring may have bound to exchanges of this one.
+#: Maximum queues that one other wiring may have bound to exchanges of this one.
 MAX_JOINS = 10_000
 
-#: Bindings that are begun, or tried again, in one turn of the loop.
+#: Maximum bindings begun or retried in one turn of the loop.
 AT_A_TIME = 100
 
-#: Seconds that the other end has to answer.
+#: Seconds for the other end to answer.
 _PATIENCE = 10.0
 
 
 class _Kept:
-    """What another wiring asked for that is gone: a join of a queue of its own, or, with None, one of two other names."""
+    """A request of a wiring that is gone: a join of a queue of its own, or, with None, a binding of two other names."""
 
     __slots__ = ("identity", "join", "timer")
 
@@ -48,15 +48,15 @@ class _Kept:
 
 
 class Binder:
-    """Keeps the bindings of one wiring.
+    """The bindings of one wiring.
 
     Args:
-        board: The wiring's.
-        find: Finds the trunk to who has a name, given "exchange" or "queue" and the name; raises `UnknownName`.
-        trouble: Why an exchange and a queue, given their names, were not found so far; None if nothing is known that would be
-            in the way.
-        watch: Has a function called when somebody else has a name, with its identity if that is known; returns what ends
-            that.
+        board: The exchanges, queues and trunks of the wiring.
+        find: Resolves "exchange" or "queue" and a name to a trunk to its owner; raises `UnknownName`.
+        trouble: Returns the error that keeps an exchange and a queue, given their names, from being found; None if none is
+            known.
+        watch: Calls a function when another owner has a name, with its identity if that is known; returns a function that
+            ends the watch.
     """
 
     def __init__(
@@ -73,9 +73,9 @@ class Binder:
         self.bindings: dict[tuple[str, str], Binding] = {}
         #: The bindings that are about a name.
         self._about: dict[tuple[Kind, str], dict[Binding, None]] = {}
-        #: Those whose names are not watched, as too many are.
+        #: Bindings whose names are not watched, since the maximum of watches is reached.
         self._unwatched: dict[Binding, None] = {}
-        #: What others asked for who are gone, and that is kept for a time, by the names of exchange and queue.
+        #: Requests of wirings that are gone, kept for a time, by the names of exchange and queue.
         self._kept: dict[tuple[str, str], dict[_Kept, None]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closed = False
@@ -89,14 +89,14 @@ class Binder:
     async def bind(
         self, exchange: str, queue: str, wait: float | None, patience: float, holder: Trunk | None = None
     ) -> Binding:
-        """Wire an exchange to a queue; done when messages flow.
+        """Bind an exchange to a queue; done when messages flow.
 
         Args:
-            exchange: Its name.
-            queue: Its name.
-            wait: Seconds that the names, and their owners, have to appear; None is no limit, 0 looks once.
-            patience: Seconds that looking once may take.
-            holder: The other wiring that asked for it; None is this one.
+            exchange: The name of the exchange.
+            queue: The name of the queue.
+            wait: Seconds for the names and their owners to appear; None is no limit, 0 looks them up once.
+            patience: Seconds for one lookup.
+            holder: The other wiring that requested it; None for this one.
         """
         if self._closed:
             raise Closed("wiring")
@@ -124,7 +124,7 @@ class Binder:
         return binding
 
     def _watch_names(self, binding: Binding) -> None:
-        """Be told when somebody has its names. Where too many names are watched it is looked for them until some are not."""
+        """Watch the names of a binding; at the limit of watches it retries by itself until others are cancelled."""
         try:
             for kind, name in _names(binding):
                 binding.watches.append(self._watch(kind, name, partial(self._moved, binding, kind)))
@@ -164,18 +164,18 @@ class Binder:
             raise trouble from None
 
     def _moved(self, binding: Binding, kind: Kind, identity: bytes | None) -> None:
-        """Somebody has a name that a binding is about."""
+        """Handle a change of the owner of one of its names: retry at once, or leave the former owner."""
         binding.kicked.set()
         trunk = binding.trunk
         about = "queue" if binding.join is not None else "exchange"
         if trunk is None or identity is None or kind != about or trunk.sees_process:
             return
         if trunk.identity != identity:
-            # Whoever had it may still be there, and has it no more.
+            # The former owner may still be there without the name.
             self._down(binding, trunk, UnknownName(kind, getattr(binding, kind)))
 
     def kick(self, kind: Kind, name: str) -> None:
-        """This wiring has a name now."""
+        """Retry bindings of a name that this wiring now has."""
         for binding in self._about.get((kind, name), ()):
             binding.kicked.set()
 
@@ -215,18 +215,18 @@ class Binder:
             try:
                 await trunk.request(word, _PATIENCE)
             except RedpollError:
-                # Whoever has it ends it as soon as this wiring is gone.
+                # The owner ends it as soon as this wiring is gone.
                 pass
 
-    # Wiring one
+    # Establishing a binding
 
     def _begin(self, binding: Binding) -> None:
         task = self._board.loop.create_task(self._wire_again(binding))
-        # Tasks may start at once, and end.
+        # A task may run and end at once.
         binding.task = None if task.done() else task
 
     async def _wire_again(self, binding: Binding) -> None:
-        """Try until it is up."""
+        """Retry until the binding is up."""
         pause = FIRST_PAUSE
         try:
             while not binding.ended:
@@ -260,7 +260,7 @@ class Binder:
         board = self._board
         exchange = board.exchanges.get(binding.exchange)
         if exchange is not None:
-            # Nobody binds by way of another what it does not see itself.
+            # A wiring of another process cannot bind, by way of this one, a name that it does not see itself.
             far = not any(holder is None or holder.sees_process for holder in binding.holders)
             trunk = await self._find("queue", binding.queue, everywhere=far)
             join = binding.join
@@ -287,7 +287,7 @@ class Binder:
                 await trunk.request(word, _PATIENCE)
         except BaseException as error:
             if not isinstance(error, WiringError) and trunk.up:
-                # It may be done there nevertheless.
+                # The owner may have carried it out nevertheless.
                 trunk.tell({"word": "unbind", "exchange": binding.exchange, "queue": binding.queue})
             raise
         finally:
@@ -297,7 +297,7 @@ class Binder:
         return trunk
 
     def _down(self, binding: Binding, trunk: Trunk, error: RedpollError) -> None:
-        """What it depends on is gone."""
+        """Mark a binding as lost, as its other end is gone, and retry."""
         if binding.trunk is not trunk or binding.ended:
             return
         self._unwatch(binding)
@@ -311,7 +311,7 @@ class Binder:
 
     @staticmethod
     def _unwatch(binding: Binding) -> Trunk | None:
-        """It depends on nothing any more; on what it did."""
+        """Detach a binding from its trunk; return the trunk."""
         trunk, binding.trunk = binding.trunk, None
         if trunk is not None:
             trunk.watchers.pop(binding.watcher, None)
@@ -324,12 +324,12 @@ class Binder:
         if binding.trunk is not None:
             self._down(binding, binding.trunk, UnknownName(kind, getattr(binding, kind)))
         if kind == "exchange":
-            # Other wirings were told, and ask whoever has it next.
+            # Other wirings were told, and ask the next owner.
             for holder in [each for each in binding.holders if each is not None]:
                 self._let_go(binding, holder)
 
     def _told(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
-        """The owner of an exchange that this wiring bound to the queue of another has lost it: ask again."""
+        """Retry a binding: the owner of its exchange has lost the other wiring's queue."""
         binding = self.bindings.get((field(word, "exchange", str), field(word, "queue", str)))
         try:
             check_answer(word)
@@ -338,10 +338,10 @@ class Binder:
                 self._down(binding, trunk, error)
         return {}
 
-    # For others
+    # Requests of other wirings
 
     async def _asked(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
-        """Another wiring wants an exchange of this one bound."""
+        """Bind an exchange of this wiring at the request of another wiring."""
         board = self._board
         name = check_name("exchange", word.get("exchange"))
         queue = check_name("queue", word.get("queue"))
@@ -373,13 +373,13 @@ class Binder:
                 del trunk.joins[key]
             raise
         if trunk.joins.get(key) is not join:
-            # Who asked has taken it back meanwhile.
+            # The request was withdrawn meanwhile.
             leave(join)
             raise Closed("binding")
         return {}
 
     async def _attach_again(self, join: Join, asker: Trunk) -> None:
-        """What carried a join is lost, and what asked for it is not: have it carried by that."""
+        """Attach a join to the trunk that requested it, since the trunk that carried it is lost."""
         key = join.exchange.name, join.queue
         pause = FIRST_PAUSE
         while asker.up and asker.joins.get(key) is join and not join.up:
@@ -394,7 +394,7 @@ class Binder:
                     leave(join)
 
     async def _take_back(self, trunk: Trunk, exchange: str, queue: str) -> Join | None:
-        """What somebody who was gone had asked for, if this is the same one: by its identity, or by the queue's name."""
+        """Return the kept join of a former request of the same queue, by its owner's identity or the queue's name."""
         for kept in list(self._kept.get((exchange, queue), ())):
             join = kept.join
             if join is None or join.up:
@@ -422,7 +422,7 @@ class Binder:
         return {}
 
     def _trunk_lost(self, trunk: Trunk, final: bool) -> None:
-        """What the other end of a trunk had asked for is kept for a time, unless it said that it will not be back."""
+        """Keep the requests of a lost trunk for a time, or end them if the other wiring closed."""
         for pipe in () if final else list(trunk.pipes.values()):
             for join in (*pipe.joins.values(), *pipe.also):
                 if join.asker not in (None, trunk):
@@ -451,7 +451,7 @@ class Binder:
         self._kept.setdefault(names, {})[kept] = None
 
     def _forget(self, names: tuple[str, str], kept: _Kept) -> bool:
-        """Keep something no longer: whether it was kept."""
+        """Stop keeping a request; return True if it was kept."""
         known = self._kept.get(names, {})
         if kept not in known:
             return False
@@ -469,12 +469,12 @@ class Binder:
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """End all."""
+        """End all bindings."""
         self._closed = True
         for kept in [kept for known in self._kept.values() for kept in known]:
             kept.timer.cancel()
         self._kept.clear()
-        # Whoever they ask ends by itself what is to end, as this wiring has said goodbye, and may not answer.
+        # The other ends need no request: this wiring has said goodbye, and they may not answer.
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()

@@ -36,7 +36,7 @@ class Binding:
         self.trunk: Trunk | None = None
         #: Called by the trunk when that is lost.
         self.watcher: Callable[[RedpollError], object] = _nobody
-        #: At the exchange's end.
+        #: The queue's join to the exchange, at the exchange's end.
         self.join: Join | None = None
         self.ended = False
         #: The task that establishes it; None while it is up.

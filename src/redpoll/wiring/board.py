@@ -1,4 +1,4 @@
-"""The board: the exchanges and queues of one wiring, and the pipes between them and others."""
+"""The board: the exchanges and queues of one wiring, and its pipes."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ from redpoll.wiring.words import field
 
 __all__ = ["KEPT", "Board"]
 
-#: Seconds that a pipe is kept whose other end is gone and was to bind it again.
+#: Seconds for which a pipe is kept whose other end is gone and was to bind it again.
 KEPT = 10.0
 
 _ANOTHERS = "another owner has it"
 
 
 class Board:
-    """What one wiring has. All is called on its loop.
+    """The exchanges and queues of one wiring; all methods are called on its loop.
 
     Args:
-        identity: The wiring's, 16 bytes.
+        identity: The identity of the wiring, 16 bytes.
         events: Its hooks.
-        max_size: Bytes that a message may have.
+        max_size: Maximum size of a message, in bytes.
 
     Attributes:
-        run: What it is in one run and never in another.
-        exchanges: By name.
-        queues: By name.
+        run: Random id of this run of the wiring.
+        exchanges: The exchanges by name.
+        queues: The queues by name.
         local: The trunk to itself.
-        expected: Exchange and queue of bindings that this wiring asked others for: their pipes may lead to local names.
+        expected: Exchange and queue of bindings that this wiring requested from others: their pipes may lead to LOCAL names.
     """
 
     def __init__(self, identity: bytes, events: WiringEvents, max_size: int) -> None:
@@ -53,30 +53,30 @@ class Board:
         self._max_size = max_size
         self.exchanges: dict[str, Exchange] = {}
         self.queues: dict[str, Queue] = {}
-        #: Those that are up, by what their other ends say to be: identity and run.
+        #: Trunks that are up, by the claimed identity and run of their other ends.
         self.trunks: dict[tuple[bytes, bytes], list[Trunk]] = {}
         self.local = LocalTrunk(self, identity, self.run)
         self.expected: dict[tuple[str, str], int] = {}
-        #: Queues that have messages, for who receives of all.
+        #: Queues with messages, for calls that receive from all queues.
         self.ready: dict[Queue, None] = {}
         self.waiters: list[asyncio.Future[None]] = []
         self.next_number = count(1).__next__
         self.ports = Ports(self)
         self.closed = False
-        #: What works for others.
+        #: Tasks that answer requests of other wirings.
         self.tasks: set[asyncio.Task[None]] = set()
-        #: Where others can reach this wiring, as text; None: nobody can.
+        #: Address at which others reach this wiring, as text; None if it cannot be reached.
         self.address: str | None = None
-        #: Called when the other end of a trunk is gone, and whether that is for good.
+        #: Called with a lost trunk, and True if its other end closed for good.
         self.lost: Callable[[Trunk, bool], object] = _nothing
-        #: Called with "exchange" or "queue" when that end of a pipe was taken away, and the names of both.
+        #: Called with "exchange" or "queue" when that end of a pipe was deleted, and the names of both.
         self.unwired: Callable[[Kind, str, str], object] = _nothing
-        #: Whose name it is, as others see it, as an identity; None where that is not known.
+        #: Returns the identity of a name's owner as others see it; None if it is not known.
         self.owner: Callable[[Kind, str], Awaitable[bytes | None]] = _unknown
-        #: Words that others answer: by name, a function of trunk and word.
+        #: Handlers of further words, by name: functions of trunk and word.
         self.more_words: dict[str, Callable[[Trunk, dict[str, Any]], Answer | Awaitable[Answer]]] = {}
 
-    # Making
+    # Creation
 
     def add_exchange(
         self,
@@ -87,7 +87,7 @@ class Board:
         at_limit: AtLimit,
         delete: Callable[[Exchange], Any],
     ) -> Exchange:
-        """Make an exchange; the one that there is, if that is made alike.
+        """Create an exchange; return the existing one if it has the same settings.
 
         Raises:
             NameTaken: There is one that is made differently.
@@ -101,7 +101,7 @@ class Board:
         return made
 
     def add_queue(self, name: str, scope: Scope, limits: Limits, gaps: bool, delete: Callable[[Queue], Any]) -> Queue:
-        """Make a queue; the one that there is, if that is made alike.
+        """Create a queue; return the existing one if it has the same settings.
 
         Raises:
             NameTaken: There is one that is made differently.
@@ -115,7 +115,7 @@ class Board:
         return made
 
     def remove_exchange(self, exchange: Exchange) -> None:
-        """Have it no more; its pipes end behind what was sent."""
+        """Remove an exchange; its pipes end after the messages sent so far."""
         if self.exchanges.get(exchange.name) is exchange:
             del self.exchanges[exchange.name]
         exchange.stage_out()
@@ -124,13 +124,13 @@ class Board:
                 leave(join)
                 asker = join.asker
                 if asker is not None and asker.joins.get((exchange.name, join.queue)) is join:
-                    # Who asked for it may ask again, and takes nothing back: it is told that it has ended.
+                    # The requester may ask again and ends nothing by itself: it is told that the join has ended.
                     del asker.joins[exchange.name, join.queue]
                 self.unwired("exchange", exchange.name, join.queue)
         exchange.close()
 
     def remove_queue(self, queue: Queue) -> None:
-        """Have it no more; what waits in it is dropped."""
+        """Remove a queue; its waiting messages are dropped."""
         if self.queues.get(queue.name) is queue:
             del self.queues[queue.name]
         self.ports.remove_queue(queue)
@@ -144,7 +144,7 @@ class Board:
             self.wake()
 
     def wake(self) -> None:
-        """Somebody who receives of all queues may look."""
+        """Wake a call that receives from all queues."""
         waiters = self.waiters
         while waiters:
             waiter = waiters.pop(0)
@@ -163,7 +163,7 @@ class Board:
     # At the queue's end
 
     def hear(self, trunk: Trunk, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
-        """Another wiring, or this one, said something: what to answer.
+        """Handle a word of another wiring, or of this one; return the answer.
 
         Raises:
             WiringError: It cannot be done.
@@ -186,7 +186,7 @@ class Board:
         return more(trunk, word)
 
     async def check_heir(self, trunk: Trunk, kind: Kind, name: str, *, live: bool) -> None:
-        """Refuse to give the other end of a trunk what another owner of a name has or had, unless the name is its own.
+        """Refuse a trunk a name that another owner has or had, unless the directory says that the name is its other end's.
 
         Args:
             trunk: Who wants it.
@@ -209,7 +209,7 @@ class Board:
             raise PeerLost(trunk.place, "it is gone")
 
     async def check_identity(self, trunk: Trunk, kind: Kind, name: str, holders: Iterable[Trunk]) -> None:
-        """Refuse a name to a trunk that only claims the identity of its owner, which has another trunk that is live.
+        """Refuse a name to a trunk that only claims the identity of its owner, while another trunk of that identity is live.
 
         Raises:
             NameTaken: One of these is live, and leads to another wiring as far as can be known.
@@ -219,12 +219,12 @@ class Board:
                 raise NameTaken(kind, name, _ANOTHERS)
 
     def _earlier(self, trunk: Trunk) -> list[Trunk]:
-        """The trunks that had the identity of another one before that."""
+        """Return the trunks that had the identity of a trunk before it."""
         same = [each for (identity, _), trunks in self.trunks.items() if identity == trunk.identity for each in trunks]
         return same[: same.index(trunk)] if trunk in same else []
 
     def visible_queue(self, trunk: Trunk, name: str, exchange: str) -> Queue:
-        """A queue of this wiring that the other end of a trunk may bind.
+        """Return a queue of this wiring that the other end of a trunk may bind.
 
         Raises:
             UnknownName: There is none, or it may not.
@@ -240,7 +240,7 @@ class Board:
         raise UnknownName("queue", name)
 
     def visible_exchange(self, trunk: Trunk, name: str) -> Exchange:
-        """The same of an exchange.
+        """Return an exchange of this wiring that the other end of a trunk may bind.
 
         Raises:
             UnknownName: There is none, or it may not.
@@ -253,7 +253,7 @@ class Board:
         raise UnknownName("exchange", name)
 
     def _gone(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
-        """A queue at the other end is no more."""
+        """Handle the end of a queue at the other end."""
         pipe = trunk.pipes.get(field(word, "pipe", int))
         queue = field(word, "queue", str)
         if pipe is None or not pipe.leads_to(queue):
@@ -271,7 +271,7 @@ class Board:
             pipe.exchange.count_unconfirmed(unconfirmed)
             self._unconfirmed(pipe.exchange, queues, unconfirmed)
         if not pipe.joins and not pipe.outlet.empty:
-            # Nobody would take it there.
+            # The other end would drop it.
             pipe.exchange.take_back(pipe)
             pipe.pump()
         self.unwired("queue", pipe.exchange.name, queue)
@@ -279,7 +279,7 @@ class Board:
 
     @staticmethod
     def _room(trunk: Trunk, word: dict[str, Any]) -> Answer:
-        """The other end of a pipe has room for more than it said when that was opened."""
+        """Handle more credit from the other end of a pipe than it granted on opening."""
         pipe = trunk.pipes.get(field(word, "pipe", int))
         if pipe is not None and pipe.trunk is trunk:
             pipe.outlet.grant(window_of(word))
@@ -290,7 +290,7 @@ class Board:
     # Trunks
 
     def trunk_lost(self, trunk: Trunk, *, final: bool) -> None:
-        """The other end of a trunk is gone."""
+        """Handle the loss of a trunk: its pipes wait, or end."""
         for pipe in list(trunk.pipes.values()):
             queues, unconfirmed = pipe.queues, pipe.outlet.unconfirmed
             pipe.lost()
@@ -302,7 +302,7 @@ class Board:
         trunk.pipes.clear()
 
     def describe(self, *, everything: bool = True) -> dict[str, Any]:
-        """What there is, as plain data: everything, or without the names that are LOCAL, here or where a pipe leads."""
+        """Describe exchanges and queues as plain data; LOCAL names, here and at other ends, only with `everything`."""
         shown = [Scope.GLOBAL, Scope.PROCESS, *([Scope.LOCAL] if everything else [])]
         return {
             "identity": self.identity,
@@ -312,12 +312,12 @@ class Board:
         }
 
     def settle(self) -> None:
-        """Nothing more is received: what was handed out is taken."""
+        """Count delivered messages as taken: no more are received."""
         self.closed = True
         self.ports.settle(self.queues.values())
 
     def close(self) -> None:
-        """Have nothing any more."""
+        """Close all exchanges and queues."""
         self.closed = True
         for exchange in self.exchanges.values():
             exchange.close()

@@ -20,14 +20,15 @@ from redpoll.wiring.pipe import Pipe
 
 __all__ = ["IDLE", "LARGEST", "SMALL", "STAGED_BYTES", "Exchange", "ExchangeStats", "check_style"]
 
-#: Messages of no more bytes are counted, not measured, as they are sent; and as many as that where most have more.
+#: Messages up to this size, in bytes, are counted, not measured, when they are sent; the limit grows to the second
+#: value while most messages are larger.
 SMALL = 1024
 LARGEST = 16 * 1024
 
-#: A message that comes at least this many seconds after the last was handed out goes at once, not with those behind it.
+#: A message that is sent at least this many seconds after the last flush is handed out at once, not with later ones.
 IDLE = 25e-6
 
-#: Bytes that are handed out together at most, where they come in one turn of the loop.
+#: Maximum bytes handed out together in one turn of the loop.
 STAGED_BYTES = 256 * 1024
 
 _UNLIMITED = 2**62
@@ -72,26 +73,28 @@ class Exchange:
         self._style = style
         self.limits = limits
         self.at_limit = at_limit
-        #: Bytes that a message may have.
+        #: Maximum size of a message, in bytes.
         self.max_size = max_size
         self._delete = delete
         self._loop = asyncio.get_running_loop()
-        # Not the loop's: uvloop's goes by milliseconds.
+        # Not the loop's clock: uvloop's has milliseconds.
         self._time = perf_counter
-        #: What was sent in this turn of the loop and not handed out yet; and how many messages may join it unmeasured.
+        #: Messages sent in this turn of the loop and not handed out yet; number of messages that may join them
+        #: unmeasured.
         self._staged: list[bytes] = []
         self._cap = 0
-        #: Bytes that may still join it.
+        #: Bytes that may still join them.
         self._left = 0
         self._scheduled = False
         self._flushed = 0.0
-        #: How many messages are handed out together, and up to which size they are counted, as they were of late.
+        #: Number of messages handed out together, and the size up to which they are counted, adapted to recent
+        #: messages.
         self._target = BATCH_MESSAGES
         self._small = min(SMALL, max_size)
         self._waits = at_limit is AtLimit.WAIT or at_limit is AtLimit.REFUSE
-        #: Its pipes, those that are lost and kept among them.
+        #: Its pipes, including lost ones that are kept.
         self.pipes: list[Pipe] = []
-        #: Those that are being opened for the first time; and those that were lost while messages waited in them.
+        #: Pipes being opened for the first time; lost pipes with waiting messages.
         self.opening: dict[Pipe, asyncio.Event] = {}
         self.stranded: dict[Pipe, None] = {}
         self._next = 0
@@ -115,7 +118,7 @@ class Exchange:
 
     @property
     def style(self) -> Style:
-        """How it distributes messages."""
+        """The way it distributes messages."""
         return self._style
 
     @property
@@ -145,7 +148,7 @@ class Exchange:
 
         Raises:
             Closed: The exchange was deleted, or its wiring closed.
-            EncodeError: It is not bytes-like.
+            EncodeError: The data is not bytes-like.
             MessageTooLarge: It is above `Config.max_message_size`.
         """
         if type(data) is bytes and len(staged := self._staged) < self._cap and len(data) <= self._small:
@@ -305,7 +308,7 @@ class Exchange:
     # Staging
 
     def _stage(self, data: Any) -> bool:
-        """Take a message for which there is no short way; False if there is no room."""
+        """Accept a message off the fast path; return False if there is no room."""
         if self._closed:
             raise Closed(f"exchange {self._name!r}")
         if type(data) is not bytes:
@@ -357,7 +360,7 @@ class Exchange:
         return True
 
     def _room(self) -> tuple[int, int]:
-        """How many messages, and bytes before the last, may be staged without asking again."""
+        """Return (messages, bytes) that may be staged without asking again; the bytes count before the last message."""
         if self._style is Style.BALANCE:
             up = [pipe.outlet.room() for pipe in self.pipes if pipe.outlet.up]
             rooms = [room for room in up if room[0]]
@@ -384,7 +387,7 @@ class Exchange:
         size = sum(map(len, staged))
         count = len(staged)
         if count >= 16:
-            # What comes next is likely to be alike.
+            # Later messages are likely to be of similar size.
             each = size // count
             self._small = min(max(each, SMALL), LARGEST, self.max_size)
             self._target = min(max(STAGED_BYTES // (each or 1), 16), BATCH_MESSAGES)
@@ -407,11 +410,11 @@ class Exchange:
             pipe.pump()
 
     def _balance(self, messages: list[bytes]) -> None:
-        """Give each message to one pipe, in turn, as long as some have room; without room each does what `at_limit` says."""
+        """Give each message to one pipe in turn, while some have room; without room `at_limit` decides for each."""
         while messages:
             up = [pipe for pipe in self.pipes if pipe.outlet.up]
             if not up:
-                # Those that there were went away meanwhile: they wait for the next.
+                # The pipes were lost meanwhile: messages wait for the next one.
                 self._staged = messages + self._staged
                 self._cap = 0
                 return
@@ -432,23 +435,23 @@ class Exchange:
 
     @property
     def is_drained(self) -> bool:
-        """Whether nothing waits here."""
+        """True if no message waits in this exchange."""
         return not self._staged and all(pipe.outlet.empty for pipe in self.pipes)
 
     def stage_out(self) -> None:
-        """Hand out what is staged."""
+        """Hand out staged messages."""
         if self._staged:
             self._flush()
 
     def drained(self) -> None:
-        """A pipe has sent what waited in it."""
+        """Wake calls of `flush` if no message waits in any pipe."""
         if self.is_drained:
             for drainer in self.drainers:
                 if not drainer.done():
                     drainer.set_result(None)
 
     def room_changed(self) -> None:
-        """There may be room: who has waited for longest looks."""
+        """Wake the longest waiting sender, if there is room."""
         waiters = self.waiters
         if self._style is Style.BALANCE and self._staged and not self._cap:
             self._flush()
@@ -461,7 +464,7 @@ class Exchange:
                         return
 
     def pipe_changed(self) -> None:
-        """A pipe came, went, was lost or is back."""
+        """Handle a pipe that was opened, closed, lost or restored."""
         self.stage_again()
         self._cap = min(self._cap, len(self._staged))
         self.room_changed()
@@ -469,7 +472,7 @@ class Exchange:
             self.drained()
 
     def stage_again(self) -> None:
-        """What waits in a pipe that is lost goes to another one, where one message goes to one queue."""
+        """Move messages that wait in lost pipes to live ones, if each message goes to one queue."""
         if not self.stranded or self._style is not Style.BALANCE or not any(pipe.outlet.up for pipe in self.pipes):
             return
         stranded, self.stranded = self.stranded, {}
@@ -479,7 +482,7 @@ class Exchange:
             self._balance(messages)
 
     def take_back(self, pipe: Pipe) -> None:
-        """What waits in a pipe will not leave by it: another one, or the next, gets it; dropped if each has its own."""
+        """Withdraw messages that a pipe will not send: give them to others if each goes to one queue, else drop them."""
         if self._style is Style.BALANCE and not self._closed:
             messages = pipe.outlet.withdraw()
             if messages:
@@ -489,17 +492,17 @@ class Exchange:
             self._dropped += pipe.outlet.discard()
 
     def count_unconfirmed(self, count: int) -> None:
-        """So many were sent to who is gone, and nobody will say that they were taken."""
+        """Count messages that were sent to a lost owner and will not be confirmed."""
         self._unconfirmed += count
 
     def ended(self, pipe: Pipe) -> None:
-        """A pipe that was to end has sent everything."""
+        """Close a pipe that was ending and has sent everything."""
         trunk, pipe.trunk = pipe.trunk, None
         if trunk is not None:
             trunk.end(pipe)
 
     def remove(self, pipe: Pipe) -> None:
-        """Send nothing more by a pipe but what waits in it."""
+        """Remove a pipe; only messages that wait in it are still sent."""
         self.stage_out()
         if pipe in self.pipes:
             self.pipes.remove(pipe)
@@ -513,7 +516,7 @@ class Exchange:
         self.pipe_changed()
 
     def close(self) -> None:
-        """Take no more messages; who waits is told."""
+        """Accept no more messages; wake waiting calls."""
         self.stage_out()
         self._closed = True
         self._cap = 0
@@ -527,10 +530,10 @@ class Exchange:
 
 
 def check_style(style: object, at_limit: object) -> None:
-    """Refuse what is no style, or no way to act at the limit.
+    """Validate a style and an action at the limit.
 
     Raises:
-        UsageError: It is none.
+        UsageError: One has another type.
     """
     if not isinstance(style, Style):
         raise UsageError(f"style is a Style, not {style!r}", _members(Style))

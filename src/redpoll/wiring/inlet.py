@@ -1,6 +1,6 @@
-"""The receiving half of a pipe: sees by the numbers what is missing, and says what was taken.
+"""The receiving half of a pipe, without I/O: detects missing messages by their numbers, and reports taken ones.
 
-No I/O happens here. A pipe has one inlet, whose messages go to one or more sources, one for each bound queue.
+A pipe has one inlet, whose messages go to one or more sources, one for each bound queue.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ __all__ = ["Inlet", "Source"]
 
 
 class Source:
-    """What one queue has of one pipe.
+    """One queue's share of one pipe.
 
     Attributes:
-        inlet: The pipe's.
-        queue: The queue's name.
-        pending: Messages that wait, oldest first: the number behind the last, and the messages. A gap stands alone.
-        offset: How many of the first of these were taken already.
-        done: All before this number were taken, or are missing.
-        start: The number from which on messages are for this queue.
-        stop: The number from which on they are not; None is no end.
-        gaps: Whether gaps stand among the messages.
+        inlet: The inlet of the pipe.
+        queue: The name of the queue.
+        pending: Batches of waiting messages, oldest first: the number behind the last, and the messages. A gap is a batch.
+        offset: Number of messages of the first batch that were taken already.
+        done: All messages before this number were taken, or are missing.
+        start: Number of the first message for this queue.
+        stop: Number behind the last message for it; None is no end.
+        gaps: Insert gaps among the messages.
     """
 
     __slots__ = ("_tell", "busy", "done", "gaps", "inlet", "offset", "pending", "queue", "start", "stop")
@@ -47,32 +47,32 @@ class Source:
         self.gaps = gaps
         self.pending: deque[tuple[int, list[Any]]] = deque()
         self.offset = 0
-        #: Whether the queue hands out messages of it that were pending.
+        #: True while the queue hands out messages that were pending here.
         self.busy = False
-        #: Tells the queue that something came, or that something is missing.
+        #: Tells the queue of new messages, or of a gap.
         self._tell = tell
 
     @property
     def idle(self) -> bool:
-        """Whether nothing of it waits."""
+        """True if no message of it waits or is being handed out."""
         return not self.pending and not self.busy
 
     @property
     def waiting(self) -> int:
-        """How many messages wait."""
+        """Number of waiting messages, gaps included."""
         return sum(len(messages) for _, messages in self.pending) - self.offset
 
     def left(self) -> Iterator[Any]:
-        """Iterate over what waits, gaps included."""
+        """Iterate over waiting messages, gaps included."""
         return islice(chain.from_iterable(messages for _, messages in self.pending), self.offset, None)
 
     def put(self, end: int, messages: list[Any]) -> None:
-        """Messages came, of which the last has the number before `end`."""
+        """Append messages; the last one has the number before `end`."""
         self.pending.append((end, messages))
         self._tell(self, None)
 
     def take(self, share: list[Any], most: int) -> int:
-        """Add to a list what waits, up to so many in it; the number before which all is in it with that."""
+        """Move up to `most` waiting messages to a list in all; return the number behind the last message moved so far."""
         pending = self.pending
         end = self.done
         while pending and len(share) < most:
@@ -88,14 +88,14 @@ class Source:
         return end
 
     def miss(self, count: int, *, restarted: bool = False) -> None:
-        """So many are missing here."""
+        """Count missing messages, and insert a gap if the queue wants gaps."""
         gap = Gap(self.inlet.exchange, count, restarted)
         if self.gaps:
             self.pending.append((self.inlet.expected, [gap]))
         self._tell(self, gap)
 
     def finish(self, end: int) -> None:
-        """The application has taken all before a number."""
+        """Note that the application has taken all messages before a number."""
         inlet = self.inlet
         if inlet.move(self, inlet.expected if self.idle else end):
             inlet.advance()
@@ -106,16 +106,16 @@ class Inlet:
 
     Attributes:
         exchange: The name of the exchange at the other end.
-        key: What tells that exchange from all others, over restarts of its owner.
-        expected: The number of the message that comes next.
-        said: Up to where the other end has said that it accepted messages.
-        taken: All before this number were taken by every queue, or are missing.
-        told: What of `taken` the other end was told.
-        sources: By the name of the queue.
-        limits: What it has room for.
-        overrun: Messages that came though there was no room, and were dropped.
-        owner: The port that has it.
-        shrunk: Whether a queue left since `limits` were reckoned.
+        key: Identifies the exchange over restarts of its owner.
+        expected: Number of the next message.
+        said: Number behind the last message that the other end has announced as accepted.
+        taken: All messages before this number were taken by every queue, or are missing.
+        told: The value of `taken` that the other end was told last.
+        sources: The sources by the name of the queue.
+        limits: The limits granted to the other end.
+        overrun: Number of messages beyond the limits, which were dropped.
+        owner: The port of this inlet.
+        shrunk: True if a queue left since `limits` were computed.
     """
 
     __slots__ = (
@@ -155,18 +155,18 @@ class Inlet:
         self.overrun = 0
         self.owner: Any = None
         self.shrunk = False
-        #: How many queues hold `taken` where it is, as far as they were counted: not more than do.
+        #: Number of queues that hold `taken` back; a lower bound.
         self._behind = 0
-        #: What is here: of each piece the number behind its last message, how many they are, and bytes.
+        #: Messages held here: for each batch the number behind its last message, its messages and bytes.
         self._log: deque[tuple[int, int, int]] = deque()
         self._here = self._here_bytes = 0
         self._freed_bytes = 0
-        #: What it ever had room for: what comes now may have been sent while that was more.
+        #: Highest limits ever granted: messages in transit may have been sent under them.
         self._most = self._most_bytes = 0
         self.grant(limits)
 
     def grant(self, limits: Limits) -> None:
-        """Have room for so much."""
+        """Set the limits that the other end is granted."""
         self.limits = limits
         self._most = max(self._most, limits.most_messages)
         self._most_bytes = max(self._most_bytes, limits.most_bytes)
@@ -174,25 +174,25 @@ class Inlet:
         self._resume_bytes = limits.free_again(limits.most_bytes)
 
     def admits(self, count: int) -> bool:
-        """Whether the other end may send so many messages more."""
+        """Return True if the other end may send this many more messages."""
         return not count or (self._here + count <= self._most and self._here_bytes < self._most_bytes)
 
     def refuse(self, count: int) -> None:
-        """So many came though there was no room: they are missing once more comes."""
+        """Count messages beyond the limits: they are missing, as the next message will show."""
         self.overrun += count
 
     def arrived(self, first: int, said: int, messages: list[bytes], size: int) -> None:
-        """Messages came, or none: then it is only said that nothing before `first` comes any more.
+        """Process received messages; with none, the other end only says that nothing before `first` follows.
 
         Args:
-            first: The number of the first.
-            said: Up to where the other end has accepted messages.
+            first: Number of the first message.
+            said: Number behind the last message that the other end has accepted.
             messages: The messages, which all queues share.
-            size: Their bytes.
+            size: Their size in bytes.
         """
         expected = self.expected
         if first < expected:
-            # They were here before.
+            # These were received before.
             skip = expected - first
             if skip >= len(messages):
                 return
@@ -222,7 +222,7 @@ class Inlet:
             self.advance()
 
     def _put_some(self, source: Source, first: int, end: int, messages: list[bytes]) -> None:
-        """Give a queue those that are for it; the pipe does without it once none will be."""
+        """Give a queue its share of the messages; remove it from the pipe after its last one."""
         start = max(first, source.start)
         stop = end if source.stop is None else min(end, source.stop)
         if start < stop:
@@ -233,7 +233,7 @@ class Inlet:
             self._drop(source)
 
     def miss(self, first: int) -> None:
-        """Nothing before a number comes any more."""
+        """Note that no message before a number follows."""
         expected = self.expected
         if first <= expected:
             return
@@ -251,13 +251,13 @@ class Inlet:
         self.advance()
 
     def join(self, source: Source) -> None:
-        """What comes is for one more queue."""
+        """Add a queue: messages from now on are for it as well."""
         self.sources[source.queue] = source
         if source.done <= self.taken:
             self._behind += 1
 
     def leave(self, source: Source) -> None:
-        """A queue has all that is for it: what waits there holds this pipe no longer."""
+        """Remove a queue that has all its messages; those that wait in it no longer hold this pipe back."""
         if self.sources.get(source.queue) is source:
             self._drop(source)
             self.advance()
@@ -270,7 +270,7 @@ class Inlet:
         source.done = self.expected
 
     def move(self, source: Source, done: int) -> bool:
-        """A queue has taken all before a number: whether it may have been the one that held `taken`."""
+        """Note what a queue has taken; return True if it may have been the one that held `taken` back."""
         before, source.done = source.done, done
         if before > self.taken:
             return False
@@ -279,7 +279,7 @@ class Inlet:
         return True
 
     def advance(self) -> None:
-        """Look at what all queues have taken, unless one is known that has not taken more."""
+        """Recompute `taken`, unless a queue is known that holds it back."""
         if self._behind > 0:
             return
         sources = self.sources
@@ -304,11 +304,11 @@ class Inlet:
 
     @property
     def due(self) -> bool:
-        """Whether so much is free again that the other end is to be told at once."""
+        """True if enough is free again that the other end must be told at once."""
         return self.taken - self.told >= self._resume or self._freed_bytes >= self._resume_bytes
 
     def tell(self) -> int:
-        """What to tell the other end now: all before this number were taken."""
+        """Return the number to tell the other end: all messages before it were taken."""
         self.told = self.taken
         self._freed_bytes = 0
         return self.taken

@@ -1,4 +1,4 @@
-"""How queues join an exchange, at the exchange's end: pipes are opened, opened again, and closed."""
+"""Joining of queues to an exchange, at the exchange's end: pipes are opened, reopened and closed."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _HANDLES: Final = 2**32 - 1
 
 
 async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) -> Trunk:
-    """Bind a queue that is at the other end of a trunk to an exchange of this wiring, for the first time or again.
+    """Bind a queue at the other end of a trunk to an exchange of this wiring, for the first time or again.
 
     Returns:
-        The trunk that carries it: another one where the wiring at the other end has a pipe of the exchange over that.
+        The trunk that carries it: another one if the other wiring has a pipe of the exchange over that.
 
     Raises:
-        UnknownName: It is not there.
-        WiringError: The other end says no.
-        LinkError: It is gone; also `SendError`.
+        UnknownName: The other end has no such queue.
+        WiringError: The other end refuses.
+        LinkError: The other end is gone; also `SendError`.
     """
     exchange = join.exchange
     while undecided := _undecided(board, join, trunk):
@@ -39,7 +39,7 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
     exchange.stage_out()
     pipe = _pipe_to(board, join, trunk)
     outlet = pipe.outlet
-    # What waits in a pipe that leads nowhere as yet is for whoever opens it.
+    # Messages that wait in a pipe without an other end are for the next one to open it.
     at = outlet.next if pipe.trunk is trunk else outlet.sent
     word: dict[str, Any] = {
         "word": "open",
@@ -56,7 +56,7 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
     if carriers:
         word["elsewhere"] = list(carriers)
         pipe.disputed = True
-    # What the other end sends as soon as it has the pipe is to find it.
+    # The pipe must be known before the other end sends data for it, right after it has the pipe.
     trunk.pipes[pipe.number] = pipe
     if exchange.style is Style.BALANCE:
         pipe.queue = join.queue
@@ -91,7 +91,7 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
     if pipe.trunk is trunk:
         outlet.grant(window)
         if "expected" in answer:
-            # It was lost at the other end alone: what had not come there never will.
+            # The pipe was lost at the other end alone: messages that had not arrived there are lost.
             trunk.send_mark(pipe, outlet.sent)
     else:
         expected, taken = answer.get("expected"), answer.get("taken")
@@ -107,7 +107,7 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
 
 
 def _undecided(board: Board, join: Join, trunk: Trunk) -> list[Pipe]:
-    """The pipes that the other end may not know yet: it may say that another one leads there."""
+    """Return the pipes that the other end may not know yet: it may answer that another pipe leads there."""
     exchange = join.exchange
     known = _known(join, trunk)
     new = [known] if known is not None and known.disputed and known not in exchange.pipes else []
@@ -116,7 +116,7 @@ def _undecided(board: Board, join: Join, trunk: Trunk) -> list[Pipe]:
 
 
 def _opened(join: Join, pipe: Pipe) -> None:
-    """The attempt to open a pipe for a join is over."""
+    """Note the end of an attempt to open a pipe for a join."""
     if join in pipe.opening:
         pipe.opening.remove(join)
     if not pipe.opening:
@@ -126,7 +126,7 @@ def _opened(join: Join, pipe: Pipe) -> None:
 
 
 def _undo(join: Join, pipe: Pipe, trunk: Trunk) -> None:
-    """It was not opened, as far as is known here; the other end may have done it."""
+    """Undo a failed attempt to open a pipe; the other end may have carried it out."""
     exchange = pipe.exchange
     kept = pipe.trunk is trunk or pipe.opening
     if kept and trunk.up and not pipe.leads_to(join.queue):
@@ -135,7 +135,7 @@ def _undo(join: Join, pipe: Pipe, trunk: Trunk) -> None:
         return
     if pipe.trunk is None:
         if pipe in exchange.pipes:
-            # The other end keeps it, and knows what is missing once it is opened again.
+            # The other end keeps it, and knows what is missing when it is opened again.
             trunk.pipes.pop(pipe.number, None)
         else:
             trunk.end(pipe)
@@ -144,7 +144,7 @@ def _undo(join: Join, pipe: Pipe, trunk: Trunk) -> None:
 
 
 def _pipe_to(board: Board, join: Join, trunk: Trunk) -> Pipe:
-    """The pipe that is to bring messages to a queue: the one that is there, the one that did before, or a new one."""
+    """Return the pipe for a queue: the existing one, the former one, or a new one."""
     known = _known(join, trunk)
     if known is not None:
         return known
@@ -152,7 +152,7 @@ def _pipe_to(board: Board, join: Join, trunk: Trunk) -> Pipe:
     former = join.pipe
     if former is not None and not former.ending and former in exchange.pipes and former.trunk in (None, trunk):
         return former
-    # Beside another pipe, what waits in a lost one would arrive twice once that is opened again.
+    # If another pipe were used, messages that wait in a lost one would arrive twice once that is reopened.
     lost = (each for each in exchange.pipes if each.trunk is None and each.led_where(trunk) and not each.ending)
     if exchange.style is Style.BALANCE:
         lost = (each for each in lost if each.leads_to(join.queue))
@@ -160,14 +160,14 @@ def _pipe_to(board: Board, join: Join, trunk: Trunk) -> Pipe:
 
 
 def _known(join: Join, trunk: Trunk) -> Pipe | None:
-    """The pipe that a queue joins over a trunk, if there is one or it is being opened."""
+    """Return the pipe over a trunk that a queue joins, open or being opened; None if there is none."""
     exchange = join.exchange
     if exchange.style is Style.DISTRIBUTE:
         for pipe in (*exchange.pipes, *exchange.opening):
             if trunk.pipes.get(pipe.number) is pipe and not pipe.ending:
                 return pipe
     else:
-        # Each queue has one, however many bind it.
+        # Each queue has one pipe, however many bindings it has.
         known = trunk.balanced.get((exchange, join.queue))
         if known is not None and trunk.pipes.get(known.number) is known and known.leads_to(join.queue):
             return known
@@ -175,10 +175,10 @@ def _known(join: Join, trunk: Trunk) -> Pipe | None:
 
 
 def _elsewhere(board: Board, join: Join, trunk: Trunk) -> dict[Pipe, Trunk]:
-    """The pipes that may lead where a trunk does, and what carries them.
+    """Return the pipes that may lead to the other end of a trunk, with the trunks that carry them.
 
-    Two wirings that dial each other by forwarded addresses have two trunks. Identity and run are but claims, so the other
-    end is asked which of these pipes end there. And nobody gets by another trunk what is not seen by its own.
+    Two wirings that dial each other by forwarded addresses have two trunks. Identity and run are only claims, so the other
+    end is asked which of these pipes end there. A name that a trunk does not see is not sent over another trunk.
     """
     found: dict[Pipe, Trunk] = {}
     for other in board.trunks.get((trunk.identity, trunk.run), ()):
@@ -189,11 +189,11 @@ def _elsewhere(board: Board, join: Join, trunk: Trunk) -> dict[Pipe, Trunk]:
 
 
 def _missed(join: Join, pipe: Pipe, at: int) -> int:
-    """How many messages the owner of a queue, if it was started anew, is to be told are missing."""
+    """Return the number of missing messages to report to a restarted owner of a queue."""
     former = join.pipe
     if former is None:
         return 0
-    # In another pipe there are other numbers.
+    # Another pipe has other numbers.
     return max(0, (at if former is pipe else former.outlet.next) - join.base)
 
 
@@ -211,9 +211,9 @@ def _joined(join: Join, pipe: Pipe, trunk: Trunk) -> None:
 
 
 def leave(join: Join) -> dict[str, Any] | None:
-    """Unbind a queue: what was sent before still goes there. What to tell its owner; None if nobody is to be told.
+    """Unbind a queue, which still receives messages sent before; return the word for its owner, or None.
 
-    If somebody else has bound it as well, nothing changes for it.
+    Nothing changes if the queue has another binding.
     """
     pipe = join.pipe
     join.pipe = None
@@ -234,7 +234,7 @@ def leave(join: Join) -> dict[str, Any] | None:
 
 
 def window_of(answer: Answer) -> Limits:
-    """What the other end of a pipe says it has room for."""
+    """Return the limits that the other end of a pipe grants."""
     messages, size = answer.get("messages"), answer.get("bytes")
     for value in (messages, size):
         if value is not None and (type(value) is not int or not 1 <= value <= 2**62):

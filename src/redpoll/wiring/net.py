@@ -1,4 +1,4 @@
-"""Trunks to other processes: the node that carries them, and who is at their other ends."""
+"""Trunks to other processes, and the node that carries them."""
 
 from __future__ import annotations
 
@@ -62,19 +62,19 @@ _CREDIT = CREDIT.size
 _D = ord("D")
 _C = ord("C")
 
-#: Windows of the node: pipes have their own, and what arrives is taken at once.
+#: Windows of the node: pipes have their own limits, and received data is taken at once.
 _WINDOW = 65_535
 _WINDOW_BYTES = 64 * 1024 * 1024
 
-#: Up to so many bytes of a message follow its own header in the body.
+#: Maximum size in bytes of a message that is joined with its header.
 _TOGETHER = 16 * 1024
 
 _GIVE_TOKEN = "give both the token of their directory"  # noqa: S105  # no token
 
-#: Pipes that are not known, and of which the other end of a trunk is told so.
+#: Maximum unknown pipes per trunk that the other end is told of.
 MAX_STRAYS = 1024
 
-#: Seconds in which the other end of a trunk answers if it lives.
+#: Seconds for the other end of a trunk to show that it is alive.
 _LIFE_SIGN = 1.0
 
 _YEAR = 31_536_000.0
@@ -82,11 +82,11 @@ _U32 = 2**32 - 1
 
 
 def config_of(config: Config, options: dict[str, Any]) -> Config:
-    """The options of the node under a wiring.
+    """Return the options of the node below a wiring.
 
     Args:
-        config: What the application gave.
-        options: What the wiring's own options say.
+        config: The application's options.
+        options: Options that the wiring's own arguments set.
     """
     return config.replace(
         **options,
@@ -103,35 +103,36 @@ def config_of(config: Config, options: dict[str, Any]) -> Config:
         serializer="raw",
         send_queue_limit=_U32,
         send_queue_bytes=2**63 - 1,
-        # Small messages travel together, whatever one may have; and what the other end is told is rounded down.
+        # Small messages are sent together, whatever the limit of one; the limit announced to the other end is rounded
+        # down.
         max_message_size=min(max(config.max_message_size, 2 * BATCH_BYTES) + MESSAGE_UNIT + DATA.size, 2**63 - 1),
     )
 
 
 class _Piece(Piece):
-    """Something on its way to whom nobody says whether it came: the numbers of a pipe do."""
+    """A piece that is not acknowledged: the numbers of pipes replace acknowledgements."""
 
     __slots__ = (*PIECE_FIELDS, "net")
 
     net: Net
 
     def settle(self, answer: Any, error: BaseException | None) -> None:  # noqa: ARG002  # Piece's
-        """It is with the transport, or lost."""
+        """Handle the end: the piece is with the transport, or lost."""
         self.body = b""
         if error is not None:
             self.net.piece_lost(self.peer)
 
 
 class NetTrunk(Trunk):
-    """To a wiring of another process, over the links of two nodes."""
+    """Trunk to a wiring of another process, over the links of two nodes."""
 
     def __init__(self, net: Net, peer: Peer, run: bytes) -> None:
         super().__init__(net.board, peer.identity or b"", run)
         self._net = net
         self.peer = peer
-        #: The host that its links lead to; kept when they are lost.
+        #: Host of its links; kept when they are lost.
         self.host = host_of(peer)
-        #: Handles that came and are known here no more, as the other end was told.
+        #: Unknown handles that the other end was told of.
         self.strays: set[int] = set()
 
     @property
@@ -140,7 +141,10 @@ class NetTrunk(Trunk):
         return str(self.peer.address)
 
     def leads_where(self, other: Trunk) -> bool:
-        """Identity and run are but claims without a token or certificates: then they are of who comes from the same host."""
+        """Return True if both lead to the same wiring.
+
+        Without a token or certificates, identity and run are claims, which are believed from the same host only.
+        """
         if not isinstance(other, NetTrunk) or not super().leads_where(other):
             return False
         if self._net.has_token:
@@ -149,14 +153,16 @@ class NetTrunk(Trunk):
         return (self.host is not None and self.host == other.host) if same_key is None else same_key
 
     async def is_rival_of(self, holder: Trunk) -> bool:
-        """A token or a certificate proves it, and another certificate refutes it; else the other end of `holder` is asked.
+        """Return True if it claims the identity of `holder` and does not prove it.
 
-        If that does not answer, its link may be dead, but not closed yet: its owner was started again.
+        A token or certificate proves it, another certificate refutes it; else the other end of `holder` is asked.
+
+        If that does not answer, its link may be dead but not closed yet, and its owner has restarted.
         """
         if self._net.has_token or not holder.up:
             return False
         if not isinstance(holder, NetTrunk):
-            # That is in this process, or this wiring itself.
+            # It is in this process, or is this wiring.
             return True
         same_key = has_key_of(self.peer, holder.peer)
         return await holder.answers() if same_key is None else not same_key
@@ -177,11 +183,11 @@ class NetTrunk(Trunk):
 
     @property
     def writable(self) -> bool:
-        """Whether the link takes more at once."""
+        """True if the link takes more data at once."""
         return self._net.node.room(self.peer) > 0
 
     def call_writable(self) -> None:
-        """Have `resume` called when it does."""
+        """Call `resume` when the link takes more data."""
         self._net.node.when_room(self.peer, self._writable)
 
     def _writable(self) -> None:
@@ -196,7 +202,7 @@ class NetTrunk(Trunk):
         self._net.submit(self.peer, header, body)
 
     def send_mark(self, pipe: Pipe, first: int) -> None:
-        """Send a message without any."""
+        """Send a data message without messages."""
         self._net.submit(self.peer, DATA.pack(b"D", pipe.handle, first, pipe.promised, 0, 0), b"")
 
     def send_credit(self, number: int, taken: int) -> None:
@@ -204,11 +210,11 @@ class NetTrunk(Trunk):
         self._net.submit(self.peer, CREDIT.pack(b"C", number, taken), b"")
 
     def tell(self, word: dict[str, Any]) -> None:
-        """Send a word."""
+        """Send a word without waiting for an answer."""
         self._net.submit(self.peer, WORD, encode(word))
 
     async def ask(self, word: dict[str, Any], timeout: float | None) -> Answer:
-        """Send a request."""
+        """Send a word and wait for the answer."""
         return await self._net.ask(self.peer, word, timeout)
 
 
@@ -234,8 +240,8 @@ class Net:
     """The node of one wiring, and its trunks.
 
     Args:
-        config: The node's options, as `config_of` made them.
-        token: What other wirings have to have; None: nothing.
+        config: The options of the node, made by `config_of`.
+        token: The token that other wirings must have; None for none.
     """
 
     board: Board
@@ -246,24 +252,24 @@ class Net:
         self.node = _NetNode(self, config)
         self.trunks: dict[Peer, NetTrunk] = {}
         self._acknowledge = config.resume is not None
-        #: When something was given to the node last, on the loop's clock.
+        #: Time of the last submission to the node, on the loop's clock.
         self._submitted = 0.0
         self._dialling: dict[Address, asyncio.Task[NetTrunk]] = {}
         #: Peers whose trunk was lost with their session, while they may have kept theirs.
         self._lost: WeakSet[Peer] = WeakSet()
-        #: Those whose trunk is about to be given up.
+        #: Peers whose trunk is about to be given up.
         self._failed: set[Peer] = set()
 
     @property
     def has_token(self) -> bool:
-        """Whether other wirings have to show a token."""
+        """True if other wirings must present a token."""
         return self._token is not None
 
     async def start(self) -> None:
         """Listen.
 
         Raises:
-            ConfigError: It cannot.
+            ConfigError: The node cannot listen.
         """
         loop = asyncio.get_running_loop()
         self._time = loop.time
@@ -281,13 +287,13 @@ class Net:
     # Out
 
     def submit(self, peer: Peer, header: bytes, body: Encoded, *, first: bool = False) -> None:
-        """Send something to a peer, in order behind all that was sent to it before; or before what waits for a link."""
+        """Send a piece to a peer, behind all earlier ones; or, with `first`, ahead of those that wait for a link."""
         piece = _Piece()
         piece.net = self
         size = len(body)
         if size <= _TOGETHER and header != WORD:
-            # Without a header a message is read with others at one go.
-            body = header + body  # type: ignore[operator]  # what is in pieces is larger
+            # Without a header a message is read together with others.
+            body = header + body  # type: ignore[operator]  # bodies in parts are larger
             header = b""
         piece.load(header, body, acknowledge=self._acknowledge)
         now = self._time()
@@ -298,8 +304,8 @@ class Net:
         """Send a word and wait for the answer.
 
         Raises:
-            LinkError: It did not come.
-            WiringError: The other end does not understand it.
+            LinkError: No answer arrived.
+            WiringError: The other end refuses the word.
         """
         try:
             answer = await ask(self.node, peer, encode(word), header=WORD, timeout=timeout)
@@ -308,11 +314,11 @@ class Net:
         return decode(answer.data)
 
     async def connect(self, address: Address, timeout: float) -> NetTrunk:
-        """The trunk to the wiring at an address.
+        """Return the trunk to the wiring at an address; dial it if there is none.
 
         Raises:
-            LinkError: Nobody can be reached there, or nobody answers.
-            WiringError: It is no wiring.
+            LinkError: The address cannot be reached, or does not answer.
+            WiringError: The node there is no wiring.
         """
         task = self._dialling.get(address)
         if task is None:
@@ -323,7 +329,7 @@ class Net:
     def _dialled(self, address: Address, task: asyncio.Task[NetTrunk]) -> None:
         self._dialling.pop(address, None)
         if not task.cancelled():
-            # Whoever waited for it may have gone.
+            # Waiting callers may have gone.
             task.exception()
 
     async def _connect(self, address: Address, timeout: float) -> NetTrunk:
@@ -337,14 +343,14 @@ class Net:
         return trunk
 
     def _greeted(self, peer: Peer, word: dict[str, Any]) -> dict[str, Any]:
-        """Another wiring said hello: what to answer."""
+        """Answer the hello of another wiring."""
         answer = _hello(self.board.run)
         token = self._token
         if token is None:
             self._met(peer, word)
             return answer
         if "proof" not in word:
-            # It learns what its proof has to be made of, and nothing else.
+            # The answer reveals the input of the proof, and nothing else.
             return answer | {"token": True}
         own, other = self.node.identity, peer.identity or b""
         if not is_proof(word["proof"], token, other, own, self.board.run):
@@ -353,7 +359,7 @@ class Net:
         return answer | {"proof": proof_of(token, own, other, field(word, "run", bytes))}
 
     def _met(self, peer: Peer, word: dict[str, Any]) -> NetTrunk | None:
-        """The wiring at a peer said hello."""
+        """Return the trunk for a wiring that said hello; None if its link is lost."""
         if field(word, "version", int) != VERSION:
             raise ProtocolError(f"it speaks version {word['version']} of wiring, and this end {VERSION}")
         run = field(word, "run", bytes)
@@ -371,7 +377,7 @@ class Net:
     # In
 
     def arrived(self, messages: list[Received[bytes]]) -> list[Received[bytes]]:
-        """Messages of one peer came; return those of pipes, which are done: each word is answered by itself."""
+        """Process messages of one peer; return those of pipes, which are done: words are answered one by one."""
         peer = peer_of(messages[0])
         done: list[Received[bytes]] = []
         for message in messages:
@@ -380,12 +386,12 @@ class Net:
                     done.append(message)
             except ProtocolError as error:
                 self._refuse_word(message, error)
-            except Exception as error:  # noqa: BLE001  # one message says nothing of the others
+            except Exception as error:  # noqa: BLE001  # a defective message does not concern the others
                 self.node.failed(message, error)
         return done
 
     def _refuse_word(self, message: Received[bytes], error: ProtocolError) -> None:
-        """Refuse what is no word of a wiring, with a warning at most once a second."""
+        """Refuse a malformed word, with a warning at most once a second."""
         message.refuse(str(error))
         if self._lines.may_log():
             _logger.warning("refused a message from %s (%s): %s", message.address, remote_of(message), error)
@@ -404,7 +410,7 @@ class Net:
                 if kind == _C and size == _CREDIT:
                     _, number, taken = CREDIT.unpack(body)
                     if number not in trunk.pipes:
-                        # The other end may know this one as one peer where it is two here.
+                        # The other end may see one peer where this end sees two.
                         trunk = next((each for each in self._same(trunk) if number in each.pipes), trunk)
                     trunk.credit(number, taken)
                     return True
@@ -421,7 +427,7 @@ class Net:
         return False
 
     def _same(self, trunk: NetTrunk) -> list[NetTrunk]:
-        """The other trunks to the same run of a wiring, which is two peers here, and maybe one there, or the reverse."""
+        """Return the other trunks to the same run of a wiring: two peers here may be one there, or the reverse."""
         return [
             each
             for each in self.board.trunks.get((trunk.identity, trunk.run), ())
@@ -446,14 +452,14 @@ class Net:
 
     @staticmethod
     def _stray(trunk: NetTrunk, handle: int) -> None:
-        """Messages came for a pipe that is not known here: its owner is to open it again, and to count what is lost."""
+        """Tell the other end of messages for an unknown pipe: it reopens the pipe, and counts what is lost."""
         if handle in trunk.strays or len(trunk.strays) >= MAX_STRAYS:
             return
         trunk.strays.add(handle)
         trunk.tell({"word": "stray", "handle": handle})
 
     def piece_lost(self, peer: Peer) -> None:
-        """What was sent to a peer failed, and is not sent again: its trunk is as good as lost. Called by the core."""
+        """Mark the trunk of a peer as failed, as a piece was lost and is not resent. Called by the core."""
         trunk = self.trunks.get(peer)
         if trunk is not None and peer not in self._failed:
             self._failed.add(peer)
@@ -476,7 +482,7 @@ class Net:
         if name == "hello":
             return encode(self._greeted(peer_of(message), word))
         if name == "describe" and (trunk is not None or self._token is None):
-            # Only who has shown the token sees what others do not.
+            # Without the token, only names that are visible anyway are described.
             return encode(self.board.describe(everything=self._token is not None))
         if name == "lost":
             if trunk is not None:
@@ -500,29 +506,29 @@ class Net:
         return _answer(trunk, word)
 
     def began(self, peer: Peer, renewed: bool) -> None:
-        """A peer has a link again: tell it that its trunk was lost here, as its own session may have outlived that."""
+        """Handle a new link of a peer: tell it that its trunk was lost here, as its own session may have survived."""
         if renewed:
             self.ended(peer, PeerLost(peer.address, "its node was started again"))
             self._lost.discard(peer)
         elif peer in self._lost:
-            # Before the hello that may wait: what that begins is not what was lost.
+            # Before a waiting hello, which begins a new trunk.
             self.submit(peer, WORD, encode({"word": "lost"}), first=True)
 
     def ended(self, peer: Peer, error: RedpollError) -> None:
-        """A peer is gone."""
+        """Handle the end of a peer's session."""
         trunk = self.trunks.get(peer)
         if trunk is not None:
             self._lost.add(peer)
             self.gone(trunk, error, final=False)
 
     def gone(self, trunk: NetTrunk, error: RedpollError, *, final: bool) -> None:
-        """A trunk is lost."""
+        """Handle the loss of a trunk."""
         if self.trunks.get(trunk.peer) is trunk:
             del self.trunks[trunk.peer]
         trunk.lose(error, final=final)
 
     def say_bye(self) -> None:
-        """Tell all that this wiring will not be back."""
+        """Tell all other ends that this wiring closes for good."""
         for trunk in list(self.trunks.values()):
             trunk.tell({"word": "bye", "taken": self.board.ports.taken(trunk)})
 
@@ -530,22 +536,22 @@ class Net:
 async def greet(
     node: Node[Any], address: Address, run: bytes, token: bytes | None, timeout: float | None
 ) -> tuple[Peer, dict[str, Any]]:
-    """Say hello to the wiring at an address, and have both ends show the token if there is one.
+    """Say hello to the wiring at an address; both ends prove the token if there is one.
 
     Args:
-        node: What says it.
-        address: Where to.
-        run: Of the wiring that says it.
-        token: What both ends have; None: nothing.
+        node: The node of this end.
+        address: The address of the other wiring.
+        run: The run of this end.
+        token: The token that both ends have; None for none.
         timeout: Seconds for each answer.
 
     Returns:
         The peer, and its hello.
 
     Raises:
-        NotAuthorized: It wants a token, or has another one.
-        ProtocolError: It is no wiring.
-        SendError: It does not answer.
+        NotAuthorized: The other wiring requires a token, or has another one.
+        ProtocolError: The node there is no wiring.
+        SendError: The other wiring does not answer.
     """
     answer = await node.request(Message(encode(_hello(run)), address, header=WORD), timeout=timeout, dial="once")
     word = check_answer(decode(answer.data))
@@ -568,7 +574,7 @@ def _hello(run: bytes) -> dict[str, Any]:
 
 
 def _lost(address: Address | None, error: SendError) -> RedpollError:
-    """What a question that got no answer says of who was asked."""
+    """Return the error of a request without an answer."""
     cause = error.__cause__
     if isinstance(cause, LinkError | ConfigError):
         return cause
@@ -578,7 +584,7 @@ def _lost(address: Address | None, error: SendError) -> RedpollError:
 
 
 def _answer(trunk: Trunk, word: dict[str, Any]) -> Any:
-    """What to answer to a word: bytes, or what has to be awaited for them."""
+    """Return the answer to a word: bytes, or an awaitable of them."""
     try:
         answer = trunk.said(word)
     except Closed as error:

@@ -286,7 +286,7 @@ class ThreadArrivals(Arrivals):
         left = time_left(deadline)
         woken = waiter.lock.acquire(timeout=min(left, LOOK))
         with self._lock:
-            # It may have been woken meanwhile.
+            # The waiter may have been woken meanwhile.
             if not woken and not waiter.woken:
                 if left <= LOOK:
                     raise TimeoutError(f"no message came within {timeout:g} s")

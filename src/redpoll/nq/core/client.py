@@ -232,14 +232,14 @@ class ClientStation(Station):
     def fin_settled(self, session: Session, peer: Peer, error: BaseException | None) -> None:
         """Handle the outcome of a FIN: after a confirmation, the server's FIN follows."""
         if peer is not session.peer:
-            # It went to a former server.
+            # The FIN went to a former server.
             return
         if isinstance(error, NoHandler):
             # The server has ended the session meanwhile, and has no messages for it.
             session.heard_fin = True
             self.look()
         elif error is not None:
-            # It is repeated to the server that answers the next hello.
+            # The put is repeated to the server that answers the next hello.
             session.said_fin = session.linked = False
             self.unlinked(session)
 

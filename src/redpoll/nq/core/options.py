@@ -106,7 +106,7 @@ class ConnectionOptions:
     """Without effect: adjacent pieces of up to 32 KiB are joined, larger ones are sent without a copy."""
 
     drop_oldest: bool = True
-    """Which message is dropped at a limit if `full` is "drop": the oldest (True, default), or the new one (False)."""
+    """The message that is dropped at a limit if `full` is "drop": the oldest (True, default), or the new one (False)."""
 
     transport_size: int = 16 * _MIB
     """Maximum size of a fragment on every protocol, 4,096 to 2**30 (default 16 MiB); larger messages are sent in

@@ -190,7 +190,7 @@ class ServerStation(Station):
         """Handle the end of a session: its client did not reconnect."""
         session = self._by_peer.get(peer)
         if session is None and peer.identity is not None:
-            # It may have vanished before the answer to its hello.
+            # The client may have vanished before the answer to its hello.
             begun = self.sessions.get(UUID(bytes=peer.identity))
             session = begun if begun is not None and begun.peer is None else None
         if session is not None:

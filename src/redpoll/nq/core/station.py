@@ -299,7 +299,7 @@ class Station:
         if session is None and self._is_known(message):
             return self._arrived(message)
         if session is not None and header == FIN:
-            # It may be repeated, if it could not be confirmed.
+            # The sender may resend the message, if it could not be confirmed.
             if not session.heard_fin:
                 session.heard_fin = True
                 self._loop.call_soon(self._heard_fin, session)

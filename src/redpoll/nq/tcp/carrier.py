@@ -18,5 +18,5 @@ ENCRYPTS = False
 
 
 def make(options: CommunicatorOptions, *, server: bool, given_up: Callable[[ConfigError], object]) -> Carrier:  # noqa: ARG001  # each protocol's
-    """Make what carries the links of a communicator."""
+    """Return the carrier for the links of a communicator."""
     return Sockets()

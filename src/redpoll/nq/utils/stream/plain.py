@@ -1,4 +1,4 @@
-"""Serializers of what is bytes already."""
+"""Serializers of data that is bytes already."""
 
 from __future__ import annotations
 

@@ -303,7 +303,7 @@ class Stream(io.BufferedIOBase):
         return len(self._views)
 
     def empty(self) -> bool:
-        """Whether there is nothing to read."""
+        """Return True if there is nothing to read."""
         return not self
 
     def peekchunk(self) -> memoryview:
