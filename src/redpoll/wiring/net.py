@@ -162,7 +162,7 @@ class NetTrunk(Trunk):
         if self._net.has_token or not holder.up:
             return False
         if not isinstance(holder, NetTrunk):
-            # It is in this process, or is this wiring.
+            # The holder is in this process, or is this wiring.
             return True
         same_key = has_key_of(self.peer, holder.peer)
         return await holder.answers() if same_key is None else not same_key

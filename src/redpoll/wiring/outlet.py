@@ -1,7 +1,7 @@
-"""The sending half of a pipe: numbers messages, keeps those that wait, and knows what the other end has room for.
+"""The sending half of a pipe, without I/O: numbers messages, keeps waiting ones, and follows the other end's credit.
 
-No I/O happens here. Messages are numbered from 0 as they are accepted, dropped ones too, so that the other end sees by
-the numbers how many are missing.
+Messages are numbered from 0 as they are accepted, dropped ones too, so that the numbers show the other end how many are
+missing.
 
     taken ............ sent ............ next
       |  at the other end |  waits here   |
@@ -20,10 +20,10 @@ __all__ = ["Chunk", "Outlet"]
 
 
 class Chunk(NamedTuple):
-    """Messages to be sent in one piece.
+    """Messages to be sent as one piece.
 
     Attributes:
-        first: The number of the first.
+        first: Number of the first message.
         batch: The messages.
     """
 
@@ -35,12 +35,12 @@ class Outlet:
     """The sending half of one pipe.
 
     Attributes:
-        next: The number of the next message that is accepted.
-        sent: The number of the next message that is sent; those before were sent, or dropped.
-        taken: All before this number were taken by the application at the other end, or are missing there.
-        dropped: Messages that were dropped because there was no room.
-        held: Whether it is at its limit, and `resume` of that is not free again.
-        up: Whether there is another end.
+        next: Number of the next message to accept.
+        sent: Number of the next message to send; earlier ones were sent, or dropped.
+        taken: All messages before this number were taken by the application at the other end, or are missing there.
+        dropped: Number of messages dropped for want of room.
+        held: True from reaching a limit until the fraction `resume` of it is free again.
+        up: True while there is another end.
         window: Messages that the other end has room for, in all.
         window_bytes: Bytes that it has room for.
     """
@@ -73,7 +73,7 @@ class Outlet:
         self._at_limit = at_limit
         self._most = limits.most_messages
         self._most_bytes = limits.most_bytes
-        # What is dropped is the exact excess: hysteresis is for those who wait.
+        # The exact excess is dropped: hysteresis is for senders that wait.
         drops = at_limit is AtLimit.DROP_NEW or at_limit is AtLimit.DROP_OLD
         self._resume = 1 if drops else limits.free_again(self._most)
         self._resume_bytes = 1 if drops else limits.free_again(self._most_bytes)
@@ -85,15 +85,15 @@ class Outlet:
         self._waiting: deque[Chunk] = deque()
         self.waiting = 0
         self.waiting_bytes = 0
-        #: What was sent and not taken: of each piece the number behind its last message, how many they are, and bytes.
-        #: Its place comes back when all of it is taken.
+        #: Messages sent and not taken: for each piece the number behind its last message, its messages and bytes. Its
+        #: room is returned when all of it is taken.
         self._flying: deque[tuple[int, int, int]] = deque()
         self._flying_messages = self._flying_bytes = 0
 
     # Accepting
 
     def room(self) -> tuple[int, int]:
-        """How many messages, and bytes before the last of them, may be accepted now; without any there is none."""
+        """Return (messages, bytes) that fit now; (0, 0) when full. The bytes count before the last message."""
         messages = self._most - self.waiting
         size = self._most_bytes - self.waiting_bytes
         if self.up:
@@ -110,17 +110,17 @@ class Outlet:
 
     @property
     def lacks_messages(self) -> bool:
-        """Whether there is no room until fewer messages are held, and not for their bytes alone."""
+        """True if fewer messages must be held before there is room, so that the bytes are not the only limit."""
         messages = self._most - self.waiting
         if self.up:
             messages += max(0, self.window - self._flying_messages)
         return self.held and messages < self._resume
 
     def accept(self, batch: Batch) -> int:
-        """Take messages; where there is no room for all, `at_limit` says which are dropped. `WAIT` and `REFUSE` drop none.
+        """Accept messages; without room for all, `at_limit` decides which are dropped. `WAIT` and `REFUSE` drop none.
 
         Returns:
-            How many were dropped.
+            The number of dropped messages.
         """
         count = len(batch)
         before = self.dropped
@@ -159,7 +159,7 @@ class Outlet:
             self._drop_oldest()
 
     def _over(self, room_bytes: int) -> bool:
-        """Whether the last message that waits would have had no room behind those before it."""
+        """Return True if the last waiting message exceeds the byte limit, counted without itself."""
         if not self._waiting or self.waiting < 2:
             return False
         return self.waiting_bytes - len(self._waiting[-1].batch.messages[-1]) >= self._most_bytes + room_bytes
@@ -176,9 +176,9 @@ class Outlet:
     # Sending
 
     def take(self) -> Chunk | None:
-        """Take the next messages to send; None if none waits, or the other end has no room.
+        """Take the next piece to send; return None if no message waits, or the other end has no room.
 
-        A piece of few is joined with those behind it; it is cut where the room of the other end ends.
+        A small piece is joined with those that follow it; a large one is cut to the room of the other end.
         """
         waiting = self._waiting
         if not waiting or not self.up:
@@ -208,7 +208,7 @@ class Outlet:
         return Chunk(first, batch)
 
     def _joined(self, first: int, batch: Batch) -> Batch:
-        """A piece with those behind it that go well with it."""
+        """Join a piece with those that follow it, up to the maximum size."""
         waiting = self._waiting
         count, size = len(batch), batch.size
         messages: list[bytes] | None = None
@@ -227,16 +227,16 @@ class Outlet:
 
     @property
     def empty(self) -> bool:
-        """Whether nothing waits to be sent."""
+        """True if no message waits to be sent."""
         return not self._waiting
 
     @property
     def tail(self) -> bool:
-        """Whether the last messages of all were dropped, and the other end was not told."""
+        """True if the last messages accepted were dropped, and the other end was not told."""
         return self.up and not self._waiting and self.sent < self.next
 
     def mark(self) -> int:
-        """Pass over what was dropped at the end: the number to tell the other end, before which nothing comes."""
+        """Skip dropped messages; return the number to tell the other end, before which no message follows."""
         if not self._waiting:
             self.sent = self.next
         elif self._waiting[0].first > self.sent:
@@ -244,7 +244,7 @@ class Outlet:
         return self.sent
 
     def credit(self, taken: int) -> bool:
-        """The application at the other end has taken all before a number; False if that cannot be."""
+        """Note that all messages before a number were taken at the other end; return False if that is impossible."""
         if taken > self.sent:
             return False
         if taken > self.taken:
@@ -258,21 +258,21 @@ class Outlet:
 
     @property
     def unconfirmed(self) -> int:
-        """How many messages were sent of which nobody said that they were taken."""
+        """Number of messages that were sent and not confirmed as taken."""
         return sum(min(count, last - self.taken) for last, count, _ in self._flying)
 
-    # The other end comes and goes
+    # The other end
 
     def open(self, window: Limits, expected: int | None, taken: int | None) -> int:
-        """There is another end.
+        """Attach another end.
 
         Args:
-            window: What it has room for.
-            expected: The number that it waits for, if it is the same as before: what was sent behind that is lost.
-            taken: What it has taken, in that case.
+            window: Its limits.
+            expected: The number that it waits for, if it is the same end as before: messages sent from there on are lost.
+            taken: The number before which it has taken all messages, in that case.
 
         Returns:
-            How many messages were sent and are not there.
+            The number of messages that were sent and are lost.
         """
         self.grant(window)
         self.up = True
@@ -289,16 +289,16 @@ class Outlet:
         return lost
 
     def grant(self, window: Limits) -> None:
-        """The other end has room for so much."""
+        """Set what the other end has room for."""
         self.window = window.most_messages
         self.window_bytes = window.most_bytes
 
     def lost(self) -> None:
-        """The other end is gone; what waits goes on waiting."""
+        """Detach the other end; waiting messages stay."""
         self.up = False
 
     def withdraw(self) -> list[bytes]:
-        """Take back what waits: as if it had not been accepted."""
+        """Withdraw waiting messages, as if they had not been accepted."""
         messages = [message for _, batch in self._waiting for message in batch.messages]
         first = self._waiting[0].first if self._waiting else self.next
         self._waiting.clear()
@@ -307,7 +307,7 @@ class Outlet:
         return messages
 
     def give_up(self) -> int:
-        """Nobody will say of what was sent that it was taken: how many messages that were."""
+        """Forget sent messages that will not be confirmed; return their number."""
         count = self.unconfirmed
         self.taken = self.sent
         self._flying.clear()
@@ -315,7 +315,7 @@ class Outlet:
         return count
 
     def discard(self) -> int:
-        """Give up what waits; how many messages that were."""
+        """Drop waiting messages; return their number."""
         count = self.waiting
         self._waiting.clear()
         self.waiting = self.waiting_bytes = 0
@@ -325,7 +325,7 @@ class Outlet:
 
 
 def _fitting(batch: Batch, most: int) -> int:
-    """How many of the first messages go in one piece."""
+    """Return the number of messages that fit in one piece."""
     size = 0
     for number, message in enumerate(batch.messages[:most]):
         size += len(message)

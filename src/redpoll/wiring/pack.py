@@ -1,4 +1,4 @@
-"""Many messages in the body of one message of a node, and back, at the speed of C."""
+"""Packing of many messages into the body of one message of a node, and back, at the speed of C."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from redpoll.serializers.parts import APART, Encoded, gather
 
 __all__ = ["BATCH_BYTES", "BATCH_MESSAGES", "MIXED", "Batch", "unpack"]
 
-#: Bytes, and messages, that are packed together at most; a message of more bytes goes alone.
+#: Maximum bytes, and messages, packed together; a larger message is sent alone.
 BATCH_BYTES = 64 * 1024
 BATCH_MESSAGES = 1024
 
-#: Sizes of messages that follow in the body, in front of them; any other value is the one size that all have.
+#: Shape of a body in which the messages' sizes come first; any other value is the size that all of them have.
 MIXED = 0xFFFFFFFF
 
 _BLOCK = 64
 
 
 class Batch:
-    """Messages that go together, in order; never changed, so that all that carry them share it.
+    """Messages sent together, in order; immutable, so that pipes can share it.
 
     Attributes:
         messages: The messages.
-        size: Their bytes in all.
+        size: Their total size, in bytes.
     """
 
     __slots__ = ("_packed", "messages", "size")
@@ -44,11 +44,11 @@ class Batch:
         return len(self.messages)
 
     def cut(self, start: int, stop: int | None = None) -> Batch:
-        """Some of them."""
+        """Return some of the messages."""
         return Batch(self.messages[start:stop])
 
     def packed(self) -> tuple[int, Encoded]:
-        """What says their sizes, and the body, in which large messages are not copied; made once."""
+        """Return the shape and the body, in which large messages are not copied; computed once."""
         packed = self._packed
         if packed is None:
             packed = self._packed = _pack(self.messages)
@@ -57,7 +57,7 @@ class Batch:
 
 def _pack(messages: list[bytes]) -> tuple[int, Encoded]:
     if len(messages) == 1:
-        # It has a size of its own, whatever that is, and is not copied.
+        # A single message needs no size, and is not copied.
         return 0, messages[0]
     sizes = set(map(len, messages))
     if len(sizes) == 1 and (size := sizes.pop()):
@@ -79,15 +79,15 @@ def _few(size: int, count: int) -> Struct:
 
 
 def unpack(shape: int, count: int, body: Buffer) -> list[bytes]:
-    """The messages of a batch.
+    """Return the messages of a batch.
 
     Args:
-        shape: What says their sizes: the first of what `Batch.packed` made.
-        count: How many they are.
-        body: The second.
+        shape: The shape that `Batch.packed` returned.
+        count: Number of messages.
+        body: The body that `Batch.packed` returned.
 
     Raises:
-        ProtocolError: They are not what a batch is packed as.
+        ProtocolError: Shape, count and body do not match.
     """
     if not shape:
         if count != 1:

@@ -15,16 +15,16 @@ __all__ = ["Join", "Pipe"]
 
 
 class Join:
-    """One queue that is bound to an exchange, at the exchange's end.
+    """A queue bound to an exchange, at the exchange's end.
 
     Attributes:
-        exchange: Whose messages it gets.
-        queue: The queue's name.
-        everywhere: Whether that name means one queue alone, wherever it is: its scope is GLOBAL.
-        pipe: What brings them; None before the first time.
-        base: Where the pipe is lost: the number before which the queue's owner had taken all.
-        up: Whether the queue's owner has opened it.
-        asker: The trunk over which the queue's owner asked for it; None if it did not.
+        exchange: The exchange.
+        queue: The name of the queue.
+        everywhere: True if the queue's scope is GLOBAL, so that its name denotes one queue only.
+        pipe: The pipe to the queue; None before it is first opened.
+        base: The number before which the queue's owner had taken all messages when the pipe was lost.
+        up: True while the queue's owner has the pipe open.
+        asker: The trunk over which the queue's owner requested it; None if it did not.
     """
 
     __slots__ = ("asker", "base", "everywhere", "exchange", "pipe", "queue", "up")
@@ -40,20 +40,20 @@ class Join:
 
 
 class Pipe:
-    """One pipe.
+    """A pipe, at the exchange's end.
 
     Attributes:
-        exchange: Where it begins.
-        number: What both ends call it, in one run of its owner.
-        outlet: Its state.
-        trunk: Where it leads now; None where that is lost.
-        carrier: The trunk that it leads by, or led by last; None before the first one.
-        run: The run of the wiring where it leads, or led.
-        handle: What the other end calls it.
-        joins: The queues that it brings messages to, by name.
-        also: Further joins of these, where more than one bound the same queue.
-        disputed: Whether the other end was asked, as it was opened, if another one leads there.
-        ending: Whether it only sends what waits.
+        exchange: The exchange.
+        number: Its number at both ends, in one run of its owner.
+        outlet: Its sending half.
+        trunk: The trunk that carries it; None while that is lost.
+        carrier: The trunk that carries it, or carried it last; None before the first one.
+        run: The run of the wiring at its other end, now or last.
+        handle: Its handle at the other end.
+        joins: Its queues, by name.
+        also: Further joins of these queues, if several bindings have the same queue.
+        disputed: True if the other end was asked on opening whether another pipe leads there.
+        ending: True while it only sends waiting messages.
     """
 
     __slots__ = (
@@ -86,22 +86,22 @@ class Pipe:
         self.joins: dict[str, Join] = {}
         self.also: list[Join] = []
         self.ending = False
-        #: The queue that it is for, where its exchange balances.
+        #: Name of its queue, if its exchange balances.
         self.queue = ""
-        #: The joins for which it is being opened just now.
+        #: Joins for which it is being opened.
         self.opening: list[Join] = []
-        #: The queue that left last.
+        #: Name of the queue that left last.
         self._left: tuple[str, ...] = ()
-        #: Whether it waits for its trunk to take more.
+        #: True while it waits for its trunk to become writable.
         self.starved = False
 
     def add(self, join: Join) -> None:
-        """It brings messages to a queue."""
+        """Add a queue to its receivers."""
         if self.joins.setdefault(join.queue, join) is not join and join not in self.also:
             self.also.append(join)
 
     def drop(self, join: Join) -> bool:
-        """A join ends: whether nobody else has bound its queue."""
+        """Remove a join; return True if its queue has no other join."""
         if join in self.also:
             self.also.remove(join)
             return False
@@ -118,7 +118,7 @@ class Pipe:
 
     @property
     def queues(self) -> tuple[str, ...]:
-        """The names of the queues that have what was sent: those that it leads to, or the one that left last."""
+        """The names of the queues that received the messages sent: its receivers, or the queue that left last."""
         return tuple(self.joins) or self._left or tuple(each.queue for each in self.opening)
 
     def led_where(self, trunk: Trunk) -> bool:
@@ -131,11 +131,14 @@ class Pipe:
 
     @property
     def promised(self) -> int:
-        """The number before which all messages come by this pipe, or are missing; what waits may go by another one yet."""
+        """The number before which all messages arrive by this pipe, or are missing.
+
+        With `Style.BALANCE`, waiting messages may still be given to another pipe.
+        """
         return self.outlet.sent if self.exchange.style is Style.BALANCE else self.outlet.next
 
     def pump(self) -> None:
-        """Send what waits, as far as the other end has room and the trunk takes it."""
+        """Send waiting messages, as far as the other end has room and the trunk is writable."""
         outlet = self.outlet
         trunk = self.trunk
         if trunk is None or not outlet.up:
@@ -158,14 +161,14 @@ class Pipe:
             self.exchange.drained()
 
     def credited(self, taken: int) -> None:
-        """The other end has room again."""
+        """Process credit of the other end."""
         if self.outlet.credit(taken):
             self.pump()
             if self.exchange.waiters:
                 self.exchange.room_changed()
 
     def lost(self) -> None:
-        """The other end is gone, for now at least: the exchange is to be told that its pipes changed."""
+        """Detach the trunk, which is lost; the caller tells the exchange that its pipes changed."""
         self.trunk = None
         self.starved = False
         self.outlet.lost()

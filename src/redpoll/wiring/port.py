@@ -1,4 +1,4 @@
-"""A pipe at the queues' end: an inlet, and the trunk that carries it."""
+"""A pipe at the queues' end: its receiving half, and the trunk that carries it."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ if TYPE_CHECKING:
 
 __all__ = ["TELL_AFTER", "Port"]
 
-#: Seconds after which the other end is told what was taken, where that is too little to be told at once.
+#: Seconds after which the other end is sent a small credit.
 TELL_AFTER = 0.05
 
 
 class Port:
-    """One pipe that ends here.
+    """A pipe, at the queues' end.
 
     Attributes:
-        inlet: Its state.
-        number: What both ends call the pipe, in one run of its owner.
+        inlet: Its receiving half.
+        number: Its number at both ends, in one run of its owner.
         run: That run.
-        identity: Of who opened it.
-        handle: What this end calls it.
-        trunk: What brings it now; None where that is lost.
-        quiet: Whether the other end is not told what is taken: it is about to be told more than that.
-        lost_at: When it was lost, on the loop's clock.
+        identity: The identity of the wiring that opened it.
+        handle: Its handle at this end.
+        trunk: The trunk that carries it; None while that is lost.
+        quiet: True while credit is held back, as a word with more information is about to be sent.
+        lost_at: Time when the trunk was lost, on the loop's clock.
     """
 
     __slots__ = (
@@ -66,13 +66,13 @@ class Port:
         self.trunk: Trunk | None = trunk
         self.quiet = False
         self.lost_at = 0.0
-        #: Called once the other end may have to be told of more room, as a queue left.
+        #: Called when the other end may have to be granted more, as a queue has left.
         self._widen = widen
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
 
     def _freed(self) -> None:
-        """More was taken: tell it now if that is much, else soon."""
+        """Send credit to the other end: now if it is much, else soon."""
         if self.trunk is None or self.quiet:
             return
         if self.inlet.due:
@@ -86,20 +86,20 @@ class Port:
             self.tell()
 
     def tell(self) -> None:
-        """Tell the other end what was taken."""
+        """Send credit to the other end."""
         if self.trunk is not None:
             self.trunk.send_credit(self.number, self.inlet.tell())
             if self.inlet.shrunk and self.inlet.sources:
                 self._widen(self)
 
     def lose(self) -> None:
-        """What brought it is gone."""
+        """Detach the trunk, which is lost."""
         self.trunk = None
         self.lost_at = self._loop.time()
         self.stop()
 
     def stop(self) -> None:
-        """Tell nothing any more."""
+        """Send no more credit."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

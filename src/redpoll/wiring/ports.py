@@ -1,4 +1,4 @@
-"""The pipes that end at the queues of one wiring: how they are opened, kept while they are lost, and ended."""
+"""The pipes that end at the queues of one wiring: opened, kept while they are lost, and closed."""
 
 from __future__ import annotations
 
@@ -22,37 +22,37 @@ if TYPE_CHECKING:
 
 __all__ = ["KEPT_PORT", "MAX_PORTS", "Ports"]
 
-#: Seconds that this end of a pipe is kept whose exchange is gone: longer than the other end keeps its own.
+#: Seconds for which a lost pipe is kept at this end: longer than the other end keeps its own.
 KEPT_PORT = 60.0
 
-#: Pipes that one other wiring may have to here.
+#: Maximum pipes of one other wiring to this one.
 MAX_PORTS = 10_000
 
-#: The greatest number of a message that may be announced, and of a pipe.
+#: Maximum number of a message that may be announced, and maximum number of a pipe.
 _MESSAGES: Final = 2**53
 _PIPES: Final = 2**32 - 1
 
 
 class Ports:
-    """The pipes that end here, those that are lost and kept among them."""
+    """The pipes that end here, including lost ones that are kept."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
         self._handles = count(1)
-        #: By run and number.
+        #: The pipes by run and number.
         self._ports: dict[tuple[bytes, int], Port] = {}
-        #: What is to be opened once it is known whose the exchange is: run, number and queue.
+        #: Pipes to be opened once the owner of the exchange is known: run, number and queue.
         self._opening: set[tuple[bytes, int, str]] = set()
         self._timer: asyncio.TimerHandle | None = None
 
     def asked(self, trunk: Trunk, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
-        """As `open`; what another owner of the exchange sends to the queue ends only for whom the directory names.
+        """Open a pipe as `open`, after checking that its owner may replace the pipes of another owner of the exchange.
 
-        An identity is but a claim: while its owner has a trunk by which messages come, another one has to prove that it is
-        the same wiring's.
+        An identity is only a claim: while its owner has a trunk with pipes, another trunk must prove that it leads to the
+        same wiring.
 
         Raises:
-            NameTaken: The directory names another, or the identity is another's; also what `open` raises.
+            NameTaken: The directory names another owner, or the identity is another's; also the errors of `open`.
         """
         number, everywhere = field(word, "pipe", int), field(word, "everywhere", bool)
         exchange = check_name("exchange", word.get("exchange"))
@@ -71,25 +71,25 @@ class Ports:
         return self._open_later(trunk, word, (trunk.run, number, queue.name), check)
 
     async def _may_take(self, trunk: Trunk, exchange: str, holders: set[Trunk], *, live: bool | None) -> None:
-        """Refuse what is another's.
+        """Refuse a name that belongs to another owner.
 
         Args:
-            trunk: Whose other end wants to open a pipe.
-            exchange: By the name of this exchange.
-            holders: The trunks of its identity that bring what it wants to end or to bring itself.
-            live: Whether owners of another identity are there, of those that it wants to follow; None: there are none.
+            trunk: The trunk whose other end opens a pipe.
+            exchange: The name of the exchange.
+            holders: The trunks of its identity that carry pipes which it would replace.
+            live: True if owners of another identity that it would replace are live; None if there are none.
         """
         await self._board.check_identity(trunk, "exchange", exchange, holders)
         if live is not None:
             await self._board.check_heir(trunk, "exchange", exchange, live=live)
 
     def open(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
-        """An exchange's owner has a queue join a pipe, which is new, known, or known and was lost.
+        """Add a queue to a pipe, which is new, known, or restored, at the request of the exchange's owner.
 
         Raises:
             UnknownName: There is no such queue, or the other end may not see it.
-            WiringError: It has too many pipes.
-            ProtocolError: The word is none.
+            WiringError: The other wiring has too many pipes.
+            ProtocolError: The word is malformed.
         """
         number, first, at = field(word, "pipe", int), field(word, "first", int), field(word, "at", int)
         exchange = check_name("exchange", word.get("exchange"))
@@ -101,7 +101,7 @@ class Ports:
         key = _key(trunk, exchange, everywhere)
         elsewhere = self._elsewhere(trunk, word, exchange)
         if elsewhere is not None:
-            # What brought it may be lost here alone: the other end is to open it again, by this trunk.
+            # The trunk may be lost at this end alone: the other end is to reopen the pipe over this one.
             lost = self._ports[trunk.run, elsewhere].trunk is None
             return {"elsewhere": elsewhere, "lost": True} if lost else {"elsewhere": elsewhere}
         known = self._ports.get((trunk.run, number))
@@ -136,7 +136,7 @@ class Ports:
         return answer
 
     def _elsewhere(self, trunk: Trunk, word: dict[str, Any], exchange: str) -> int | None:
-        """Which of the pipes that the other end has over other trunks, and that may lead here, does."""
+        """Return the number of the other end's pipe over another trunk that leads here; None if there is none."""
         numbers = word.get("elsewhere")
         for number in numbers if isinstance(numbers, list | tuple) else ():
             port = self._ports.get((trunk.run, number)) if type(number) is int else None
@@ -147,13 +147,13 @@ class Ports:
         return None
 
     def _limits_of(self, port: Port) -> Limits:
-        """What all queues of a pipe have room for."""
+        """Return the smallest limits of the queues of a pipe."""
         queues = self._board.queues
         limits = [queues[name].limits for name in port.inlet.sources if name in queues]
         return reduce(_smaller, limits) if limits else port.inlet.limits
 
     def _widen(self, port: Port) -> None:
-        """Tell who sends by a pipe what there is room for, since a queue that had less left."""
+        """Grant the other end of a pipe more room, since a queue with lower limits left."""
         inlet = port.inlet
         inlet.shrunk = False
         limits = self._limits_of(port)
@@ -165,7 +165,7 @@ class Ports:
     async def _open_later(
         self, trunk: Trunk, word: dict[str, Any], mark: tuple[bytes, int, str], check: Awaitable[None]
     ) -> Answer:
-        """Open a pipe if its owner may end those of another one."""
+        """Open a pipe, if the check of its owner allows it."""
         self._opening.add(mark)
         try:
             await check
@@ -176,17 +176,17 @@ class Ports:
         return self.open(trunk, word)
 
     def _others(self, trunk: Trunk, key: tuple[str, ...], queue: Queue) -> list[Port]:
-        """The pipes by which other runs of an exchange, or other owners of its name, bring messages to a queue."""
+        """Return the pipes of a queue that come from other runs of an exchange, or from other owners of its name."""
         return [each for each in self._owners(key, queue) if each.run != trunk.run]
 
     @staticmethod
     def _owners(key: tuple[str, ...], queue: Queue) -> list[Port]:
-        """The pipes that bring messages of an exchange to a queue."""
+        """Return the pipes by which a queue receives an exchange."""
         inlets = [each.inlet for each in queue.sources_of(key) if each.inlet.sources.get(queue.name) is each]
         return [each.owner for each in inlets]
 
     def _take_over(self, others: Iterable[Port], queue: Queue) -> int | None:
-        """End what others brought to a queue: how many messages they had said they had; None if there are none."""
+        """Detach a queue from the pipes of others; return the number of messages that they had announced, or None."""
         missing: int | None = None
         for other in others:
             inlet = other.inlet
@@ -200,7 +200,7 @@ class Ports:
         return missing
 
     def close(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
-        """A queue leaves a pipe behind a number."""
+        """Remove a queue from a pipe, behind a number."""
         number, queue = field(word, "pipe", int), field(word, "queue", str)
         port = self._port(trunk, number)
         self._opening.discard((trunk.run, number, queue))
@@ -215,7 +215,7 @@ class Ports:
         return {}
 
     def end(self, trunk: Trunk, word: dict[str, Any]) -> Answer:
-        """Nothing more comes by a pipe."""
+        """Close a pipe at the request of its owner."""
         number = field(word, "pipe", int)
         port = self._port(trunk, number)
         self._opening = {each for each in self._opening if each[:2] != (trunk.run, number)}
@@ -229,14 +229,14 @@ class Ports:
         return {}
 
     def _port(self, trunk: Trunk, number: int) -> Port | None:
-        """The pipe that the other end of a trunk calls by a number, unless that only claims to be who opened it."""
+        """Return the other end's pipe of that number, unless the trunk only claims to lead to the wiring that opened it."""
         port = self._ports.get((trunk.run, number))
         if port is None or port.trunk in (None, trunk) or trunk.leads_where(port.trunk):
             return port
         return None
 
     def _forget(self, port: Port) -> None:
-        """Nothing comes by a pipe any more: what was promised is missing."""
+        """Close a pipe: announced messages that did not arrive are missing."""
         port.stop()
         inlet = port.inlet
         inlet.miss(inlet.said)
@@ -244,13 +244,13 @@ class Ports:
             inlet.leave(source)
 
     def drop_if_empty(self, port: Port) -> None:
-        """Keep no pipe that is lost and has no queues."""
+        """Drop a lost pipe without queues."""
         if not port.inlet.sources and port.trunk is None:
             self._ports.pop((port.run, port.number), None)
             port.stop()
 
     def remove_queue(self, queue: Queue) -> None:
-        """A queue is taken away: tell whoever sends to it."""
+        """Remove a queue from its pipes, and tell their owners."""
         for source in queue.sources:
             if source.inlet.sources.get(queue.name) is source:
                 port = source.inlet.owner
@@ -261,7 +261,7 @@ class Ports:
 
     @staticmethod
     def _tell_gone(port: Port, queue: Queue) -> None:
-        """Tell who sends by a pipe that a queue takes no more of it, before there is room for what would find none."""
+        """Tell the owner of a pipe that a queue has left, before it grants room that the queue would have freed."""
         if port.trunk is not None:
             port.quiet = True
             queue.settle()
@@ -270,7 +270,7 @@ class Ports:
             port.trunk.tell({"word": "gone", "pipe": port.number, "queue": queue.name, "taken": taken})
 
     def settle(self, queues: Iterable[Queue]) -> None:
-        """Nothing more is received: what was handed out is taken, and told by what ends the trunks."""
+        """Count delivered messages as taken; the words that close the trunks report it."""
         for port in self._ports.values():
             port.quiet = True
         for queue in queues:
@@ -278,14 +278,14 @@ class Ports:
 
     @staticmethod
     def taken(trunk: Trunk) -> list[tuple[int, int]]:
-        """What was taken by each pipe of a trunk, by its number."""
+        """Return the pairs of number and taken messages of each pipe of a trunk."""
         return [(port.number, port.inlet.tell()) for port in trunk.ports.values()]
 
     def lose(self, trunk: Trunk, *, final: bool) -> None:
-        """The other end of a trunk is gone, and maybe will not be back."""
+        """Detach the pipes of a lost trunk, or close them if its other end closed for good."""
         for port in list(trunk.ports.values()):
             if port.trunk is not trunk:
-                # Another one brings it by now.
+                # Another trunk carries it now.
                 continue
             if final:
                 self._ports.pop((port.run, port.number), None)
@@ -297,7 +297,7 @@ class Ports:
             self._timer = self._board.loop.call_later(KEPT_PORT, self._forget_old)
 
     def _forget_old(self) -> None:
-        """Give up pipes whose exchange has been gone for long."""
+        """Close pipes whose exchange has been gone for too long."""
         self._timer = None
         now = self._board.loop.time()
         for key, port in list(self._ports.items()):
@@ -308,7 +308,7 @@ class Ports:
             self._timer = self._board.loop.call_later(KEPT_PORT, self._forget_old)
 
     def stop(self) -> None:
-        """Have none any more."""
+        """Drop all pipes."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -318,7 +318,7 @@ class Ports:
 
 
 def _smaller(one: Limits, two: Limits) -> Limits:
-    """What two queues have room for."""
+    """Return the lower limits of two."""
     if one == two:
         return one
     return Limits(
@@ -329,5 +329,5 @@ def _smaller(one: Limits, two: Limits) -> Limits:
 
 
 def _key(trunk: Trunk, exchange: str, everywhere: bool) -> tuple[str, ...]:
-    """What tells an exchange from all others, over restarts of its owner."""
+    """Return the key that identifies an exchange over restarts of its owner."""
     return ("", exchange) if everywhere else (trunk.identity.hex(), exchange)

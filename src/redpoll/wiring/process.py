@@ -1,4 +1,4 @@
-"""Names that all wirings of a process see, and trunks between those, whatever loops and threads they are on."""
+"""Names that all wirings of a process see, and trunks between these wirings, on any loops and threads."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ __all__ = ["Neighbour", "ProcessTrunk"]
 
 _lock = threading.Lock()
 _names: dict[tuple[str, str], Neighbour] = {}
-#: Those that want to be told when a name comes, by that.
+#: Functions to call when a name appears, by the name.
 _watchers: dict[tuple[str, str], dict[Callable[[], object], Neighbour]] = {}
 
 
 def _forget() -> None:
-    """In a child of the process: what was there belongs to the parent."""
+    """Drop everything in a forked child: it belongs to the parent."""
     global _lock  # noqa: PLW0603  # it may be held by a thread that is not here
     _lock = threading.Lock()
     _names.clear()
@@ -40,10 +40,10 @@ after_fork(_forget)
 
 
 class Neighbour:
-    """One wiring as others of its process see it.
+    """A wiring as other wirings of its process see it.
 
     Args:
-        board: The wiring's; made on its loop.
+        board: The board of the wiring; made on its loop.
     """
 
     def __init__(self, board: Board) -> None:
@@ -55,7 +55,7 @@ class Neighbour:
     # Names, for every thread
 
     def claim(self, kind: str, name: str) -> None:
-        """Have a name in this process.
+        """Claim a name in this process.
 
         Raises:
             NameTaken: Another wiring has it.
@@ -69,19 +69,19 @@ class Neighbour:
             place.handover.post(watcher)
 
     def release(self, kind: str, name: str) -> None:
-        """Have it no more."""
+        """Release a name."""
         with _lock:
             if _names.get((kind, name)) is self:
                 del _names[kind, name]
 
     def release_all(self) -> None:
-        """Have no name any more."""
+        """Release all names."""
         with _lock:
             for key in [key for key, owner in _names.items() if owner is self]:
                 del _names[key]
 
     def watch(self, kind: str, name: str, changed: Callable[[], object]) -> Callable[[], object]:
-        """Have a function called on this wiring's loop when a name comes; what ends that."""
+        """Call a function on this wiring's loop when a name appears; return a function that ends the watch."""
 
         def watcher() -> None:
             changed()
@@ -98,7 +98,7 @@ class Neighbour:
     # Trunks
 
     def find(self, kind: str, name: str, *, everywhere: bool = False) -> ProcessTrunk | None:
-        """The trunk to who has a name in this process, or one that is seen everywhere; None if nobody has it, or this one."""
+        """Return the trunk to another owner of a name in this process; with `everywhere`, only if its scope is GLOBAL."""
         with _lock:
             owner = _names.get((kind, name))
             if owner is None or owner is self or owner.closed or self.closed:
@@ -115,14 +115,14 @@ class Neighbour:
         return trunk
 
     def forget(self, trunk: ProcessTrunk) -> None:
-        """A trunk is lost."""
+        """Forget a lost trunk."""
         with _lock:
             for other, known in list(self._trunks.items()):
                 if known is trunk:
                     del self._trunks[other]
 
     def close(self) -> None:
-        """Be seen no more."""
+        """Release all names, and close all trunks."""
         with _lock:
             self.closed = True
             for key in [key for key, owner in _names.items() if owner is self]:
@@ -139,7 +139,7 @@ class Neighbour:
 
 
 class ProcessTrunk(Trunk):
-    """To another wiring of this process: nothing is packed, and a burst wakes the other loop once."""
+    """Trunk to another wiring of this process: messages are not packed, and a burst wakes the other loop once."""
 
     sees_process = True
     twin: ProcessTrunk
@@ -151,16 +151,16 @@ class ProcessTrunk(Trunk):
 
     @property
     def place(self) -> str:
-        """In this process."""
+        """Always "this process"."""
         return "this process"
 
     @property
     def writable(self) -> bool:
-        """Always: what it holds is bounded by what the other end has room for."""
+        """True: its content is bounded by the room of the other end."""
         return True
 
     def call_writable(self) -> None:
-        """It always is."""
+        """Do nothing: it is always writable."""
 
     def send_data(self, pipe: Pipe, chunk: Chunk) -> None:
         """Hand the messages over."""
@@ -176,11 +176,11 @@ class ProcessTrunk(Trunk):
         self._post(self.twin.credit, number, taken)
 
     def tell(self, word: dict[str, Any]) -> None:
-        """Say it there."""
+        """Hand a word over."""
         self._post(self.twin.hear, word, _unheard)
 
     async def ask(self, word: dict[str, Any], timeout: float | None) -> Answer:
-        """Say it there, and wait for the answer."""
+        """Hand a word over, and wait for the answer."""
         answered: asyncio.Future[Answer] = self.board.loop.create_future()
         own = self._own.handover
 
@@ -199,7 +199,7 @@ class ProcessTrunk(Trunk):
             self.watchers.pop(lost, None)
 
     def hear(self, word: dict[str, Any], reply: Callable[[Answer | RedpollError], object]) -> None:
-        """The other end asks something."""
+        """Handle a word of the other end."""
         if not self.up:
             reply(Closed("wiring"))
             return
@@ -216,12 +216,12 @@ class ProcessTrunk(Trunk):
         task.add_done_callback(self._own.board.tasks.discard)
 
     def lose(self, error: RedpollError, *, final: bool) -> None:
-        """The other end is closed."""
+        """Handle the end of the other wiring."""
         self._own.forget(self)
         super().lose(error, final=final)
 
     def lose_soon(self, taken: list[tuple[int, int]]) -> None:
-        """For the other end's thread: it is closed, and had taken so much."""
+        """Note, on the other end's thread, that it has closed, and what it had taken."""
         self._own.handover.post(self._lose_finally, (taken,))
 
     def _lose_finally(self, taken: list[tuple[int, int]]) -> None:
@@ -233,7 +233,7 @@ class ProcessTrunk(Trunk):
 
 
 def _unwatch(key: tuple[str, str], watcher: Callable[[], object]) -> None:
-    """With the lock: somebody does not want to be told any more."""
+    """End a watch; called with the lock."""
     watchers = _watchers.get(key, {})
     if watchers.pop(watcher, None) is not None and not watchers:
         del _watchers[key]
@@ -249,7 +249,7 @@ def _settle(answered: asyncio.Future[Answer], answer: Answer | RedpollError) -> 
 
 
 def _unheard(_: Answer | RedpollError) -> None:
-    """Nobody waits for the answer."""
+    """Discard the answer."""
 
 
 async def _answer(answer: Any, reply: Callable[[Answer | RedpollError], object]) -> None:

@@ -21,13 +21,13 @@ from redpoll.wiring.vigil import LONGEST, Vigil
 
 __all__ = ["Messages", "Queue", "QueueStats"]
 
-#: Messages of one pipe that are taken up where others wait as well: these then alternate one by one.
+#: Maximum messages taken from one pipe at a time while others have messages too; these alternate one by one.
 _SHARE = 32
 
 _NONE: Any = object()
 _EMPTY: tuple[Any, ...] = ()
 
-#: Missing messages that are counted: another wiring may say any number, and descriptions carry 64 bits.
+#: Maximum missing messages counted: another wiring may claim any number, and descriptions have 64 bits.
 _MOST: Final = 2**63 - 1
 
 
@@ -72,13 +72,13 @@ class Queue:
         self._scope = scope
         self.limits = limits
         self.gaps = gaps
-        #: What is handed out now.
+        #: Messages being handed out.
         self._batch: Iterator[Any] = iter(_EMPTY)
-        #: What that is made of: each source, and the number before which all of it is taken with that.
+        #: Their sources, each with the number before which all its messages are taken with them.
         self._open: list[tuple[Source, int]] = []
-        #: Sources that have messages, in turn.
+        #: Sources with messages, in turn.
         self._ready: deque[Source] = deque()
-        #: All that have not been taken to the end, by what tells their exchange from others.
+        #: Sources that were not taken to the end, by the key of their exchange.
         self._sources: dict[tuple[str, ...], set[Source]] = {}
         self._waiters: deque[asyncio.Future[None]] = deque()
         self._vigil = Vigil()
@@ -117,7 +117,7 @@ class Queue:
         return QueueStats(self._received - left, waiting, self._gap_count, self._missing, pipes)
 
     def _waiting_gaps(self) -> int:
-        """Number of gaps among what waits, which are no messages."""
+        """Return the number of gaps among waiting messages."""
         sources = [source.left() for source in self.sources if source.gaps] if self._gap_count else ()
         return sum(isinstance(each, Gap) for each in chain(copy(self._batch), *sources)) if sources else 0
 
@@ -244,7 +244,7 @@ class Queue:
                 await waiter
             except asyncio.CancelledError:
                 if waiter.done() and not waiter.cancelled():
-                    # It was this one's turn.
+                    # Pass the wake-up on to another waiter.
                     self._wake()
                 elif waiter in self._waiters:
                     self._waiters.remove(waiter)
@@ -252,7 +252,7 @@ class Queue:
             self._vigil.end(perf_counter() - began)
 
     def _look(self, waiter: asyncio.Future[None], until: float) -> None:
-        """Keep the loop from sleeping for a little while."""
+        """Keep the loop polling for a short time."""
         if not waiter.done() and perf_counter() < until:
             self._loop.call_soon(self._look, waiter, until)
 
@@ -272,7 +272,7 @@ class Queue:
     # Filling
 
     def _refill(self) -> bool:
-        """Hand out what comes next; False if nothing waits. What was handed out before counts as taken."""
+        """Hand out the next messages; return False if none waits. Earlier ones count as taken."""
         if length_hint(self._batch):
             return True
         if self._open:
@@ -307,15 +307,15 @@ class Queue:
 
     @property
     def sources(self) -> list[Source]:
-        """All that have not been taken to the end."""
+        """The sources that were not taken to the end."""
         return list(chain.from_iterable(self._sources.values()))
 
     def sources_of(self, key: tuple[str, ...]) -> Iterable[Source]:
-        """Those of one exchange."""
+        """Return the sources of one exchange."""
         return self._sources.get(key, ())
 
     def add(self, source: Source) -> None:
-        """It may have messages from now on."""
+        """Add a source."""
         self._sources.setdefault(source.inlet.key, set()).add(source)
 
     def _discard(self, source: Source) -> None:
@@ -326,7 +326,7 @@ class Queue:
             self._sources.pop(key, None)
 
     def settle(self) -> None:
-        """What was handed out of what is there counts as taken; not so where threads get it in bursts."""
+        """Count messages handed out as taken, unless threads receive them in bursts."""
         if self._watcher is not None:
             return
         if length_hint(self._batch) and len(self._open) == 1:
@@ -335,7 +335,7 @@ class Queue:
             self._finish()
 
     def _alternate(self) -> list[Any]:
-        """A few of each pipe that has any, one by one."""
+        """Take some messages of each source that has any, alternating one by one."""
         ready = self._ready
         shares = []
         for _ in range(len(ready)):
@@ -350,13 +350,13 @@ class Queue:
         return [each for each in chain.from_iterable(zip_longest(*shares, fillvalue=_NONE)) if each is not _NONE]
 
     def _put_back(self) -> None:
-        """Somebody else has messages too: what one pipe has to itself waits again."""
+        """Return messages of a single source to it, as another source has messages too."""
         left = list(self._batch)
         source, end = self._open[0]
         self._received -= len(left)
         self._open = [(source, end - len(left))]
         if source.offset:
-            # Nothing is taken out of the middle while a whole piece is handed out.
+            # Messages must not be taken out of the middle of a batch while a whole one is handed out.
             _, messages = source.pending[0]
             source.pending[0] = (source.pending[0][0], messages[source.offset :])
             source.offset = 0
@@ -366,7 +366,7 @@ class Queue:
         self._batch = iter(_EMPTY)
 
     def put(self, source: Source, gap: Gap | None) -> None:
-        """A source has something that was not there before, or misses something."""
+        """Note that a source has new messages, or a gap."""
         if gap is not None:
             self._gap_count += 1
             self._missing = min(self._missing + gap.count, _MOST)
@@ -388,7 +388,7 @@ class Queue:
             self._watcher()
 
     def close(self) -> None:
-        """Nothing comes any more: who waits is told; what is here can still be taken."""
+        """Close the queue: waiting calls are woken, and messages in it can still be taken."""
         self._closed = True
         for waiter in self._waiters:
             if not waiter.done():
@@ -399,7 +399,7 @@ class Queue:
             self._watcher()
 
     def clear(self) -> None:
-        """Drop what waits."""
+        """Drop waiting messages."""
         self._batch = iter(_EMPTY)
         self._open.clear()
         self._ready.clear()
@@ -410,7 +410,7 @@ class Queue:
 
 
 class Messages:
-    """One iteration over a queue: `async for message in queue`."""
+    """Iterator over the messages of a queue: `async for message in queue`."""
 
     __slots__ = ("_queue",)
 
@@ -421,7 +421,7 @@ class Messages:
         return self
 
     async def __anext__(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         queue = self._queue
         for message in queue._batch:
             return message

@@ -1,4 +1,4 @@
-"""Whether others can reach what is registered at a directory."""
+"""Checks of whether others can reach an address that is registered at a directory."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from redpoll.errors import ConfigError
 
 __all__ = ["WILDCARDS", "advertised", "check_reach", "is_here"]
 
-#: Hosts that stand for all interfaces.
+#: Hosts that denote all interfaces.
 WILDCARDS = frozenset(("0.0.0.0", "::"))  # noqa: S104
 
 _LOCAL = "localhost"
 
 
 def advertised(text: str) -> tuple[str, int]:
-    """Read the option `advertise`: host, and port or 0.
+    """Parse the option `advertise` into a host and a port or 0.
 
     Raises:
-        ConfigError: It is neither "host" nor "host:port", or nobody can dial it.
+        ConfigError: It is neither "host" nor "host:port", or cannot be dialled.
     """
     try:
         alone = text.count(":") != 1 and not text.startswith("[")
@@ -35,7 +35,7 @@ def advertised(text: str) -> tuple[str, int]:
 
 
 def is_here(address: Address) -> bool | None:
-    """Whether an address is of this machine; None if that cannot be told without looking a name up."""
+    """Return True if an address is of this machine; None if telling requires a name lookup."""
     if address.kind != "tcp" or address.host == _LOCAL or address.is_loopback:
         return True
     if address.is_name:
@@ -50,12 +50,12 @@ def is_here(address: Address) -> bool | None:
 
 
 def check_reach(hosts: tuple[str, ...], advertise: tuple[str, int] | None, directory: Address | None) -> None:
-    """Refuse what only this machine can reach, where the directory is on another one.
+    """Refuse an address that only this machine can reach, if the directory is on another one.
 
-    Where the directory has a name, it says so itself when something is registered.
+    If the directory's host is a name, the directory checks it on registration.
 
     Raises:
-        ConfigError: That is so.
+        ConfigError: Only this machine can reach the address.
     """
     if directory is None or is_here(directory) is not False:
         return

@@ -1,4 +1,4 @@
-"""Where the names of one wiring are known, and where it looks for those of others: here, in this process, the directory."""
+"""Resolution of names: this wiring's own, those of its process, those of the directory."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from redpoll.wiring.trunk import Trunk
 
 __all__ = ["Registry"]
 
-#: Seconds that one question to the directory has, and the making of one link.
+#: Seconds for one request to the directory, and for one link to another wiring.
 _LOOKUP = 5.0
 _CONNECT = 5.0
 
 
 class Registry:
-    """The names of one wiring.
+    """The names of one wiring, and lookups of others.
 
     Args:
-        board: What has the names.
-        net: What others dial.
-        neighbour: What wirings of this process see.
-        directory: None is none.
-        advertise: Host, and port or 0, by which others reach it; None is where the node listens.
-        hosts: Where that is.
-        timeout: Seconds that the directory has to register a name.
+        board: The exchanges and queues with the names.
+        net: The node that others dial.
+        neighbour: This wiring as others of its process see it.
+        directory: The client of the directory; None for none.
+        advertise: Host, and port or 0, at which others reach it; None for the address of the node.
+        hosts: The hosts at which the node listens.
+        timeout: Seconds for the directory to register a name.
     """
 
     def __init__(
@@ -57,16 +57,16 @@ class Registry:
         self._hosts = hosts
         self._timeout = timeout
         self._identity = net.node.identity
-        #: What the directory is asked for now, and how many times.
+        #: Names that the directory is being asked for, with the number of requests.
         self._asked: Counter[tuple[Kind, str]] = Counter()
-        #: What it is about to be asked for.
+        #: Names that it is about to be asked for.
         self._asking: dict[tuple[Kind, str], _Question] = {}
 
     # Own names
 
     @property
     def address(self) -> Address:
-        """Where others can reach this wiring: if it listens everywhere, where its link to the directory comes from."""
+        """The address at which others reach this wiring: on all interfaces, the one from which the directory was dialled."""
         own = self._net.node.address
         if self._advertise is not None:
             host, port = self._advertise
@@ -75,11 +75,11 @@ class Registry:
         return Address.of_host(near, own.port) if near is not None and _wildcard(near) in self._hosts else own
 
     def check_scope(self, scope: object) -> None:
-        """Refuse what is no scope, or cannot be had.
+        """Validate a scope.
 
         Raises:
-            UsageError: It is none.
-            ScopeError: It needs a directory.
+            UsageError: It is no `Scope`.
+            ScopeError: It is GLOBAL and there is no directory.
         """
         if not isinstance(scope, Scope):
             raise UsageError(f"scope is a Scope, not {scope!r}", "redpoll.LOCAL, redpoll.PROCESS or redpoll.GLOBAL")
@@ -87,10 +87,10 @@ class Registry:
             raise ScopeError("a GLOBAL name needs a directory", 'Wiring(directory="host:5682"), or scope=PROCESS')
 
     async def claim(self, kind: Kind, name: str, scope: Scope, style: Style | None) -> None:
-        """Have a name where others see it; after an error nobody does. The lease of an owner that is gone is waited for.
+        """Claim a name in its scope; on an error it is released. Waits for the lease of a lost owner.
 
         Raises:
-            NameTaken: Somebody else has it; also what `DirectoryClient.register` raises.
+            NameTaken: Another owner has it; also the errors of `DirectoryClient.register`.
         """
         if scope is Scope.LOCAL:
             return
@@ -108,17 +108,17 @@ class Registry:
             raise
 
     async def give_up(self, kind: Kind, name: str, scope: Scope) -> None:
-        """Have it no more."""
+        """Release a name."""
         if scope is Scope.LOCAL:
             return
         self._neighbour.release(kind, name)
         if scope is Scope.GLOBAL and self._directory is not None:
             with suppress(DirectoryUnavailable):
-                # It learns it when it is back.
+                # The directory is told when it is back.
                 await self._directory.unregister(kind, name)
 
     async def _public_address(self, directory: DirectoryClient) -> Address:
-        """Where others can reach this wiring, which may have to wait for a link to the directory."""
+        """Return the address at which others reach this wiring; this may wait for a link to the directory."""
         if self._advertise is None and not WILDCARDS.isdisjoint(self._hosts):
             await directory.ready(timeout=self._timeout)
             host = directory.local_host
@@ -131,18 +131,18 @@ class Registry:
                 )
         return self.address
 
-    # Those of others
+    # Names of others
 
     async def find(self, kind: Kind, name: str, *, everywhere: bool = False) -> Trunk:
-        """The trunk to who has a name.
+        """Return the trunk to the owner of a name.
 
         Args:
             kind: "exchange" or "queue".
             name: The name.
-            everywhere: Whether only what everybody sees counts: somebody of another process wants it.
+            everywhere: Find GLOBAL names only, on behalf of another process.
 
         Raises:
-            UnknownName: Nobody has it; also what the directory raises, or `Net.connect`.
+            UnknownName: The name has no owner; also the errors of the directory and of `Net.connect`.
         """
         own = self._board.exchanges.get(name) if kind == "exchange" else self._board.queues.get(name)
         if own is not None and (not everywhere or own.scope is Scope.GLOBAL):
@@ -159,10 +159,10 @@ class Registry:
         return await self._net.connect(entry.address, _CONNECT)
 
     async def owner(self, kind: Kind, name: str) -> bytes | None:
-        """Whose name it is, as the directory says, as an identity; None where it does not say that.
+        """Return the identity of a name's owner, as the directory says; None if it says none.
 
         Raises:
-            RedpollError: It does not answer: what `DirectoryClient.lookup` raises.
+            RedpollError: The directory does not answer: the errors of `DirectoryClient.lookup`.
         """
         if self._directory is None:
             return None
@@ -170,7 +170,7 @@ class Registry:
         return None if entry is None else entry.identity
 
     async def _look_up(self, directory: DirectoryClient, kind: Kind, name: str) -> Entry | None:
-        """Ask the directory, once for all that ask in one turn of the loop."""
+        """Look a name up in the directory, once for all callers in one turn of the loop."""
         key = kind, name
         question = self._asking.get(key)
         if question is None:
@@ -191,12 +191,12 @@ class Registry:
 
     async def _ask(self, directory: DirectoryClient, kind: Kind, name: str) -> Entry | None:
         await asyncio.sleep(0)
-        # Who comes from now on may know of something later than the answer.
+        # Later callers may know of a change after this answer.
         del self._asking[kind, name]
         return await directory.lookup(kind, name, timeout=_LOOKUP)
 
     def trouble(self, exchange: str, queue: str) -> RedpollError | None:
-        """Why neither of two names was found so far, or who has it; None if nothing is known that would be in the way."""
+        """Return the error that keeps one of two names from being found; None if none is known."""
         directory = self._directory
         if directory is None:
             return None
@@ -213,10 +213,10 @@ class Registry:
         return None
 
     def watch(self, kind: Kind, name: str, changed: Callable[[bytes | None], object]) -> Callable[[], object]:
-        """Have a function called when somebody else has a name, with that one's identity if it is known; what ends that."""
+        """Call a function when another owner has a name, with its identity if known; return the end of the watch."""
         ends: list[Callable[[], object]] = []
         if self._directory is not None:
-            # First, as it may be that no more are taken.
+            # First, as this may reach the limit of watches.
             watch = self._directory.watch(kind, name, lambda entry: None if entry is None else changed(entry.identity))
             ends.append(watch.cancel)
         ends.append(self._neighbour.watch(kind, name, partial(changed, None)))
@@ -229,12 +229,12 @@ class Registry:
 
 
 def _wildcard(host: str) -> str:
-    """What stands for all interfaces of the family of an IP address."""
+    """Return the wildcard address of the family of an IP address."""
     return "::" if ":" in host else "0.0.0.0"  # noqa: S104
 
 
 class _Question:
-    """A question to the directory, and how many wait for the answer."""
+    """A lookup at the directory, with the number of its callers."""
 
     __slots__ = ("askers", "task")
 

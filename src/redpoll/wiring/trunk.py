@@ -1,4 +1,4 @@
-"""A trunk carries all pipes between a wiring and another one, or itself, both ways, and what they tell one another."""
+"""A trunk: carries all pipes and words between a wiring and another one, or itself, both ways."""
 
 from __future__ import annotations
 
@@ -23,24 +23,24 @@ __all__ = ["AT_ONCE", "LocalTrunk", "Trunk"]
 
 Answer = dict[str, Any]
 
-#: Bindings that are wired over one trunk at a time: each has an answer in time, however many there are.
+#: Maximum bindings established over one trunk at a time: so each is answered in time, however many there are.
 AT_ONCE = 100
 
-#: Pieces that one pipe sends before the next one that waits has its turn.
+#: Pieces that one pipe sends before the next waiting one has its turn.
 _TURN = 4
 
 
 class Trunk(ABC):
-    """What all trunks have.
+    """The base of all trunks.
 
     Attributes:
-        board: Whose it is.
-        identity: Of the other end, 16 bytes.
-        run: Of the other end: what it is in one run and never in another.
-        up: Whether the other end is there.
-        pipes: Those that lead there, by number.
-        ports: Those that come from there, by handle.
-        joins: Of these, the queues that are bound because the other end asked for it, by exchange and queue.
+        board: The exchanges and queues of this end.
+        identity: The identity of the other end, 16 bytes.
+        run: The random id of the other end's run.
+        up: True while the other end is there.
+        pipes: Pipes to the other end, by number.
+        ports: Pipes from the other end, by handle.
+        joins: Joins of queues that the other end requested, by exchange and queue.
     """
 
     def __init__(self, board: Board, identity: bytes, run: bytes) -> None:
@@ -50,33 +50,33 @@ class Trunk(ABC):
         self.up = True
         self.pipes: dict[int, Pipe] = {}
         self.ports: dict[int, Port] = {}
-        #: The pipes of exchanges that balance, by exchange and queue.
+        #: Pipes of exchanges that balance, by exchange and queue.
         self.balanced: dict[tuple[Exchange, str], Pipe] = {}
         self.joins: dict[tuple[str, str], Join] = {}
-        #: Bindings that are wired over it at a time.
+        #: Limits the bindings established over it at a time.
         self.turn = asyncio.Semaphore(AT_ONCE)
-        #: Called with the error when it is lost.
+        #: Functions called with the error when it is lost.
         self.watchers: dict[Callable[[RedpollError], object], None] = {}
         self._starved: deque[Pipe] = deque()
-        #: Whether `resume` will be called.
+        #: True if `resume` will be called.
         self._called = False
         board.trunks.setdefault((identity, run), []).append(self)
 
-    # What differs
+    # Differences
 
     @property
     @abstractmethod
     def place(self) -> str:
-        """Where the other end is, for whoever reads it."""
+        """The address of the other end, for people."""
 
-    #: Whether the other end sees names of this process, and all names.
+    #: True if the other end sees names of this process; True if it sees all names.
     sees_process = False
     sees_all = False
 
     @property
     @abstractmethod
     def writable(self) -> bool:
-        """Whether it takes more data now."""
+        """True if it takes more data at once."""
 
     def leads_where(self, other: Trunk) -> bool:
         """Return True if another trunk leads to the same run of the same wiring, as far as that can be known."""
@@ -93,34 +93,34 @@ class Trunk(ABC):
 
     @abstractmethod
     def call_writable(self) -> None:
-        """Have `resume` called once it takes more."""
+        """Call `resume` once it takes more data."""
 
     @abstractmethod
     def send_data(self, pipe: Pipe, chunk: Chunk) -> None:
-        """Bring messages to the other end of a pipe."""
+        """Send messages to the other end of a pipe."""
 
     @abstractmethod
     def send_mark(self, pipe: Pipe, first: int) -> None:
-        """Tell it that nothing before a number comes any more."""
+        """Tell the other end that no message before a number follows."""
 
     @abstractmethod
     def send_credit(self, number: int, taken: int) -> None:
-        """Tell the other end that all before a number of a pipe of its was taken."""
+        """Tell the other end that all messages of one of its pipes before a number were taken."""
 
     @abstractmethod
     def tell(self, word: dict[str, Any]) -> None:
-        """Tell the other end something, behind all that was sent; nobody says whether it came."""
+        """Send a word behind all earlier data, without waiting for an answer."""
 
     @abstractmethod
     def ask(self, word: dict[str, Any], timeout: float | None) -> Awaitable[Answer]:
-        """Tell the other end something, behind all that was sent, and wait for what it says."""
+        """Send a word behind all earlier data, and wait for the answer."""
 
     async def request(self, word: dict[str, Any], timeout: float | None = None) -> Answer:
-        """Ask the other end.
+        """Send a word and return the answer.
 
         Raises:
-            WiringError: What it says went wrong.
-            LinkError: It cannot be reached, or is gone, or did not answer in time.
+            WiringError: The other end answered with an error.
+            LinkError: The other end cannot be reached, is gone, or did not answer in time.
         """
         if not self.up:
             raise PeerLost(self.place, "it is gone")
@@ -129,7 +129,7 @@ class Trunk(ABC):
     # For pipes
 
     def starve(self, pipe: Pipe) -> None:
-        """A pipe has more than the trunk takes now."""
+        """Queue a pipe that has more data than the trunk takes now."""
         if not pipe.starved:
             pipe.starved = True
             self._starved.append(pipe)
@@ -138,9 +138,9 @@ class Trunk(ABC):
                 self.call_writable()
 
     def resume(self) -> None:
-        """It takes more: pipes that wait have their turns."""
+        """Send data of waiting pipes, in turn."""
         starved = self._starved
-        # What does not get all of it away now waits again below.
+        # A pipe that is not done waits again below.
         self._called = True
         while starved and self.writable:
             pipe = starved.popleft()
@@ -162,7 +162,7 @@ class Trunk(ABC):
             self.call_writable()
 
     def end(self, pipe: Pipe) -> None:
-        """Nothing more comes by a pipe."""
+        """Close a pipe."""
         self.pipes.pop(pipe.number, None)
         if self.balanced.get((pipe.exchange, pipe.queue)) is pipe:
             del self.balanced[pipe.exchange, pipe.queue]
@@ -172,38 +172,38 @@ class Trunk(ABC):
     # From the other end
 
     def data(self, handle: int, first: int, said: int, messages: list[bytes], size: int) -> None:
-        """Messages came."""
+        """Process received messages."""
         port = self.ports.get(handle)
         if port is not None:
             port.inlet.arrived(first, said, messages, size)
 
     def credit(self, number: int, taken: int) -> None:
-        """Messages were taken at the other end."""
+        """Process received credit."""
         pipe = self.pipes.get(number)
         if pipe is not None and taken > pipe.outlet.taken:
             pipe.credited(taken)
 
     def took(self, numbers: Iterable[Any]) -> None:
-        """What the other end had taken by each pipe as it gave that up: pairs of numbers, from outside."""
+        """Process pairs of pipe number and taken messages, sent by the other end as it closes; not validated yet."""
         for each in numbers:
             match each:
                 case (int(number), int(taken)) if (pipe := self.pipes.get(number)) is not None:
                     pipe.outlet.credit(taken)
 
     def said(self, word: dict[str, Any]) -> Answer | Awaitable[Answer]:
-        """The other end said something: what to answer.
+        """Process a word of the other end; return the answer.
 
         Raises:
-            ProtocolError: It is none that is known here.
+            ProtocolError: The word is unknown.
         """
         return self.board.hear(self, word)
 
     def lose(self, error: RedpollError, *, final: bool) -> None:
-        """The other end is gone.
+        """Handle the loss of the other end.
 
         Args:
-            error: Why.
-            final: Whether it said so, and will not be back.
+            error: The reason.
+            final: True if it closed for good.
         """
         if not self.up:
             return
@@ -220,23 +220,23 @@ class Trunk(ABC):
 
 
 class LocalTrunk(Trunk):
-    """To the same wiring: nothing is packed, and nothing is ever lost."""
+    """Trunk to the same wiring: messages are not packed, and nothing is ever lost."""
 
     sees_process = True
     sees_all = True
 
     @property
     def place(self) -> str:
-        """Here."""
+        """Always "here"."""
         return "here"
 
     @property
     def writable(self) -> bool:
-        """Always."""
+        """True."""
         return True
 
     def call_writable(self) -> None:
-        """It always is."""
+        """Do nothing: it is always writable."""
 
     def send_data(self, pipe: Pipe, chunk: Chunk) -> None:
         """Hand the messages over."""
@@ -247,15 +247,15 @@ class LocalTrunk(Trunk):
         self.data(pipe.handle, first, pipe.promised, [], 0)
 
     def send_credit(self, number: int, taken: int) -> None:
-        """Not at once: what gives it is in the midst of something."""
+        """Process the credit later: the caller is in the middle of its work."""
         self.board.loop.call_soon(self.credit, number, taken)
 
     def tell(self, word: dict[str, Any]) -> None:
-        """Say it."""
+        """Process the word."""
         self.said(word)
 
     async def ask(self, word: dict[str, Any], timeout: float | None) -> Answer:
-        """Say it, and answer."""
+        """Process the word, and return the answer."""
         try:
             async with asyncio.timeout(timeout):
                 answer = self.said(word)

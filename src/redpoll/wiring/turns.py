@@ -1,4 +1,4 @@
-"""Turns of the event loop: of many that want to do something at once so many do in each, and nothing else waits for all."""
+"""Turns of the event loop: a limit of the actions that begin in each, so that others are not delayed."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ __all__ = ["Turns"]
 
 
 class Turns:
-    """Lets so many go on in one turn of the loop, in order.
+    """Limits the number of actions that begin in one turn of the loop, in order.
 
     Args:
         loop: The loop.
-        most: How many.
+        most: Maximum actions per turn.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, most: int) -> None:
@@ -23,7 +23,7 @@ class Turns:
         self._counted = False
 
     async def wait(self) -> None:
-        """Wait for a turn with a place in it, which is this one as a rule. Cancelled, it takes none."""
+        """Wait for a turn with room, usually the current one. Cancelling takes none."""
         if self._left > 0 and not self._waiting:
             self._left -= 1
             if not self._counted:

@@ -1,6 +1,6 @@
-"""Who is wired to whom: a graph of what a directory lists and of what the owners of names say of themselves.
+"""A graph of bindings, from the entries of a directory and from the owners' descriptions of themselves.
 
-What others say is taken for what it is: text of strangers, which is cut, and escaped wherever it is shown.
+Descriptions are foreign text: they are truncated, and escaped wherever they are shown.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from redpoll.wiring.net import greet
 
 __all__ = ["FORMATS", "Graph", "Item", "Pipe", "Process", "draw", "look"]
 
-#: What asks a wiring what it has.
+#: The word that asks a wiring to describe itself.
 _DESCRIBE: Final = words.encode({"word": "describe"})
 
-#: Owners that are asked at a time.
+#: Maximum owners asked at a time.
 _AT_ONCE: Final = 16
 
-#: Characters of a text that somebody else wrote, and things of one kind that one owner is believed to have.
+#: Maximum characters of a foreign text, and maximum items of one kind accepted from one owner.
 _MAX_TEXT: Final = 300
 _MAX_THINGS: Final = 10_000
 
-#: Stands for the name of a queue that its exchange's owner shows only to who has the token.
+#: Placeholder for the name of a queue that its exchange's owner shows only with the token.
 _HIDDEN: Final = "(local)"
 
 
@@ -43,9 +43,9 @@ class Item:
     Attributes:
         kind: "exchange" or "queue".
         name: Its name.
-        scope: Who sees the name, as its owner says; "global" of one that only the directory knows of.
-        style: Of an exchange, how it hands messages out; None where that is not known.
-        listed: Whether the directory has it.
+        scope: The scope, as its owner says; "global" if only the directory knows it.
+        style: The style of an exchange; None if it is not known.
+        listed: True if the directory has it.
     """
 
     kind: str
@@ -57,13 +57,13 @@ class Item:
 
 @dataclass(slots=True)
 class Process:
-    """Somebody who has exchanges and queues.
+    """A process with exchanges and queues.
 
     Attributes:
-        address: Where it is reached, or what an owner of an exchange knows of that; "" where nobody knows.
-        identity: Its node identity in hexadecimal; "" where nobody knows.
-        problem: Why it was not reached, or was not asked; "" where it answered.
-        items: What it has, exchanges first.
+        address: Its address, perhaps only as the owner of an exchange knows it; "" if unknown.
+        identity: Its node identity in hexadecimal; "" if unknown.
+        problem: The reason why it was not reached, or not asked; "" if it answered.
+        items: Its exchanges and queues, exchanges first.
     """
 
     address: str
@@ -73,22 +73,22 @@ class Process:
 
     @property
     def label(self) -> str:
-        """What it is called."""
+        """The text that names it in output."""
         return self.address or self.identity[:8] or "somebody"
 
 
 @dataclass(frozen=True, slots=True)
 class Pipe:
-    """A binding: from an exchange to a queue.
+    """A binding in the graph, from an exchange to a queue; not the pipe that carries it (`redpoll.wiring.pipe.Pipe`).
 
     Attributes:
-        source: Which process has the exchange: its place in the graph.
+        source: Index of the exchange's process in the graph.
         exchange: The exchange's name.
-        target: Which process has the queue.
+        target: Index of the queue's process.
         queue: The queue's name.
         state: "up", "connecting" or "lost", as the exchange's owner says.
-        sent: Messages that went through it; None where that is not known.
-        dropped: Messages that were dropped for it; None where that is not known.
+        sent: Number of messages sent; None if unknown.
+        dropped: Number of messages dropped for it; None if unknown.
     """
 
     source: int
@@ -102,11 +102,11 @@ class Pipe:
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """Who is wired to whom.
+    """Processes, their exchanges and queues, and the bindings between them.
 
     Attributes:
-        processes: Who has exchanges and queues, those that the directory lists first, in the order of their addresses.
-        pipes: What binds these.
+        processes: The processes; first those that the directory lists, in the order of their addresses.
+        pipes: The bindings.
     """
 
     processes: list[Process]
@@ -114,18 +114,18 @@ class Graph:
 
 
 async def look(entries: Iterable[Entry], node: Node[Any], timeout: float | None, token: bytes | None = None) -> Graph:
-    """Ask every owner in a list what it has. Names that are LOCAL are shown by those that are shown their token.
+    """Ask every owner in a list to describe itself. LOCAL names are shown only with the token of their owner.
 
     Args:
-        entries: What a directory lists.
-        node: What asks; it is running.
-        timeout: Seconds that each owner has to answer; None is no limit.
-        token: What the owners ask of each other; None: nothing.
+        entries: The entries of a directory.
+        node: A running node, which sends the requests.
+        timeout: Seconds for each owner to answer; None is no limit.
+        token: The token that the owners require of each other; None for none.
 
     Returns:
         The graph; an owner that does not answer is in it, with the reason.
 
-    Cancelling it asks nobody any more.
+    Cancelling it ends the requests.
     """
     known = list(entries)
     places = sorted({entry.address for entry in known}, key=str)
@@ -145,7 +145,7 @@ async def look(entries: Iterable[Entry], node: Node[Any], timeout: float | None,
 async def _described(
     node: Node[Any], place: Address, timeout: float | None, token: bytes | None
 ) -> Mapping[str, Any] | str:
-    """What an owner says it has, or why it says nothing."""
+    """Return an owner's description of itself, or the reason why there is none."""
     try:
         if token is not None:
             await greet(node, place, node.identity, token, timeout)
@@ -162,14 +162,14 @@ def draw(entries: Iterable[Entry], said: Mapping[Address, Mapping[str, Any] | st
     """Make the graph.
 
     Args:
-        entries: What a directory lists.
-        said: By address: what is there, as a wiring describes itself, or why that is not known.
+        entries: The entries of a directory.
+        said: By address: the description of the wiring there, or the reason why there is none.
     """
     return _Drawing(entries, said).graph
 
 
 class _Drawing:
-    """A graph in the making."""
+    """A graph under construction."""
 
     def __init__(self, entries: Iterable[Entry], said: Mapping[Address, Mapping[str, Any] | str]) -> None:
         self.graph = Graph([], [])
@@ -227,7 +227,7 @@ class _Drawing:
                     self.graph.pipes.append(bound)
 
     def _process(self, source: int, pipe: Mapping[str, Any]) -> int:
-        """Where a pipe leads: to who has that identity; nobody named is the owner of the exchange itself."""
+        """Return the index of the process at the other end of a pipe, by its identity; without one the exchange's."""
         identity = _text(pipe.get("identity"))
         if not identity:
             return source
@@ -247,7 +247,7 @@ class _Drawing:
             process.items.append(Item("queue", name, "", None, False))
 
 
-# What strangers wrote
+# Foreign data
 
 
 def _text(value: Any) -> str:
@@ -265,11 +265,11 @@ def _records(value: Any) -> list[Mapping[str, Any]]:
     return [each for each in things if isinstance(each, Mapping)]
 
 
-# Ways to show it
+# Formats
 
 
 def _as_text(graph: Graph) -> str:
-    """A table: a line for each pipe, and for what has none."""
+    """Return a table: a line for each binding, and for each exchange and queue without one."""
     processes = graph.processes
     leading: dict[tuple[int, str], list[Pipe]] = {}
     for pipe in graph.pipes:
@@ -340,7 +340,7 @@ def _as_json(graph: Graph) -> str:
 FORMATS: Mapping[str, Callable[[Graph], str]] = MappingProxyType(
     {"text": _as_text, "dot": _as_dot, "mermaid": _as_mermaid, "json": _as_json}
 )
-"""What turns a graph into text, by the name of the format."""
+"""Functions that turn a graph into text, by the name of the format."""
 
 
 def _ends(graph: Graph) -> Iterable[tuple[Pipe, str, str]]:

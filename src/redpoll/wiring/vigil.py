@@ -1,7 +1,7 @@
-"""Whether a queue that waits keeps its loop looking for what comes, or lets the process sleep.
+"""Spin wait: a queue that waits keeps its loop polling for a short time, if messages usually arrive soon.
 
-A process that sleeps is woken late: on some machines that takes longer than all else that a message meets on its way. Where
-messages come one by one and soon, as answers do, it is better to look for a little while. Where they do not, it is not done.
+Waking a sleeping process takes long: on some machines longer than the rest of a message's way. If messages arrive one by
+one and soon, as answers do, polling avoids that. If they do not, the process sleeps.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Final
 __all__ = ["LONGEST", "Vigil"]
 
 LONGEST: Final = 300e-6
-"""Seconds that a wait is looked through at most."""
+"""Maximum length of a spin wait, in seconds."""
 
-#: Messages that may have come since the last wait: where more do, they come in a stream, which waits for nobody.
+#: Maximum messages since the last wait for these to count as single ones; more are a stream, which needs no spin wait.
 _FEW = 2
 
-#: Waits in a row that were short, before one is looked through; twice as many each time that it was in vain.
+#: Short waits in a row before a spin wait begins; doubled each time that one was in vain, up to the second value.
 _SHORT, _SHORTEST_LAST = 8, 4096
 
 
 class Vigil:
-    """Learns from the waits of one queue."""
+    """Decides about spin waits, by the previous waits of one queue."""
 
     __slots__ = ("_needed", "_short", "_taken")
 
@@ -31,10 +31,10 @@ class Vigil:
         self._needed = _SHORT
 
     def begin(self, taken: int) -> bool:
-        """A wait begins: whether it is to be looked through.
+        """Note the begin of a wait; return True if it is to be a spin wait.
 
         Args:
-            taken: How many messages the queue handed out so far.
+            taken: Number of messages that the queue has handed out so far.
         """
         if taken - self._taken > _FEW:
             self._short = 0
@@ -42,10 +42,10 @@ class Vigil:
         return self._short >= self._needed
 
     def end(self, seconds: float) -> None:
-        """It ended.
+        """Note the end of a wait.
 
         Args:
-            seconds: How long it was.
+            seconds: Its length.
         """
         if seconds < LONGEST:
             self._short += 1

@@ -1,13 +1,13 @@
-"""What wirings tell one another: the headers of their messages, and records in MessagePack.
+"""The protocol between wirings: the headers of their messages, and records in MessagePack.
 
-Every message of a wiring's node has a header, whose first byte says what it is; that of a small one stands in front of its
-body instead:
+Every message of a wiring's node has a header, whose first byte is its kind; in a small message the header is the beginning
+of the body:
 
     D  data    handle, number of the first, number behind the last that was accepted, count, shape; the body is packed
-    C  credit  number of the pipe, number before which all was taken
-    W  word    the body is a record, {"word": …}; where an answer is wanted, that is one as well
+    C  credit  number of the pipe, number before which all messages were taken
+    W  word    the body is a record, {"word": …}, and so is the answer, if one is requested
 
-A data message with no messages says that nothing before its number comes any more. Numbers are big-endian.
+A data message without messages says that no message before its number follows. Numbers are big-endian.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from redpoll.serializers.base import Buffer
 
 __all__ = ["CREDIT", "DATA", "MAX_WORD", "VERSION", "WORD", "check_answer", "decode", "encode", "field", "refusal"]
 
-#: A word of another version is not understood.
+#: Version of the protocol; other versions are refused.
 VERSION = 1
 
 WORD = b"W"
 DATA = Struct("!cIQQII")
 CREDIT = Struct("!cIQ")
 
-#: Bytes that a word has at most.
+#: Maximum size of a word, in bytes.
 MAX_WORD = 1024 * 1024
 
 _msgpack = MsgpackSerializer(max_containers=65_536)
 
-#: What an answer may say went wrong, by its name.
+#: Errors that an answer may name.
 _ERRORS: Mapping[str, type[RedpollError]] = {
     name: getattr(errors, name)
     for name in (
@@ -52,15 +52,15 @@ _ERRORS: Mapping[str, type[RedpollError]] = {
 
 
 def encode(word: Mapping[str, Any]) -> bytes:
-    """The body of a word, or of its answer."""
+    """Return the body of a word, or of its answer."""
     return bytes(_msgpack.encode(dict(word)))
 
 
 def decode(body: Buffer) -> dict[str, Any]:
-    """Read a word, or its answer.
+    """Decode a word, or its answer.
 
     Raises:
-        ProtocolError: It is none.
+        ProtocolError: It is malformed.
     """
     if len(body) > MAX_WORD:
         raise ProtocolError(f"a word of {len(body)} bytes")
@@ -74,10 +74,10 @@ def decode(body: Buffer) -> dict[str, Any]:
 
 
 def field(word: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
-    """One field of a word.
+    """Return one field of a word.
 
     Raises:
-        ProtocolError: It is not there, or of another type.
+        ProtocolError: It is missing, or of another type.
     """
     value = word.get(name)
     if type(value) is not kind:
@@ -86,7 +86,7 @@ def field(word: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
 
 
 def refusal(error: RedpollError) -> dict[str, Any]:
-    """The answer that says what went wrong."""
+    """Return the answer that reports an error."""
     name = next((each.__name__ for each in type(error).__mro__ if each.__name__ in _ERRORS), "WiringError")
     arguments = [value if isinstance(value, str | int | float) else str(value) for value in error.args]
     if name in {"WiringError", "UsageError", "ScopeError"}:
@@ -95,10 +95,10 @@ def refusal(error: RedpollError) -> dict[str, Any]:
 
 
 def check_answer(answer: dict[str, Any]) -> dict[str, Any]:
-    """Return an answer, unless it says that something went wrong.
+    """Return an answer; raise the error that it reports.
 
     Raises:
-        WiringError: It does; also what else it names.
+        WiringError: The answer reports an error, of this class or another that it names.
     """
     name = answer.get("error")
     if name is None:
