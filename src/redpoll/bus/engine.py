@@ -156,6 +156,13 @@ class Delivery(Hold, Protocol):
         the listener is let go, lest references go in a circle.
         """
 
+    def begin(self) -> bool:
+        """Note that its work begins, where it was handed to the sink of a consumer with `prefetch`, in the order of these.
+
+        Returns:
+            False: do not begin, it was lost, or has gone back as the loop was blocked.
+        """
+
     def accept(self) -> Awaitable[bool]:
         """Promise that nobody else begins it: at most once, the way of rpc.
 
@@ -482,7 +489,8 @@ class Engine(Protocol):
             prefetch: Keep some tasks here beyond `credit`, for a sink whose deliveries end fast. They are handed to it in
                 order, as there is credit; until then they are not begun: they go back without blame, soon where they wait for
                 long, and at once at the end. Only while no consumer of the queue has credit; not of a queue with priorities,
-                nor tasks that have a ttl or a history. An engine without a way to a server ignores it.
+                nor tasks that have a ttl or a history. The sink calls `Delivery.begin` as it begins one: where the loop is
+                blocked, others than these go back. An engine without a way to a server ignores it.
 
         Raises:
             NoRoute: The queue does not exist.

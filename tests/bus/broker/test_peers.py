@@ -126,3 +126,35 @@ def test_leaving_twice_is_leaving_once() -> None:
     desk.broker.peers.leave(peer, 0.0, goodbye=True)
     desk.broker.peers.leave(peer, 0.0, goodbye=False)
     assert desk.broker.deadline is None
+
+
+def test_a_stalled_peer_is_given_nothing() -> None:
+    """What a stalled peer has not begun goes back to its place, unblamed, and to others; it is served when it resumes."""
+    desk = Desk()
+    worker = desk.consume("w", 3)
+    for body in "abcd":
+        desk.submit(body)
+    assert desk.deliveries() == [("w", "a"), ("w", "b"), ("w", "c")]
+    first, *_ = worker.held
+    desk.broker.peers.stall(worker.peer, [(worker, first)], desk.now)
+    assert [task.payload for task in desk.queue.in_line()] == ["b", "c", "d"]
+    assert list(worker.held) == [first]
+    desk.consume("x")
+    assert desk.deliveries() == [("x", "b")]
+    desk.broker.work.settle(worker, first, desk.now)
+    assert not desk.deliveries()
+    desk.broker.peers.resume(worker.peer)
+    assert desk.deliveries() == [("w", "c"), ("w", "d")]
+    assert not any(task.attempts for task in desk.broker.tasks.found.values())
+
+
+def test_a_stalled_peer_that_returns_takes_tasks() -> None:
+    """A peer that stalled and lost its link is as any other when it returns."""
+    desk = Desk()
+    worker = desk.consume("w")
+    desk.broker.peers.stall(worker.peer, [], desk.now)
+    desk.submit("a")
+    desk.broker.peers.leave(worker.peer, desk.now, goodbye=False)
+    assert not desk.deliveries()
+    desk.consume("w")
+    assert desk.deliveries() == [("w", "a")]

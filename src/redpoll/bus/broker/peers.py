@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from redpoll.bus.broker.queue import Peer, Queue, Subscription
+from redpoll.bus.broker.queue import Consumer, Peer, Queue, Subscription
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.broker.topics import Topics
 from redpoll.bus.broker.work import Work
@@ -49,7 +50,8 @@ class Peers:
         for timer in peer.timers:
             self._timers.cancel(timer)
         peer.present = True
-        peer.open = peer.solo is None
+        peer.stalled = False
+        peer.look_open()
         self._out.effects.extend(peer.backlog)
         peer.backlog.clear()
         return peer
@@ -58,6 +60,26 @@ class Peers:
         """Add a peer that was present before a restart, and is expected back."""
         peer = self.found[name] = Peer(name, None, present=False, open=False)
         return peer
+
+    def stall(self, peer: Peer, begun: Iterable[tuple[Consumer, int]], now: float) -> None:
+        """Hand a peer nothing until it resumes, and take back what it has not begun, to where it was in its queue.
+
+        Args:
+            peer: The peer.
+            begun: Consumers, each with the token up to which it has begun its tasks; it begins no other before `resume`.
+            now: The time.
+        """
+        peer.stalled = True
+        peer.look_open()
+        for consumer, last in begun:
+            self._work.give_back(consumer, [token for token in consumer.held if token > last], now)
+
+    def resume(self, peer: Peer) -> None:
+        """Hand tasks to a peer again that had stalled."""
+        peer.stalled = False
+        peer.look_open()
+        for consumer in tuple(peer.consumers.values()):
+            consumer.queue.offer(consumer)
 
     def settle(self, peer: Peer, now: float) -> None:
         """Take back the tasks that a peer did not reclaim when it returned: they never reached it."""
@@ -76,7 +98,8 @@ class Peers:
         if peer.gone:
             return
         self._detach(peer, now)
-        peer.present = peer.open = False
+        peer.present = False
+        peer.look_open()
         if goodbye:
             self._lose(peer, now, "", fence=True)
             self._forget(peer)

@@ -78,7 +78,9 @@ class Peer:
     gone: bool = False
     """True if it is not expected back."""
     open: bool = True
-    """True if tasks may be handed to it: it is present, and not kept for a poison task."""
+    """True if tasks may be handed to it: it is present, has not stalled, and is not kept for a poison task."""
+    stalled: bool = False
+    """True if it begins nothing until it resumes."""
     solo: Queue | None = None
     """The queue whose poison task it has, or is kept for."""
     held: int = 0
@@ -93,6 +95,10 @@ class Peer:
     """The timers that end its absence."""
     blame: bool = True
     """True if its tasks count as lost with it, should it not return."""
+
+    def look_open(self) -> None:
+        """Set `open`."""
+        self.open = self.present and not self.stalled and self.solo is None
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -553,7 +559,7 @@ class Queue:
 
     def _set_apart(self, peer: Peer) -> None:
         peer.solo = self
-        peer.open = False
+        peer.look_open()
 
     def _release(self) -> None:
         """Keep no peer for poison tasks when none waits any more."""
@@ -565,7 +571,7 @@ class Queue:
         """Let a peer take tasks again that was kept for a poison task; that queue is first."""
         first = peer.solo
         peer.solo = None
-        peer.open = peer.present
+        peer.look_open()
         if first is not None:
             if first.reserved is peer:
                 first.reserved = None

@@ -88,6 +88,10 @@ class EngineDelivery:
         if self._lost:
             call("a listener", listener.lost)
 
+    def begin(self) -> bool:
+        """Note that its work begins; return False if it must not."""
+        return not self._lost
+
     def extend(self) -> bool:
         """Do nothing: the engine sees that this process lives."""
         return not self._lost

@@ -284,10 +284,10 @@ class Worker:
         job = _Job(self, delivery)
         self._jobs.add(job)
         delivery.listen(job)
-        if job.why is not None:
+        if job.why is not None or (self._threads is not None and not delivery.begin()):
             self.end(job, _BACK)
             return
-        if self._threads is None or not self._threads.can_stop:
+        if self._time_limit is not None and (self._threads is None or not self._threads.can_stop):
             self.limit(job)
         if self._threads is None:
             # Not the context of the caller of the engine, which may be another handler.
@@ -358,7 +358,7 @@ class Worker:
         """Run a coroutine handler, or wait for the future that another one returned."""
         ending = _BACK
         try:
-            if job.why is not None:
+            if job.why is not None or (value is None and not job.delivery.begin()):
                 _let_go(value)
             else:
                 job.begun = True

@@ -39,9 +39,9 @@ def spec(name: str, **options: Any) -> dict[str, Any]:
 
 def test_nothing_is_forgotten() -> None:
     """Each record of clients and each call by name has a rule, and something that carries it out."""
-    assert RULES.keys() == (p.FROM_CLIENTS.keys() - {p.HELLO, p.ALIVE, p.CALL}) | CALLS.keys()
+    assert RULES.keys() == (p.FROM_CLIENTS.keys() - {p.HELLO, p.ALIVE, p.BEGUN, p.CALL}) | CALLS.keys()
     assert CALLS.keys() == p.CALLS.keys()
-    assert REQUESTS.keys() == p.FROM_CLIENTS.keys() - {p.HELLO, p.ALIVE, p.GOODBYE, p.CALL}
+    assert REQUESTS.keys() == p.FROM_CLIENTS.keys() - {p.HELLO, p.ALIVE, p.BEGUN, p.GOODBYE, p.CALL}
 
 
 def test_a_watcher_is_not_the_submitter() -> None:

@@ -18,6 +18,17 @@ from tests.node.support import until
 CONFIG = Config(listen=False, serializer="raw", keepalive=0.05)
 
 
+class Member:
+    """A member whose loop is never blocked."""
+
+    def suspend(self, question: int) -> list[list[int]]:
+        """Have begun nothing."""
+        return []
+
+
+NOBODY = Member()
+
+
 def hub(heard: list[Any]) -> Node[Any]:
     """A node that takes signs of life."""
 
@@ -43,8 +54,8 @@ async def test_a_hub_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, caplog
     monkeypatch.setattr(Node, "start", fail)
     life = Life()
     async with hub(one) as first, hub(other) as second:
-        life.add("a", "token of a", first.address, Config.from_options(CONFIG, {"timeout": 7}))
-        life.add("b", "", second.address, CONFIG)
+        life.add("a", "token of a", first.address, Config.from_options(CONFIG, {"timeout": 7}), NOBODY.suspend)
+        life.add("b", "", second.address, CONFIG, NOBODY.suspend)
         await until(lambda: other, "a sign at the second hub")
         assert "no sign of life for the hub" in caplog.text
         assert not one
@@ -69,7 +80,7 @@ async def test_signs_of_many_members_are_few_messages() -> None:
     names = {f"{number:032x}" for number in range(1_000)}
     async with Node(take, port=0, serializer="raw") as node:
         for name in names:
-            life.add(name, "a token", node.address, CONFIG)
+            life.add(name, "a token", node.address, CONFIG, NOBODY.suspend)
         await until(lambda: heard >= names, "the signs of all")
         for name in names:
             await life.remove(name)
@@ -93,7 +104,7 @@ async def test_a_failure_of_the_thread(monkeypatch: pytest.MonkeyPatch, caplog: 
     monkeypatch.setattr(Life, "_beat", fail)
     life = Life()
     async with hub(heard) as node:
-        life.add("a", "", node.address, CONFIG)
+        life.add("a", "", node.address, CONFIG, NOBODY.suspend)
         await until(lambda: heard, "a sign")
         assert "a defect" in caplog.text
         await life.remove("a")
@@ -118,7 +129,9 @@ async def test_stopping(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptu
     life = Life()
     async with hub(heard) as node:
         for number in range(2):
-            life.add(f"{number}", "", node.address, Config.from_options(CONFIG, {"timeout": 5 + number}))
+            life.add(
+                f"{number}", "", node.address, Config.from_options(CONFIG, {"timeout": 5 + number}), NOBODY.suspend
+            )
         await until(lambda: len({each[1] for each in heard}) == 2, "both signs")
         monkeypatch.setattr(Node, "stop", fail)
         await life.remove("0")

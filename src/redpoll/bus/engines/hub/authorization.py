@@ -185,6 +185,7 @@ RULES: Final[Mapping[int | str, Callable[..., None]]] = {
     p.CREDIT: _own,
     p.AHEAD: _own,
     p.BACK: _own,
+    p.RESUME: _own,
     p.CLOSE: _own,
     p.RECLAIM: _own,
     p.SETTLE: _own,

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import repeat
+from random import getrandbits
 from typing import Any, Final
 
 from redpoll.bus.broker.permissions import Permissions
@@ -27,6 +29,10 @@ _log = logging.getLogger("redpoll.bus")
 _WAITING: Final = 10_000
 _WAITING_BYTES: Final = 16 * 2**20
 _CALLS: Final = 16
+#: Seconds after which a client that holds tasks and takes over nothing that was sent to it is asked what it has begun.
+_STALL: Final = 0.4
+#: A message of no records.
+_PROBE: Final = b"\x90"
 _MAY_BE_LOST: Final = frozenset({p.EVENTS, p.PROGRESSED, p.NOTE})
 #: The places of payloads that count; those of deliveries are bounded by credit.
 _PAYLOAD_AT: Final = {p.EVENTS: 3, p.OUTCOME: 3, p.PROGRESSED: 2}
@@ -61,6 +67,8 @@ class Client:
         parked: Publishes that wait for room, by request.
         recorded: Tokens of reclaimed deliveries whose outcomes are recorded; it presents them again.
         observes: Whether it wants notes.
+        life: The peer that shows signs of life of it, and the name by which that knows it.
+        question: Number of the question what it has begun, until it resumes; 0 if it was not asked.
         open: Whether anything is said to it still.
         calls: Its calls that are being carried out.
         deferred: Messages whose turn comes when it has read more; the first may have begun.
@@ -86,6 +94,13 @@ class Client:
         self.parked: dict[int, Parked] = {}
         self.recorded: set[int] = set()
         self.observes = False
+        self.life: tuple[Peer, str] | None = None
+        self.question = 0
+        # Messages that it has not taken over, and when it did so last, or the first of them was sent.
+        self._unread = 0
+        # True if nothing was sent since the last probe.
+        self._probed = True
+        self._read = 0.0
         self.open = True
         self.calls = 0
         self.deferred: deque[Received[Any]] = deque()
@@ -168,7 +183,8 @@ class Client:
         if self.open and left and self._has_room():
             # No more of them are taken, and encoded, than there is room for.
             for body, count in p.pack(map(deque.popleft, repeat(waiting, left))):
-                self._node.send_batch(self.peer, [(b"", body)], ended)
+                self._probed = False
+                self._post(body)
                 left -= count
                 if left and not self._has_room():
                     break
@@ -180,6 +196,33 @@ class Client:
                 message.release()
         if self.deferred and not self.busy:
             self._resume(self)
+
+    def _post(self, body: bytes) -> None:
+        if not self._unread:
+            self._read = time.monotonic()
+        self._unread += 1
+        self._node.send_batch(self.peer, [(b"", body)], self._was_read)
+
+    def _was_read(self, _: Batch) -> None:
+        self._unread -= 1
+        self._read = time.monotonic()
+
+    def look(self, now: float) -> None:
+        """If its loop seems to be blocked, and it holds tasks, ask its process which of them it has begun."""
+        member = self.member
+        if not member.held or member.stalled or self.life is None or now - self._read < _STALL:
+            return
+        peer, name = self.life
+        if self._unread:
+            if self._node.room(peer) > 0:
+                # A late answer to an earlier question changes nothing.
+                self.question = self.question or getrandbits(53) + 1
+                ((body, _),) = p.pack([[p.STALLED, name, self.question]])
+                self._node.send_batch(peer, [(b"", body)], ended)
+        elif not self._probed and member.held > 1:
+            # It took all over, and has begun it if its loop has turned once more, when it takes this over.
+            self._probed = True
+            self._post(_PROBE)
 
     def _has_room(self) -> bool:
         if self._node.room(self.peer) > 0:

@@ -37,12 +37,16 @@ class Owner(Protocol):
         store: Name of the hub's store.
         max_body: The largest body, in bytes.
         linked: Whether it is linked to a hub.
+        suspended: Whether nothing is to be begun now: the hub was told so while the loop was blocked.
     """
 
     loop: asyncio.AbstractEventLoop
     store: str
     max_body: int
     linked: bool
+
+    @property
+    def suspended(self) -> bool: ...  # noqa: D102  # see above
 
     def refusal(self) -> RedpollError | None:
         """Return the error if it cannot be used, or None."""
@@ -127,6 +131,18 @@ class HubDelivery(EngineDelivery):
     @property
     def _is_open(self) -> bool:
         return self._consumer.deliveries.get(self.token) is self
+
+    def begin(self) -> bool:
+        """Note that its work begins; False where it must not: it was lost, or goes back as the loop was blocked."""
+        consumer = self._consumer
+        before = consumer.begun
+        if self.token > before:
+            # In this order: the thread of the signs of life suspends first, and reads this then.
+            consumer.begun = self.token
+            if consumer.engine.suspended:
+                consumer.begun = before
+                consumer.withdraw()
+        return self._is_open
 
     def accept(self) -> Awaitable[bool]:
         """Promise that no other worker begins it."""
@@ -244,6 +260,7 @@ class HubConsumer(EngineConsumer[HubDelivery]):
         exclusive: As of `Engine.consume`.
         deliveries: Those that are open, by token.
         closed: Whether it takes no more.
+        begun: The token up to which its tasks were begun.
     """
 
     def __init__(
@@ -264,6 +281,7 @@ class HubConsumer(EngineConsumer[HubDelivery]):
         self.accept = accept
         self.exclusive = exclusive
         self.closed = False
+        self.begun = 0
         self._pace = Pace(credit) if prefetch else None
         self._ahead: dict[int, HubDelivery] = {}
         self._timer: asyncio.TimerHandle | None = None
@@ -300,7 +318,7 @@ class HubConsumer(EngineConsumer[HubDelivery]):
 
     def deliver(self, delivery: HubDelivery) -> None:
         """Hand a task over, or keep it until there is a slot."""
-        if self.closed:
+        if self.closed or self.engine.suspended:
             self.engine.say(p.BACK, 0, self.number, [delivery.token])
         elif self._pace is None:
             self._begin(delivery)
@@ -318,6 +336,8 @@ class HubConsumer(EngineConsumer[HubDelivery]):
 
     def _begin(self, delivery: HubDelivery) -> None:
         self.deliveries[delivery.token] = delivery
+        if self._pace is None and not delivery.begin():
+            return
         try:
             self._sink(delivery)
         except (Exception, asyncio.CancelledError):  # noqa: BLE001  # a callback may raise anything
@@ -366,6 +386,15 @@ class HubConsumer(EngineConsumer[HubDelivery]):
             if self.engine.linked:
                 self._returning = self.engine.give_back(self.number, tokens)
                 self._returning.add_done_callback(self._tell_ahead)
+
+    def withdraw(self) -> None:
+        """Give back all that was not begun: the loop was blocked, and the hub was told so."""
+        late = [each for each in self.deliveries.values() if each.token > self.begun]
+        if late:
+            self.engine.say_if_linked(p.BACK, 0, self.number, [each.token for each in late])
+            for each in late:
+                each.lose()
+        self.give_back()
 
     @property
     def _is_returning(self) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
@@ -20,7 +21,7 @@ from redpoll.bus.awaitables import Done
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.config import Config
 from redpoll.message import Message
-from redpoll.node import Node
+from redpoll.node import Node, Received
 from redpoll.platforms import after_fork
 
 __all__ = ["Life", "life"]
@@ -35,22 +36,30 @@ _LONG: Final = 5.0
 _SIGN: Final = 16
 
 
+#: Consumers in one answer to a hub.
+_CONSUMERS: Final = 100
+
 _Where = tuple[Address, Config]
+_Suspend = Callable[[int], list[list[int]]]
 
 
 class Life:
     """The members of hubs in this process that live, and the thread that says so while there are any."""
 
     def __init__(self) -> None:
-        self._members: dict[str, tuple[str, _Where]] = {}
+        self._members: dict[str, tuple[str, _Where, weakref.WeakMethod[_Suspend]]] = {}
         self._changed = threading.Condition()
         self._thread: _Thread | None = None
         self._wake: Callable[[], object] | None = None
 
-    def add(self, name: str, token: str, address: Address, config: Config) -> None:
-        """Send signs of a member to the hub at an address, with its token and the options of its node."""
+    def add(self, name: str, token: str, address: Address, config: Config, suspend: _Suspend) -> None:
+        """Send signs of a member to the hub at an address, with its token and the options of its node.
+
+        Its method `suspend` is called in the thread when the hub asks what it has begun, as its loop is blocked. The member
+        itself is not kept alive.
+        """
         with self._changed:
-            self._members[name] = token, (address, config)
+            self._members[name] = token, (address, config), weakref.WeakMethod(suspend)
             if self._thread is None:
                 self._wake = None
                 self._thread = _Thread(self._run)
@@ -71,7 +80,7 @@ class Life:
 
     @property
     def _period(self) -> float:
-        configs = (config for _, (_, config) in self._members.values())
+        configs = (config for _, (_, config), _ in self._members.values())
         return _SHARE * min((each.keepalive or _LONG for each in configs), default=_LONG)
 
     def _run(self, own: _Thread) -> None:
@@ -97,7 +106,7 @@ class Life:
                         return
                     self._wake = partial(loop.call_soon_threadsafe, over.set)
                     groups: dict[_Where, list[tuple[str, str]]] = {}
-                    for name, (token, where) in self._members.items():
+                    for name, (token, where, _) in self._members.items():
                         groups.setdefault(where, []).append((name, token))
                     period = self._period
                 for where in nodes.keys() - groups.keys():
@@ -123,12 +132,27 @@ class Life:
     ) -> None:
         node = nodes.get(where)
         if node is None:
-            node = Node(_ignore, where[1])
+            node = Node(self._heard, where[1])
             await node.start()
             nodes[where] = node
         for records in _parts(members):
             ((body, _),) = p.pack(records)
             node.send(Message(body, where[0]), timeout=period).add_done_callback(_sent)
+
+    def _heard(self, message: Received[Any]) -> None:
+        """Answer a hub that asks what a member has begun; pass over what else it says: it takes this for a client."""
+        for kind, *values in p.unpack(message.data, p.FROM_HUB):
+            if kind != p.STALLED:
+                continue
+            name, question = values
+            token, _, method = self._members.get(name, ("", None, None))
+            suspend = None if method is None else method()
+            if suspend is None:
+                continue
+            begun = suspend(question)
+            for start in range(0, len(begun), _CONSUMERS):
+                ((body, _),) = p.pack([[p.BEGUN, name, token, question, begun[start : start + _CONSUMERS]]])
+                message.node.send(message.reply(body)).add_done_callback(_sent)
 
 
 class _Thread(threading.Thread):
@@ -177,10 +201,6 @@ def _sent(future: asyncio.Future[None]) -> None:
     """Pass over a sign that was not sent: the next one is soon."""
     if not future.cancelled():
         future.exception()
-
-
-def _ignore(_: object) -> None:
-    """Pass over what the hub says, which takes this for a client."""
 
 
 life: Final = Life()

@@ -122,6 +122,9 @@ class HubMember(Asking):
         self._ended: dict[int, tuple[int, str, int]] = {}
         self._subscriptions: dict[int, HubSubscription] = {}
         self._observers: list[Observer] = []
+        # The last question of the hub what is begun; and the last one after which it was told that the loop runs.
+        self._question = self._resumed = 0
+        self._resuming = False
         self._link: asyncio.Task[None] | None = None
         self._ready: asyncio.Future[None]
         self._lost: asyncio.Future[RedpollError]
@@ -459,7 +462,41 @@ class HubMember(Asking):
     def _show_life(self) -> None:
         """Tell the hub that this process lives, though its loop may be busy: it may hold tasks from now on."""
         if self._peer is not None and self._peer.address is not None:
-            life.add(self._name, self._token, self._peer.address, self._config)
+            life.add(self._name, self._token, self._peer.address, self._config, self.suspend)
+
+    @property
+    def suspended(self) -> bool:
+        """Whether nothing is to be begun now: the hub was told so while the loop was blocked."""
+        return self._question != self._resumed
+
+    def suspend(self, question: int) -> list[list[int]]:
+        """Begin nothing more, until the loop runs and the hub has been told so. For the thread of the signs of life.
+
+        Returns:
+            The number of each consumer, with the token up to which its tasks were begun.
+        """
+        # In this order: the loop notes what it begins first, and looks at this then.
+        self._question = question
+        with suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(self._resume)
+        return [[each.number, each.begun] for each in list(self._consumers.values())]
+
+    def _resume(self) -> None:
+        """Give back what is not begun, and tell the hub that the loop runs; what comes before the answer goes back too."""
+        if self._resuming or not self.suspended or self.refusal() is not None:
+            return
+        self._resuming = True
+        question = self._question
+        for consumer in list(self._consumers.values()):
+            consumer.withdraw()
+
+        def resumed(_: object) -> None:
+            self._resumed = question
+            self._resuming = False
+            # There may have been another one meanwhile.
+            self._resume()
+
+        self._ask(p.RESUME, again=True).add_done_callback(resumed)
 
     def _ask_consumer(self, consumer: HubConsumer) -> int:
         def answer(future: asyncio.Future[Any]) -> None:

@@ -4,6 +4,7 @@
 |---|---|---|
 | HELLO | version, name, token | the client is there, or again; before all else |
 | ALIVE | name, token | the client that said hello with both lives, whatever its link says; by another link of its process |
+| BEGUN | name, token, question, begun | by the other link, the answer to STALLED: up to which token each consumer has begun |
 | GOODBYE | | it does not return: what it holds goes back |
 | PUBLISH | request, queue, payload, watched, and the options of `Engine.publish` in their order | a task |
 | EVENT | request, subject, payload, mandatory, last, timeout | an event |
@@ -13,6 +14,7 @@
 | CREDIT | consumer, more | more credit, or less |
 | AHEAD | consumer, number | take so many tasks beyond its credit, where no consumer has a free slot |
 | BACK | request, consumer, tokens | deliveries that were not begun; it takes none ahead from now on |
+| RESUME | request | the loop runs: after BEGUN it begins nothing before the answer, and gives back what comes until then |
 | CLOSE | request, consumer | take no more |
 | RECLAIM | request, consumer, id, token | a delivery that the client holds since an earlier session |
 | SETTLE | | no other one |
@@ -36,6 +38,7 @@
 | STOPPED | consumer, reason | its queue is gone |
 | EVENTS | subscriptions, subject, payload, kept | |
 | NOTE | what, queue, id, detail | for observers |
+| STALLED | name, question | by the link of ALIVE: the client takes nothing over, what has it begun? |
 
 A payload is an encoded envelope, which the hub does not decode; an id has 16 bytes. A request is answered once; 0 wants no
 answer. A publish always has a number, which no other one that waits for room has.
@@ -80,8 +83,10 @@ MAX_HELLO: Final = 4_096
 HELLO, GOODBYE, PUBLISH, EVENT, WITHDRAW, CONSUME, TAKE, CREDIT, CLOSE, RECLAIM, SETTLE, ACCEPT, DONE, REJECT = range(
     14
 )
-PROGRESS, SUBSCRIBE, UNSUBSCRIBE, WATCH, CALL, ALIVE, AHEAD, BACK = range(14, 22)
-WELCOME, REPLY, FAILED, DELIVER, OUTCOME, PROGRESSED, CANCELLED, TOLD, STOPPED, EVENTS, NOTE, GREET = range(32, 44)
+PROGRESS, SUBSCRIBE, UNSUBSCRIBE, WATCH, CALL, ALIVE, AHEAD, BACK, RESUME, BEGUN = range(14, 24)
+WELCOME, REPLY, FAILED, DELIVER, OUTCOME, PROGRESSED, CANCELLED, TOLD, STOPPED, EVENTS, NOTE, GREET, STALLED = range(
+    32, 45
+)
 
 _Types = type | tuple[type, ...]
 _PAYLOAD: Final = (bytes, type(None))
@@ -91,6 +96,7 @@ _SECONDS: Final = (int, float, type(None))
 FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
     HELLO: (int, str, str),
     ALIVE: (str, str),
+    BEGUN: (str, str, int, list),
     GOODBYE: (),
     PUBLISH: (int, str, bytes, bool, int, _NUMBER, _SECONDS, _SECONDS, (str, type(None)), bool, bool, _SECONDS),
     EVENT: (int, str, bytes, bool, int, _SECONDS),
@@ -100,6 +106,7 @@ FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
     CREDIT: (int, int),
     AHEAD: (int, int),
     BACK: (int, int, list),
+    RESUME: (int,),
     CLOSE: (int, int),
     RECLAIM: (int, int, bytes, int),
     SETTLE: (),
@@ -115,7 +122,7 @@ FROM_CLIENTS: Final[Mapping[int, tuple[_Types, ...]]] = {
 """The types of what follows a kind, in records of clients."""
 
 ANSWERED: Final = frozenset(
-    {PUBLISH, EVENT, CONSUME, TAKE, CLOSE, RECLAIM, ACCEPT, BACK, DONE, REJECT, SUBSCRIBE, WATCH, CALL}
+    {PUBLISH, EVENT, CONSUME, TAKE, CLOSE, RECLAIM, ACCEPT, BACK, RESUME, DONE, REJECT, SUBSCRIBE, WATCH, CALL}
 )
 """Kinds whose records begin with the number of a request, and are answered."""
 
@@ -154,6 +161,7 @@ FROM_HUB: Final[Mapping[int, tuple[_Types, ...]]] = {
     EVENTS: (list, str, bytes, bool),
     NOTE: (str, str, bytes, str),
     GREET: (),
+    STALLED: (str, int),
 }
 """The same, in records of a hub."""
 

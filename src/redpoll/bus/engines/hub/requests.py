@@ -143,6 +143,11 @@ class Requests:
             self._ended(client, number, consumer)
         client.reply(request)
 
+    def _resume(self, client: Client, request: int) -> None:
+        client.question = 0
+        self._broker.peers.resume(client.member)
+        client.reply(request)
+
     def _close(self, client: Client, request: int, number: int) -> None:
         consumer = client.consumers.get(number)
         if consumer is not None:
@@ -266,6 +271,7 @@ REQUESTS: Final[Mapping[int, Callable[..., None]]] = {
     p.CREDIT: Requests._credit,
     p.AHEAD: Requests._ahead,
     p.BACK: Requests._back,
+    p.RESUME: Requests._resume,
     p.CLOSE: Requests._close,
     p.RECLAIM: Requests._reclaim,
     p.SETTLE: Requests._settle,

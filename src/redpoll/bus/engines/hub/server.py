@@ -16,6 +16,7 @@ from redpoll.address import Address
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker.broker import Broker
 from redpoll.bus.broker.permissions import Permissions
+from redpoll.bus.broker.queue import Consumer
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.authorization import authorize
 from redpoll.bus.engines.hub.calls import Calls
@@ -37,7 +38,7 @@ MAX_BODY: Final = 16 * 2**20
 #: Characters of the name in a hello.
 _NAME: Final = 255
 #: Seconds between two looks at the tokens, and at who is there.
-_PAUSE: Final = 1.0
+_PAUSE: Final = 0.5
 _GREET: Final = tuple((b"", body) for body, _ in p.pack([[p.GREET]]))
 
 
@@ -107,6 +108,7 @@ class HubServer:
         self._strangers: dict[Peer, float] = {}
         self._patience = config.handshake_timeout
         self._looking: asyncio.TimerHandle | None = None
+        self._due = 0.0
 
     @property
     def address(self) -> Address:
@@ -209,7 +211,7 @@ class HubServer:
         if peer in self._clients:
             return p.unpack(message.data, p.FROM_CLIENTS)
         records = p.unpack(message.data, p.FROM_CLIENTS) if len(message.data) <= p.MAX_HELLO else []
-        if records and records[0][0] in {p.HELLO, p.ALIVE}:
+        if records and records[0][0] in {p.HELLO, p.ALIVE, p.BEGUN}:
             return records
         # Its session is over here, and may go on there, where the loss of a link was seen later: it begins anew.
         self.node.refuse(message, Busy, "a client says hello first")
@@ -223,6 +225,9 @@ class HubServer:
             return
         if kind == p.ALIVE:
             self._live(peer, *record[1:])
+            return
+        if kind == p.BEGUN:
+            self._begun(*record[1:])
             return
         client = self._clients.get(peer)
         if client is None:
@@ -278,12 +283,32 @@ class HubServer:
 
     def _live(self, peer: Peer, name: str, token: str) -> None:
         """Take a sign of life of a client; one of no client, or with another token, is passed over."""
+        client = self._find(name, token)
+        if client is not None:
+            self.node.heard(client.peer)
+            client.life = peer, name
+            self._strangers.pop(peer, None)
+
+    def _begun(self, name: str, token: str, question: int, begun: list[Any]) -> None:
+        """Take the answer of a process whose loop is blocked: what was begun; no other task is."""
+        client = self._find(name, token)
+        if client is None or not question or question != client.question:
+            return
+        pairs: list[tuple[Consumer, int]] = []
+        for each in begun:
+            match each:
+                case [int() as number, int() as last]:
+                    if number in client.consumers:
+                        pairs.append((client.consumers[number], last))
+                case _:
+                    raise ProtocolError("expected numbers of consumers, each with a token")
+        self.broker.peers.stall(client.member, pairs, time.monotonic())
+
+    def _find(self, name: str, token: str) -> Client | None:
         digest, rights = (b"", None) if self._tokens is None else self._tokens.find(token)
         member = self.broker.peers.found.get(_public(name, rights))
         client: Client | None = None if member is None else member.owner
-        if client is not None and client.token == digest:
-            self.node.heard(client.peer)
-            self._strangers.pop(peer, None)
+        return client if client is not None and client.token == digest else None
 
     def lose(self, peer: Peer, error: RedpollError) -> None:
         """Handle the end of a client's session, without goodbye if the client is still known."""
@@ -306,12 +331,20 @@ class HubServer:
         self._turns.look_for_observers()
 
     def _look(self) -> None:
-        """Disconnect peers without a hello, and clients whose token was removed or changed; called once a second."""
+        """Disconnect peers without a hello, and clients whose token was removed or changed; ask blocked ones what they do.
+
+        Called twice a second.
+        """
         self._looking = asyncio.get_running_loop().call_later(_PAUSE, self._look)
         now = time.monotonic()
         for peer in [each for each, end in self._strangers.items() if end <= now]:
             del self._strangers[peer]
             self.node.cut(peer, ProtocolError("it did not say hello"))
+        if now - self._due < _PAUSE / 2:
+            # A later look shows that this loop was blocked, and may have to read that they took something over.
+            for client in self._clients.values():
+                client.look(now)
+        self._due = now + _PAUSE
         if self._tokens is not None and self._tokens.renew():
             for client in list(self._clients.values()):
                 rights = self._tokens.allowed(client.token)
