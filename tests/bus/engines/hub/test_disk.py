@@ -435,6 +435,24 @@ async def test_a_failed_store_can_be_closed(tmp_path: Path) -> None:
         await asyncio.wait_for(store.close(), 5)
 
 
+@pytest.mark.parametrize("gone", ["hub.db", "hub.db-wal", ""])
+@pytest.mark.asyncio
+async def test_a_file_that_is_gone_ends_the_store(tmp_path: Path, gone: str) -> None:
+    """Nothing is confirmed once a file of the store was removed, or its folder moved: the next hub would not find it."""
+    path = tmp_path / "hub"
+    store = opened(path)
+    failures: list[BaseException] = []
+    store.failed = failures.append
+    await written(store, [Q])
+    if gone:
+        (path / gone).unlink()
+    else:
+        path.rename(tmp_path / "elsewhere")
+    store.write([put(1)], lambda: failures.append(AssertionError("confirmed")))
+    await store.close()
+    assert [str(each) for each in failures] == [f"{path}: {gone or 'hub.db'} was removed or replaced while the hub ran"]
+
+
 @pytest.mark.asyncio
 async def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """On a full disk the reserve lets writes through, and the hub can see it; it is set aside again when there is room."""

@@ -253,6 +253,7 @@ class DiskStore:
             item = items.get()
         if calls:
             self._commit(self._group.take(time.monotonic()))
+            self._folder.check()
             self._post(_call, calls)
             self._checkpoint()
         if job is not None:
@@ -485,6 +486,7 @@ def open_store(
             raise _damaged(folder, error) from error
         raise folder.error(f"hub.db cannot be used: {error}") from error
     folder.kept.append(database)
+    folder.remember()
     return store
 
 

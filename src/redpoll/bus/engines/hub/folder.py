@@ -36,6 +36,7 @@ class Folder:
         self._reserve = folder / "hub.reserve"
         self._size = reserve
         self.kept: list[Any] = []
+        self._files: dict[str, tuple[int, int]] = {}
         try:
             folder.mkdir(0o700, parents=True, exist_ok=True)
             network = mounted_over_network(self.path)
@@ -68,6 +69,21 @@ class Folder:
     def error(self, problem: str, hint: str | None = None) -> StoreError:
         """Make an error about the folder."""
         return StoreError(self.path, problem, hint)
+
+    def remember(self) -> None:
+        """Note which files the database consists of, for `check`."""
+        found = {name: _which(name) for name in (self.database, f"{self.database}-wal")}
+        self._files = {name: which for name, which in found.items() if which is not None}
+
+    def check(self) -> None:
+        """See that the files of the database are where the next hub looks for them.
+
+        Raises:
+            StoreError: One was removed or replaced, or the folder was: what is written is lost with the process.
+        """
+        for name, which in self._files.items():
+            if _which(name) != which:
+                raise self.error(f"{Path(name).name} was removed or replaced while the hub ran")
 
     def make_reserve(self) -> bool:
         """Set the reserve aside; return False if the disk has no room for that, and as much again."""
@@ -116,6 +132,14 @@ class Folder:
         # A connection that ends here would end the log of the parent's: it stays for as long as the process.
         _forked.append(self.kept)
         os.close(self._lock)
+
+
+def _which(name: str) -> tuple[int, int] | None:
+    try:
+        found = Path(name).stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
 
 
 _forked: Final[list[Any]] = []
