@@ -480,6 +480,35 @@ async def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 @pytest.mark.asyncio
+async def test_a_disk_that_the_tasks_filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The file never shrinks: when its tasks ended it has the room of a reserve in itself, until new ones took half of it."""
+    breaking: list[Breaking] = []
+
+    def break_(path: str) -> Breaking:
+        breaking.append(Breaking(connect(path)))
+        return breaking[0]
+
+    monkeypatch.setattr(disk, "_WAIT", 0.001)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": SMALL}))
+    (tmp_path / "hub.reserve").write_bytes(bytes(SMALL))
+    store = opened(tmp_path, connect=break_)
+    breaking[0].failing = lambda: error if (tmp_path / "hub.reserve").exists() else None
+    error = error_of(sqlite3.SQLITE_FULL, "database or disk is full")
+    body = bytes(SMALL // 4)
+    await written(store, [Q], [put(serial, body) for serial in range(1, 7)])
+    full = [store.full]
+    await written(store, [ended(serial) for serial in range(1, 7)])
+    await until(lambda: not store.full)
+    assert not (tmp_path / "hub.reserve").exists()
+    await written(store, [put(7, body)])
+    full.append(store.full)
+    await written(store, [put(serial, body) for serial in range(8, 12)])
+    full.append(store.full)
+    assert full == [True, False, True]
+    await store.close()
+
+
+@pytest.mark.asyncio
 async def test_a_disk_that_is_full_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store opens on a full disk, to let what it has be worked off; without a reserve the next failure ends it."""
     monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 0}))

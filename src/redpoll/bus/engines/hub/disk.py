@@ -82,7 +82,8 @@ class DiskStore:
         self.name: str = name
         self.epoch: int = epoch
         self.serial: int = serial
-        self.full = not folder.make_reserve()
+        self.full = True
+        self._look()
         self.failed: Callable[[BaseException], object] | None = None
         self._clock = Clock(time.monotonic(), time.time(), clock)
         self._group = Group(self._clock, database, key_time, keys)
@@ -232,9 +233,9 @@ class DiskStore:
         """Commit what is queued."""
         items = self._items
         try:
-            item = items.get(timeout=_WAIT if self.full else None)
+            item = items.get(timeout=None if self._reserved else _WAIT)
         except Empty:
-            self.full = not self._folder.make_reserve()
+            self._look()
             return
         calls: list[Callable[[], object]] = []
         job = None
@@ -254,11 +255,21 @@ class DiskStore:
         if calls:
             self._commit(self._group.take(time.monotonic()))
             self._folder.check()
+            if not self._reserved and not self.full:
+                self._look()
             self._post(_call, calls)
             self._checkpoint()
         if job is not None:
             job()
         self._last = self._last or item is None
+
+    def _look(self) -> None:
+        """See whether the disk is full: neither with a reserve nor while the file, of ended tasks, has as much room."""
+        self._reserved = self._folder.make_reserve()
+        free, size = (
+            next(iter(self._database.execute(f"PRAGMA {each}")))[0] for each in ("freelist_count", "page_size")
+        )
+        self.full = not self._reserved and not self._folder.does_without_reserve(free * size, self.full)
 
     def _read(self, tasks: Sequence[int]) -> list[bytes | None]:
         with self._whole():
@@ -284,6 +295,7 @@ class DiskStore:
             if not _is_full(error) or not self._folder.use_reserve():
                 raise
             self.full = True
+            self._reserved = False
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             self._carry_out(statements)

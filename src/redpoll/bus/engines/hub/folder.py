@@ -104,6 +104,15 @@ class Folder:
             return False
         return True
 
+    def does_without_reserve(self, free: int, full: bool) -> bool:
+        """Return whether free bytes in the database serve as the reserve, and the disk has room for its log.
+
+        Args:
+            free: These bytes.
+            full: Whether they did not before: half of them are enough to go on, so that it does not change with each task.
+        """
+        return free >= self._size // (1 if full else 2) and shutil.disk_usage(self.path).free >= self._size // 4
+
     def use_reserve(self) -> bool:
         """Give the reserve up; return False if it was given up before."""
         try:
