@@ -51,6 +51,28 @@ def test_a_run_writes_what_single_sends_write(size: int) -> None:
     assert peer_of(one).counters.sent == 20
 
 
+def test_a_run_of_many_sizes_writes_what_single_sends_write() -> None:
+    """Also where sizes change, serials wrap around in between, and the limit is reached."""
+    messages = [Message(bytes([size % 251]) * size, THERE) for size in (0, 0, 3, 3, 700, 3, 512, 513, 513, 0)]
+    one, other = add_link(make_peer(serial=0xFFFFFFFA)), add_link(make_peer(serial=0xFFFFFFFA))
+    assert run(one, iter(messages), limit=9) == (9, None, False)
+    for message in messages[:9]:
+        other.transmit(Sent(message.data, 0, message=message), 0.0)
+    assert one.output_size == other.output_size
+    assert taken(one) == taken(other)
+    assert (one.window.used, one.window.used_bytes) == (other.window.used, other.window.used_bytes)
+    assert peer_of(one).serial == peer_of(other).serial == 3
+
+
+def test_a_run_of_many_sizes_keeps_to_the_window() -> None:
+    """Only the last message may exceed the window in bytes, whatever the sizes before it."""
+    link = add_link(make_peer(), announced=announcement(units=1))
+    messages = iter([*many(2, 30_000), *many(20, 1_000)])
+    assert run(link, messages) == (8, None, False)
+    assert len(list(messages)) == 14
+    assert link.window.used_bytes == 66_000
+
+
 def test_a_run_ends_at_what_is_no_part_of_it() -> None:
     """A message for elsewhere, with a header, too large, or that continues another ends the run and is handed back."""
     link = add_link(make_peer(), announced=announcement(kib=4))

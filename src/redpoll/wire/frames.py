@@ -7,9 +7,11 @@ specification is docs/explanation/wire-format.md, whose section numbers are cite
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import IntEnum
 from functools import lru_cache
 from struct import Struct
+from typing import Any
 
 __all__ = [
     "ACK",
@@ -25,6 +27,7 @@ __all__ = [
     "MAX_REFUSAL_TEXT",
     "METADATA",
     "NOOP",
+    "PACKED",
     "PREAMBLE",
     "PREAMBLE_SIZE",
     "REQ_ACK",
@@ -38,7 +41,7 @@ __all__ = [
     "encode_refusal",
     "frame_struct",
     "is_later",
-    "own_struct",
+    "own_frame",
     "refusal_text",
 ]
 
@@ -48,6 +51,12 @@ PREAMBLE_SIZE = PREAMBLE.size
 
 #: Length of a continued body, in front of its first piece (section 6).
 TOTAL = Struct("!Q")
+
+#: Data length, header length and type, as they end a preamble.
+_LENGTHS = Struct("!IHB")
+
+#: Maximum body packed together with its preamble, in bytes; above, copying it costs more.
+PACKED = 512
 
 BLANK_IDENTITY = bytes(16)
 
@@ -140,10 +149,15 @@ def frame_struct(size: int) -> Struct:
     return Struct(f"!16sIIHB{size}s")
 
 
-@lru_cache(maxsize=256)
-def own_struct(size: int) -> Struct:
-    """Return the same as `frame_struct`, with the identity as two fields: this process's prefix and a number."""
-    return Struct(f"!8sQIIHB{size}s")
+@lru_cache(maxsize=PACKED + 1)
+def own_frame(size: int) -> tuple[Callable[[bytes, int, int, bytes, Any], bytes], bytes]:
+    """Return how to pack unacknowledged messages of one size, up to `PACKED`, with identities created in this process.
+
+    Returns:
+        A function of the identity's prefix and number, the serial, the bytes returned second, and the body; and the
+        lengths and the type, which all of these messages share.
+    """
+    return Struct(f"!8sQI7s{size}s").pack, _LENGTHS.pack(size, 0, 0)
 
 
 def is_later(serial: int, than: int) -> bool:

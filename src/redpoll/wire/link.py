@@ -591,14 +591,17 @@ class Link:
         output = self.output
         if not output or (self.transfers and self.transfers[0].begun_whole):
             return []
-        self.bytes_sent += self.output_size
         self.output_size = 0
         if self.output_large:
             self.output_large = False
             parts = join_small(output)
+            self.bytes_sent += sum(map(len, parts))
         else:
             # Only large payloads are in pieces.
-            parts = [output[0] if len(output) == 1 else b"".join(output)]  # type: ignore[list-item, arg-type]
+            part: Body = output[0] if len(output) == 1 else b"".join(output)  # type: ignore[assignment, arg-type]
+            parts = [part]
+            # Not `output_size`, which a run adds to at its end.
+            self.bytes_sent += len(part)
         # The list is reused: a run may be adding to it, if the code that creates its messages sends others itself.
         output.clear()
         return parts

@@ -9,7 +9,7 @@ from typing import Any
 from redpoll.address import Address
 from redpoll.message import Message, identity_prefix
 from redpoll.wire.bodies import LARGE
-from redpoll.wire.frames import PREAMBLE_SIZE, own_struct
+from redpoll.wire.frames import PACKED, PREAMBLE_SIZE, own_frame
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Payload
 from redpoll.wire.peer import Peer
@@ -19,11 +19,11 @@ __all__ = ["NO_MESSAGE", "transmit_run"]
 #: Returned by `transmit_run` for an item that is None.
 NO_MESSAGE: Any = object()
 
-#: Maximum body packed together with its preamble, in bytes; above, copying it costs more.
-_PACKED = 512
-
 #: A preamble whose identity was created in this process, as two fields.
 _OWN = Struct("!8sQIIHB")
+
+#: Serials are counted modulo this.
+_SERIALS = 1 << 32
 
 
 def transmit_run(
@@ -49,21 +49,27 @@ def transmit_run(
         Number of messages written; the message that ended the run because it cannot be part of one (`NO_MESSAGE` for an
         item that is None), or None; its encoded data, if it was encoded; and whether `messages` is exhausted.
     """
-    pack = _OWN.pack
-    packed_size, pack_whole = -1, pack
-    prefix = identity_prefix()
     peer: Peer | None = link.peer
     if peer is None:
         return 0, None, None, False
+    prefix = identity_prefix()
     output = link.output
+    sent_before = link.bytes_sent
+    plain = bytes if raw else None
     budget = link.window.free_bytes()
     largest = min(LARGE, link.settings.max_message_size)
     if link.announced is not None:
         largest = min(largest, link.announced.max_message_size)
-    count = total = 0
+    size = total = 0
+    apart = False
+    pack, lengths = own_frame(size)
+    pack_apart = _OWN.pack
     leftover: Message[Any] | None = None
     encoded: Payload | None = None
-    ended = True
+    # Messages of one size with serials in a row are counted together. Of these, `left` of `quota` may still be written,
+    # and `room` after them.
+    room, quota, left = limit, 0, 0
+    serial = -1
     try:
         for message in messages:
             if (
@@ -75,36 +81,55 @@ def transmit_run(
                 leftover = NO_MESSAGE if item is None else message
                 break
             body = message._data
-            if not raw or type(body) is not bytes:
+            if type(body) is not plain:
                 try:
                     body = encode(body)
                 except Exception:  # noqa: BLE001  # it is raised again where the message is sent by itself
                     leftover = message
                     break
-                if type(body) is memoryview and len(body) <= _PACKED:
+                if type(body) is memoryview and len(body) <= PACKED:
                     body = body.tobytes()
-            size = len(body)
-            if size > largest:
-                leftover, encoded = message, body
-                break
-            # Serial and size of the output are not local variables: the code that creates the messages may itself send
-            # to this peer, and have the output written.
-            peer.serial = serial = (peer.serial + 1) & 0xFFFFFFFF
-            if size == packed_size:
-                output.append(pack_whole(prefix, message._number, serial, size, 0, 0, body))
-            elif size <= _PACKED:
-                packed_size, pack_whole = size, own_struct(size).pack
-                output.append(pack_whole(prefix, message._number, serial, size, 0, 0, body))
+            if peer.serial is serial and len(body) == size:
+                serial += 1
             else:
-                output.append(pack(prefix, message._number, serial, size, 0, 0))
+                if len(body) > largest:
+                    leftover, encoded = message, body
+                    break
+                total += (quota - left) * size
+                size = len(body)
+                apart = size > PACKED
+                if not apart:
+                    pack, lengths = own_frame(size)
+                # The code that creates the messages may send to this peer itself.
+                serial = (peer.serial + 1) % _SERIALS
+                room += left
+                left = min(room, _SERIALS - serial)
+                if left * size > budget - total:
+                    # The last one may exceed the window.
+                    left = -((total - budget) // size)
+                quota = left
+                room -= left
+            peer.serial = serial
+            if apart:
+                output.append(pack_apart(prefix, message._number, serial, size, 0, 0))
                 output.append(body)
-            link.output_size += PREAMBLE_SIZE + size
-            total += size
-            count += 1
-            if count >= limit or total >= budget:
-                ended = False
-                break
+            else:
+                output.append(pack(prefix, message._number, serial, lengths, body))
+            left -= 1
+            if not left:
+                total += quota * size
+                quota = 0
+                if not room or total >= budget:
+                    break
+                serial = -1
     finally:
+        total += (quota - left) * size
+        count = limit - room - left
         peer.counters.sent += count
         link.window.take_many(count, total)
-    return count, leftover, encoded, ended and leftover is None
+        if link.bytes_sent == sent_before:
+            link.output_size += total + count * PREAMBLE_SIZE
+        else:
+            # That code had output written.
+            link.output_size = sum(map(len, output))
+    return count, leftover, encoded, leftover is None and count < limit and total < budget
