@@ -105,6 +105,26 @@ async def test_a_former_server_ends_with_its_streams(caplog: pytest.LogCaptureFi
         await until(lambda: not listener._broken, "end of the former server")
 
 
+async def test_one_that_starts_while_streams_begin(caplog: pytest.LogCaptureFixture) -> None:
+    """A server listens again also if streams began at another one of its loop while it started."""
+    over = asyncio.Event()
+
+    async def begin_streams(address: Address) -> None:
+        while not over.is_set():
+            async with make(listen=False) as node:
+                await within(node.send(Message(b"", address)))
+
+    async with make(echo) as other:
+        beginning = [asyncio.create_task(begin_streams(other.address)) for _ in range(4)]
+        for _ in range(4):
+            async with make(echo) as there, make(listen=False) as former, make(listen=False) as later:
+                await within(former.send(Message(b"", there.address)))
+                await send_request(there.address.port, caplog)
+                await within(later.send(Message(b"", there.address)))
+        over.set()
+        await asyncio.gather(*beginning)
+
+
 async def test_a_port_that_is_taken_meanwhile(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 from urllib.parse import unquote
@@ -24,9 +24,10 @@ _TRIES = 5
 
 _ALL_IPV4 = "0.0.0.0"  # noqa: S104  # compared with, not bound
 
-#: Prefix of the methods of gRPC whose tasks wait for calls, and the method that accepts calls.
+#: Prefix of the methods of gRPC that run in tasks of a server, the one that accepts calls, and the one that waits for a call.
 _SERVES = "AioServer"
 _TAKES = "AioServer._server_main_loop"
+_WAITS = "AioServer._request_call"
 
 #: Seconds in which a failed server is replaced, and seconds between two attempts: its port may close a moment later.
 AGAIN = 5.0
@@ -178,7 +179,7 @@ class GrpcListener:
         await server.start()
         for task in tasks_of(_TAKES, server._server):
             task.add_done_callback(partial(self._served, server, streams))
-        _outlast_the_loop()
+        _outlast_the_loop(tasks_of(_SERVES, server._server))
 
     def _served(self, server: Any, streams: _Streams, serving: asyncio.Task[Any]) -> None:
         """Replace a server whose accepting task has ended with an error, unless it was closed."""
@@ -254,7 +255,8 @@ class GrpcListener:
 
     async def _serve(self, streams: _Streams, _requests: Any, context: Any) -> None:
         """Run one stream, from its first message to its end."""
-        _outlast_the_loop()
+        # Of all servers: one that starts meanwhile still has to find its task that accepts calls.
+        _outlast_the_loop(tasks_of(_WAITS))
         remote = address_of(context.peer())
         if self._stopping is not None or not self._is_meant(remote) or not self._acceptor.admits(remote):
             await refuse(context, self._grpc.StatusCode.RESOURCE_EXHAUSTED, "it takes no more links")
@@ -272,9 +274,9 @@ class GrpcListener:
         return any((":" in each.host) == (":" in remote.host) for each in self.addresses)
 
 
-def _outlast_the_loop() -> None:
-    """Keep `asyncio.run` from cancelling the tasks in which servers wait: they own the memory that gRPC writes calls to."""
-    for task in tasks_of(_SERVES):
+def _outlast_the_loop(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """Keep `asyncio.run` from cancelling tasks of servers: they own the memory that gRPC writes calls to."""
+    for task in tasks:
         asyncio._unregister_task(task)
 
 
