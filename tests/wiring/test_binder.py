@@ -232,6 +232,25 @@ async def test_cancelled() -> None:
         assert not wiring.bindings
 
 
+async def test_unbinding_is_cancelled() -> None:
+    """A binding whose unbinding is cancelled has ended: its exchange keeps no more messages for the owner that is gone."""
+    async with directory() as names, Wiring(names.address) as wiring:
+        exchange = await wiring.create_exchange("E", limits=Limits(messages=1))
+        async with Wiring(names.address) as other:
+            await other.create_queue("Q", scope=GLOBAL)
+            binding = await wiring.bind("E", "Q")
+            await cut(wiring, other)
+            assert binding.state == "lost"
+            unbinding = asyncio.ensure_future(binding.unbind())
+            await asyncio.sleep(0)
+            unbinding.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await unbinding
+            assert not wiring.bindings
+            assert not exchange.stats.pipes
+            await exchange.send_many([b"nobody"] * 3, timeout=PATIENCE)
+
+
 async def test_unknown_third() -> None:
     """Who asks another to bind what that does not know gets its error."""
     async with directory() as names, Wiring(names.address) as a, Wiring(names.address) as b:

@@ -202,15 +202,18 @@ class Binder:
             with suppress(RedpollError):  # the wiring may be closing
                 self._watch_names(other)
         task, binding.task = binding.task, None
-        if task is not None and task is not asyncio.current_task():
-            task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-        trunk = self._unwatch(binding)
-        join, binding.join = binding.join, None
-        binding.attempted()
-        if join is not None:
-            leave(join)
-        elif trunk is not None and trunk.up:
+        try:
+            if task is not None and task is not asyncio.current_task():
+                task.cancel()
+                await asyncio.gather(task, return_exceptions=True)
+        finally:
+            # Also where this is cancelled: nobody could end it any more, and its exchange would keep messages for it.
+            trunk = self._unwatch(binding)
+            join, binding.join = binding.join, None
+            binding.attempted()
+            if join is not None:
+                leave(join)
+        if join is None and trunk is not None and trunk.up:
             word = {"word": "unbind", "exchange": binding.exchange, "queue": binding.queue}
             try:
                 await trunk.request(word, _PATIENCE)
