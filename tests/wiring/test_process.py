@@ -34,6 +34,20 @@ async def test_one_pair() -> None:
     assert not process._watchers
 
 
+async def test_closing_ends_what_others_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a wiring does for another one of its process ends when it closes, also if that never answers."""
+    async with Wiring() as b:
+        monkeypatch.setattr(b._board.ports, "asked", lambda *_: asyncio.get_running_loop().create_future())
+        await b.create_queue("Q")
+        async with Wiring() as a:
+            await a.create_exchange("E", scope=PROCESS)
+            binding = asyncio.ensure_future(b.bind("E", "Q"))
+            await until(lambda: a._board.tasks and b._board.tasks)
+        assert not a._board.tasks
+        binding.cancel()
+    assert not b._board.tasks
+
+
 async def test_errors_come_back() -> None:
     """What goes wrong at the other wiring comes back as what it is."""
     async with Wiring() as a, Wiring() as b:

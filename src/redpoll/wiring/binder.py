@@ -478,7 +478,7 @@ class Binder:
             kept.timer.cancel()
         self._kept.clear()
         # The other ends need no request: this wiring has said goodbye, and they may not answer.
-        tasks = list(self._tasks)
+        tasks = [*self._tasks, *self._board.tasks]
         for task in tasks:
             task.cancel()
         for binding in self.bindings.values():
