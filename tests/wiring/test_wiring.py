@@ -637,6 +637,25 @@ async def test_closing_gives_the_network_what_is_left_of_linger(linger: float | 
         assert drain >= least
 
 
+async def test_closing_is_cancelled_while_bindings_end() -> None:
+    """Closing that is cancelled while it waits for the ends of bindings stops the node at once all the same."""
+    wiring = Wiring()
+    await wiring.start()
+    await wiring.create_queue("Q")
+    binding = asyncio.ensure_future(wiring.bind("E", "Q", wait=None))
+    await until(lambda: wiring.bindings and wiring.bindings[0].task)
+    closing = asyncio.ensure_future(wiring.close(60))
+    while wiring.bindings:  # noqa: ASYNC110  # in the very turn
+        await asyncio.sleep(0)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(closing, PATIENCE)
+    with pytest.raises(Closed):
+        await binding
+    assert not wiring._net.node.listening
+    assert repr(wiring) == "<Wiring closed>"
+
+
 async def test_nothing_is_there_after_a_start_that_failed() -> None:
     """What it has can be asked for, and is nothing."""
     wiring = Wiring("192.0.2.1:5682")

@@ -281,8 +281,10 @@ class Net:
         tasks = list(self._dialling.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        await self.node.stop(drain)
+        try:
+            await asyncio.gather(*tasks, return_exceptions=True)
+        finally:
+            await self.node.stop(drain)
 
     # Out
 

@@ -193,12 +193,17 @@ class Wiring:
         self._board.settle()
         self._net.say_bye()
         self._board.close()
-        await self._binder.close()
-        self._neighbour.close()
         try:
-            await self._net.stop(drain)
+            await self._binder.close()
+        except BaseException:
+            drain = 0.0
+            raise
         finally:
-            self._state = "closed"
+            self._neighbour.close()
+            try:
+                await self._net.stop(drain)
+            finally:
+                self._state = "closed"
 
     async def __aenter__(self) -> Self:
         await self.start()
