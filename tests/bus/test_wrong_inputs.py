@@ -150,3 +150,39 @@ async def test_subjects_as_they_were_given(subject: Any) -> None:
                 bus.broadcast.subscribe(subject=subject)
             assert (caught.value.field, caught.value.value) == ("subject", subject)
         await bus.broadcast.send(1, subject="ä" * 100)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("with_hub", [False, True])
+async def test_flags_of_an_engine(with_hub: bool) -> None:
+    """A flag that is neither True nor False is refused by name where it is given: a hub expels no client for it."""
+    with running() as hub:
+        async with redpoll.connect(hub.url if with_hub else "memory://") as bus:
+            await bus.queues.declare("q")
+            await bus.engine.publish(Envelope("raw", b"x"), queue="q")
+            delivery = await bus.engine.take("q", PATIENCE)
+            truthy: Any = 1
+            verbs: dict[str, Callable[[], Any]] = {
+                "requeue": lambda: delivery.reject(requeue=truthy),
+                "blame": lambda: delivery.reject(blame=truthy),
+                "exclude": lambda: delivery.reject(exclude=truthy),
+                "accept": lambda: bus.engine.consume("q", accept=truthy),
+                "exclusive": lambda: bus.engine.consume("q", exclusive=truthy),
+            }
+            for field, verb in verbs.items():
+                with pytest.raises(ConfigError, match=f"^{field}=1: must be True or False"):
+                    await verb()
+            # It is held still, by the same client.
+            assert await delivery.ack()
+
+
+@pytest.mark.asyncio
+async def test_a_priority_that_cannot_be_sent() -> None:
+    """A priority too large for a record is refused, and does not take along what is sent in the same turn."""
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            wrong = asyncio.ensure_future(bus.tasks.submit(1, queue="q", priority=2**70))
+            right = asyncio.ensure_future(bus.tasks.submit(1, queue="q"))
+            with pytest.raises(ConfigError, match=r"^priority="):
+                await asyncio.wait_for(wrong, PATIENCE)
+            await asyncio.wait_for(right, PATIENCE)

@@ -216,7 +216,7 @@ class Delivery(Hold, Protocol):
             False: it was lost, or has ended before.
 
         Raises:
-            UsageError: The delay cannot be; the task is still held.
+            ConfigError: The delay cannot be, or a flag is neither True nor False; the task is still held.
         """
 
     def extend(self) -> bool:

@@ -26,6 +26,7 @@ __all__ = [
     "ScheduleInfo",
     "TaskInfo",
     "TaskState",
+    "check_flags",
     "check_last",
     "check_publishing",
     "check_subject",
@@ -340,7 +341,7 @@ def check_publishing(
         _check_size("dedup", dedup, "a digest of a longer one")
     if (
         type(priority) is int
-        and priority >= 0
+        and 0 <= priority <= _U53
         and type(delay) in _NUMBERS
         and 0 <= delay < _MONTH
         and (ttl is None or (type(ttl) in _NUMBERS and 0 <= ttl < _MONTH))
@@ -351,6 +352,16 @@ def check_publishing(
         return
     for (name, check), value in zip(_PUBLISHING, (priority, delay, ttl, deadline, timeout), strict=True):
         require(name, value, check)
+
+
+def check_flags(**given: object) -> None:
+    """Check that options are True or False.
+
+    Raises:
+        ConfigError: One of them is something else.
+    """
+    for name, value in given.items():
+        require(name, value, flag)
 
 
 def check_last(last: int) -> None:

@@ -23,7 +23,7 @@ from redpoll.bus.broker.queue import (
 )
 from redpoll.bus.broker.tasks import Tasks
 from redpoll.bus.envelope import OutcomeKind
-from redpoll.bus.records import Publication, check_publishing, check_subject
+from redpoll.bus.records import Publication, check_flags, check_publishing, check_subject
 from redpoll.errors import NoRoute, SpecConflict
 
 __all__ = ["Work"]
@@ -77,6 +77,7 @@ class Work:
             NoRoute: There is no such queue.
             SpecConflict: Another consumer has it, or has it exclusively.
         """
+        check_flags(accept=accepts, exclusive=exclusive)
         queue = self._tasks.queues.get(name)
         if queue is None:
             check_subject("queue", name)
@@ -224,9 +225,10 @@ class Work:
         """Give a task back, or up. See `redpoll.bus.engine.Delivery.reject`; a payload takes the place of the task's.
 
         Raises:
-            ConfigError: The delay cannot be; nothing was done.
+            ConfigError: The delay cannot be, or a flag is none; nothing was done.
         """
         check_publishing(0, delay)
+        check_flags(requeue=requeue, blame=blame, exclude=exclude)
         task = consumer.held.pop(token, None)
         if task is None:
             return False

@@ -23,6 +23,7 @@ from redpoll.bus.records import (
     Receipt,
     ScheduleInfo,
     TaskInfo,
+    check_flags,
     check_last,
     check_publishing,
     check_subject,
@@ -117,6 +118,7 @@ class HubEngine(HubMember):
         if (queue is None) is (subject is None):
             raise UsageError("a message goes to a queue or to a subject", "pass one of queue= and subject=")
         check_publishing(priority, delay, ttl, deadline, timeout, dedup)
+        check_flags(keep=keep, mandatory=mandatory)
         if subject is not None:
             check_subject("subject", subject)
             check_last(last)
@@ -236,6 +238,7 @@ class HubEngine(HubMember):
     ) -> HubConsumer:
         """Take tasks from a queue as they come."""
         check_credit(credit)
+        check_flags(accept=accept, exclusive=exclusive)
         check_subject("queue", queue)
         self._check()
         number = next(self._numbers)
@@ -291,6 +294,7 @@ class HubEngine(HubMember):
         """Take the events of the subjects that match."""
         if type(buffer) is not int or buffer < 1:
             raise ConfigError("buffer", buffer, "must be an int above 0")
+        check_flags(last=last)
         wanted = tuple(patterns)
         if not wanted:
             raise ConfigError("patterns", wanted, "must be at least one")

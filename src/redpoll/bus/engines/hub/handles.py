@@ -21,7 +21,7 @@ from redpoll.bus.engines.handles import (
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.pace import HELD, LEASE, Pace
 from redpoll.bus.envelope import Envelope, Outcome, encode, printable
-from redpoll.bus.records import Publication, check_publishing, task_id
+from redpoll.bus.records import Publication, check_flags, check_publishing, task_id
 from redpoll.errors import PayloadTooLarge, RedpollError, ResultTooLarge, UsageError
 
 __all__ = ["HubConsumer", "HubDelivery", "HubSubscription", "Owner", "pack_publication", "packed"]
@@ -197,6 +197,7 @@ class HubDelivery(EngineDelivery):
     ) -> Awaitable[bool]:
         """Give the task back, or up."""
         check_publishing(0, delay)
+        check_flags(requeue=requeue, blame=blame, exclude=exclude)
         payload = None if meta is None else packed(self.envelope._replace(meta=meta))
         if not self._is_open:
             return FALSE
