@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from redpoll.bus.tries import Tries
-from redpoll.errors import DialFailed, Expired, NoRoute, NotAuthorized, QueueFull
+from redpoll.errors import DialFailed, Expired, NoRoute, NotAuthorized, NotConfirmed, QueueFull
 from redpoll.testing import VirtualTime
 
 LOST = DialFailed("host", "refused")
@@ -21,6 +21,14 @@ def test_how_often() -> None:
     for final in (NotAuthorized("no"), Expired(None, 1.0, "waiting"), NoRoute("a"), ValueError()):
         assert not twice.covers(final)
     assert [twice.covers(QueueFull(None, 1, "tasks")) for _ in range(3)] == [True, True, False]
+
+
+def test_what_may_have_been_taken() -> None:
+    """What may have been taken is sent again only where a second one is harmless."""
+    clock = VirtualTime()
+    unsure = NotConfirmed(None, "the hub is gone")
+    assert not Tries(clock, None, None, "sending", 1, 4).covers(unsure)
+    assert Tries(clock, None, None, "sending", 1, 4, harmless=True).covers(unsure)
 
 
 @pytest.mark.asyncio

@@ -548,6 +548,8 @@ class Engine(Protocol):
     async def tell(self, task: str, envelope: Envelope) -> bool:
         """Send a message to the worker of a task: the other direction of `Delivery.progress`.
 
+        Where the link to a hub is lost before the answer it is sent again, and may arrive twice.
+
         Returns:
             False: nobody works on it.
         """

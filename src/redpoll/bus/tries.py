@@ -19,13 +19,22 @@ class Tries:
         what: The operation, for errors.
         pause: Seconds before the second try; each one after that is twice as long.
         longest: Seconds between two tries at most.
+        harmless: True if it is sent again also where it may have been taken: a second one is refused by its key, or allowed.
     """
 
-    __slots__ = ("_clock", "_longest", "_pause", "_retry", "_timeout", "_what", "began")
+    __slots__ = ("_clock", "_covered", "_longest", "_pause", "_retry", "_timeout", "_what", "began")
 
     def __init__(
-        self, clock: Clock, timeout: float | None, retry: int | None, what: str, pause: float, longest: float
+        self,
+        clock: Clock,
+        timeout: float | None,
+        retry: int | None,
+        what: str,
+        pause: float,
+        longest: float,
+        harmless: bool = False,
     ) -> None:
+        self._covered = (NotSent, LinkError, NotConfirmed) if harmless else (NotSent, LinkError)
         self.began = clock.time()
         self._clock = clock
         self._timeout = timeout
@@ -36,7 +45,7 @@ class Tries:
 
     def covers(self, error: Exception) -> bool:
         """Return True if it is sent again after an error, which uses up a try."""
-        if self._retry == 0 or not isinstance(error, NotSent | NotConfirmed | LinkError):
+        if self._retry == 0 or not isinstance(error, self._covered):
             return False
         if isinstance(error, Expired | NotAuthorized | TimeoutError):
             return False

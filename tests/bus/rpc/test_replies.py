@@ -71,6 +71,24 @@ async def test_the_caller_sets_the_pace() -> None:
             await anext(stream)
 
 
+async def test_credit_that_comes_twice() -> None:
+    """A grant of more parts that is sent again, as over a new link to a hub, lets no more parts be sent ahead."""
+    counter = Counter()
+    async with bus_in_virtual_time() as (bus, clock), bus.rpc.serve("a", counter):
+        tell = bus.engine.tell
+
+        async def twice(*args: Any) -> bool:
+            await tell(*args)
+            return await tell(*args)
+
+        bus.engine.tell = twice  # type: ignore[assignment, method-assign]
+        async with bus.rpc.stream("a", "count", {"below": 10_000}) as stream:
+            for taken in range(1, 200):
+                assert await anext(stream) == taken - 1
+                await clock.advance(0)
+                assert counter.sent <= taken + 64
+
+
 @pytest.mark.parametrize("way", ["break", "aclose", "with", "cancel", "thread"])
 async def test_leaving_ends_the_stream(way: str) -> None:
     """A caller that leaves, in whatever way, has the server stop; what it had open is closed."""

@@ -65,7 +65,7 @@ class Notifications:
         Args:
             publisher: The publisher.
             topics: The topics; None are those of the options, as for `retry`.
-            retry: The number of times one is sent again that was not taken. None: until its time is over.
+            retry: The number of times one is sent again that was not taken, or not confirmed. None: until its time is over.
 
         Raises:
             ConfigError: A value cannot be.

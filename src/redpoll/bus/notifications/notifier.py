@@ -94,7 +94,9 @@ class Outlet:
             self.stats.count(notification.priority)
 
     async def _send(self, topic: str, priority: Priority, envelope: Envelope, retry: int | None) -> None:
-        tries = Tries(self._engine.clock, self.options.timeout, retry, "sending a notification", _PAUSE, _LONGEST_PAUSE)
+        # At least once: listeners know a second one by its id.
+        times = (retry, "sending a notification", _PAUSE, _LONGEST_PAUSE)
+        tries = Tries(self._engine.clock, self.options.timeout, *times, harmless=True)
         while True:
             left = tries.left()
             try:
@@ -215,7 +217,7 @@ class Notifier(Priorities):
         outlet: The sender.
         publisher: The publisher: "compute.host-1".
         topics: The topics.
-        retry: The number of times one is sent again that was not taken. None: until its time is over.
+        retry: The number of times one is sent again that was not taken, or not confirmed. None: until its time is over.
     """
 
     def __init__(self, outlet: Outlet, publisher: str, topics: tuple[str, ...], retry: int | None) -> None:
@@ -257,7 +259,7 @@ class Notifier(Priorities):
             ConfigError: There is no such priority.
             EncodeError: The payload cannot be written.
             NotSent: It was not taken in time.
-            NotConfirmed: It may have been taken.
+            NotConfirmed: It may have been taken, and no retry is left.
         """
         check_priority(priority)
         check_headers(headers)

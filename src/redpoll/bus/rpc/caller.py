@@ -235,7 +235,7 @@ class Caller:
             )
             if type(receipt) is not Receipt:
                 again = self._again(envelope, way, future, key, its, "deadline")
-                receipt = await self._persist(receipt, again, way, its, timeout)
+                receipt = await self._persist(receipt, again, way, its, timeout, key)
             try:
                 outcome = await future
             except asyncio.CancelledError:
@@ -265,10 +265,11 @@ class Caller:
             raise Expired(None, timeout, f"sending to {way.name}")
         # The deadline of a handler does not bound its casts.
         envelope = self._payloads.pack(message, way.meta, inherit(its.headers, None)[0])
-        again = self._again(envelope, way, None, None if its.retry == 0 else self._key(), its, "ttl")
+        key = None if its.retry == 0 else self._key()
+        again = self._again(envelope, way, None, key, its, "ttl")
         receipt = again(timeout)
         if type(receipt) is not Receipt:
-            await self._persist(receipt, again, way, its, timeout)
+            await self._persist(receipt, again, way, its, timeout, key)
 
     async def fanout(self, way: Way, message: Any, its: Settings) -> None:
         """Tell all servers. See `Rpc.fanout`."""
@@ -328,10 +329,11 @@ class Caller:
         way: Way,
         its: Settings,
         timeout: float | None,
+        key: str | None = None,
     ) -> Receipt:
         """Send until it is taken, as often and as long as that may take."""
         clock = self._engine.clock
-        tries = Tries(clock, timeout, its.retry, f"sending to {way.name}", _PAUSE, _LONGEST_PAUSE)
+        tries = Tries(clock, timeout, its.retry, f"sending to {way.name}", _PAUSE, _LONGEST_PAUSE, key is not None)
         declared = False
         while True:
             try:

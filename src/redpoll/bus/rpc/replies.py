@@ -134,7 +134,7 @@ class Stream:
 
     Args:
         begin: Sends the call with a watcher; returns its id.
-        credit: Gives the server credit for more parts.
+        credit: Tells the server how many parts it may send in all: what is said twice is no more then.
         leave: Ends the call.
         watcher: Takes the parts.
         payloads: The serializers.
@@ -181,7 +181,7 @@ class Stream:
             if self._taken - self._granted >= WINDOW_SIZE // 2:
                 # Before a part is taken: cancelled here, none is lost. What is granted is sent all the same.
                 self._granted += WINDOW_SIZE // 2
-                await self._credit(self._id, WINDOW_SIZE // 2)
+                await self._credit(self._id, WINDOW_SIZE + self._granted)
             part = await self._watcher.feed.take()
         except asyncio.CancelledError:
             raise

@@ -33,7 +33,7 @@ NAMESPACE: Final = "n"
 VERSION: Final = "v"
 #: Seconds between signs of life that the caller wants.
 MONITOR: Final = "b"
-#: Parts that the caller of a stream takes at first, and then how many more.
+#: Parts that the caller of a stream takes at first, and then how many in all.
 WINDOW: Final = "w"
 CREDIT: Final = "c"
 #: The number of a part, from 0; and at the end, how many there were.
@@ -82,13 +82,13 @@ class _Call:
             self._cancel(self.task)
 
     def told(self, envelope: Envelope) -> None:
-        """Add the credit of the caller of a stream."""
-        self.add_credit((envelope.meta or _NOTHING).get(CREDIT))
+        """Take the credit of the caller of a stream."""
+        self.set_credit((envelope.meta or _NOTHING).get(CREDIT))
 
-    def add_credit(self, parts: object) -> None:
-        """Let so many more parts be sent; anything but a number is ignored."""
-        if type(parts) is int and parts > 0:
-            self.credit += parts
+    def set_credit(self, parts: object) -> None:
+        """Let so many parts be sent in all; a lower number changes nothing, as anything but a number."""
+        if type(parts) is int and parts > self.credit:
+            self.credit = parts
         self.wake(False)
 
     def wake(self, looks: bool) -> None:
@@ -242,7 +242,7 @@ class Server(Service):
 
     async def _stream(self, call: _Call, parts: AsyncGenerator[Any], window: object) -> Envelope:
         """Send parts within the caller's credit, until it leaves."""
-        call.add_credit(window)
+        call.set_credit(window)
         number = 0
         async with aclosing(parts):
             while call.delivery is not None:

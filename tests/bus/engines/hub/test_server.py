@@ -150,6 +150,51 @@ async def test_what_breaks_the_rules_is_not_said_again(monkeypatch: pytest.Monke
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("what", ["broadcast", "notification", "task"])
+async def test_what_may_have_been_sent_is_not_sent_again(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A broadcast or task, or a notification without retries, whose confirmation is lost fails so, and is there once."""
+    heard: list[object] = []
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus, redpoll.connect(hub.url) as other:
+            await other.queues.declare("q")
+            verbs: dict[str, Any] = {
+                "broadcast": lambda: bus.broadcast.send(1, subject="s"),
+                "notification": lambda: bus.notifier("p", topics=["t"], retry=0).info("e", 1),
+                "task": lambda: bus.tasks.submit(1, queue="q"),
+            }
+
+            class Endpoint:
+                def info(self, notification: Any) -> None:
+                    """Take one."""
+                    heard.append(notification)
+
+            async with (
+                other.broadcast.subscribe(heard.append, subject="s"),
+                other.notifications.listen(Endpoint(), topics=["t"]),
+                other.tasks.worker(heard.append, queue="q"),
+            ):
+                turns_ = hub.hub._turns
+                reply = turns_.reply
+
+                def lose(client: Any, *answer: Any) -> None:
+                    if client.member.owner is client and not client.consumers and not client.subscriptions:
+                        monkeypatch.undo()
+                        hub.hub._forget(client, goodbye=False)
+                        hub.hub._dismiss(client.peer, BusError("the link is lost"))
+                    else:
+                        reply(client, *answer)
+
+                monkeypatch.setattr(turns_, "reply", lose)
+                with pytest.raises(redpoll.NotConfirmed):
+                    await asyncio.wait_for(verbs[what](), PATIENCE)
+                await bus.queues.declare("later")
+                await until(lambda: heard, "what was sent")
+                await bus.broadcast.send(2, subject="other")
+                await turns()
+            assert len(heard) == 1
+
+
+@pytest.mark.asyncio
 async def test_numbers_of_publishes() -> None:
     """Two publishes that wait for room are not taken for each other: each has a number, and none is used twice."""
     with running() as hub:
