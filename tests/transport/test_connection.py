@@ -587,11 +587,15 @@ async def test_a_link_in_use_is_not_idle() -> None:
     """A link that carries a message now and then stays."""
     async with make(Inbox(), timeout=None, reuse_time=0.2) as server, make(timeout=None, reuse_time=0.2) as client:
         loop = asyncio.get_running_loop()
-        end = loop.time() + 0.6
-        while loop.time() < end:
+        last, unused = loop.time(), []
+        end = last + 0.6
+        while last < end:
             await within(client.send(to(server)))
             await elapse(0.02)
-        assert client.stats().reconnects == 0
+            unused.append(loop.time() - last)
+            last = loop.time()
+        # On a busy machine a pause may be longer than the link is kept.
+        assert client.stats().reconnects <= sum(pause >= 0.2 for pause in unused)
 
 
 @pytest.mark.asyncio

@@ -13,7 +13,7 @@ import redpoll
 from redpoll import ConfigError
 from redpoll.bus import Handle, Task
 from redpoll.bus.broker.outputs import Write
-from redpoll.bus.engines.hub import handles
+from redpoll.bus.engines.hub import handles, pace
 from redpoll.bus.engines.hub.store import MemoryStore
 from redpoll.bus.state import EngineState
 from redpoll.testing import FaultProxy
@@ -87,11 +87,19 @@ async def results(made: list[Handle]) -> None:
         await each.result(timeout=PATIENCE)
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Call a handler short, and a hub quick, also where the machine is busy: the real figures are tested with `Pace`."""
+    monkeypatch.setattr(pace, "_WORK", 1.0)
+    monkeypatch.setattr(pace, "_SLOW", 4.0)
+    monkeypatch.setattr(handles, "HELD", 1.0)
+    monkeypatch.setattr(handles, "LEASE", 2 * PATIENCE)
+
+
 @pytest.fixture
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a worker have tasks ahead for as long as it likes."""
     monkeypatch.setattr(handles, "HELD", 2 * PATIENCE)
-    monkeypatch.setattr(handles, "LEASE", 2 * PATIENCE)
 
 
 @pytest.mark.asyncio
