@@ -260,10 +260,13 @@ async def test_an_exception_is_a_no(caplog: pytest.LogCaptureFixture) -> None:
     def raising(peer: PeerInfo) -> bool:
         raise KeyError(peer.identity)
 
+    def cancelling(peer: PeerInfo) -> bool:
+        raise asyncio.CancelledError
+
     async def raising_later(peer: PeerInfo) -> bool:
         raise TimeoutError(peer.identity)
 
-    for authorize in (raising, raising_later):
+    for authorize in (raising, cancelling, raising_later):
         caplog.clear()
         async with make(Inbox(), authorize=authorize) as server, make(listen=False) as client:
             for _ in range(3):

@@ -255,6 +255,25 @@ async def test_events_are_called_on_the_loop(location: nq.NetworkLocation) -> No
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("error", [KeyError, asyncio.CancelledError])
+async def test_events_that_raise(
+    location: nq.NetworkLocation, error: type[BaseException], caplog: pytest.LogCaptureFixture
+) -> None:
+    """What an event raises, a cancellation too, is logged, and keeps nobody out."""
+
+    def raising(peer: uuid.UUID) -> None:
+        raise error
+
+    events = nq.EventOptions(ini=raising, fin=raising)
+    async with nq.aio.new("tcp", "server", options(location, events=events)) as server:
+        async with nq.aio.new("tcp", "client", options(location)) as client:
+            await within(client.put(1))
+            assert (await server.get(timeout=PATIENCE)).data == 1
+        await until(lambda: caplog.messages.count("an event of a communicator raised") == 2, "the events")
+        assert len(caplog.records) == 2
+
+
+@pytest.mark.asyncio
 async def test_closed_while_it_starts() -> None:
     """The start says so, and nothing is left open."""
     end = nq.aio.new("tcp", "server", options(nq.NetworkLocation("localhost", 0)))

@@ -64,7 +64,7 @@ class Authorization:
             self._results[connection] = None
             try:
                 result = self._authorize(info())
-            except Exception as error:  # noqa: BLE001  # a function of the user's
+            except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a function of the user's
                 self._failed(connection, error)
             else:
                 if inspect.isawaitable(result):

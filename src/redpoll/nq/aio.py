@@ -269,5 +269,5 @@ def _tell(event: Callable[[UUID], None], peer: UUID) -> None:
     """Call an event of the user."""
     try:
         event(peer)
-    except Exception:
+    except (Exception, asyncio.CancelledError):
         _logger.exception("an event of a communicator raised")

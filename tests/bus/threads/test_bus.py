@@ -87,6 +87,21 @@ def test_the_state_is_watched() -> None:
     assert closed.done()
 
 
+@pytest.mark.parametrize("error", [KeyError, SystemExit, asyncio.CancelledError])
+def test_a_watch_that_raises(error: type[BaseException], caplog: pytest.LogCaptureFixture) -> None:
+    """What a watch raises is logged, whatever it is."""
+
+    def watch(state: EngineState, reason: str) -> None:
+        raise error
+
+    with connect("memory://") as bus:
+        bus.status.watch(watch)
+    (record,) = caplog.records
+    assert record.getMessage() == "a watch of the engine's state failed"
+    assert record.exc_info
+    assert record.exc_info[0] is error
+
+
 def test_what_waits_is_refused_on_the_loop() -> None:
     """A coroutine function and the callback of a future are on the loop: what waits is refused there, `future` is not."""
     told: Future[str] = Future()

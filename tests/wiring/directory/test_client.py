@@ -305,6 +305,32 @@ async def test_a_directory_that_is_started_again() -> None:
             await until(lambda: told[600:] == [None, None], "news over the new link")
 
 
+async def test_hooks_that_raise_a_cancellation(caplog: pytest.LogCaptureFixture) -> None:
+    """Hooks and watches that raise a cancellation are logged as any that raises, and the client goes on."""
+    port = free_port()
+    called: list[object] = []
+
+    def cancelling(*arguments: object) -> None:
+        called.append(arguments)
+        raise asyncio.CancelledError
+
+    directory = serve(port)
+    await directory.start()
+    async with use(directory) as one:
+        one.lost = one.back = cancelling
+        await one.register("exchange", "E", HERE)
+        one.watch("exchange", "E", cancelling)
+        for hooks in (2, 4):
+            await directory.stop()
+            await until(lambda: one.state == "lost", "the loss")
+            directory = serve(port)
+            await directory.start()
+            await until(lambda: names(directory) == ["E"], "the name")  # noqa: B023  # at once
+            await until(lambda: sum("the hook" in each for each in caplog.messages) == hooks, "the hooks")  # noqa: B023
+        await until(lambda: "what watches the exchange 'E' raised" in caplog.messages, "the watch")
+    await directory.stop()
+
+
 async def test_news_of_a_directory_that_was_started_again() -> None:
     """What a new directory says counts, though it has not looked as often as the former one."""
     port = free_port()

@@ -179,7 +179,7 @@ class Home(Resident):
             self._event_thread = threading.get_ident()
             try:
                 callback(*args)
-            except Exception:  # noqa: BLE001  # a callback may raise anything
+            except BaseException:  # noqa: BLE001  # a callback may raise anything, and call `sys.exit`
                 _log.exception("%s failed", what)
             finally:
                 self._told += 1

@@ -433,7 +433,7 @@ class DirectoryClient:
             return
         try:
             function(*args)
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             _logger.exception("the hook %s of a client of a directory raised", hook)
 
 

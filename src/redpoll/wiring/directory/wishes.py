@@ -5,6 +5,7 @@ It outlives every link, and every run of the directory: after each hello all of 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable
 from enum import Enum
@@ -79,7 +80,7 @@ class Watch:
         self.known = True
         try:
             self._callback(entry)
-        except Exception:
+        except (Exception, asyncio.CancelledError):
             _logger.exception("what watches the %s %r raised", *self.key)
 
 
