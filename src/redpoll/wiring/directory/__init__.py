@@ -1,4 +1,4 @@
-"""The directory of wiring: who has which exchange and which queue, and where that can be reached."""
+"""The directory of wiring: the owners of exchanges and queues by name, and their addresses."""
 
 from redpoll.wiring.directory.client import DirectoryClient
 from redpoll.wiring.directory.entries import Entry

@@ -1,4 +1,4 @@
-"""The client of a directory: what it has registered and watches it keeps asking for, whatever becomes of the directory."""
+"""The client of a directory: keeps registrations and watches over lost links and restarts of the directory."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ __all__ = ["DirectoryClient", "unavailable"]
 
 T = TypeVar("T")
 
-#: Seconds between two attempts to have a name whose owner is gone: at most, and at least.
+#: Maximum, and minimum, seconds between two attempts to register a name whose owner is gone.
 _TRY_EVERY: Final = 0.25
 _TRY_AGAIN: Final = 0.02
 
-#: Seconds for one attempt to dial, and without a word after which a link is closed: leases are renewed more often.
+#: Seconds for one attempt to dial, and seconds of silence after which a link is closed: leases are renewed more often.
 _DIALLING: Final = 5.0
 _REUSE: Final = 60.0
 
@@ -52,32 +52,32 @@ _logger = logging.getLogger("redpoll.wiring")
 class DirectoryClient:
     """Registers names at a directory, looks names up, and watches them.
 
-    It survives the directory: killed and started again, or out of reach for a while, that gets all that was registered and
-    watched again by itself. While it is away calls wait for it, as long as their timeouts allow.
+    If the directory is restarted, or was unreachable, all registrations and watches are repeated. While it is away, calls
+    wait for it, as long as their timeouts allow.
 
     Args:
-        address: Where the directory is.
-        token: What it wants to be shown; None: nothing.
+        address: The address of the directory.
+        token: The token that it requires; None for none.
         tls: Certificates, as `Config.tls`.
         encryption: As `Config.encryption`.
-        owner_identity: The node identity of whom the names belong to, 16 bytes: a later run of the same takes its names over
+        owner_identity: The node identity of the names' owner, 16 bytes: a later run with the same one takes its names over
             at once. None: a random one.
-        timeout: Seconds that a call has unless it says otherwise; None is no limit.
+        timeout: Default seconds of a call; None is no limit.
 
     Attributes:
-        address: Where the directory is.
-        owner_identity: Whom the names belong to.
-        lost: A hook, called with an error when the directory was there and is gone, or does not let this client in any more.
-        back: A hook, called when it is there again and has all that was registered.
-        taken: A hook, called with kind, name and an error when a name that was registered here is not ours any more, as it
-            can be after a directory was started again; it is asked for again and again.
+        address: The address of the directory.
+        owner_identity: The identity of the names' owner.
+        lost: A hook, called with an error when the link to the directory is lost, or the directory now refuses this client.
+        back: A hook, called when the directory is reached again and has all registrations.
+        taken: A hook, called with kind, name and an error when a registered name now has another owner, as can happen after
+            a restart of the directory; the name is requested again and again.
 
-    Hooks and callbacks are plain functions, called on the event loop that it was started on, to which all of it belongs. One
-    that raises is logged.
+    Hooks and callbacks are plain functions, called on the event loop on which the client was started; call its methods there
+    too. An exception of a hook is logged.
 
     Raises:
-        ConfigError: An option has a value that it cannot have.
-        UsageError: The address cannot be read, or the timeout is none.
+        ConfigError: An option has an invalid value.
+        UsageError: The address or the timeout is invalid.
     """
 
     def __init__(
@@ -117,13 +117,13 @@ class DirectoryClient:
         await self._meeting.start()
 
     def inherit(self) -> None:
-        """For the library: this is a child of the process, and lets go of what is the parent's."""
+        """For the library: close inherited resources in a forked child."""
         self._meeting.inherit()
 
     async def close(self) -> None:
-        """Take back what was registered, if the directory answers within a second, and stop.
+        """Unregister all names, if the directory answers within a second, and stop.
 
-        Calls that wait fail with `Closed`. Closing it again does nothing. Cancelled, it does not wait for the directory.
+        Waiting calls fail with `Closed`. A second call does nothing. If it is cancelled, it does not wait for the directory.
         """
         await self._meeting.close()
 
@@ -136,40 +136,40 @@ class DirectoryClient:
     ) -> None:
         await self.close()
 
-    # Looking
+    # State
 
     @property
     def state(self) -> State:
-        """How it stands with the directory.
+        """The state of the link to the directory.
 
-        "connecting" until it is met for the first time, "up", "lost" when it was and is not now, "refused" where this client
-        is not let in, or the ends do not agree on encryption; "new" before `start`, "closed" after `close`.
+        "connecting" until the first contact, "up", "lost" after a lost link, "refused" if the directory refuses this client,
+        or the ends do not agree on encryption; "new" before `start`, "closed" after `close`.
         """
         return self._meeting.state
 
     @property
     def trouble(self) -> RedpollError | None:
-        """Why the directory is not met, as far as is known; None while it is."""
+        """The reason why the directory is not reached, as far as known; None while it is reached."""
         return self._meeting.why
 
     @property
     def near(self) -> bool | None:
-        """Whether the link to the directory stays on this machine, as the directory says; None before it was met."""
+        """True if the link to the directory stays on this machine, as the directory says; None before the first contact."""
         welcome = self._meeting.welcome
         return None if welcome is None else welcome.near
 
     @property
     def settled(self) -> bool:
-        """Whether the directory knows of each name whether anybody has it: not in its first lease, while owners come back."""
+        """True if the directory knows of each name whether it has an owner: not in its first lease, while owners return."""
         return self._meeting.settled
 
     @property
     def local_host(self) -> str | None:
-        """The IP address of this machine that the link to the directory has; None before there was one over TCP."""
+        """The local IP address of the link to the directory; None before there was a link over TCP."""
         return self._meeting.local_host
 
     async def ready(self, *, timeout: float | Unset | None = UNSET) -> None:
-        """Wait until the directory is met: it knows all that is registered, and `near` and `local_host` are known.
+        """Wait until the directory is reached: it has all registrations, and `near` and `local_host` are known.
 
         Args:
             timeout: Seconds; unset is that of the client, None is no limit.
@@ -183,7 +183,7 @@ class DirectoryClient:
         async with self._in_time(timeout):
             await self._meeting.wait()
 
-    # Names to have
+    # Registrations
 
     async def register(
         self,
@@ -196,31 +196,31 @@ class DirectoryClient:
         timeout: float | Unset | None = UNSET,
         until_free: bool = False,
     ) -> None:
-        """Have a name, from now until it is unregistered or this client is closed.
+        """Register a name, until it is unregistered or this client is closed.
 
-        Registering it again replaces what was registered. A name whose owner is gone is waited for: it is free when the lease
-        of that one is over. The log says so.
+        A second registration replaces the first. If the owner of the name is gone, the call waits until its lease expires,
+        and logs that.
 
         Args:
             kind: "exchange" or "queue".
             name: The name.
-            address: Where others can dial its owner.
-            style: Of an exchange, how it hands messages out: text, or a member of an enum of such.
-            identity: Of the node that is dialled there, 16 bytes; None: `owner_identity`.
+            address: The address at which others dial its owner.
+            style: The style of an exchange: text, or a member of an enum of texts.
+            identity: The identity of the node at that address, 16 bytes; None: `owner_identity`.
             timeout: Seconds; unset is that of the client, None is no limit.
-            until_free: Whether the rest of the lease of an owner that is gone is waited for on top of that.
+            until_free: Extend the timeout by the rest of the lease of an owner that is gone.
 
         Raises:
-            NameTaken: Another owner has it, or is gone and was not waited for long enough.
+            NameTaken: Another owner has it, or is gone and its lease has not expired in time.
             DirectoryUnavailable: The directory did not answer in time.
-            ConfigError: Nobody can dial the address; or only this machine can, and the directory is on another.
+            ConfigError: The address cannot be dialled; or only by this machine, and the directory is on another.
             NotAuthorized: The directory wants another token.
             TLSError: The ends do not agree on encryption, or on who is who.
             WiringError: There are too many names.
-            UsageError: An argument cannot be meant.
+            UsageError: An argument is invalid.
             Closed: The client is not running.
 
-        After an error, or when it is cancelled, the name is not wanted any more.
+        After an error or cancellation, the name is no longer requested.
         """
         item = words.Item(
             key_of(kind, name),
@@ -239,19 +239,19 @@ class DirectoryClient:
                 await self._have(registration, verdicts, limit if until_free else None)
         except BaseException as error:
             if self._wishes.drop(registration):
-                # It may have been ours, and the answer is what did not come.
+                # It may be registered, and only the answer is missing.
                 self._meeting.post(words.UNREGISTER, [item.key])
             if verdicts and isinstance(error, DirectoryUnavailable):
                 raise refusal(item, verdicts[-1], self.address) from None
             raise
 
     async def _have(self, registration: Registration, verdicts: list[Verdict], limit: asyncio.Timeout | None) -> None:
-        """Ask for a name until it is ours, or is refused for good; the first wait for a lease moves the limit."""
+        """Request a name until it is registered, or refused for good; the first wait for a lease extends the limit."""
         item = registration.item
         asked = registration
 
         def body() -> bytes:
-            # Who registers the name once more means that: what was meant before would replace it again.
+            # A later registration of the name replaces this one, whose data would replace it again.
             nonlocal asked
             asked = self._wishes.registrations.get(item.key, registration)
             return words.say_items([asked.item])
@@ -273,11 +273,11 @@ class DirectoryClient:
                 if limit is not None and (when := limit.when()) is not None:
                     limit.reschedule(when + verdict.free_in)
             verdicts[:] = [verdict]
-            # Leases that are over end a little later.
+            # An expired lease ends a little later.
             await asyncio.sleep(min(max(verdict.free_in, _TRY_AGAIN), _TRY_EVERY))
 
     async def unregister(self, kind: Kind, name: str, *, timeout: float | Unset | None = UNSET) -> None:
-        """Give a name up. Where the directory is not there that is done at once: it learns it when it is back.
+        """Unregister a name. If the directory is away, the call returns at once: the directory is told when it is back.
 
         Args:
             kind: "exchange" or "queue".
@@ -285,8 +285,8 @@ class DirectoryClient:
             timeout: Seconds; unset is that of the client, None is no limit.
 
         Raises:
-            DirectoryUnavailable: The directory did not answer in time; it will learn it.
-            UsageError: An argument cannot be meant.
+            DirectoryUnavailable: The directory did not answer in time; it is told later.
+            UsageError: An argument is invalid.
             Closed: The client is not running.
         """
         key = key_of(kind, name)
@@ -300,14 +300,13 @@ class DirectoryClient:
             async with self._in_time(timeout):
                 await self._meeting.ask(words.UNREGISTER, words.say_keys([key]))
 
-    # Names to know of
+    # Lookups and watches
 
     async def lookup(self, kind: Kind, name: str, *, timeout: float | Unset | None = UNSET) -> Entry | None:
-        """Who has a name; None: nobody.
+        """Return the entry of a name; None if it has no owner.
 
-        A directory that was started just now does not know yet that nobody has a name: then it is waited for, until somebody
-        has it, the directory knows, or the time is over; after that it is None as well, and at once where as
-        many names are watched as one client may.
+        A directory in its first lease does not know that a name has no owner: the call then waits until the name has one, the
+        directory knows, or the time is over, which also returns None. At the limit of watched names it returns None at once.
 
         Args:
             kind: "exchange" or "queue".
@@ -338,7 +337,7 @@ class DirectoryClient:
             return None
 
     async def _appeared(self, key: Key) -> Entry | None:
-        """Wait until it is known who has a name."""
+        """Wait until the owner of a name is known."""
         known: asyncio.Future[Entry | None] = asyncio.get_running_loop().create_future()
         try:
             watch = self.watch(*key, lambda entry: None if known.done() else known.set_result(entry))
@@ -350,21 +349,21 @@ class DirectoryClient:
             watch.cancel()
 
     def watch(self, kind: Kind, name: str, callback: Callable[[Entry | None], object]) -> Watch:
-        """Be told who has a name: when that is known for the first time, and whenever it changes.
+        """Call a function with the owner of a name: when it is first known, and whenever it changes.
 
-        While the directory is gone nothing is told, and when it is back what has changed.
+        While the directory is away, the function is not called; changes are reported when it is back.
 
         Args:
             kind: "exchange" or "queue".
             name: The name.
-            callback: A plain function, called with the entry, or with None when nobody has the name.
+            callback: A plain function, called with the entry, or with None if the name has no owner.
 
         Returns:
-            What stands for it: `cancel` ends it.
+            The watch; its `cancel` ends it.
 
         Raises:
-            WiringError: There are too many.
-            UsageError: An argument cannot be meant.
+            WiringError: There are too many watches.
+            UsageError: An argument is invalid.
             Closed: The client is not running.
         """
         key = key_of(kind, name)
@@ -381,7 +380,7 @@ class DirectoryClient:
         self._meeting.post(words.UNWATCH, [key])
 
     async def list(self, *, timeout: float | Unset | None = UNSET) -> tuple[Entry, ...]:
-        """Every name that the directory knows, in order; those that come or go meanwhile may be in it or not.
+        """Return all names of the directory, in order; names that change meanwhile may be missing.
 
         Args:
             timeout: Seconds; unset is that of the client, None is no limit.
@@ -402,14 +401,14 @@ class DirectoryClient:
                 found += page
         return tuple(found)
 
-    # Within
+    # Helpers
 
     @contextlib.asynccontextmanager
     async def _in_time(self, timeout: float | Unset | None) -> AsyncIterator[asyncio.Timeout]:
-        """What needs the directory, in some time.
+        """Limit the time of requests to the directory.
 
         Raises:
-            DirectoryUnavailable: It did not end in time.
+            DirectoryUnavailable: The requests did not end in time.
         """
         seconds = self._timeout if isinstance(timeout, Unset) else timeout
         if seconds is not None:
@@ -438,12 +437,12 @@ class DirectoryClient:
 
 
 def unavailable(address: Address, trouble: RedpollError | None, reason: str) -> DirectoryUnavailable:
-    """What says that a directory does not answer, with what to do: one is to be started where nobody listens.
+    """Return the error of a directory that does not answer; its hint says to start one if nothing listens there.
 
     Args:
-        address: Where it should be.
-        trouble: Why it is not met, as far as is known.
-        reason: The same in words.
+        address: The address of the directory.
+        trouble: The reason why it is not reached, as far as known.
+        reason: The same as text.
     """
     cause = trouble.__cause__ if isinstance(trouble, DialFailed) else None
     is_nobody = isinstance(cause, OSError) and not isinstance(cause, TimeoutError)

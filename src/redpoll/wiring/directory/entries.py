@@ -1,4 +1,4 @@
-"""What a directory knows of one name: where its owner can be reached, and what may stand there."""
+"""An entry of a directory, and checks of its fields."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from redpoll.wiring.names import check_name
 __all__ = ["KINDS", "Entry", "Key", "Kind", "key_of", "place_problem", "stays_here", "style_of"]
 
 Kind: TypeAlias = Literal["exchange", "queue"]
-"""What a name stands for; the two kinds have names of their own."""
+"""Kind of a name; names of different kinds are independent."""
 
 Key: TypeAlias = tuple[Kind, str]
-"""A name, with its kind before it."""
+"""A kind and a name."""
 
 KINDS: tuple[Kind, ...] = ("exchange", "queue")
-"""Every kind there is."""
+"""All kinds."""
 
-#: Bytes that the name of a style may have.
+#: Maximum size of the name of a style, in bytes.
 _STYLE_SIZE = 32
 
 _LOCAL_NAMES = frozenset(("localhost", "localhost.", "ip6-localhost", "ip6-loopback"))
@@ -30,17 +30,17 @@ _LOCAL_NAMES = frozenset(("localhost", "localhost.", "ip6-localhost", "ip6-loopb
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One name in a directory.
+    """A name in a directory.
 
     Attributes:
         kind: "exchange" or "queue".
         name: The name.
-        address: Where its owner takes links.
-        style: How an exchange hands messages to its queues; None of a queue, or where that is not known.
-        identity: The node identity of its owner, 16 bytes; None where that is not known, as of a static entry.
-        run: Which run of its owner registered it: of two, the later one has the greater number. 0 of a static entry.
-        static: Whether it was given to the directory when that was started, and belongs to nobody.
-        suspect: Whether the directory has lost its link to the owner, and removes it when the lease is over.
+        address: The address at which its owner accepts links.
+        style: The style of an exchange; None of a queue, or if it is not known.
+        identity: The node identity of its owner, 16 bytes; None if it is not known, as of a static entry.
+        run: The run of its owner that registered it; later runs have greater numbers. 0 of a static entry.
+        static: True if it was given to the directory at its start, and has no owner.
+        suspect: True if the directory has lost its link to the owner, and removes the entry when the lease expires.
     """
 
     kind: Kind
@@ -59,10 +59,10 @@ class Entry:
 
 
 def key_of(kind: object, name: object) -> Key:
-    """Kind and name, checked.
+    """Return kind and name, validated.
 
     Raises:
-        UsageError: There is no such kind, or it is no name.
+        UsageError: The kind or the name is invalid.
     """
     if kind not in KINDS:
         raise UsageError(f"{kind!r} is no kind of name", f"there are {', '.join(map(repr, KINDS))}")
@@ -70,7 +70,7 @@ def key_of(kind: object, name: object) -> Key:
 
 
 def style_of(style: Any) -> str | None:
-    """The text of a style, of the members of an enum too.
+    """Return the text of a style, also of a member of an enum.
 
     Raises:
         UsageError: It is neither text of 1 to 32 bytes nor None.
@@ -84,12 +84,12 @@ def style_of(style: Any) -> str | None:
 
 
 def stays_here(address: Address) -> bool:
-    """Whether only this machine can reach an address: loopback, a unix socket, or a name in this process."""
+    """Return True if only this machine can reach an address: loopback, a unix socket, or a name in this process."""
     return address.kind != "tcp" or address.host in _LOCAL_NAMES or _of_ip(address, lambda ip: ip.is_loopback)
 
 
 def place_problem(address: Address) -> str | None:
-    """What is wrong with an address as one that others are to dial; None if nothing is."""
+    """Return the reason why others cannot dial an address; None if they can."""
     if address.kind != "tcp":
         return None
     if not address.port:
@@ -102,5 +102,5 @@ def place_problem(address: Address) -> str | None:
 def _of_ip(address: Address, is_so: Callable[[Any], bool]) -> bool:
     try:
         return is_so(ip_address(address.host.partition("%")[0]))
-    except ValueError:  # a name, which nobody resolves here
+    except ValueError:  # a name, which is not resolved here
         return False

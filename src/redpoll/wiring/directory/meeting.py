@@ -1,4 +1,4 @@
-"""How a client is with its directory: it dials, says hello, asks for all it wants, and does so again whenever need be."""
+"""The session of a client with its directory: dials, says hello, repeats all requests, and does so again after each loss."""
 
 from __future__ import annotations
 
@@ -44,40 +44,40 @@ __all__ = ["Meeting", "State", "refusal"]
 T = TypeVar("T")
 
 State: TypeAlias = Literal["new", "connecting", "up", "lost", "refused", "closed"]
-"""How a client stands with its directory."""
+"""State of a client's link to its directory."""
 
-#: Seconds that a directory has to answer what is not asked by a call: after its start all clients come at once.
+#: Seconds for a directory to answer requests that no call waits for: after its start all clients return at once.
 _PATIENCE: Final = 15.0
 
-#: Seconds between two attempts to meet one that does not answer as it should: at first, and at most.
+#: Seconds between two attempts to reach the directory: at first, and at most.
 _FIRST_PAUSE: Final = 0.05
 _LONGEST_PAUSE: Final = 2.0
 
-#: Seconds between two renewals at most, and the share of a lease after which it is renewed.
+#: Maximum seconds between two renewals, and the share of a lease after which it is renewed.
 _RENEW_EVERY: Final = 5.0
 _SHARE: Final = 1 / 3
 
-#: Seconds that a directory has to hear of the end of a client.
+#: Seconds for the directory to answer the goodbye of a client.
 _PARTING: Final = 1.0
 
 _logger = logging.getLogger("redpoll.wiring")
 
-#: What no other attempt would mend, unless something is changed at one end.
+#: Errors that a new attempt would repeat, unless something is changed at one end.
 _FINAL = (TLSError, NotAuthorized, UsageError)
 
-#: What a hello meets at a node that is no directory, or at no node at all; and a plain `Refused`.
+#: Errors of a hello to a node that is no directory, or to another server; also a plain `Refused`.
 _NO_DIRECTORY = (DecodeError, HandlerFailed, NoHandler, OtherProtocol, Undecodable)
 
 
 class Meeting:
-    """One client's dealings with its directory, over any number of links.
+    """The session of one client with its directory, over any number of links.
 
     Attributes:
-        address: Where the directory is.
-        state: How it stands.
-        trouble: Why it is not met, as far as is known.
-        welcome: What the directory said last when it was met.
-        local_host: The IP address that the link to it has at this end; None before there was one, and for a unix socket.
+        address: The address of the directory.
+        state: The state of the link to it.
+        trouble: The reason why it is not reached, as far as known.
+        welcome: The directory's last answer to a hello.
+        local_host: The local IP address of the link to it; None before there was one, and for a unix socket.
     """
 
     def __init__(
@@ -88,36 +88,36 @@ class Meeting:
         wishes: Wishes,
         tell: Callable[..., object],
     ) -> None:
-        """Do nothing yet.
+        """Make a session that `start` begins.
 
         Args:
-            address: Where the directory is.
-            config: Of the node that dials it.
-            hello: Who the client is.
-            wishes: What it wants.
-            tell: Called with the name of a hook and what that is called with.
+            address: The address of the directory.
+            config: The options of the node that dials it.
+            hello: The client's hello.
+            wishes: The client's registrations and watches.
+            tell: Called with the name of a hook and its arguments.
         """
         self.address = address
         self.state: State = "new"
         self.trouble: RedpollError | None = None
         self.welcome: words.Welcome | None = None
         self.local_host: str | None = None
-        #: When the directory knows of each name whether anybody has it; None before it was met.
+        #: Time when the directory knows of each name whether it has an owner; None before the first contact.
         self._settles_at: float | None = None
         self._hello = words.say_hello(hello)
         self._wishes = wishes
         self._tell = tell
         self._node = _Dialling(self, config)
         self._task: asyncio.Task[None] | None = None
-        #: Whether it was ever met; whether `lost` was told, and `back` was not.
+        #: True if it was ever reached; True from the call of `lost` to that of `back`.
         self._was_met = False
         self._missed = False
-        #: Whether it has answered a hello over this link, and whether it knows all that is wanted.
+        #: True if it has answered a hello over this link; True if it has all requests.
         self._is_known = False
         self._is_met = False
-        #: Set while there is no use in waiting for the directory: it is met, refuses this client, or nobody wants it.
+        #: Set while calls need not wait: the directory is reached, refuses this client, or the client is closed.
         self._decided: asyncio.Event
-        #: Set when it has to be met anew.
+        #: Set when the session must begin anew.
         self._parted: asyncio.Event
 
     async def start(self) -> None:
@@ -131,7 +131,7 @@ class Meeting:
         self._task = asyncio.create_task(self._keep_met(), name="redpoll directory client")
 
     def inherit(self) -> None:
-        """This is a child of the process."""
+        """Close inherited resources in a forked child."""
         release_inherited(self._node)
 
     async def close(self) -> None:
@@ -148,46 +148,46 @@ class Meeting:
             if self._is_known:
                 await self._request(words.BYE, words.NOTHING, _PARTING)
         except RedpollError:
-            pass  # it will see that the link is gone
+            pass  # the directory notices that the link is lost
         finally:
             task.cancel()
             await self._node.stop(0)
 
     @property
     def settled(self) -> bool:
-        """Whether the directory knows of each name whether anybody has it, as far as is known."""
+        """True if the directory knows of each name whether it has an owner, as far as known."""
         return self._settles_at is not None and asyncio.get_running_loop().time() >= self._settles_at
 
     @property
     def met(self) -> bool:
-        """Whether the directory is there and knows all that is wanted."""
+        """True if the directory is reached and has all requests."""
         return self.state == "up" and self._is_met
 
     @property
     def why(self) -> RedpollError | None:
-        """Why it is not met, as far as is known; None while it is."""
+        """The reason why it is not reached, as far as known; None while it is reached."""
         if self.state in {"new", "up"}:
             return None
         return self.trouble or self._node.why(self.address)
 
     def check(self) -> None:
-        """Refuse a call that cannot be carried out.
+        """Raise an error if calls cannot be carried out.
 
         Raises:
-            Closed: It is not running.
-            NotAuthorized: The directory does not let this client in.
+            Closed: The client is not running.
+            NotAuthorized: The directory refuses this client.
             TLSError: The ends do not agree on encryption.
-            ConfigError: The options of the client are why.
+            ConfigError: The options of the client are invalid.
         """
         if self.state in {"new", "closed"}:
             raise Closed("client of the directory")
         if self.state == "refused" and self.trouble is not None:
-            # Each has a traceback of its own.
+            # A copy: each error has a traceback of its own.
             error = copy(self.trouble)
             raise error from self.trouble.__cause__
 
     async def wait(self) -> None:
-        """Wait until the directory is met.
+        """Wait until the directory is reached.
 
         Raises:
             RedpollError: As of `check`.
@@ -197,18 +197,18 @@ class Meeting:
         self.check()
 
     async def ask(self, word: bytes, data: bytes | Callable[[], bytes]) -> Any:
-        """Say a word, and again over the next link if this one is lost: each may be said twice.
+        """Send a word, and again over the next link if this one is lost: it may be sent twice.
 
         Args:
             word: The word.
-            data: What belongs to it; a function is called each time that it is said.
+            data: Its body; a function is called each time that the word is sent.
 
         Returns:
-            What was answered.
+            The answer.
 
         Raises:
-            ProtocolError: The directory does not understand it.
-            DecodeError: The answer is none.
+            ProtocolError: The directory refuses the word.
+            DecodeError: The answer is malformed.
             RedpollError: As of `check`.
         """
         while True:
@@ -223,7 +223,7 @@ class Meeting:
                 await asyncio.sleep(_FIRST_PAUSE)
 
     def post(self, word: bytes, keys: Sequence[Key]) -> None:
-        """Say something about names that nobody waits for; not said, it is said when the directory is met anew."""
+        """Send a word about names that no call waits for; if the link is lost, the next session sends it."""
 
         def answered(asking: asyncio.Future[Received[Any]]) -> None:
             if asking.cancelled():
@@ -249,7 +249,7 @@ class Meeting:
             raise ProtocolError(error.text or "it was refused", self.address) from error
         return _value(answer, self.address)
 
-    # Meeting it
+    # Session
 
     async def _keep_met(self) -> None:
         pause = _FIRST_PAUSE
@@ -267,7 +267,7 @@ class Meeting:
                 await self._stay()
 
     async def _meet(self) -> None:
-        """Say hello, and ask for all that is wanted."""
+        """Say hello, and repeat all requests."""
         self._part()
         self._parted.clear()
         try:
@@ -299,7 +299,7 @@ class Meeting:
                 self._saw(keys, await self._request(words.WATCH, words.say_keys(keys), _PATIENCE))
             asked.update(missing)
         if self._parted.is_set():
-            # Its link was lost, or something was taken from us: all of it once more.
+            # The link was lost, or a name was taken over: all of it again.
             return
         self.state = "up"
         self.trouble = None
@@ -331,7 +331,7 @@ class Meeting:
                 self._wishes.saw(key, seen)
 
     async def _stay(self) -> None:
-        """Renew the lease until the directory has to be met anew."""
+        """Renew the lease until the session must begin anew."""
         lease = _RENEW_EVERY if self.welcome is None else self.welcome.lease
         interval = min(_RENEW_EVERY, lease * _SHARE)
         while not self._parted.is_set():
@@ -352,7 +352,7 @@ class Meeting:
                     return
 
     def _failed(self, error: RedpollError) -> None:
-        """It is not met, and why."""
+        """Note that the directory is not reached, and why."""
         if self.state == "closed":
             return
         self.trouble = error
@@ -368,7 +368,7 @@ class Meeting:
             self._tell("lost", error)
 
     def _part(self) -> None:
-        """The directory has to be met anew."""
+        """End the session; the next one begins."""
         self._is_met = False
         self._parted.set()
         if self.state not in {"closed", "refused"}:
@@ -377,14 +377,14 @@ class Meeting:
     # The node
 
     def ended(self, error: RedpollError) -> None:
-        """The link to the directory is lost."""
+        """Handle the loss of the link to the directory."""
         self._is_known = False
         self._part()
         if self.state == "up":
             self._failed(error)
 
     def arrived(self, message: Received[Any]) -> None:
-        """The directory has news."""
+        """Process news of the directory."""
         if message.header != words.NEWS:
             message.refuse("this is a client of a directory, which accepts only messages of its own protocol")
             return
@@ -407,7 +407,7 @@ class _Dialling(Node[Any]):
         self._meeting = meeting
 
     def why(self, address: Address) -> RedpollError | None:
-        """Why an address that is being dialled was not reached so far."""
+        """Return the reason why an address was not reached so far."""
         return why_unreachable(self, address)
 
     def _session_ended(self, peer: Peer, error: RedpollError) -> None:  # noqa: ARG002
@@ -415,12 +415,12 @@ class _Dialling(Node[Any]):
 
 
 def refusal(item: words.Item, verdict: Verdict, directory: Address) -> RedpollError:
-    """What a registration fails with.
+    """Return the error of a failed registration.
 
     Args:
-        item: What was to be registered.
-        verdict: What the directory says of it; not that it is.
-        directory: Where that is.
+        item: The item that was to be registered.
+        verdict: The directory's result: a failure.
+        directory: The address of the directory.
     """
     if verdict.outcome is Outcome.TAKEN:
         if verdict.free_in is None:
@@ -444,12 +444,12 @@ def refusal(item: words.Item, verdict: Verdict, directory: Address) -> RedpollEr
 
 
 def _value(answer: Received[Any], address: Address) -> Any:
-    """What was answered.
+    """Return the value of an answer.
 
     Raises:
-        NotAuthorized: The directory does not take the token.
-        PeerLost: It wants a hello first: it is another run of it.
-        ProtocolError: It speaks another version.
+        NotAuthorized: The directory refuses the token.
+        PeerLost: It requires a hello first: it was restarted.
+        ProtocolError: It has another version.
     """
     said = words.read_answer(answer.data)
     if not said.problem:

@@ -1,7 +1,7 @@
-"""What a directory and its clients say to one another: a word in the header of a node message, and MessagePack behind it.
+"""The protocol between a directory and its clients: a word in the header of a node message, and a body in MessagePack.
 
-Every word of a client is a request. A directory says one word by itself, `NEWS`. Whoever reads takes nothing for granted:
-what is not as it should be is a `DecodeError`.
+Every word of a client is a request. A directory sends one word unasked, `NEWS`. Decoding validates everything: malformed
+data raises `DecodeError`.
 """
 
 from __future__ import annotations
@@ -64,10 +64,10 @@ __all__ = [
 
 T = TypeVar("T")
 
-#: What is spoken.
+#: Version of the protocol.
 VERSION = 1
 
-#: The words of clients.
+#: Words of clients.
 HELLO = b"directory hello"
 REGISTER = b"directory register"
 UNREGISTER = b"directory unregister"
@@ -79,19 +79,19 @@ RENEW = b"directory renew"
 LIST = b"directory list"
 BYE = b"directory bye"
 
-#: The word of a directory.
+#: Word of a directory.
 NEWS = b"directory news"
 
-#: The body of a word that has none.
+#: Body of a word without data.
 NOTHING = b""
 
-#: Names that one message is about at most.
+#: Maximum names per message.
 BATCH = 256
 
-#: Entries in one answer to `LIST`.
+#: Maximum entries in one answer to `LIST`.
 PAGE = 1024
 
-# What strangers send as well: so many lists and dicts are more than any message has.
+# Any peer may send these: the limit is above what a valid message has.
 msgpack = MsgpackSerializer(max_containers=10_000)
 
 _ID = 16
@@ -100,7 +100,7 @@ _YEAR = 31_536_000.0
 
 
 class Hello(NamedTuple):
-    """Who a client is."""
+    """A client's identification."""
 
     version: int
     client: bytes
@@ -109,13 +109,13 @@ class Hello(NamedTuple):
 
 
 class Welcome(NamedTuple):
-    """What a directory answers to a hello.
+    """The answer of a directory to a hello.
 
     Attributes:
-        lease: Seconds that a client which is not heard of keeps its names.
-        settles_in: Seconds until a name that nobody has is known not to be anybody's; 0: it is.
-        near: Whether the client is on the directory's machine, as its link says.
-        host: The host that the client has for the directory.
+        lease: Seconds for which a silent client keeps its names.
+        settles_in: Seconds until the directory knows that a name has no owner; 0 if it knows.
+        near: True if the client is on the directory's machine, by the address of its link.
+        host: The client's host, as the directory sees it.
     """
 
     version: int
@@ -126,7 +126,7 @@ class Welcome(NamedTuple):
 
 
 class Item(NamedTuple):
-    """One registration."""
+    """A registration."""
 
     key: Key
     address: Address
@@ -134,17 +134,17 @@ class Item(NamedTuple):
     identity: bytes | None
 
     def entry(self, run: int) -> Entry:
-        """The entry that it makes."""
+        """Return the entry that it makes."""
         return Entry(*self.key, self.address, self.style, self.identity, run)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer, or why there is none.
+    """An answer, or the problem that prevented it.
 
     Attributes:
-        value: What was asked for.
-        problem: "" or what is wrong, for a program: "version", "token", "hello".
+        value: The requested value.
+        problem: "" or the problem, for a program: "version", "token", "hello".
         text: The same for people.
     """
 
@@ -157,17 +157,17 @@ class Answer:
 
 
 def say(value: object) -> bytes:
-    """An answer."""
+    """Return the body of an answer."""
     return msgpack.encode([value])
 
 
 def say_problem(problem: str, text: str) -> bytes:
-    """Why there is none."""
+    """Return the body of an answer that reports a problem."""
     return msgpack.encode([None, problem, text])
 
 
 def read_answer(data: bytes) -> Answer:
-    """Read an answer.
+    """Decode an answer.
 
     Raises:
         DecodeError: It is none.
@@ -178,16 +178,16 @@ def read_answer(data: bytes) -> Answer:
     return Answer(None, _text(_at(said, 1)), _text(_at(said, 2)))
 
 
-# Meeting
+# Session
 
 
 def say_hello(hello: Hello) -> bytes:
-    """The body of a hello."""
+    """Return the body of a hello."""
     return msgpack.encode(list(hello))
 
 
 def read_hello(data: bytes) -> Hello:
-    """Read a hello; of another version only that is read.
+    """Decode a hello; of another version only the version is decoded.
 
     Raises:
         DecodeError: It is none.
@@ -203,12 +203,12 @@ def read_hello(data: bytes) -> Hello:
 
 
 def say_welcome(welcome: Welcome) -> bytes:
-    """The answer to a hello."""
+    """Return the answer to a hello."""
     return say(list(welcome))
 
 
 def read_welcome(value: Any) -> Welcome:
-    """Read what a hello was answered.
+    """Decode the answer to a hello.
 
     Raises:
         DecodeError: It is no welcome.
@@ -223,12 +223,12 @@ def read_welcome(value: Any) -> Welcome:
 
 
 def say_keys(keys: Iterable[Key]) -> bytes:
-    """The body of a word about names."""
+    """Return the body of a word about names."""
     return msgpack.encode([list(key) for key in keys])
 
 
 def read_keys(data: bytes) -> list[Key]:
-    """Read names.
+    """Decode names.
 
     Raises:
         DecodeError: They are none.
@@ -237,12 +237,12 @@ def read_keys(data: bytes) -> list[Key]:
 
 
 def say_items(items: Iterable[Item]) -> bytes:
-    """The body of `REGISTER`."""
+    """Return the body of `REGISTER`."""
     return msgpack.encode([[*item.key, str(item.address), item.style, item.identity] for item in items])
 
 
 def read_items(data: bytes) -> list[Item]:
-    """Read registrations.
+    """Decode registrations.
 
     Raises:
         DecodeError: They are none.
@@ -251,12 +251,12 @@ def read_items(data: bytes) -> list[Item]:
 
 
 def say_count(count: int | None) -> bytes:
-    """The body of `RENEW`: how many names the client has, as far as it knows."""
+    """Return the body of `RENEW`: the number of names that the client has, as far as it knows."""
     return msgpack.encode(count)
 
 
 def read_count(data: bytes) -> int | None:
-    """Read how many names a client has; None: it does not know.
+    """Decode the number of names that a client has; None if the client does not know.
 
     Raises:
         DecodeError: It is no number.
@@ -266,12 +266,12 @@ def read_count(data: bytes) -> int | None:
 
 
 def say_verdicts(verdicts: Iterable[Verdict]) -> bytes:
-    """The answer to `REGISTER`."""
+    """Return the answer to `REGISTER`."""
     return say([[verdict.outcome.value, verdict.free_in, verdict.limit] for verdict in verdicts])
 
 
 def read_verdicts(value: Any) -> list[Verdict]:
-    """Read what became of registrations.
+    """Decode the results of registrations.
 
     Raises:
         DecodeError: It is nothing of the kind.
@@ -280,12 +280,12 @@ def read_verdicts(value: Any) -> list[Verdict]:
 
 
 def say_sights(sights: Iterable[Seen | None]) -> bytes:
-    """The answer to `LOOKUP` and `WATCH`; None: it is not watched, since a bound was reached."""
+    """Return the answer to `LOOKUP` and `WATCH`; None for a name that is not watched, since a limit was reached."""
     return say([None if seen is None else _seen(seen) for seen in sights])
 
 
 def read_sights(value: Any) -> list[Seen | None]:
-    """Read what was seen of names, in the order in which they were asked for.
+    """Decode the results of lookups, in the order in which they were requested.
 
     Raises:
         DecodeError: It is nothing of the kind.
@@ -294,17 +294,17 @@ def read_sights(value: Any) -> list[Seen | None]:
 
 
 def say_news(news: Iterable[tuple[Key, Seen]], *, again: bool) -> bytes:
-    """The body of `NEWS`.
+    """Return the body of `NEWS`.
 
     Args:
-        news: What is to be told of which names.
-        again: Whether the client is to say hello again and to register all it has.
+        news: The names, each with its current state.
+        again: Ask the client to say hello again and to register all its names.
     """
     return msgpack.encode([again, [[*key, _seen(seen)] for key, seen in news]])
 
 
 def read_news(data: bytes) -> tuple[bool, list[tuple[Key, Seen]]]:
-    """Read news.
+    """Decode news.
 
     Raises:
         DecodeError: They are none.
@@ -317,12 +317,12 @@ def read_news(data: bytes) -> tuple[bool, list[tuple[Key, Seen]]]:
 
 
 def say_place(place: Key | None) -> bytes:
-    """The body of `LIST`: the last name that the client has; None: it has none yet."""
+    """Return the body of `LIST`: the last name that the client has received; None at the beginning."""
     return msgpack.encode(None if place is None else list(place))
 
 
 def read_place(data: bytes) -> Key | None:
-    """Read the body of `LIST`.
+    """Decode the body of `LIST`.
 
     Raises:
         DecodeError: It is neither.
@@ -332,12 +332,12 @@ def read_place(data: bytes) -> Key | None:
 
 
 def say_entries(entries: Iterable[Entry]) -> bytes:
-    """The answer to `LIST`, in the order of the names."""
+    """Return the answer to `LIST`, in the order of the names."""
     return say([_packed(entry) for entry in entries])
 
 
 def read_entries(value: Any) -> list[Entry]:
-    """Read a page of a list.
+    """Decode a page of entries.
 
     Raises:
         DecodeError: It is none.
@@ -345,7 +345,7 @@ def read_entries(value: Any) -> list[Entry]:
     return [_entry(each) for each in _list(value)]
 
 
-# Parts
+# Fields
 
 
 def _packed(entry: Entry) -> list[Any]:

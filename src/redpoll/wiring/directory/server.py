@@ -1,4 +1,4 @@
-"""The directory: a node that knows who has which name. It never sees a message of an exchange."""
+"""The directory: a node that maps names to their owners. It never sees a message of an exchange."""
 
 from __future__ import annotations
 
@@ -26,22 +26,22 @@ from redpoll.wiring.directory.tokens import is_token, token_bytes
 __all__ = ["DEFAULT_LEASE", "DEFAULT_PORT", "Directory"]
 
 DEFAULT_PORT = 5682
-"""Where a directory listens unless told otherwise: the port of the server of old."""
+"""Default port of a directory: that of the first ØMQ extension's server."""
 
 DEFAULT_LEASE = 15.0
-"""Seconds that an owner which is not heard of keeps its names."""
+"""Seconds for which a silent owner keeps its names."""
 
-#: Bytes of a message: a batch of names of any length fits several times.
+#: Maximum size of a message, in bytes: several times that of a batch of the longest names.
 _MESSAGE_SIZE = 1024 * 1024
 
-#: Bytes that a directory holds of messages, of all its clients.
+#: Maximum bytes of messages that a directory holds, of all its clients.
 _MEMORY = 256 * 1024 * 1024
 
-#: The share of a lease in which leases end together.
+#: Leases that expire within this share of a lease end together.
 _PATIENCE = 0.01
 
-#: The shares of a lease by which its end may be seen late before the directory itself is what stood still, and that clients
-#: have then to be heard: they renew it three times.
+#: If expiry fires later than this share of a lease, assume that the loop stalled, and wait for renewals: for the second
+#: share, as clients renew three times per lease.
 _LATE = 0.05
 _HEARING = 0.4
 
@@ -49,25 +49,26 @@ _logger = logging.getLogger("redpoll.wiring")
 
 
 class Directory:
-    """Knows names of exchanges and queues, and who can be reached where; tells those who want to know.
+    """Maps names of exchanges and queues to their owners' addresses, and notifies clients that watch a name.
 
-    It keeps nothing on disk: owners hold a link to it and register again by themselves when it was started again. For its
-    first lease it says of a name that nobody has that it is not known yet.
+    It keeps nothing on disk: owners hold a link to it, and register again by themselves when it was restarted. During its
+    first lease it answers that the owner of an unregistered name is not known yet.
 
     Args:
-        host: Where to listen: an IP address or name of this machine, or "unix:PATH".
+        host: The address to listen at: an IP address or name of this machine, or "unix:PATH".
         port: The port, 0 for any free one.
-        entries: Names that are there from the start and never expire; what somebody registers goes before them.
-        token: What clients have to show, text or bytes, 1 to 1,024 of them; None: nothing.
-        lease: Seconds that an owner which is not heard of keeps its names, 0.1 to 3,600.
+        entries: Static names, which never expire; a registration takes precedence.
+        token: The secret that clients must present, text or bytes, 1 to 1,024 of them; None for none.
+        lease: Seconds for which a silent owner keeps its names, 0.1 to 3,600.
         tls: Certificates, as `Config.tls`.
-        encryption: As `Config.encryption`: off loopback links are encrypted unless told otherwise.
-        bounds: How much it holds; None: 10,000 names and as many watches of a client, 200,000 of each in all.
+        encryption: As `Config.encryption`: by default links are encrypted off loopback.
+        bounds: Its limits; None: 10,000 names and as many watches of a client, 200,000 of each in all.
 
-    Use it as an async context manager, or call `start` and `stop`. All of it belongs to the event loop it was started on.
+    Use it as an async context manager, or call `start` and `stop`. Call all methods on the event loop on which it was
+    started.
 
     Raises:
-        ConfigError: An option has a value that it cannot have.
+        ConfigError: An option has an invalid value.
     """
 
     def __init__(
@@ -108,16 +109,16 @@ class Directory:
         self._clients: dict[Peer, _Client] = {}
         self._by_holder: dict[Holder, _Client] = {}
         self._timer: asyncio.TimerHandle | None = None
-        #: Whether it stood still when it should have ended leases, and hears clients first.
+        #: True while it waits for renewals after a stall, before it ends leases.
         self._is_hearing = False
         self._table = Table(0.0, lease=self._lease, grace=0.0, static=self._static, bounds=bounds)
         self._loop: asyncio.AbstractEventLoop
         self._strangers: LogLimit
 
-    # Life
+    # Start and stop
 
     async def start(self) -> None:
-        """Listen.
+        """Start to listen.
 
         Raises:
             ConfigError: It cannot listen there, or its certificates cannot be used; nothing is left open.
@@ -126,7 +127,7 @@ class Directory:
         Cancelling it leaves nothing open.
         """
         await self._node.start()
-        # Nothing was read yet.
+        # No message was read yet.
         loop = self._loop = asyncio.get_running_loop()
         self._strangers = LogLimit(loop)
         lease = self._lease
@@ -137,9 +138,9 @@ class Directory:
         """Stop. Clients keep their pipes, and wait for a directory at this address.
 
         Args:
-            drain: Seconds that what was begun has to end; None is no limit.
+            drain: Seconds for requests in progress to end; None is no limit.
 
-        Stopping one that is stopped does nothing. Cancelling it ends the draining at once.
+        A second call does nothing. Cancelling it ends the draining at once.
         """
         if self._timer is not None:
             self._timer.cancel()
@@ -159,11 +160,11 @@ class Directory:
     ) -> None:
         await self.stop()
 
-    # Looking
+    # State
 
     @property
     def address(self) -> Address:
-        """Where clients reach it.
+        """The address at which clients reach it.
 
         Raises:
             Closed: It is not running.
@@ -172,7 +173,7 @@ class Directory:
 
     @property
     def listening(self) -> tuple[Address, ...]:
-        """Where it listens; empty while it does not."""
+        """The addresses at which it listens; empty while it does not."""
         return self._node.listening
 
     @property
@@ -182,7 +183,7 @@ class Directory:
 
     @property
     def clients(self) -> int:
-        """How many have said hello and are linked."""
+        """Number of clients that have said hello and are linked."""
         return len(self._clients)
 
     # Messages
@@ -277,14 +278,14 @@ class Directory:
     # Clients
 
     def _gone(self, peer: Peer) -> None:
-        """The link to a client is lost."""
+        """Handle the loss of a client's link."""
         holder = self._forget(peer)
         if holder is not None:
             self._table.lose(self._loop.time(), holder)
             self._settle()
 
     def _forget(self, peer: Peer) -> Holder | None:
-        """Tell a client nothing more; None: it had not said hello."""
+        """Forget the link of a client; return its holder, or None if it had not said hello."""
         client = self._clients.pop(peer, None)
         if client is None:
             return None
@@ -295,7 +296,7 @@ class Directory:
         return client.holder
 
     def _settle(self) -> None:
-        """Tell who is to be told, and be woken when something expires."""
+        """Send news to clients that have any, and set the timer for the next expiry."""
         restless = self._table.restless
         while restless:
             holder, _ = restless.popitem()
@@ -306,7 +307,7 @@ class Directory:
             self._arm()
 
     def _tell(self, client: _Client) -> None:
-        """Send a client its news, if there are any: the next go when these have arrived."""
+        """Send a client its news, if there are any; the next are sent when these have arrived."""
         holder = client.holder
         news = self._table.take_news(self._loop.time(), holder, words.BATCH)
         if not news and not holder.again:
@@ -320,7 +321,7 @@ class Directory:
         telling.add_done_callback(partial(self._told, client, [key for key, _ in news]))
 
     def _told(self, client: _Client, keys: list[Key], telling: asyncio.Future[None]) -> None:
-        # Looked at also where the client is gone: else the node tells of it.
+        # Retrieved also if the client is gone: otherwise the node reports it.
         failed = not telling.cancelled() and telling.exception() is not None
         if client.telling is not telling:
             return
@@ -340,14 +341,14 @@ class Directory:
     def _arm(self) -> None:
         deadline = self._table.deadline
         if deadline is not None and self._node.listening:
-            # Many that are gone one after another are looked at together.
+            # Owners that were lost one after another are handled together.
             self._timer = self._loop.call_at(max(deadline, self._loop.time() + self._lease * _PATIENCE), self._expire)
 
     def _expire(self) -> None:
         timer, self._timer = self._timer, None
         now = self._loop.time()
         if timer is not None and not self._is_hearing and now - timer.when() > self._lease * _LATE:
-            # Nobody was heard while it stood still: what they said is read first.
+            # No renewals were read during the stall: they are read first.
             self._is_hearing = True
             self._timer = self._loop.call_at(now + self._lease * _HEARING, self._expire)
             return
@@ -360,12 +361,12 @@ class _Client:
     """A client that has said hello.
 
     Attributes:
-        holder: What the table knows it by.
-        peer: What the node knows it by.
-        message: Its hello; what it is told is a reply to that.
-        remote: Where it is, as its link says.
-        near: Whether that is on the directory's machine.
-        telling: The news that are on their way to it.
+        holder: Its holder in the table.
+        peer: Its peer at the node.
+        message: Its hello; news are sent as replies to it.
+        remote: Its address, as its link says.
+        near: True if that is on the directory's machine.
+        telling: The sending of news in progress.
     """
 
     __slots__ = ("holder", "message", "near", "peer", "remote", "telling")
@@ -407,7 +408,7 @@ _ACTS: Mapping[bytes, Any] = MappingProxyType(
 
 
 def _checked(entry: Entry) -> Entry:
-    """A static entry that can be one."""
+    """Return a static entry, validated."""
     try:
         key_of(entry.kind, entry.name)
         style_of(entry.style)

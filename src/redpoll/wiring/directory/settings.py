@@ -1,4 +1,4 @@
-"""What a directory is started with, in a file of TOML: options, and names that are there from the start."""
+"""Settings of a directory in a TOML file: options, and static names."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from redpoll.wiring.names import Style
 
 __all__ = ["Settings", "read_settings"]
 
-#: Bytes that a file of settings may have.
+#: Maximum size of a file of settings, in bytes.
 _MAX_FILE = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What a file says; None and () where it does not.
+    """The settings in a file; None and () for missing ones.
 
     Attributes:
-        host: Where to listen.
+        host: The address to listen at.
         port: The port.
-        lease: Seconds.
+        lease: The lease, in seconds.
         token_file: The file of the token.
         tls: The file of a certificate and its key.
-        ca: The file of the CAs that are trusted.
-        plain: Whether it may listen off loopback without encryption.
-        entries: The names.
+        ca: The file of the trusted CAs.
+        plain: Allow unencrypted links off loopback.
+        entries: The static names.
     """
 
     host: str | None = None
@@ -46,10 +46,10 @@ class Settings:
 
 
 def read_settings(path: str) -> Settings:
-    """Read a file of settings. The files that it names are beside it, unless their paths begin at the root.
+    """Read a file of settings. Relative paths in it start at the file's folder.
 
     Raises:
-        UsageError: It cannot be read, is no TOML, or says something that cannot be meant: the text has the file and the key.
+        UsageError: It cannot be read, is no TOML, or has an invalid setting: the text names the file and the key.
     """
     try:
         with Path(path).open("rb") as file:
@@ -69,7 +69,7 @@ def read_settings(path: str) -> Settings:
 
 
 class _WrongError(Exception):
-    """What is wrong, with its key before it."""
+    """A problem of the settings, with its key."""
 
     def __init__(self, key: str, problem: str, hint: str | None = None) -> None:
         super().__init__(f"{key}: {problem}")

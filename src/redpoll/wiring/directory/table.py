@@ -1,4 +1,4 @@
-"""The table of a directory: who has which name, for how long, and who wants to know.
+"""The table of a directory: the owner of each name, its lease, and the clients that watch it.
 
 Sans-IO: time comes in as an argument, one next deadline goes out.
 """
@@ -18,13 +18,13 @@ __all__ = ["Bounds", "Holder", "Outcome", "Seen", "Table", "Verdict"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bounds:
-    """How much a table holds.
+    """Limits of a table.
 
     Attributes:
-        entries: Names of one client.
-        watches: Names that one client watches.
-        all_entries: Names of all clients.
-        all_watches: The same of watches.
+        entries: Maximum names of one client.
+        watches: Maximum names that one client watches.
+        all_entries: Maximum names of all clients.
+        all_watches: Maximum watches of all clients.
     """
 
     entries: int = 10_000
@@ -34,26 +34,26 @@ class Bounds:
 
 
 class Outcome(Enum):
-    """What became of a registration."""
+    """Result of a registration."""
 
     REGISTERED = 0
     TAKEN = 1
     """Another owner has the name."""
     FULL = 2
-    """A bound was reached."""
+    """A limit was reached."""
     LOOPBACK = 3
-    """The address is for its own machine alone, and the directory is on another."""
+    """Only its own machine can reach the address, and the directory is on another one."""
     NOWHERE = 4
-    """Nobody can dial the address."""
+    """The address cannot be dialled."""
 
 
 class Verdict(NamedTuple):
-    """What became of a registration, and why not if it failed.
+    """Result of a registration, with details of a failure.
 
     Attributes:
-        outcome: In short.
-        free_in: Of a name that is taken by an owner that is gone: seconds until its lease is over. None: it is there.
-        limit: The bound that was reached.
+        outcome: The outcome.
+        free_in: Seconds until the lease of an owner that is gone expires; None if the owner is there.
+        limit: The limit that was reached.
     """
 
     outcome: Outcome
@@ -62,13 +62,13 @@ class Verdict(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What the table knows of a name at a moment.
+    """State of a name at a moment.
 
     Attributes:
-        revision: Grows with each look: of two the one with the greater was later.
-        entry: Who has it; None: nobody.
-        known: Whether it is known who has it: that nobody does is not in the first lease of a table, while owners come back,
-            unless somebody gave it up.
+        revision: A number that grows with each lookup, so that the later of two can be told.
+        entry: The entry; None if it is not registered.
+        known: True if the owner is known: an unregistered name may have one in the first lease of a table, while owners
+            return, unless an owner gave it up.
     """
 
     revision: int
@@ -77,17 +77,17 @@ class Seen(NamedTuple):
 
 
 class Holder:
-    """A client of the directory, from its hello until its lease is over.
+    """A client of the directory, from its hello until its lease expires.
 
     Attributes:
-        client: Names the client; one that comes again over a new link has the same.
-        run: Its number among the runs of its owner.
-        linked: Whether its link is there.
-        expires: When its lease is over, unless it renews it.
-        keys: What it has.
-        watches: What it wants to know of.
-        news: What it was not told yet.
-        again: Whether something was taken from it, so that it is to register all of it again.
+        client: Random id of the client, the same over all its links.
+        run: Number of its run, which grows from run to run of its owner.
+        linked: True while its link is up.
+        expires: Time when its lease expires, unless it renews it.
+        keys: Its entries, by name.
+        watches: The names that it watches.
+        news: Names with changes that it was not told yet.
+        again: True if another client took a name over, so that it must register all its names again.
     """
 
     __slots__ = ("again", "client", "expires", "keys", "linked", "news", "run", "watches")
@@ -107,17 +107,17 @@ _REGISTERED = Verdict(Outcome.REGISTERED)
 
 
 class Table:
-    """Names, their owners and those who watch them.
+    """Names, their owners, and the clients that watch them.
 
     Args:
-        now: The time, in seconds of any clock that goes forward.
-        lease: Seconds that an owner which is not heard of keeps its names.
-        grace: Seconds from now in which a name that nobody has may belong to somebody who is coming back.
-        static: Entries that are there from the start and never expire; a registration goes before them.
-        bounds: How much it holds.
+        now: The time, in seconds of any monotonic clock.
+        lease: Seconds for which a silent owner keeps its names.
+        grace: Seconds from now in which an unregistered name may have an owner that is about to return.
+        static: Static entries, which never expire; a registration takes precedence.
+        bounds: Its limits.
 
     Attributes:
-        restless: Holders that something is to be told of, for the owner of the table to empty.
+        restless: Holders with news; the owner of the table empties it.
     """
 
     def __init__(
@@ -130,50 +130,50 @@ class Table:
         self._owners: dict[Key, Holder] = {}
         self._watchers: dict[Key, dict[Holder, None]] = {}
         self._watch_count = 0
-        #: Those who have something, or are there; by client, of which one may be here over several links.
+        #: Holders that have names or are linked, by client, which may be linked more than once.
         self._clients: dict[bytes, dict[Holder, None]] = {}
         self._settles: float | None = now + grace
-        #: Names that somebody had and gave up before that.
+        #: Names that their owners gave up before that.
         self._given_up: set[Key] = set()
         self._revision = 0
-        #: All names in order; None: not known now.
+        #: All names in order; None if they must be sorted again.
         self._order: list[Key] | None = None
         self.expire(now)
 
     # Clients
 
     def join(self, now: float, client: bytes, run: int) -> Holder:
-        """A client is there, over a new link: it has nothing yet."""
+        """Add a client with a new link; it has no names yet."""
         holder = Holder(client, run, now + self.lease)
         self._clients.setdefault(client, {})[holder] = None
         return holder
 
     def renew(self, now: float, holder: Holder, count: int | None) -> bool:
-        """A client is still there.
+        """Renew the lease of a client.
 
         Args:
             now: The time.
-            holder: Which one.
-            count: How many names it has; None: it does not know.
+            holder: The client.
+            count: The number of its names; None if it does not know.
 
         Returns:
-            Whether that is so; False: it is to join again and to register all that it has.
+            True if the table has as many; if not, it must join again and register all its names.
         """
         holder.expires = now + self.lease
         return count is None or count == len(holder.keys)
 
     def settle(self, holder: Holder) -> None:
-        """A client has registered all it has: what its former links left behind is gone."""
+        """Remove the names that a client's former links left, as it has registered all its names."""
         for other in [each for each in self._clients.get(holder.client, ()) if each is not holder]:
             self._clear(other)
 
     def lose(self, now: float, holder: Holder, *, back: bool = False) -> None:
-        """The link to a client is lost: its names are suspect, and its lease begins to run out.
+        """Note the loss of a client's link: its names are suspect, and its lease runs.
 
         Args:
             now: The time.
-            holder: Which one.
-            back: Whether it is there again already: then its names are not suspect.
+            holder: The client.
+            back: True if it has returned over another link, so that its names are not suspect.
         """
         if not holder.linked:
             return
@@ -188,17 +188,17 @@ class Table:
         self._drop_if_empty(holder)
 
     def leave(self, holder: Holder) -> None:
-        """A client has gone for good, with all it had."""
+        """Remove a client that closed, with all its names."""
         holder.linked = False
         self._drop(holder)
 
     # Names
 
     def register(self, now: float, holder: Holder, entry: Entry) -> Verdict:
-        """Give a name to a client, or another address to what it has.
+        """Register a name for a client, or change its entry.
 
-        It goes from one that has it to the same client over a new link; to a later run of the same owner; and, once the
-        link to who has it is lost, to any run of that owner, and to whoever is at its address now.
+        The owner yields the name to the same client over a new link, and to a later run of the same owner; and, once its link
+        is lost, to any run of that owner, and to a client at the same address.
         """
         key = entry.key
         former = self._owners.get(key)
@@ -227,34 +227,34 @@ class Table:
 
     @staticmethod
     def _yields(former: Holder, holder: Holder, entry: Entry) -> bool:
-        """Whether who has a name gives it up for another client."""
+        """Return True if the owner of a name yields it to another client."""
         if former.client == holder.client:
             return True
         held = former.keys[entry.key]
         if held.identity is not None and held.identity == entry.identity:
             return holder.run > former.run or not former.linked
-        # Nobody else can listen where the newcomer does.
+        # The former owner cannot listen at an address at which the new one does.
         return held.address == entry.address and not former.linked
 
     def unregister(self, holder: Holder, key: Key) -> bool:
-        """Take a name from a client; False: it has not got it."""
+        """Remove a name of a client; return False if the client does not have it."""
         if key not in holder.keys:
             return False
         self._remove(holder, key)
         self._drop_if_empty(holder)
         return True
 
-    # Looking
+    # Lookups and watches
 
     def look(self, now: float, key: Key) -> Seen:
-        """What is known of a name."""
+        """Return the state of a name."""
         self._revision += 1
         entry = self._entry(key)
         settled = self._settles is None or now >= self._settles or key in self._given_up
         return Seen(self._revision, entry, entry is not None or settled)
 
     def watch(self, holder: Holder, key: Key) -> bool:
-        """Tell a client of a name from now on; False: a bound was reached."""
+        """Watch a name for a client; return False if a limit was reached."""
         if key in holder.watches:
             return True
         if len(holder.watches) >= self._bounds.watches or self._watch_count >= self._bounds.all_watches:
@@ -265,7 +265,7 @@ class Table:
         return True
 
     def unwatch(self, holder: Holder, key: Key) -> None:
-        """Tell a client of a name no longer."""
+        """End a client's watch of a name."""
         if key not in holder.watches:
             return
         holder.watches.discard(key)
@@ -277,18 +277,18 @@ class Table:
             del self._watchers[key]
 
     def take_news(self, now: float, holder: Holder, most: int) -> list[tuple[Key, Seen]]:
-        """What a client is to be told now, in the order in which it happened, at most so much; of each name the latest."""
+        """Take at most `most` of a client's pending news, in the order of their changes; of each name the latest state."""
         keys = [key for key, _ in zip(holder.news, range(most), strict=False)]
         for key in keys:
             del holder.news[key]
         return [(key, self.look(now, key)) for key in keys]
 
     def give_back(self, holder: Holder, keys: Iterable[Key]) -> None:
-        """What a client was not told after all is told with the next news."""
+        """Return news that could not be sent: they are sent with the next ones."""
         holder.news.update(dict.fromkeys(key for key in keys if key in holder.watches))
 
     def page(self, after: Key | None, most: int) -> list[Entry]:
-        """Names that somebody has, in order: at most so many of those behind one of them, or, with None, the first."""
+        """Return at most `most` entries behind a name, in order; with None from the beginning."""
         if self._order is None:
             self._order = sorted({*self._owners, *self._static})
         first = 0 if after is None else bisect_right(self._order, after)
@@ -299,26 +299,26 @@ class Table:
 
     @property
     def holders(self) -> int:
-        """How many clients have names here or are linked."""
+        """Number of clients with names or a link."""
         return sum(map(len, self._clients.values()))
 
     # Time
 
     @property
     def settles_at(self) -> float | None:
-        """When a name that nobody has is known not to be anybody's; None: it is by now."""
+        """Time from which the table knows that an unregistered name has no owner; None if it has passed."""
         return self._settles
 
     @property
     def deadline(self) -> float | None:
-        """When `expire` has something to do, unless clients renew their leases before; None: never."""
+        """Time of the next expiry, unless clients renew their leases; None if there is none."""
         times = [holder.expires for holder in self._all() if holder.keys]
         if self._settles is not None:
             times.append(self._settles)
         return min(times, default=None)
 
     def expire(self, now: float) -> None:
-        """Remove what is past its lease; what it left behind of one that is linked it will register again."""
+        """Remove names with expired leases; a linked client registers its names again."""
         for holder in [each for each in self._all() if each.keys and now >= each.expires]:
             self._clear(holder)
         if self._settles is not None and now >= self._settles:
@@ -328,7 +328,7 @@ class Table:
                 if self._entry(key) is None:
                     self._changed(key)
 
-    # Within
+    # Helpers
 
     def _all(self) -> Iterator[Holder]:
         for holders in self._clients.values():
@@ -340,7 +340,7 @@ class Table:
 
     def _changed(self, key: Key) -> None:
         for holder in self._watchers.get(key, ()):
-            # At the end: the order is that of the last change.
+            # Moved to the end: the order is that of the last change.
             holder.news.pop(key, None)
             holder.news[key] = None
             self.restless[holder] = None
@@ -354,13 +354,13 @@ class Table:
         self._changed(key)
 
     def _clear(self, holder: Holder) -> None:
-        """Take all names from a client."""
+        """Remove all names of a client."""
         for key in list(holder.keys):
             self._remove(holder, key)
         self._drop_if_empty(holder)
 
     def _drop(self, holder: Holder) -> None:
-        """Forget a client with all it has."""
+        """Forget a client, with all its names and watches."""
         for key in list(holder.keys):
             self._remove(holder, key)
         for key in list(holder.watches):

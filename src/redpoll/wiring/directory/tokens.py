@@ -1,4 +1,4 @@
-"""The token that lets clients in: what it may be, how it is compared, and the file that it is kept in."""
+"""The token of a directory: its format, its comparison, its file."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from redpoll.errors import ConfigError
 
 __all__ = ["MAX_TOKEN", "is_proof", "is_token", "proof_of", "read_token", "token_bytes"]
 
-#: Bytes that a token may have.
+#: Maximum size of a token, in bytes.
 MAX_TOKEN = 1024
 
-#: Bytes that its file may have, with the white space around it.
+#: Maximum size of its file, in bytes, with white space.
 _MAX_FILE = 4096
 
 
 def token_bytes(token: str | bytes | None) -> bytes | None:
-    """A token as it goes over a link; None is none.
+    """Return a token as bytes; None is none.
 
     Raises:
         ConfigError: It is neither text nor bytes, is empty, or has more than 1,024 bytes.
@@ -33,32 +33,32 @@ def token_bytes(token: str | bytes | None) -> bytes | None:
 
 
 def is_token(shown: bytes, token: bytes | None) -> bool:
-    """Whether what was shown is the token, in a time that tells nothing of where it differs; any is, where there is none."""
+    """Return True if the presented token is the required one, or none is required; the time is constant."""
     return token is None or hmac.compare_digest(shown, token)
 
 
 def proof_of(token: bytes, own: bytes, other: bytes, run: bytes) -> bytes:
-    """What shows one wiring that another one has the token, and shows neither the token nor anything to a third.
+    """Return the proof by which one wiring shows another one that it has the token, without revealing it.
 
     Args:
         token: The token.
-        own: The identity of the node that shows it.
-        other: That of the node that it is shown to.
-        run: The run of the wiring that it is shown to.
+        own: The identity of the node that proves it.
+        other: The identity of the node that receives the proof.
+        run: The run of the wiring that receives the proof.
     """
     return hmac.digest(token, b"redpoll wiring" + own + other + run, "sha256")
 
 
 def is_proof(shown: object, token: bytes, own: bytes, other: bytes, run: bytes) -> bool:
-    """Whether what was shown is the proof, as `proof_of` takes its arguments, in a time that tells nothing."""
+    """Return True if a value is the proof, with the arguments of `proof_of`; the time is constant."""
     return isinstance(shown, bytes) and hmac.compare_digest(shown, proof_of(token, own, other, run))
 
 
 def read_token(path: str) -> bytes:
-    """The token in a file, without white space around it.
+    """Return the token in a file, without surrounding white space.
 
     Raises:
-        ConfigError: The file cannot be read, is too large, or holds none.
+        ConfigError: The file cannot be read, is too large, or is empty.
     """
     try:
         with Path(path).open("rb") as file:

@@ -1,6 +1,6 @@
-"""What a client of the directory wants of it: names to have, names to know of. Sans-IO.
+"""The desired state of a client of the directory, without I/O: registrations and watches.
 
-It outlives every link, and every run of the directory: after each hello all of it is asked for again.
+It outlives every link, and every run of the directory: after each hello all of it is requested again.
 """
 
 from __future__ import annotations
@@ -17,30 +17,30 @@ from redpoll.wiring.directory.table import Outcome, Seen, Verdict
 
 __all__ = ["MAX_NAMES", "Registration", "Standing", "Watch", "Wishes"]
 
-#: Names that one client may register, and watch; as many as a directory takes of one.
+#: Maximum registrations, and watches, of one client; as many as a directory accepts.
 MAX_NAMES = 10_000
 
 _logger = logging.getLogger("redpoll.wiring")
 
 
 class Standing(Enum):
-    """How a registration stands."""
+    """State of a registration."""
 
     ASKED = "asked"
-    """The directory has not answered yet, since it was asked or since it was started again."""
+    """Not answered yet, since it was requested or since the directory was restarted."""
     HELD = "held"
-    """The name is ours."""
+    """The name is registered."""
     LOST = "lost"
-    """It is not: another owner has it, most likely."""
+    """The name is not registered; most likely another owner has it."""
 
 
 class Registration:
-    """A name that is to be had.
+    """A requested name.
 
     Attributes:
-        item: What is registered.
-        standing: How that stands.
-        confirmed: Whether the name was ever ours.
+        item: The name with its data.
+        standing: Its state.
+        confirmed: True if it was ever registered.
     """
 
     __slots__ = ("confirmed", "item", "standing")
@@ -52,12 +52,12 @@ class Registration:
 
 
 class Watch:
-    """A name that somebody wants to know of, until `cancel`.
+    """A watched name, until `cancel`.
 
     Attributes:
         key: Kind and name.
-        entry: What was told last; None: nobody has the name, as far as is known.
-        known: Whether anything was told yet.
+        entry: The entry reported last; None if the name has no owner, as far as known.
+        known: True if anything was reported.
     """
 
     __slots__ = ("_callback", "_wishes", "entry", "key", "known")
@@ -70,7 +70,7 @@ class Watch:
         self.known = False
 
     def cancel(self) -> None:
-        """Hear no more of it. Does nothing the second time."""
+        """End the watch. A second call does nothing."""
         self._wishes.unwatch(self)
 
     def _tell(self, entry: Entry | None) -> None:
@@ -85,11 +85,11 @@ class Watch:
 
 
 class _Watched:
-    """One name that is watched, once for all who do.
+    """A watched name, with all its watches.
 
     Attributes:
-        watches: Those who do.
-        seen: What was seen last over this link; None: nothing yet.
+        watches: Its watches.
+        seen: The last result over this link; None if there is none yet.
     """
 
     __slots__ = ("seen", "watches")
@@ -100,10 +100,10 @@ class _Watched:
 
 
 class Wishes:
-    """All that one client wants.
+    """All registrations and watches of one client.
 
     Args:
-        unwatched: Called with a name that nobody watches any more.
+        unwatched: Called with a name whose last watch has ended.
     """
 
     def __init__(self, unwatched: Callable[[Key], object]) -> None:
@@ -112,20 +112,20 @@ class Wishes:
         self._watched: dict[Key, _Watched] = {}
 
     def begin(self) -> None:
-        """There is a new link: nothing that was told over the former one holds."""
+        """Begin with a new link: results over the former one no longer count."""
         for registration in self.registrations.values():
             if registration.standing is Standing.HELD:
                 registration.standing = Standing.ASKED
         for watched in self._watched.values():
             watched.seen = None
 
-    # Names to have
+    # Registrations
 
     def register(self, item: Item) -> Registration:
-        """Want a name.
+        """Add a registration.
 
         Raises:
-            WiringError: There are too many.
+            WiringError: There are too many registrations.
         """
         if item.key not in self.registrations and len(self.registrations) >= MAX_NAMES:
             raise WiringError(f"one client registers at most {MAX_NAMES:,} names")
@@ -133,14 +133,14 @@ class Wishes:
         return registration
 
     def drop(self, registration: Registration) -> bool:
-        """Want a name no more; False, if it was registered once more meanwhile: then it is wanted still."""
+        """Remove a registration; return False if a later one of the same name has replaced it."""
         if self.registrations.get(registration.item.key) is not registration:
             return False
         del self.registrations[registration.item.key]
         return True
 
     def answered(self, registration: Registration, verdict: Verdict) -> bool:
-        """The directory has answered: True if this is the first to be heard of a name's loss."""
+        """Note the directory's answer; return True if it is the first to report the loss of a name."""
         if verdict.outcome is Outcome.REGISTERED:
             registration.standing = Standing.HELD
             registration.confirmed = True
@@ -151,35 +151,35 @@ class Wishes:
 
     @property
     def count(self) -> int | None:
-        """How many names are ours; None while there is one of which that is not known."""
+        """Number of registered names; None while that of one is unknown."""
         standings = [each.standing for each in self.registrations.values()]
         return None if Standing.ASKED in standings else standings.count(Standing.HELD)
 
     @property
     def lost(self) -> list[Registration]:
-        """Those that were ours and are others' now."""
+        """Registrations that were confirmed, and whose names now have other owners."""
         return [each for each in self.registrations.values() if each.standing is Standing.LOST and each.confirmed]
 
-    # Names to know of
+    # Watches
 
     @property
     def watched(self) -> list[Key]:
-        """The names that are watched."""
+        """The watched names."""
         return list(self._watched)
 
     @property
     def unseen(self) -> list[Key]:
-        """Those of which nothing was seen over this link."""
+        """Watched names without a result over this link."""
         return [key for key, watched in self._watched.items() if watched.seen is None]
 
     def watch(self, key: Key, callback: Callable[[Entry | None], object]) -> tuple[Watch, bool]:
-        """Want to know of a name.
+        """Watch a name.
 
         Returns:
-            What stands for that, and whether nobody wanted to know of it before.
+            The watch, and True if it is the first one of the name.
 
         Raises:
-            WiringError: There are too many.
+            WiringError: There are too many watches.
         """
         watched = self._watched.get(key)
         new = watched is None
@@ -192,13 +192,13 @@ class Wishes:
         return watch, new
 
     def remind(self, watch: Watch) -> None:
-        """Tell one of those who watch what the others know already."""
+        """Report the known state of a name to a new watch."""
         watched = self._watched.get(watch.key)
         if watched is not None and watch in watched.watches and watched.seen is not None and _tells(watched.seen):
             watch._tell(watched.seen.entry)
 
     def unwatch(self, watch: Watch) -> None:
-        """Somebody does not want to know of a name any more."""
+        """Remove a watch."""
         watched = self._watched.get(watch.key)
         if watched is None or watched.watches.pop(watch, watch) is not None:
             return
@@ -207,7 +207,7 @@ class Wishes:
             self._unwatched(watch.key)
 
     def saw(self, key: Key, seen: Seen) -> None:
-        """Something is known of a name: tell those who watch it, unless they know better."""
+        """Report a new state of a name to its watches, unless a later one is known."""
         watched = self._watched.get(key)
         if watched is None or (watched.seen is not None and watched.seen.revision >= seen.revision):
             return
@@ -219,5 +219,5 @@ class Wishes:
 
 
 def _tells(seen: Seen) -> bool:
-    """Whether what was seen says anything: not in a directory's first lease, that nobody has a name."""
+    """Return True if a result tells anything: an unregistered name in the directory's first lease is unknown."""
     return seen.known or seen.entry is not None

@@ -1,4 +1,4 @@
-"""The numbers that programs of the first ØMQ extension name, and what they are here."""
+"""The constants of the first ØMQ extension, and their meanings here."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ SCOPE_GLOBAL: Final = 3
 """The name is known to all processes that use the same directory."""
 
 STYLE_DATA_DISTRIBUTION: Final = 1
-"""Every queue that is bound gets each message."""
+"""Every bound queue receives each message."""
 
 STYLE_LOAD_BALANCING: Final = 2
-"""One of the queues that are bound gets each message, in turn."""
+"""One of the bound queues receives each message, in turn."""
 
 MESSAGE_DATA: Final = 1
-"""What `Zmq.receive` returned is a message."""
+"""Kind of a result of `Zmq.receive`: a message."""
 
 MESSAGE_GAP: Final = 2
-"""What `Zmq.receive` returned stands in the place of messages that were lost."""
+"""Kind of a result of `Zmq.receive`: a gap, in the place of lost messages."""
 
 NO_LIMIT: Final = -1
-"""For `hwm`: as many messages, and bytes, as there is memory for."""
+"""For `hwm`: no limit in messages or bytes."""
 
 NO_SWAP: Final = 0
 """For `swap`: nothing is written to disk; there is no other choice."""
@@ -57,7 +57,7 @@ _STYLES: Final = {STYLE_DATA_DISTRIBUTION: Style.DISTRIBUTE, STYLE_LOAD_BALANCIN
 
 
 def scope_of(value: object) -> Scope:
-    """The scope that a constant means.
+    """Return the scope that a constant means.
 
     Raises:
         UsageError: It is none.
@@ -70,7 +70,7 @@ def scope_of(value: object) -> Scope:
 
 
 def style_of(value: object) -> Style:
-    """The style that a constant means.
+    """Return the style that a constant means.
 
     Raises:
         UsageError: It is none.
@@ -83,14 +83,14 @@ def style_of(value: object) -> Style:
 
 
 def limits_of(hwm: object, lwm: object) -> Limits:
-    """The limits of a queue by its marks.
+    """Return the limits of a queue for a high and a low mark.
 
     Args:
         hwm: Messages at which its senders stop; None is the default of `Limits`, `NO_LIMIT` none.
         lwm: Messages at which they go on; None or `NO_LIMIT` leaves that to `Limits`.
 
     Raises:
-        UsageError: They are no numbers of messages, or the lower mark is not below the higher one.
+        UsageError: A mark is no number of messages, or the low mark is not below the high one.
     """
     for name, mark in (("hwm", hwm), ("lwm", lwm)):
         if mark is not None and (isinstance(mark, bool) or not isinstance(mark, int) or mark < NO_LIMIT):
@@ -104,12 +104,12 @@ def limits_of(hwm: object, lwm: object) -> Limits:
     low = int(lwm)  # type: ignore[call-overload]  # as above
     if not low < high:
         raise UsageError(f"lwm={low} is not below hwm={high}", "senders stop at hwm and go on at lwm")
-    # A half more, so that it is the same number of messages when it is multiplied out.
+    # A half more, so that rounding yields the same number of messages.
     return Limits(messages=high, resume=min(1.0, (high - low + 0.5) / high))
 
 
 def check_swap(value: object) -> None:
-    """Refuse to write to disk.
+    """Validate `swap`: writing to disk is not supported.
 
     Raises:
         UsageError: It is not `NO_SWAP`.

@@ -1,4 +1,4 @@
-"""Gives threads what came to the queues of one object: on the loop, a burst when one of them waits."""
+"""Transfers messages from the queues of one object to threads: on the loop, in bursts, when a thread waits."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
 
 __all__ = ["BURST", "Feeder"]
 
-#: Messages that threads are given at a time, at most: until they have taken these, the queue's senders are not told of them.
+#: Maximum messages handed to threads at a time; the queue's senders get credit for them once threads have taken them.
 BURST: Final = 1024
 
 _NONE: Final = object()
 
 
 class Feeder:
-    """Takes from queues, in turn, when threads wait.
+    """Takes messages from queues, in turn, when threads wait.
 
     Args:
-        inbox: The threads'.
-        numbered: Whether they get messages with the number of the queue, and gaps; else bytes alone.
+        inbox: The queue from which threads receive.
+        numbered: Hand over messages with the number of their queue, and gaps; if False, bytes only.
 
     Attributes:
-        gaps: Whether gaps are given; they are dropped if not.
+        gaps: Hand over gaps; if False, they are dropped.
     """
 
     def __init__(self, inbox: Inbox, numbered: bool) -> None:
@@ -39,18 +39,18 @@ class Feeder:
         self.gaps = False
         self._queues: dict[int, Queue] = {}
         self._turn = 0
-        #: Whether threads wait for what has not come yet.
+        #: True if threads wait for messages that have not arrived.
         self._hungry = False
-        #: Whether `want` is about to be called.
+        #: True if a call of `want` is scheduled.
         self._soon = False
 
     def add(self, number: int, queue: Queue) -> None:
-        """There is a queue, with a number of its own."""
+        """Add a queue, with its number."""
         self._queues[number] = queue
         queue.watch(self.arrived)
 
     def want(self) -> None:
-        """Threads wait: give them what is there, or what comes next."""
+        """Hand over available messages, or the next ones to arrive, as threads wait."""
         self._soon = False
         while self._inbox.wanted:
             if not self.feed():
@@ -59,21 +59,21 @@ class Feeder:
         self._hungry = False
 
     def arrived(self) -> None:
-        """Something came, or a queue is closed."""
+        """Note new messages, or the end of a queue."""
         if self._hungry and not self._soon:
-            # What comes with it is given with it; and who brings it has not finished.
+            # Later, so that messages of the same turn are handed over together.
             self._soon = True
             asyncio.get_running_loop().call_soon(self.want)
 
     def feed(self) -> bool:
-        """Give a burst of what is there; False if nothing is."""
+        """Hand over a burst of available messages; return False if there are none."""
         found = [taken for number, queue in self._queues.items() if (taken := self._take(number, queue))]
         if not found:
             return False
         if len(found) == 1:
             self._inbox.give(found[0])
         else:
-            # One of each queue in turn, and another first the next time.
+            # One of each queue in turn, beginning with another queue each time.
             self._turn = (self._turn + 1) % len(found)
             mixed = chain.from_iterable(zip_longest(*found[self._turn :], *found[: self._turn], fillvalue=_NONE))
             self._inbox.give([each for each in mixed if each is not _NONE])
@@ -94,6 +94,6 @@ class Feeder:
                 for each in taken
                 if self.gaps or not isinstance(each, Gap)
             ]
-            # Gaps alone, which nobody asked for, are nothing yet.
+            # Gaps alone, which were not requested, do not count.
             if found:
                 return found

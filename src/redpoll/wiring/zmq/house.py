@@ -1,4 +1,4 @@
-"""Where an object of the old module lives on the loop thread, apart from it, so that one that is dropped is noticed."""
+"""The part of an object of the old module that lives on the loop thread; separate, so that a dropped object is noticed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["House", "Kind"]
 
 Kind = Literal["exchange", "queue"]
 
-#: Ids of queues begin behind this: 0 is "nothing came".
+#: Numbers before the first ones: a queue's begin at 1, as 0 means that no message was received.
 _FIRST: Final = {"exchange": 0, "queue": 1}
 
 
@@ -36,10 +36,10 @@ class _Made:
     """An exchange or a queue.
 
     Attributes:
-        kind: Which.
+        kind: "exchange" or "queue".
         name: Its name.
-        number: What programs know it by.
-        options: What it was made with.
+        number: Its number in the program.
+        options: The options with which it was created.
     """
 
     kind: Kind
@@ -51,18 +51,18 @@ class _Made:
 class House:
     """The `Wiring` of one object, on the loop thread.
 
-    It is made when something needs it: the first name that others can see says where it listens, and names that are the
-    object's own may come before that.
+    The `Wiring` is made when it is needed: the first name that others can see determines where it listens; LOCAL names may be
+    created before.
 
     Args:
-        make: Makes the `Wiring`, called on the loop.
-        label: Whose, for errors.
-        gaps: Whether messages have numbers of queues with them, and gaps between them.
+        make: Makes the `Wiring`; called on the loop.
+        label: Name of the object, for errors.
+        gaps: Hand over messages with the numbers of their queues, and gaps between them.
 
     Attributes:
-        inbox: What came for threads.
-        outboxes: What threads send, by the number of the exchange.
-        closed: Whether it is.
+        inbox: Received messages.
+        outboxes: Messages to be sent, by the number of the exchange.
+        closed: True if it is closed.
     """
 
     def __init__(self, make: Callable[[Place], Wiring], label: str, gaps: bool) -> None:
@@ -73,10 +73,10 @@ class House:
         self.closed = False
         self._gaps = gaps
         self._feeder = Feeder(self.inbox, gaps)
-        # Reentrant: a signal's handler may run while its thread is in here.
+        # Reentrant: a signal handler may run while its thread holds it.
         self._life = threading.RLock()
         self._made: dict[tuple[Kind, str], _Made] = {}
-        #: Made before there was a `Wiring`.
+        #: Exchanges and queues created before there was a `Wiring`.
         self._planned: list[_Made] = []
         self._thread: LoopThread | None = None
         self._wiring: Wiring | None = None
@@ -85,12 +85,12 @@ class House:
         self._closing: asyncio.Event | None = None
         self._watch: object = None
 
-    # Life
+    # Start and close
 
     def _started(self, place: Place = NOWHERE) -> Handover:
-        """Start the `Wiring`, if it has not been, at a place if one is given."""
+        """Start the `Wiring`, unless it has started; listen at `place` if it is given."""
         if place == NOWHERE and self._wiring is not None and self._thread is not None:
-            # Without the lock: somebody may wait for a directory with it.
+            # Without the lock: another thread may hold it while waiting for a directory.
             self.check_blocking()
             return self._thread.handover
         with self._life:
@@ -133,10 +133,10 @@ class House:
             raise
 
     def close(self, linger: float) -> None:
-        """Take no more messages, give what was sent a time to leave, and close.
+        """Accept no more messages, let sent ones leave, and close.
 
         Args:
-            linger: Seconds for that.
+            linger: Seconds for sent messages to leave.
         """
         thread = self._thread
         if thread is not None:
@@ -144,7 +144,7 @@ class House:
                 return
             thread.handover.check_blocking()
         self.closed = True
-        # Another thread may have started it just now.
+        # Another thread may have started it meanwhile.
         thread = self._thread
         if thread is None:
             self.inbox.close()
@@ -154,14 +154,14 @@ class House:
         self._thread = self._watch = None
 
     async def evict(self, patience: float) -> None:
-        """End at once: the program, the loop or nobody wants it any more, or it has not started."""
+        """End at once: the program or the loop ends, the object was dropped, or it has not started."""
         if self._runs or self.closed:
             self.closed = True
             await self._close(patience)
 
     async def _close(self, linger: float) -> None:
         if self._closing is not None:
-            # By another thread: this one waits with it.
+            # Another thread closes it: wait for that.
             await self._closing.wait()
             return
         self._closing = asyncio.Event()
@@ -187,11 +187,11 @@ class House:
                 self._closing.set()
 
     def stop(self, drain: float | None = 0) -> None:  # noqa: ARG002  # Lodger's
-        """The program ends, and this was evicted."""
+        """Close, as the program ends; it was evicted before."""
         self.close(0)
 
     def inherit(self) -> None:
-        """This is a child of the process."""
+        """Close inherited resources in a forked child."""
         self._watch = None
         self._life = threading.RLock()
         self.inbox.inherit()
@@ -202,12 +202,12 @@ class House:
 
     @property
     def is_open(self) -> bool:
-        """Whether it has started, and lives in this process."""
+        """True if it has started, and lives in this process."""
         thread = self._thread
         return thread is not None and not self.closed and not thread.handover.forked
 
     def watch(self, owner: object) -> None:
-        """Close once nobody refers to the owner."""
+        """Close when the owner is dropped."""
         self._watch = when_dropped(owner, self._abandon)
 
     def _abandon(self) -> None:
@@ -217,11 +217,11 @@ class House:
             thread.evict(self, AT_EXIT)
 
     def check(self) -> None:
-        """Refuse use of what is closed, or belongs to another process.
+        """Raise an error if it is closed, or belongs to another process.
 
         Raises:
             Closed: It is closed.
-            UsageError: This is a child of the process that it was made in.
+            UsageError: This is a forked child of the process that created it.
         """
         thread = self._thread
         if thread is not None and thread.handover.forked:
@@ -232,7 +232,7 @@ class House:
             raise Closed(self._label)
 
     def check_blocking(self) -> None:
-        """As `check`, and refuse to block the loop."""
+        """As `check`; also refuse to block the loop."""
         self.check()
         if self._thread is not None:
             self._thread.handover.check_blocking()
@@ -243,13 +243,13 @@ class House:
     # Names
 
     def create(self, kind: Kind, name: str, place: Place, options: dict[str, Any]) -> int:
-        """Make an exchange or a queue, or find the one that is there.
+        """Create an exchange or a queue, or find the existing one.
 
         Returns:
             Its number.
 
         Raises:
-            NameTaken: One of that name is there, made otherwise; or another process has it.
+            NameTaken: One of that name exists with other options, or another process has the name.
         """
         with self._life:
             self.check()
@@ -294,7 +294,7 @@ class House:
     # Messages
 
     def send(self, number: object, data: Any, wait: bool = True) -> bool:
-        """Send a message that does not go by the shortest way; False if there is no room and it is not to wait."""
+        """Send a message off the fast path; return False if there is no room and `wait` is False."""
         message = as_bytes(data)
         self.check_blocking()
         if self._planned:
@@ -310,9 +310,9 @@ class House:
         return outbox.try_send(message)
 
     def receive(self, timeout: float | None) -> Any:
-        """Wait for what is not there yet."""
+        """Wait for a message that is not here yet."""
         if timeout == 0:
-            # What the loop has is asked for, as there is no time in which it would be given.
+            # Messages on the loop are fetched, as there is no time for them to be handed over.
             found = self.look()
             if found is not None:
                 return found
@@ -320,7 +320,7 @@ class House:
         return self.inbox.wait(timeout)
 
     def look(self) -> Any:
-        """What the loop has, and threads were not given yet; None if that is nothing."""
+        """Fetch messages from the loop; return one, or None if there is none."""
         self._started().run(self._feeder.feed)
         try:
             for found in self.inbox.pop:
@@ -330,12 +330,12 @@ class House:
         return None
 
     def mask(self, gaps: bool) -> None:
-        """Whether to give gaps as well."""
+        """Hand over gaps or drop them."""
         self.check()
         self._feeder.gaps = gaps
 
     def _want(self) -> None:
-        """A thread waits."""
+        """Request messages from the loop, as a thread waits."""
         if self._thread is None:
             raise Closed(self._label)
         self._thread.handover.post(self._feeder.want)

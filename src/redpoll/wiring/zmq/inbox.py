@@ -1,4 +1,4 @@
-"""Messages on their way to threads: taken on the loop in bursts, received by threads one by one."""
+"""Messages on their way to threads: taken from queues on the loop in bursts, received by threads one by one."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["Inbox"]
 
 
 class Inbox(ThreadQueue[Any]):
-    """What came for the threads of one object, in order.
+    """Received messages for the threads of one object, in order.
 
-    The loop gives a burst when a thread finds nothing; what is in it has been received as far as its sender is concerned.
+    The loop hands over a burst when a thread finds no message; for their sender, the messages in it have been received.
 
     Args:
-        want: Called, on any thread, when one waits and nothing is there: the loop is to `give`, when it can.
-        check: Called before a thread waits; raises where that is not allowed.
-        name: Whose it is, for errors.
+        want: Called, on any thread, when one waits and there is no message: the loop is to `give` when it can.
+        check: Called before a thread waits; raises if waiting is not allowed.
+        name: Name of the object, for errors.
 
     Attributes:
-        pop: Takes the first one, as ``for item in pop``; raises `IndexError` when there is none. An interruption (Ctrl-C)
-            comes in where something is called, and a step of a loop calls nothing: it takes one whole or not at all.
+        pop: Takes the first message, as ``for item in pop``; raises `IndexError` if there is none. Ctrl-C interrupts at
+            calls, and a step of a loop makes none: it takes a message completely or not at all.
     """
 
     def __init__(self, want: Callable[[], None], check: Callable[[], None], name: str) -> None:
@@ -36,23 +36,23 @@ class Inbox(ThreadQueue[Any]):
     # For threads
 
     def wait(self, timeout: float | None) -> Any:
-        """Wait for one.
+        """Wait for a message.
 
         Args:
-            timeout: Seconds; None is no limit, 0 is for what the loop has.
+            timeout: Seconds; None is no limit, 0 does not wait.
 
         Raises:
-            TimeoutError: None came in time.
-            Closed: Nothing is left, and nothing more comes.
+            TimeoutError: No message arrived in time.
+            Closed: No message is left, and none follows.
 
-        One who is interrupted has taken nothing.
+        An interrupted call has taken no message.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         slot: Slot[Any] = Slot()
         try:
             while True:
                 try:
-                    # Not by `take`, with its lock; and returned with nothing called in between, not even to clean up.
+                    # Not by `take`, which locks; and returned with no call in between, not even to clean up.
                     for item in self.pop:
                         return item
                 except IndexError:
@@ -73,10 +73,10 @@ class Inbox(ThreadQueue[Any]):
         self._want()
 
     def _lose_interest(self) -> None:
-        """Tell the loop nothing: it gives what comes next to threads that wait then."""
+        """Do nothing: the loop hands later messages to threads that wait then."""
 
     def inherit(self) -> None:
-        """This is a child of the process: nothing comes here."""
+        """Empty it in a forked child."""
         self._lock = threading.RLock()
         self._waiting.clear()
         self._ready.clear()
@@ -85,13 +85,13 @@ class Inbox(ThreadQueue[Any]):
 
     @property
     def wanted(self) -> bool:
-        """Whether more threads wait than there is for. If not, the next one that waits asks again."""
+        """True if more threads wait than there are messages. If not, the next one that waits asks again."""
         return self._wanted
 
     def give(self, items: Collection[Any]) -> None:
-        """These came. The loop is to see afterwards whether more are `wanted`."""
+        """Hand messages over. The loop checks afterwards whether more are `wanted`."""
         self._give(items)
 
     def close(self) -> None:
-        """Nothing more comes: those that wait are told when nothing is left."""
+        """End: waiting threads are told once no message is left."""
         self._end()

@@ -1,4 +1,4 @@
-"""Where objects of the old module can be reached: a card's name or an address, with a port or without."""
+"""Interfaces of the old module: the name of a network card or an address, with or without a port."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from redpoll.errors import UsageError
 __all__ = ["ANYWHERE", "NOWHERE", "PORT", "Place", "directory_at", "place_of"]
 
 PORT: Final = 5682
-"""Where a directory listens unless something else is said, as zmq_server did."""
+"""Default port of a directory, as of zmq_server."""
 
 ANYWHERE: Final = "0.0.0.0"  # noqa: S104  # asked for, or the directory is on another machine
 """Every IPv4 address of the machine."""
@@ -21,17 +21,18 @@ ANYWHERE: Final = "0.0.0.0"  # noqa: S104  # asked for, or the directory is on a
 _FORMS: Final = "'*', an address or the name of a network card, with ':port' behind it or without"
 _OTHERS: Final = ("zmq.pgm", "pgm", "zmq.sctp", "sctp", "zmq.amqp", "amqp")
 
-#: The system's call for the IPv4 address of a card (SIOCGIFADDR of linux/sockios.h), and where that stands in its answer.
+#: The system's call for the IPv4 address of a card (SIOCGIFADDR of linux/sockios.h), and the size of the name before
+#: it.
 _CARD_ADDRESS: Final = 0x8915
 _NAME_SIZE: Final = 16
 
 
 class Place(NamedTuple):
-    """Where to listen.
+    """An address to listen at.
 
     Attributes:
-        host: An address, or a name; None leaves it to whoever asks: nothing was said.
-        port: 0 is any free one.
+        host: An address, or a name; None if none was given: the caller chooses.
+        port: The port; 0 is any free one.
     """
 
     host: str | None
@@ -39,15 +40,15 @@ class Place(NamedTuple):
 
 
 NOWHERE: Final = Place(None, 0)
-"""Nothing was said."""
+"""No address given."""
 
 
 def place_of(interface: object) -> Place:
-    """Read an interface, or a location as later versions had it.
+    """Parse an interface, or a location of later versions.
 
     Args:
-        interface: None or "" says nothing, "*" is every address of the machine; "10.0.0.1", "eth0", "[fe80::1]", each with
-            ":port" behind it or without; ":port" alone. "zmq.tcp://" may stand before it.
+        interface: None or "" for none, "*" for every address of the machine; "10.0.0.1", "eth0", "[fe80::1]", each with or
+            without ":port"; ":port" alone. The prefix "zmq.tcp://" is allowed.
 
     Raises:
         UsageError: It is none of these, or there is no such card.
@@ -75,7 +76,7 @@ def place_of(interface: object) -> Place:
 
 
 def directory_at(hostname: object) -> Address | None:
-    """The address of a directory by what the old module was given.
+    """Return the address of a directory, as the old module names it.
 
     Args:
         hostname: "host", "host:port", an `Address`; None is none.
@@ -101,7 +102,7 @@ def _checked(host: str, port: int) -> tuple[str, int]:
 
 
 def _card(name: str) -> str | None:
-    """The IPv4 address of a network card; None if no card has that name."""
+    """Return the IPv4 address of a network card; None if no card has that name."""
     if name not in {known for _, known in socket.if_nameindex()}:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Keywords of two generations: each has the names of the other, and a name of neither is told the right one."""
+"""Keywords of two generations: each function accepts the names of both, and an error suggests the right one."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 
 __all__ = ["UNSET", "Names"]
 
-#: Not given. Not None, which says something for some.
+#: Not given; None has a meaning for some parameters.
 UNSET: Final[Any] = type("Unset", (), {"__repr__": lambda _: "..."})()
 
 
@@ -17,8 +17,8 @@ class Names:
 
     Args:
         function: Its name.
-        own: Those that its signature has.
-        other: What the other generation calls some of them.
+        own: The names in its signature.
+        other: Names of the other generation, each with the own name.
     """
 
     def __init__(self, function: str, *own: str, **other: str) -> None:
@@ -27,14 +27,14 @@ class Names:
         self._other = other
 
     def read(self, other: Mapping[str, Any], **given: Any) -> tuple[Any, ...]:
-        """The values of some parameters.
+        """Return the values of some parameters.
 
         Args:
-            other: What was given by a name that the signature does not have.
-            given: The parameters, with what was given for each by its own name; or `UNSET`, or None, which says nothing.
+            other: Arguments by names that the signature does not have.
+            given: Arguments by their own names; `UNSET` or None if not given.
 
         Raises:
-            TypeError: One was not given, or twice; or a name is neither's: the text names the one that was meant, or all.
+            TypeError: One is missing, or given twice; or a name is unknown: the text suggests a similar one, or lists all.
         """
         for name, value in other.items():
             own = self._other.get(name)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ZMQ", "Zmq"]
 
-#: What `Zmq.receive` returns when nothing came.
+#: Result of `Zmq.receive` without a message.
 _NOTHING: Final = (0, b"", 0)
 
 _NOTIFICATIONS: Final = (MESSAGE_DATA, MESSAGE_GAP, MESSAGE_DATA | MESSAGE_GAP)
@@ -47,15 +47,15 @@ class ZMQ(Wires):
         msg: Data = UNSET,
         **other: Unpack[_LaterNames],
     ) -> None:
-        """Send a message to an exchange; waits while a queue that is bound to it has no room.
+        """Send a message to an exchange; wait while a bound queue has no room.
 
         Args:
-            exchange_id: What `create_exchange` returned.
+            exchange_id: The number that `create_exchange` returned.
             msg: The message, which is copied unless it is `bytes`.
             **other: `exchange` for `exchange_id`, `py_message` for `msg`.
 
-        It is handed over when this returns, and leaves with others; with no queue bound it is dropped, unless the exchange
-        balances: then it waits for one. Ctrl-C ends the waiting; the message was not sent then, or had just been.
+        When the call returns, the message was handed to the loop thread. Without a bound queue it is dropped, or, if the
+        exchange balances, waits for one. Ctrl-C ends the wait; the message was then not sent, or had just been sent.
 
         Raises:
             Closed: It is closed.
@@ -84,15 +84,15 @@ class ZMQ(Wires):
             raise
 
     def receive(self, *, timeout: float | None = None) -> bytes:
-        """Wait for the next message: of all queues of this object, in turn.
+        """Wait for the next message of any queue of this object; queues take turns.
 
         Args:
             timeout: Seconds; None (default) is no limit.
 
-        Any number of threads may wait; each message goes to one of them. Ctrl-C ends the waiting, and loses no message.
+        Any number of threads may wait; each message goes to one of them. Ctrl-C ends the wait, and loses no message.
 
         Raises:
-            TimeoutError: None came in time.
+            TimeoutError: No message arrived in time.
             Closed: It is closed.
         """
         try:
@@ -122,9 +122,9 @@ class Zmq(Wires):
         """Send a message to an exchange.
 
         Args:
-            exchange: What `create_exchange` returned.
+            exchange: The number that `create_exchange` returned.
             py_message: The message, which is copied unless it is `bytes`.
-            block: Whether to wait for room (default), and for a queue if the exchange balances.
+            block: Wait for room (default), and for a queue if the exchange balances.
             **other: `exchange_id` for `exchange`, `msg` for `py_message`.
 
         Returns:
@@ -159,16 +159,16 @@ class Zmq(Wires):
         return 1
 
     def receive(self, block: bool | int = True, *, timeout: float | None = None) -> tuple[int, bytes | Gap, int]:
-        """Take the next message: of all queues of this object, in turn.
+        """Return the next message of any queue of this object; queues take turns.
 
         Args:
-            block: Whether to wait for one (default).
+            block: Wait for a message (default).
             timeout: Seconds to wait; None (default) is no limit.
 
         Returns:
-            The number of the queue, the message, and `MESSAGE_DATA`. Where messages are missing, if `mask` asked for it: the
-            number of the queue, a `redpoll.wiring.Gap`, which says of which exchange and how many, and `MESSAGE_GAP`. If
-            nothing is there, without `block`: 0, b"" and 0.
+            The number of the queue, the message, and `MESSAGE_DATA`. In the place of missing messages, if `mask` requested
+            it: the number of the queue, a `redpoll.wiring.Gap`, with the exchange and the number of messages, and
+            `MESSAGE_GAP`. If there is no message, without `block`: 0, b"" and 0.
 
         Otherwise as `ZMQ.receive`.
 
@@ -187,10 +187,10 @@ class Zmq(Wires):
         return _NOTHING if found is None else found
 
     def mask(self, notifications: int) -> None:
-        """Say what `receive` is to return.
+        """Select the kinds of results of `receive`.
 
         Args:
-            notifications: `MESSAGE_DATA`, which it always does, or that and `MESSAGE_GAP` (``MESSAGE_DATA | MESSAGE_GAP``).
+            notifications: `MESSAGE_DATA`, messages only, or ``MESSAGE_DATA | MESSAGE_GAP``, also gaps.
 
         Raises:
             UsageError: It is neither.

@@ -16,32 +16,32 @@ if TYPE_CHECKING:
 __all__ = ["BURST", "LARGE", "LARGE_BYTES", "Data", "Outbox", "as_bytes"]
 
 Data: TypeAlias = bytes | bytearray | memoryview
-"""What can be sent: anything that can be looked at as bytes."""
+"""Data that can be sent: any object that is viewed as bytes."""
 
-#: Messages of one exchange that may be on their way to the loop, if it has room for as many.
+#: Maximum messages of one exchange on their way to the loop, if it has room for as many.
 BURST: Final = 8192
 
-#: Bytes above which a message is large, and what large ones of one exchange that are on their way may have together.
+#: Size in bytes above which a message is large, and maximum total size of large ones of one exchange on their way.
 LARGE: Final = 4096
 LARGE_BYTES: Final = 8 * 2**20
 
 
 class Outbox:
-    """Takes the messages of threads for an exchange.
+    """Accepts messages of threads for an exchange.
 
-    A thread appends to `waiting` while that has fewer than `room`, and wakes the loop unless it is `woken`. There is room
-    for what the exchange had when the loop looked last; where there is none, a thread asks the loop. Large messages, and
-    what is no bytes, go by `put`.
+    A thread appends to `waiting` while it has fewer than `room` messages, and wakes the loop unless it is `woken`. `room` is
+    that of the exchange when the loop looked last; without room, a thread asks the loop. Large messages, and objects other
+    than bytes, are handed over by `put`.
 
     Args:
-        exchange: Whose.
-        handover: Leads to its loop.
+        exchange: The exchange.
+        handover: Calls to its loop.
 
     Attributes:
-        waiting: What the loop has not seen.
-        room: How many may be in there.
-        small: Bytes up to which a message is appended; a larger one goes by `put`.
-        woken: Whether the loop will look.
+        waiting: Messages that the loop has not seen.
+        room: Maximum messages in `waiting`.
+        small: Maximum size in bytes of a message that is appended; larger ones are handed over by `put`.
+        woken: True if the loop's look is scheduled.
     """
 
     __slots__ = ("_closed", "_exchange", "_handover", "_large", "_lock", "_task", "room", "small", "waiting", "woken")
@@ -55,17 +55,17 @@ class Outbox:
         self.woken = False
         self._task: asyncio.Task[None] | None = None
         self._closed = False
-        #: Bytes of large messages that wait. Reentrant: a signal's handler may send as well.
+        #: Total size of waiting large messages. The lock is reentrant: a signal handler may send as well.
         self._large = 0
         self._lock = threading.RLock()
 
     # For threads
 
     def put(self, message: bytes) -> bool:
-        """Hand over a message of any size that the exchange takes; False if there is no room.
+        """Hand over a message of any legal size; return False if there is no room.
 
         Raises:
-            MessageTooLarge: It is above `Config.max_message_size`: the loop would find that with nobody to be told.
+            MessageTooLarge: It is above `Config.max_message_size`; the loop could not report that to the caller.
         """
         if len(message) > self._exchange.max_size:
             raise MessageTooLarge("message", len(message), self._exchange.max_size)
@@ -82,7 +82,7 @@ class Outbox:
         return True
 
     def wake(self) -> None:
-        """Have the loop look."""
+        """Schedule the loop's look."""
         if self._handover.forked:
             self.waiting.clear()
             self._handover.check()
@@ -90,32 +90,32 @@ class Outbox:
         try:
             self._handover.post(self._look)
         except BaseException:
-            # Ctrl-C, maybe before it was posted. Nothing comes in between before this one call.
+            # Ctrl-C, perhaps before it was posted; it cannot interrupt before the next call.
             start_new_thread(self._handover.post, (self._look,))
             raise
 
     def send(self, message: bytes) -> None:
-        """Wait until the exchange has a message.
+        """Wait until the exchange has accepted a message.
 
         Raises:
             Closed: It is closed.
-            UsageError: This is the loop's thread, or a child of the process.
+            UsageError: This is the loop's thread, or a forked child.
 
-        Ctrl-C ends the waiting; the message was not sent then, unless that had just happened.
+        Ctrl-C ends the wait; the message was then not sent, or had just been sent.
         """
         self._handover.run(self._send, message)
 
     def try_send(self, message: bytes) -> bool:
-        """Whether the exchange took a message at once."""
+        """Return True if the exchange accepted a message at once."""
         sent: bool = self._handover.run(self._try_send, message)
         return sent
 
     # For the loop
 
     def _look(self) -> None:
-        """Send what waits; if the exchange has no room for all of it, the rest when it has."""
+        """Send waiting messages; if the exchange lacks room for some, send these when it has room."""
         self.woken = False
-        # Until it is known again. What threads append meanwhile is seen with the next look.
+        # Threads see no room until it is measured again. Messages that they append meanwhile are seen in the next look.
         self.room = 0
         if self._task is None:
             waiting = self.waiting
@@ -132,7 +132,7 @@ class Outbox:
                 self._measure()
 
     async def _hold(self) -> None:
-        """Send what waits, one after another as there is room."""
+        """Send waiting messages one by one, as there is room."""
         try:
             waiting = self.waiting
             while waiting:
@@ -150,7 +150,7 @@ class Outbox:
         self._forget(self._exchange.send_some(self.waiting[:]))
 
     def _forget(self, count: int) -> None:
-        """The exchange has the first ones."""
+        """Remove the first messages, which the exchange has accepted."""
         waiting = self.waiting
         if self._large:
             with self._lock:
@@ -170,28 +170,28 @@ class Outbox:
         return taken
 
     def _measure(self) -> None:
-        """See how many messages threads may hand over."""
+        """Update the number of messages that threads may hand over."""
         self.room = 0 if self._closed else min(BURST, self._exchange.room)
 
     async def sent(self) -> None:
-        """Wait until the exchange has all that threads had handed over."""
+        """Wait until the exchange has accepted all messages handed over so far."""
         self._look()
         while self._task is not None:
-            # Not awaited itself: who waits may be cancelled, and it goes on.
+            # Not awaited itself: the caller may be cancelled, and the task continues.
             await asyncio.wait((self._task,))
 
     def forget_room(self) -> None:
-        """What the exchange can take has changed: the next thread that sends asks."""
+        """Note that the room of the exchange may have changed: the next thread that sends asks."""
         self.room = 0
 
     def inherit(self) -> None:
-        """This is a child of the process: nothing is handed over here."""
+        """Empty it in a forked child: nothing is handed over here."""
         self._lock = threading.RLock()
         self.room = 0
         self.waiting = []
 
     async def close(self) -> None:
-        """Drop what waits."""
+        """Drop waiting messages."""
         self._closed = True
         self.room = 0
         task = self._task
@@ -202,10 +202,10 @@ class Outbox:
 
 
 def as_bytes(message: Any) -> bytes:
-    """What is sent: a copy, unless it is bytes.
+    """Return a message as bytes: a copy, unless it is bytes.
 
     Raises:
-        UsageError: It is nothing that can be sent.
+        UsageError: It is not bytes-like.
     """
     if type(message) is bytes:
         return message

@@ -1,4 +1,4 @@
-"""What both classes of the old module have: making exchanges and queues, binding them, closing."""
+"""The base of both classes of the old module: creates exchanges and queues, binds them, closes."""
 
 from __future__ import annotations
 
@@ -59,26 +59,26 @@ _OPTIONS = ("hostname", "interface", "advertise", "tls", "encryption", "token", 
 
 
 class Wires:
-    """What both classes of the old module have: exchanges and queues, wired by name, for plain threads.
+    """Base of both classes of the old module: exchanges and queues, bound by name, for plain threads.
 
-    Both take the keywords of either generation. A keyword of neither is a `TypeError` that names the right one.
+    Both accept the keywords of both generations. Another keyword raises `TypeError`, which suggests the right one.
 
     Every method may be called from any thread; any number of threads may send and receive at the same time.
 
     Args:
-        hostname: Where the directory is, "host" or "host:port" (default port 5682); None (default) is no directory, for names
-            that this process alone can see. Also `host`.
-        interface: Where this process can be reached, if no exchange or queue says it; see `create_exchange`.
-        advertise: The address that others are told, if it is not the one that this listens at.
+        hostname: The address of the directory, "host" or "host:port" (default port 5682); None (default) for none: all names
+            are then visible in this process only. Also `host`.
+        interface: The address to listen at, unless an exchange or queue gives one; see `create_exchange`.
+        advertise: The address at which others reach this process, if it differs from the one listened at.
         tls: Certificates; see `Config.tls`.
         encryption: As `Config.encryption`: "auto" (default) is TLS off loopback.
-        token: What the directory asks for, and objects of one another over the network, if they do.
+        token: The secret that the directory requires, and that objects require of each other over the network; None for none.
         bind_timeout: Seconds that `bind` waits for a name (default 5).
         config: Options of the node below.
         **other: `host`, which is `hostname` by its later name.
 
-    Nothing is opened before it is needed: the first global name says where this listens, or the first `bind`. An object that
-    is dropped is closed, with a `ResourceWarning`, and so are all when the program ends.
+    It starts to listen when that is needed: with the first name of a wider scope than LOCAL, or the first `bind`. A dropped
+    object is closed, with a `ResourceWarning`; at the end of the program all are closed.
     """
 
     _style = STYLE_DATA_DISTRIBUTION
@@ -135,25 +135,25 @@ class Wires:
         style: int = UNSET,
         **other: Unpack[_ExchangeNames],
     ) -> int:
-        """Make an exchange, which this object sends to.
+        """Create an exchange, to which this object sends.
 
         Args:
             name: 1 to 255 bytes in UTF-8.
-            scope: Who can see the name: `SCOPE_LOCAL` (default), `SCOPE_PROCESS` or `SCOPE_GLOBAL`.
-            interface: Where this object can be reached: "10.0.0.1", "eth0", ":5555", "10.0.0.1:5555"; "*" is every address.
-                None or "" is loopback if the directory is there, and every address if it is elsewhere; any free port if none
-                is said. "zmq.tcp://" may stand before it. An object listens at one place.
+            scope: The visibility of the name: `SCOPE_LOCAL` (default), `SCOPE_PROCESS` or `SCOPE_GLOBAL`.
+            interface: The address to listen at: "10.0.0.1", "eth0", ":5555", "10.0.0.1:5555"; "*" is every address. None or
+                "" is loopback if the directory is there or there is none, and every address otherwise; without a port, any
+                free one. The prefix "zmq.tcp://" is allowed. An object listens at one address.
             style: `STYLE_DATA_DISTRIBUTION`, which is the default of `ZMQ`, or `STYLE_LOAD_BALANCING`, that of `Zmq`.
             **other: `exchange_name` for `name`, `location` for `interface`.
 
         Returns:
-            Its number, from 0, for `send`; the same as before if it is made again.
+            Its number, from 0, for `send`; that of the existing one, if it was created before.
 
         Raises:
-            NameTaken: There is one of that name: of another owner, or of this object and made otherwise.
+            NameTaken: Another owner has the name, or this object has it with other options.
             DirectoryUnavailable: A global name cannot be registered.
-            UsageError: An argument is none of these.
-            ConfigError: It cannot listen there; off loopback it wants `tls`, or ``encryption=False``.
+            UsageError: An argument is invalid.
+            ConfigError: It cannot listen there; off loopback `tls`, or ``encryption=False``, is required.
         """
         name, interface = _CREATE_EXCHANGE.read(other, name=name, interface=interface)
         chosen = style_of(self._style if style is UNSET else style)
@@ -170,20 +170,20 @@ class Wires:
         swap: int = NO_SWAP,
         **other: Unpack[_QueueNames],
     ) -> int:
-        """Make a queue, from which this object receives.
+        """Create a queue, from which this object receives.
 
         Args:
             name: As for `create_exchange`.
             scope: As for `create_exchange`.
             interface: As for `create_exchange`.
-            hwm: Messages that each pipe may have here before its sender is stopped; None (default) is 10,000, `NO_LIMIT` is
-                none, also in bytes, of which there are 64 MiB otherwise.
-            lwm: Messages at which it goes on; None (default) is half of that.
+            hwm: Maximum messages of each pipe here, at which its sender waits; None (default) is 10,000, `NO_LIMIT` is no
+                limit, also in bytes; otherwise that is 64 MiB.
+            lwm: Number of messages at which the sender continues; None (default) is half of `hwm`.
             swap: `NO_SWAP`.
             **other: `queue_name` for `name`, `location` for `interface`.
 
         Returns:
-            Its number, from 1; the same as before if it is made again.
+            Its number, from 1; that of the existing one, if it was created before.
 
         Raises:
             NameTaken: As for `create_exchange`; also `DirectoryUnavailable`, `UsageError` and `ConfigError`.
@@ -203,23 +203,23 @@ class Wires:
         wait: float | None = UNSET,
         **other: Unpack[_NoNames],
     ) -> None:
-        """Have a queue get what an exchange is sent; what is sent after this arrives.
+        """Bind an exchange to a queue: messages sent after this call arrive.
 
         Args:
             exchange: The name of an exchange: of this object, this process, or the directory.
             queue: The name of a queue, likewise.
-            exchange_options: None: there are no transports here that would have any.
+            exchange_options: None: the transport has no options.
             queue_options: None.
-            wait: Seconds to wait for a name that is not there yet; unset is `bind_timeout`, None no limit. 0 fails as soon as
-                that is known, for which a directory that does not answer, or was started just now, has `bind_timeout`.
-            **other: None; what is given is told the name that it has here.
+            wait: Seconds for names to appear; unset is `bind_timeout`, None is no limit, 0 looks them up once. A lookup may
+                take `bind_timeout`, if the directory does not answer, or has just started.
+            **other: None; an error names the parameter that was meant.
 
-        Binding what is bound does nothing. Ctrl-C ends the waiting.
+        A second call for the same names does nothing. Ctrl-C ends the wait.
 
         Raises:
-            UnknownName: Nobody has it.
-            DirectoryUnavailable: Nobody can be asked.
-            UsageError: An argument is none of these.
+            UnknownName: The name has no owner.
+            DirectoryUnavailable: The directory does not answer.
+            UsageError: An argument is invalid.
         """
         exchange, queue = _BIND.read(other, exchange=exchange, queue=queue)
         for key, value in (("exchange_options", exchange_options), ("queue_options", queue_options)):
@@ -227,19 +227,18 @@ class Wires:
                 raise UsageError(f"bind() has no {key} here, so {value!r} cannot be kept to", "leave them out")
         self._house.bind(exchange, queue, {} if wait is UNSET else {"wait": wait})
 
-    # Life
+    # Close
 
     def close(self, linger: float = 5.0) -> None:
-        """Send nothing more, and close.
+        """Send waiting messages, accept no more, and close.
 
         Args:
-            linger: Seconds that what was sent has to leave (default 5).
+            linger: Seconds for sent messages to leave (default 5).
 
-        Whoever waits in another thread is told by `Closed`. Closing what is closed does nothing, nor does closing the
-        parent's in a child of the process.
+        Waiting calls of other threads raise `Closed`. A second call does nothing, nor does a call in a forked child.
 
         Raises:
-            UsageError: `linger` is no time.
+            ConfigError: `linger` is invalid.
         """
         if linger != 0:
             problem = seconds(linger)
@@ -256,7 +255,7 @@ class Wires:
         self.close(0 if error is not None else 5.0)
 
     def __del__(self) -> None:
-        # The warning alone, as Ctrl-C may keep it from coming here.
+        # The warning alone, as Ctrl-C may keep the rest from running.
         house = getattr(self, "_house", None)
         if house is not None and house.is_open:
             warnings.warn(f"{self!r} was dropped without being closed", ResourceWarning, stacklevel=2)
