@@ -284,7 +284,7 @@ async def test_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
             await b.create_queue(name)
         await b.bind("E", "1")
         await b.bind("E", "2")
-        with pytest.raises(WiringError, match="there are 2 queues bound already"):
+        with pytest.raises(WiringError, match="too many queues of this wiring are bound: the limit is 2"):
             await b.bind("E", "3", wait=0)
         await a.create_queue("own")
         await a.bind("E", "own")

@@ -156,7 +156,7 @@ async def test_too_many(wiring: Wiring, monkeypatch: pytest.MonkeyPatch) -> None
     trunk = trunk_of(wiring)
     for number in range(2):
         wiring._board.ports.open(trunk, word(pipe=number))
-    with pytest.raises(WiringError, match="there are 2 pipes already"):
+    with pytest.raises(WiringError, match="too many pipes of this wiring: the limit is 2"):
         wiring._board.ports.open(trunk, word(pipe=2))
 
 

@@ -111,7 +111,7 @@ async def test_what_a_proof_is_good_for() -> None:
         ):
             await client.register("exchange", "E", fake.address)
             await wiring.create_queue("Q")
-            with pytest.raises(NotAuthorized, match="it does not show the token") as caught:
+            with pytest.raises(NotAuthorized, match="it does not prove that it has the token") as caught:
                 await wiring.bind("E", "Q", wait=0)
             assert "token of their directory" in str(caught.value.hint)
             proofs = [word["proof"] for word in shown if "proof" in word]
@@ -129,9 +129,9 @@ async def test_what_a_proof_is_good_for() -> None:
 @pytest.mark.parametrize(
     ("own", "other", "text"),
     [
-        ("sesame", None, "it does not show the token"),
-        (None, "sesame", "it wants a token, and was shown none"),
-        ("sesame", "open", "it was shown another token than it has"),
+        ("sesame", None, "it does not prove that it has the token"),
+        (None, "sesame", "it requires a token, and this end has none"),
+        ("sesame", "open", "the tokens differ"),
     ],
 )
 async def test_tokens_that_differ(own: str | None, other: str | None, text: str) -> None:

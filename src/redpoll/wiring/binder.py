@@ -356,7 +356,7 @@ class Binder:
             return {}
         key = name, queue
         if key not in trunk.joins and len(trunk.joins) >= MAX_JOINS:
-            raise WiringError(f"there are {MAX_JOINS} queues bound already")
+            raise WiringError(f"too many queues of this wiring are bound: the limit is {MAX_JOINS:,}")
         everywhere = field(word, "everywhere", bool)
         join = trunk.joins.get(key)
         new = join is None or join.exchange is not exchange

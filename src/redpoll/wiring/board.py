@@ -182,7 +182,7 @@ class Board:
             return self._room(trunk, word)
         more = self.more_words.get(name)
         if more is None:
-            raise ProtocolError(f"nobody here knows the word {name!r}")
+            raise ProtocolError(f"unknown word {name!r}")
         return more(trunk, word)
 
     async def check_heir(self, trunk: Trunk, kind: Kind, name: str, *, live: bool) -> None:

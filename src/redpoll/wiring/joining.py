@@ -72,7 +72,7 @@ async def attach(board: Board, join: Join, trunk: Trunk, timeout: float | None) 
             raise ProtocolError(f"no pipe has the handle {handle}: it is 0 to {_HANDLES}")  # noqa: TRY301  # as below
         window = window_of(answer)
         if exchange.closed or not trunk.up:
-            raise WiringError(f"the exchange {exchange.name!r} is gone")  # noqa: TRY301  # as any other failure
+            raise WiringError(f"the exchange {exchange.name!r} was deleted, or the link is lost")  # noqa: TRY301  # as any other failure
         if join not in pipe.opening:
             raise UnknownName("queue", join.queue)  # noqa: TRY301  # its owner took it away meanwhile
     except BaseException:
@@ -238,5 +238,5 @@ def window_of(answer: Answer) -> Limits:
     messages, size = answer.get("messages"), answer.get("bytes")
     for value in (messages, size):
         if value is not None and (type(value) is not int or not 1 <= value <= 2**62):
-            raise ProtocolError(f"there is no room for {value!r}")
+            raise ProtocolError(f"expected a limit of 1 to 2**62 or None, not {value!r}")
     return Limits(messages, size)

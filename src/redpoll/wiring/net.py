@@ -356,7 +356,7 @@ class Net:
             return answer | {"token": True}
         own, other = self.node.identity, peer.identity or b""
         if not is_proof(word["proof"], token, other, own, self.board.run):
-            return refusal(NotAuthorized("it was shown another token than it has"))
+            return refusal(NotAuthorized("the tokens differ"))
         self._met(peer, word)
         return answer | {"proof": proof_of(token, own, other, field(word, "run", bytes))}
 
@@ -560,14 +560,14 @@ async def greet(
     peer = peer_of(answer)
     if token is None:
         if "token" in word:
-            raise NotAuthorized("it wants a token, and was shown none", address, _GIVE_TOKEN)
+            raise NotAuthorized("it requires a token, and this end has none", address, _GIVE_TOKEN)
         return peer, word
     own, other = node.identity, peer.identity or b""
     proof = proof_of(token, own, other, field(word, "run", bytes))
     answer = await ask(node, peer, encode(_hello(run) | {"proof": proof}), header=WORD, timeout=timeout)
     word = check_answer(decode(answer.data))
     if not is_proof(word.get("proof"), token, other, own, run):
-        raise NotAuthorized("it does not show the token", address, _GIVE_TOKEN)
+        raise NotAuthorized("it does not prove that it has the token", address, _GIVE_TOKEN)
     return peer, word
 
 

@@ -108,7 +108,7 @@ class Ports:
         port = known
         if port is None:
             if len(trunk.ports) >= MAX_PORTS:
-                raise WiringError(f"there are {MAX_PORTS} pipes already")
+                raise WiringError(f"too many pipes of this wiring: the limit is {MAX_PORTS:,}")
             port = Port(exchange, key, first, queue.limits, trunk, number, next(self._handles), self._widen)
             self._ports[trunk.run, number] = port
         inlet = port.inlet

@@ -30,7 +30,7 @@ def advertised(text: str) -> tuple[str, int]:
     except AttributeError:
         raise ConfigError("advertise", text, f"must be text, not {type(text).__name__}") from None
     if address.kind != "tcp" or address.host in WILDCARDS:
-        raise ConfigError("advertise", text, "nobody can dial that", "give a name or an IP address of this machine")
+        raise ConfigError("advertise", text, "it cannot be dialled", "give a name or an IP address of this machine")
     return address.host, address.port
 
 

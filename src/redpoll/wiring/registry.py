@@ -126,7 +126,7 @@ class Registry:
                 raise ConfigError(
                     "host",
                     ", ".join(self._hosts),
-                    f"it is no interface by which the directory is reached, which is from {host}",
+                    f"this wiring listens on no interface by which the directory is reached: the link is from {host}",
                     "listen there too, or say with advertise= what others dial",
                 )
         return self.address

@@ -63,13 +63,13 @@ def decode(body: Buffer) -> dict[str, Any]:
         ProtocolError: It is malformed.
     """
     if len(body) > MAX_WORD:
-        raise ProtocolError(f"a word of {len(body)} bytes")
+        raise ProtocolError(f"a word of {len(body):,} bytes: the limit is {MAX_WORD:,}")
     try:
         word = _msgpack.decode(body)
     except DecodeError as error:
-        raise ProtocolError(f"no word: {error}") from error
+        raise ProtocolError(f"malformed word: {error}") from error
     if not isinstance(word, dict) or not all(isinstance(key, str) for key in word):
-        raise ProtocolError("no word: it is no record")
+        raise ProtocolError("malformed word: not a record")
     return word
 
 
@@ -81,7 +81,7 @@ def field(word: Mapping[str, Any], name: str, kind: type[Any]) -> Any:
     """
     value = word.get(name)
     if type(value) is not kind:
-        raise ProtocolError(f"a word without {name}, or with one that is no {kind.__name__}")
+        raise ProtocolError(f"expected the field {name} to be {kind.__name__}, not {type(value).__name__}")
     return value
 
 

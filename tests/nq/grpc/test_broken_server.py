@@ -144,4 +144,4 @@ async def test_a_port_that_is_taken_meanwhile(
                 cause = caught.value.__cause__
                 assert isinstance(cause, ConfigError)
                 assert "is in use at 127.0.0.1" in str(cause)
-    assert any("this server is not reached any more" in each for each in caplog.messages)
+    assert any("this server stopped serving" in each for each in caplog.messages)

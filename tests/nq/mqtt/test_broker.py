@@ -197,7 +197,7 @@ async def test_who_is_not_let_in_is_told(tmp_path: Path) -> None:
     try:
         for login in (Login(), Login(username="ann", password="wrong")):
             one = Notes(broker.address, login)
-            with pytest.raises(DialFailed, match="the MQTT broker does not let this user in"):
+            with pytest.raises(DialFailed, match="the MQTT broker refuses this user"):
                 await within(one.broker.connect())
             one.broker.close()
         one = Notes(broker.address, Login(username="ann", password="secret"))

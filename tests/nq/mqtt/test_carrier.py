@@ -165,7 +165,7 @@ async def test_access_lists_keep_clients_apart(tmp_path: Path) -> None:
             await within(asyncio.gather(*(server.send(message.reply(BODY)) for message in hello.messages)))
             assert inbox.begun == [BODY] * 3
             carrier = MqttCarrier(username="client", password="secret", connect_timeout=0.5)
-            with pytest.raises(ConfigError, match="does not let this user publish to redpoll/server"):
+            with pytest.raises(ConfigError, match="refuses publishing to redpoll/server"):
                 await carried(mosquitto, echo, carrier=carrier).start()
     finally:
         mosquitto.kill()

@@ -51,7 +51,7 @@ async def test_without_a_broker_it_does_not_open() -> None:
     """The error names the broker, and what the system said is its cause."""
     port = free_port()
     listener = MqttCarrier().listener(Lobby(), asyncio.get_running_loop(), 1)
-    text = f"host='127.0.0.1:{port}': no MQTT broker lets this server serve there"
+    text = f"host='127.0.0.1:{port}': a server cannot use the MQTT broker"
     with pytest.raises(ConfigError, match=text) as caught:
         await within(listener.open(("127.0.0.1",), port, lambda _: None))
     assert isinstance(caught.value.__cause__, ConnectionRefusedError)
@@ -63,7 +63,7 @@ async def test_a_broker_that_stands_still_is_none(mosquitto: Mosquitto) -> None:
     """It is waited for as long as connect_timeout says."""
     mosquitto.freeze()
     listener = MqttCarrier(connect_timeout=0.2).listener(Lobby(), asyncio.get_running_loop(), 1)
-    with pytest.raises(ConfigError, match="no MQTT broker lets this server serve there"):
+    with pytest.raises(ConfigError, match="a server cannot use the MQTT broker"):
         await within(listener.open(("127.0.0.1",), mosquitto.address.port, lambda _: None))
 
 
@@ -91,7 +91,7 @@ async def test_who_finds_no_place_is_told(mosquitto: Mosquitto) -> None:
     carrier, lobby = MqttCarrier(), Lobby(places=1)
     listener = await within(listening(mosquitto, lobby, carrier))
     reader = await within(dialled(mosquitto, carrier))
-    with pytest.raises(DialFailed, match="the server lets nobody more in"):
+    with pytest.raises(DialFailed, match="the server accepts no more links"):
         await within(dialled(mosquitto, carrier))
     assert reader.transport is not None
     reader.transport.abort()
@@ -290,7 +290,7 @@ async def test_of_two_that_could_not_know_one_yields(mosquitto: Mosquitto, caplo
     for each in pair:
         each.accept()
     await until(lambda: [each.ready for each in pair].count(True) == 1, "one to yield")
-    assert "this server is not reached any more" in caplog.text
+    assert "this server stopped serving" in caplog.text
     assert [each.field for each in given_up] == ["prefix"]
     reader = await within(dialled(mosquitto, carrier))
     assert reader.transport is not None

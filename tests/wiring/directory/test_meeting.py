@@ -148,7 +148,7 @@ async def test_words_that_are_not_for_it() -> None:
         (Verdict(Outcome.TAKEN, 4.25), NameTaken, "for another 4.2 s"),
         (Verdict(Outcome.FULL, limit=10_000), WiringError, "its limit is 10,000"),
         (Verdict(Outcome.LOOPBACK), ConfigError, "the directory at 10.0.0.1:5682 is not on loopback"),
-        (Verdict(Outcome.NOWHERE), ConfigError, "nobody can dial that"),
+        (Verdict(Outcome.NOWHERE), ConfigError, "it cannot be dialled"),
     ],
 )
 def test_what_a_registration_fails_with(verdict: Verdict, kind: type[Exception], text: str) -> None:

@@ -93,7 +93,10 @@ def named(text: str) -> str:
         (named('"Q"') + 'style = "balance"', "queue[0].style: there is no such key (there are name, address)"),
         ('[[queue]]\nname = "Q"\naddress = "nowhere"', "queue[0].address: 'nowhere' has no port"),
         ('[[queue]]\nname = "Q"\naddress = 5', "queue[0].address: an address must be text"),
-        ('[[queue]]\nname = "Q"\naddress = "0.0.0.0:5"', "queue[0].address: 0.0.0.0:5: it is every address"),
+        (
+            '[[queue]]\nname = "Q"\naddress = "0.0.0.0:5"',
+            "queue[0].address: 0.0.0.0:5: a wildcard address cannot be dialled",
+        ),
         (
             '[[exchange]]\nname = "E"\naddress = "a:5"\nstyle = "x"',
             "exchange[0].style: 'x' is no style (there are dist",

@@ -110,7 +110,7 @@ class GrpcCarrier:
         Cancelling abandons the attempt.
         """
         if address.kind != "tcp":
-            raise DialFailed(address, "gRPC dials TCP ports alone")
+            raise DialFailed(address, "gRPC dials TCP addresses only")
         aio = self._grpc.aio
         if self._trusted is not None:
             channel = aio.secure_channel(_target(address), self._trusted, client_options())
@@ -135,7 +135,7 @@ class GrpcCarrier:
     async def _failure(self, address: Address, call: Any) -> Exception:
         code, detail = await call.code(), await call.details()
         if code is self._grpc.StatusCode.UNIMPLEMENTED:
-            detail = "it speaks gRPC, and does not know what redpoll calls there"
+            detail = "it is a gRPC server, but none of redpoll"
         elif self._trusted is None and NOT_CONNECTED not in detail and await speaks_tls(address):
             # gRPC closes a connection that sends no TLS, without an error.
             return TLSError("the peer uses TLS, and this end sends plaintext", address, BOTH_ENDS)

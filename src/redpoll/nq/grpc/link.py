@@ -92,7 +92,7 @@ class Link:
                 # Without the traceback, which refers to gRPC's objects: these keep gRPC's thread and sockets.
                 found.__cause__ = error.with_traceback(None)
             elif error is not None:
-                message = "redpoll could not take what gRPC brought"
+                message = "redpoll could not process a message of gRPC"
                 self._loop.call_exception_handler({"message": message, "exception": error, "task": task})
                 found = ConnectionError(str(error))
         return found

@@ -128,7 +128,7 @@ class GrpcListener:
 
         def checked(address: Address) -> None:
             if address.kind != "tcp":
-                raise ConfigError("host", str(address), "gRPC links come in at TCP ports alone")
+                raise ConfigError("host", str(address), "gRPC listens at TCP addresses only")
             check(address)
 
         tries = _TRIES if port == 0 else 1
@@ -218,7 +218,7 @@ class GrpcListener:
                     )
                 return
             if self._loop.time() >= end:
-                _logger.error("this server is not reached any more: gRPC closed its port %s, and now: %s", why, taken)
+                _logger.error("this server stopped serving: gRPC closed its port %s, and now: %s", why, taken)
                 if self._given_up is not None:
                     self._given_up(taken)
                 return
@@ -259,7 +259,7 @@ class GrpcListener:
         _outlast_the_loop(tasks_of(_WAITS))
         remote = address_of(context.peer())
         if self._stopping is not None or not self._is_meant(remote) or not self._acceptor.admits(remote):
-            await refuse(context, self._grpc.StatusCode.RESOURCE_EXHAUSTED, "it takes no more links")
+            await refuse(context, self._grpc.StatusCode.RESOURCE_EXHAUSTED, "the server accepts no more links")
         protocol = self._acceptor.accepted(remote)
         name = (remote.host, remote.port)
         link = ServedLink(self._loop, protocol, self._size, context, {"peername": name})

@@ -290,17 +290,17 @@ class Broker:
         if sock is not None:
             sock.close()
         if self._answer is not None and not self._answer.done():
-            self._answer.set_result("it was given up")
+            self._answer.set_result("the attempt was cancelled")
 
     # paho's callbacks, some of which come in the thread that connects
 
     def _on_connect(self, _client: Client, _data: object, _flags: object, code: Any, _properties: object) -> None:
         self._has_answered = True
-        self._answered(f"the MQTT broker does not let this user in: {code}" if code.is_failure else None)
+        self._answered(f"the MQTT broker refuses this user: {code}" if code.is_failure else None)
 
     def _on_subscribe(self, _client: Client, _data: object, _mid: int, codes: list[Any], _properties: object) -> None:
         refused = any(code.is_failure for code in codes)
-        self._answered("the MQTT broker does not let this user read the topics" if refused else None)
+        self._answered("the MQTT broker refuses this user's subscriptions" if refused else None)
 
     def _on_message(self, _client: Client, _data: object, message: Any) -> None:
         with contextlib.suppress(UnicodeDecodeError):

@@ -71,7 +71,7 @@ class Call:
                 broker.publish(link.topic, link.say(Kind.OPEN, link.flow.tell(mux.window)))
             await self._accepted
         except BaseException:
-            mux.end_all("it was given up")
+            mux.end_all("the attempt was cancelled")
             broker.close()
             raise
         finally:
@@ -112,6 +112,6 @@ class Call:
             self._mux.begin(self._link, self._factory(), self._address)
             self._accepted.set_result(None)
         elif mine and payload.kind is Kind.CLOSE and not self._accepted.done():
-            self._accepted.set_exception(DialFailed(self._address, "the server lets nobody more in"))
+            self._accepted.set_exception(DialFailed(self._address, "the server accepts no more links"))
         else:
             self._mux.came(self._client, payload)

@@ -108,7 +108,7 @@ class MqttListener:
             raise
         except LinkError as error:
             hint = "start the broker, or name another one with host and port"
-            problem = f"no MQTT broker lets this server serve there: {error}"
+            problem = f"a server cannot use the MQTT broker: {error}"
             system = error.__cause__
             # The system's error is the cause, if there was one.
             cause = system if isinstance(system, OSError) and system.errno else error
@@ -171,7 +171,7 @@ class MqttListener:
             taken = office.has_rival() and await self._answers(broker)
         except TimeoutError as error:
             broker.close()
-            problem = f"the MQTT broker does not answer, or does not let this user publish to {topics.server}"
+            problem = f"the MQTT broker does not answer, or refuses publishing to {topics.server}"
             raise DialFailed(address, problem) from error
         except BaseException:
             broker.close()
@@ -273,7 +273,7 @@ class MqttListener:
         """Stop serving, as another server serves the prefix."""
         self._serving = False
         self._stop_claiming()
-        _logger.error("this server is not reached any more: %s", error)
+        _logger.error("this server stopped serving: %s", error)
         broker, self._broker = self._broker, None
         self._mux.end_all("another server serves the prefix")
         if broker is not None:

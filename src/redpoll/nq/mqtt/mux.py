@@ -239,7 +239,7 @@ class Mux:
             self._wake(link)
         if kind is Kind.BYTES:
             if not flow.came(sum(map(len, data))):
-                self.end(link, ProtocolError("more came over MQTT than was allowed"), tell=True)
+                self.end(link, ProtocolError("the peer exceeded its credit over MQTT"), tell=True)
                 return
             for each in data:
                 transport.feed(each)

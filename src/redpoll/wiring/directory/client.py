@@ -423,7 +423,7 @@ class DirectoryClient:
 
     def _single(self, answers: Sequence[T]) -> T:
         if len(answers) != 1:
-            raise ProtocolError("that is no answer about one name", self.address)
+            raise ProtocolError("the answer is not about one name", self.address)
         return answers[0]
 
     def _tell(self, hook: Literal["lost", "back", "taken"], *args: Any) -> None:

@@ -94,9 +94,7 @@ def place_problem(address: Address) -> str | None:
         return None
     if not address.port:
         return "port 0 cannot be dialled"
-    return (
-        "it is every address of a machine, and none to dial" if _of_ip(address, lambda ip: ip.is_unspecified) else None
-    )
+    return "a wildcard address cannot be dialled" if _of_ip(address, lambda ip: ip.is_unspecified) else None
 
 
 def _of_ip(address: Address, is_so: Callable[[Any], bool]) -> bool:

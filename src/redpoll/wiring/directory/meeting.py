@@ -315,7 +315,7 @@ class Meeting:
         body = words.say_items(each.item for each in registrations)
         verdicts = words.read_verdicts(await self._request(words.REGISTER, body, _PATIENCE))
         if len(verdicts) != len(registrations):
-            raise ProtocolError("that is no answer to so many names", self.address)
+            raise ProtocolError("the answer has another number of names", self.address)
         for registration, verdict in zip(registrations, verdicts, strict=True):
             if self._wishes.answered(registration, verdict):
                 error = refusal(registration.item, verdict, self.address)
@@ -325,7 +325,7 @@ class Meeting:
     def _saw(self, keys: Sequence[Key], value: Any) -> None:
         sights: list[Seen | None] = words.read_sights(value)
         if len(sights) != len(keys):
-            raise ProtocolError("that is no answer to so many names", self.address)
+            raise ProtocolError("the answer has another number of names", self.address)
         for key, seen in zip(keys, sights, strict=True):
             if seen is not None:
                 self._wishes.saw(key, seen)
@@ -440,7 +440,7 @@ def refusal(item: words.Item, verdict: Verdict, directory: Address) -> RedpollEr
             f"only its own machine can reach that, and the link to the directory at {directory} is not on loopback",
             "give host= or advertise= an address by which other machines reach this one",
         )
-    return ConfigError("advertise", str(item.address), "nobody can dial that")
+    return ConfigError("advertise", str(item.address), "it cannot be dialled")
 
 
 def _value(answer: Received[Any], address: Address) -> Any:

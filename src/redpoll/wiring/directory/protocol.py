@@ -457,4 +457,4 @@ def _seconds(value: Any) -> float:
 
 
 def _wrong(what: str) -> DecodeError:
-    return DecodeError("directory", f"there has to be {what}")
+    return DecodeError("directory", f"expected {what}")
