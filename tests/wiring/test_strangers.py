@@ -265,7 +265,7 @@ async def test_malformed_words_are_warned_of(caplog: pytest.LogCaptureFixture) -
             caplog.clear()
             for word, problem in (
                 ({"word": "nonsense"}, "nonsense"),
-                ({"x": 1}, "without word"),
+                ({"x": 1}, "expected the field word to be str, not NoneType"),
                 ({"word": "open"}, "pipe"),
             ):
                 with pytest.raises(Refused, match=problem):

@@ -116,7 +116,7 @@ async def test_a_server_of_something_else() -> None:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with make(listen=False, dial="once") as node:
-        with pytest.raises(NotSent, match="speaks gRPC, and does not know"):
+        with pytest.raises(NotSent, match="it is a gRPC server, but none of redpoll"):
             await within(node.send(Message(b"", f"127.0.0.1:{port}")))
     await server.stop(None)
 
@@ -148,7 +148,7 @@ async def test_dialling_is_given_up_in_time() -> None:
 async def test_only_tcp_is_dialled() -> None:
     """Other kinds of addresses are for sockets."""
     async with make(listen=False, dial="once") as node:
-        with pytest.raises(NotSent, match="TCP ports alone"):
+        with pytest.raises(NotSent, match="gRPC dials TCP addresses only"):
             await within(node.send(Message(b"", "unix:/nowhere")))
 
 

@@ -95,9 +95,9 @@ async def test_a_port_that_is_taken_meanwhile(port: int, monkeypatch: pytest.Mon
 
 
 async def test_other_kinds_of_hosts() -> None:
-    """Links come in at TCP ports alone, and what `check` says counts before anything is bound."""
+    """gRPC listens at TCP addresses only, and what `check` says counts before anything is bound."""
     listener = GrpcListener(Nobody(), asyncio.get_running_loop(), 100)
-    with pytest.raises(ConfigError, match="TCP ports alone"):
+    with pytest.raises(ConfigError, match="gRPC listens at TCP addresses only"):
         await listener.open(("inproc:here",), 0, lambda _: None)
 
     def refuse(address: Address) -> None:
@@ -117,7 +117,7 @@ async def test_an_address_that_stands_for_all(hosts: tuple[str, ...]) -> None:
             if family in hosts:
                 assert (await within(asked)).data == b"x"
             else:
-                with pytest.raises(NotSent, match="takes no more links"):
+                with pytest.raises(NotSent, match="accepts no more links"):
                     await within(asked)
 
 
@@ -156,7 +156,7 @@ async def test_no_more_than_max_connections() -> None:
             await within(one.initial_metadata())
             await within(two.initial_metadata())
             async with stranger(there.address) as three:
-                with pytest.raises(grpc.aio.AioRpcError, match="takes no more links"):
+                with pytest.raises(grpc.aio.AioRpcError, match="accepts no more links"):
                     await within(to_end(three))
             assert there.stats().turned_away.connections == 1
         await until(lambda: not there.stats().connections, "the end of both")

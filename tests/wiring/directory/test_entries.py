@@ -69,8 +69,8 @@ def test_what_stays_on_this_machine(address: str, here: bool) -> None:
         ("example.org:1", None),
         ("unix:/run/x", None),
         ("10.0.0.1:0", "port 0"),
-        ("0.0.0.0:1", "every address"),
-        ("[::]:1", "every address"),
+        ("0.0.0.0:1", "wildcard address"),
+        ("[::]:1", "wildcard address"),
     ],
 )
 def test_what_can_be_dialled(address: str, problem: str | None) -> None:
