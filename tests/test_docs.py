@@ -103,6 +103,20 @@ def test_figures_come_from_results() -> None:
     assert not unbacked
 
 
+def test_tuning_quotes_measurements() -> None:
+    """Each ratio on the page of tuning is that of a row of its benchmark on the page of measurements."""
+    measured = (ROOT / "docs" / "explanation" / "measured.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "tuning.md").read_text()
+    rows = set(re.findall(r"^\| (\w+) \|(?:[^|]*\|){4} ([\d,.]+) \|", measured, re.MULTILINE))
+    quoted = [
+        (name, ratio)
+        for name, ratios in re.findall(r"`([a-z]+_[a-z0-9_]+|stream|pressure)` (\d[^`|;)]*)", page)
+        for ratio in re.findall(r"\d+\.\d\d", ratios)
+    ]
+    assert len(quoted) > 20
+    assert [each for each in quoted if each not in rows] == []
+
+
 def shown(value: object) -> str:
     """Return a default as the page of bounds writes it."""
     if isinstance(value, float):
@@ -227,6 +241,16 @@ def test_home_leads_everywhere() -> None:
     home = docs / "index.md"
     others = {str(page.relative_to(docs)) for page in docs.rglob("*.md") if page != home}
     assert sorted(others - set(re.findall(r"\]\(([^)#:]+)\)", home.read_text()))) == []
+
+
+def test_glossary_has_each_term_once() -> None:
+    """No term of the glossary is explained twice, and those of a section stand in order."""
+    page = (ROOT / "docs" / "reference" / "glossary.md").read_text()
+    sections = [re.findall(r"^\| ([^|]+) \| [^|]+ \| \[", section, re.MULTILINE) for section in page.split("\n## ")]
+    found = [term for section in sections for terms in section for term in terms.split(", ")]
+    assert len(found) > 60
+    assert sorted(term for term in set(found) if found.count(term) > 1) == []
+    assert [section for section in sections if section != sorted(section, key=str.lower)] == []
 
 
 def test_one_version() -> None:
