@@ -65,11 +65,11 @@ async def test_turns(wiring: Wiring) -> None:
         each.pump()
     assert trunk.called == 1
     trunk.room = 16
-    trunk.resume()
+    trunk.pump()
     assert trunk.order == [1, 1, 1, 1, 2, 2, 2, 2] * 2
     assert trunk.called == 2
     trunk.room = 1000
-    trunk.resume()
+    trunk.pump()
     assert len(trunk.order) == 40
     assert trunk.called == 2
 

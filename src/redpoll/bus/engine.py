@@ -90,7 +90,10 @@ class Watcher(Protocol):
 
 
 class Listener(Protocol):
-    """A worker's listener to the changes of its task, given to a `Delivery`; its methods must not raise."""
+    """A worker's listener to the changes of its task, given to a `Delivery`; its methods must not raise.
+
+    A listener for notifications is another class, `redpoll.bus.notifications.Listener`.
+    """
 
     def lost(self) -> None:
         """Note that the task is not this worker's any more: its outcome is refused, and another worker may begin it."""

@@ -38,7 +38,10 @@ class Style(Enum):
 
 
 class AtLimit(Enum):
-    """The action of an exchange on a message without room."""
+    """The action of an exchange on a message without room.
+
+    Queues of the bus have texts instead: `redpoll.bus.AtLimit`.
+    """
 
     #: `send` waits for room; `send_nowait` returns False.
     WAIT = "wait"

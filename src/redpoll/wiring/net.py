@@ -187,12 +187,12 @@ class NetTrunk(Trunk):
         return self._net.node.room(self.peer) > 0
 
     def call_writable(self) -> None:
-        """Call `resume` when the link takes more data."""
+        """Call `pump` when the link takes more data."""
         self._net.node.when_room(self.peer, self._writable)
 
     def _writable(self) -> None:
         if self.up:
-            self.resume()
+            self.pump()
 
     def send_data(self, pipe: Pipe, chunk: Chunk) -> None:
         """Pack the messages and send them."""

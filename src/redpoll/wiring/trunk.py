@@ -58,7 +58,7 @@ class Trunk(ABC):
         #: Functions called with the error when it is lost.
         self.watchers: dict[Callable[[RedpollError], object], None] = {}
         self._starved: deque[Pipe] = deque()
-        #: True if `resume` will be called.
+        #: True if `pump` will be called.
         self._called = False
         board.trunks.setdefault((identity, run), []).append(self)
 
@@ -93,7 +93,7 @@ class Trunk(ABC):
 
     @abstractmethod
     def call_writable(self) -> None:
-        """Call `resume` once it takes more data."""
+        """Call `pump` once it takes more data."""
 
     @abstractmethod
     def send_data(self, pipe: Pipe, chunk: Chunk) -> None:
@@ -137,7 +137,7 @@ class Trunk(ABC):
                 self._called = True
                 self.call_writable()
 
-    def resume(self) -> None:
+    def pump(self) -> None:
         """Send data of waiting pipes, in turn."""
         starved = self._starved
         # A pipe that is not done waits again below.

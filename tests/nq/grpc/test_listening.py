@@ -95,7 +95,7 @@ async def test_a_port_that_is_taken_meanwhile(port: int, monkeypatch: pytest.Mon
 
 
 async def test_other_kinds_of_hosts() -> None:
-    """gRPC listens at TCP addresses only, and what `check` says counts before anything is bound."""
+    """Only TCP addresses can be listened at, and what `check` says counts before anything is bound."""
     listener = GrpcListener(Nobody(), asyncio.get_running_loop(), 100)
     with pytest.raises(ConfigError, match="gRPC listens at TCP addresses only"):
         await listener.open(("inproc:here",), 0, lambda _: None)

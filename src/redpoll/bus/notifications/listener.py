@@ -46,6 +46,8 @@ class _Handler(NamedTuple):
 class Listener(Service):
     """Receives notifications. Made by ``bus.notifications.listen``; one in work at its end is delivered again.
 
+    `redpoll.bus.Listener` is something else: the protocol by which an engine reports changes of a task to its worker.
+
     Args:
         engine: The engine.
         payloads: The serializers.
