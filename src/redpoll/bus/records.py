@@ -43,7 +43,8 @@ of a durable subscription or of a pool of listeners, which only its topics fill)
 
 AtLimit = Literal["wait", "refuse", "drop-old"]
 """The fate of a message for which a queue has no room: its publish waits; it is refused as never sent; or the oldest
-one that is ready is dropped for it, ends as `OutcomeKind.DEAD`, and is counted. Exchanges have an enum: `redpoll.wiring.AtLimit`."""
+one that is ready is dropped for it, ends as `OutcomeKind.DEAD`, and is counted. Exchanges
+have an enum: `redpoll.wiring.AtLimit`."""
 
 TaskState = Literal["ready", "delayed", "taken", "done", "dead"]
 """The place of a task: `taken` from when a worker was given it until it ends or goes back."""
