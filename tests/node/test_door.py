@@ -40,6 +40,7 @@ from redpoll.node.door import (
     remote_of,
     why_unreachable,
 )
+from redpoll.transport.connection import EARLY_FLUSH
 from tests.node.support import turns, until, within
 
 pytestmark = pytest.mark.asyncio
@@ -97,6 +98,14 @@ class Layer(LayerNode):
         return [data for turn in self.turns for data in turn]
 
 
+class Patient(Layer):
+    """A layer whose acknowledgements wait for its records."""
+
+    def __init__(self, patience: float = 600.0) -> None:
+        super().__init__()
+        self.patience = patience
+
+
 @asynccontextmanager
 async def pair(**options: Any) -> AsyncIterator[tuple[Layer, Layer, Peer]]:
     """Two layers, and the peer that the first one knows the second by."""
@@ -127,6 +136,30 @@ async def test_a_batch_ends_once(acknowledge: bool) -> None:
         assert other.handled == [data for _, data in records]
         assert len(other.turns) < COUNT / 10
         assert one.stats().sent == COUNT
+
+
+async def test_acknowledgements_wait_for_a_record() -> None:
+    """Acknowledgements of a patient layer are written with its next record, or when its patience is over."""
+    async with Layer(listen=False) as one, Patient() as other:
+        await within(one.ready(other.address))
+        await until(lambda: one.sessions and other.sessions, "the sessions")
+        peer, back = one.sessions[0][1], other.sessions[0][1]
+        ends: list[Batch] = []
+        one.send_batch(peer, [(b"", b"first")], ends.append)
+        await until(lambda: other.handled == [b"first"], "the record")
+        await turns(200)
+        assert not ends
+        other.send_batch(back, [(b"", b"answer")], lambda _: None)
+        await ended(ends)
+        assert one.handled == [b"answer"]
+        one.send_batch(peer, [(b"", b"%d" % number) for number in range(EARLY_FLUSH)], ends.append)
+        await until(lambda: len(ends) == 2, "many acknowledgements, which wait for nothing")
+    async with Layer(listen=False) as one, Patient(0.01) as other:
+        await within(one.ready(other.address))
+        await until(lambda: one.sessions, "the session")
+        ends = []
+        one.send_batch(one.sessions[0][1], [(b"", b"alone")], ends.append)
+        await ended(ends)
 
 
 async def test_a_batch_of_none() -> None:

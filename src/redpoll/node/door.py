@@ -333,8 +333,9 @@ class LayerNode(Node[Any]):
         message._refuse(reason.code, text)
 
     def cut(self, peer: Peer, error: RedpollError) -> None:
-        """Close the links of a peer at once, because of an error, without a goodbye."""
+        """Close the links of a peer at once, because of an error, without a goodbye; write output as far as possible."""
         for link in list(peer.links):
+            link.connection.flush()
             link.connection.fail(error)
 
     @staticmethod

@@ -117,6 +117,8 @@ class Node(Generic[DataT]):
     _dispatcher_class: type[Dispatcher] = Dispatcher
     #: The carrier of its links.
     _carrier: Carrier = Sockets()
+    #: Seconds that acknowledgements wait for what may be written with them.
+    patience = 0.0
     #: Whether the handler runs on the event loop, and so may block it.
     _on_loop = True
 

@@ -59,6 +59,8 @@ _logger = logging.getLogger("redpoll.node")
 class _Node(Layer, Protocol):
     """What the peers need of their node."""
 
+    patience: float
+
     def send(self, message: Message[Any]) -> asyncio.Future[None]:
         """Send a message."""
 
@@ -98,7 +100,9 @@ class Peers:
         self._foreign = LogLimit(asyncio.get_running_loop())
         self.loop = asyncio.get_running_loop()
         epoch = int.from_bytes(os.urandom(4), "big")
-        self.settings = Settings.of(config, identity=identity, epoch=epoch, flat=not serializer.wants_buffer)
+        self.settings = Settings.of(
+            config, identity=identity, epoch=epoch, flat=not serializer.wants_buffer, patience=node.patience
+        )
         self.memory = Memory(config.memory_limit or NO_LIMIT)
         self.pool = SlotPool(config.node_slots, self.memory)
         self.stopping = False

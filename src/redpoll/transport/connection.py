@@ -131,9 +131,9 @@ class Connection(asyncio.BufferedProtocol):
     """
 
     __slots__ = (
-        "_awaiting", "_closing", "_kernel", "_loop", "_reading", "_reads_on", "_shared", "_since_read", "_single",
-        "_spin", "_time", "_timer", "backpressure", "error", "keeper", "link", "reader", "ready", "remote", "scheduled",
-        "secured", "target", "transport",
+        "_awaiting", "_closing", "_kernel", "_late", "_loop", "_patience", "_reading", "_reads_on", "_shared",
+        "_since_read", "_single", "_spin", "_time", "_timer", "backpressure", "error", "keeper", "link", "reader", "ready",
+        "remote", "scheduled", "secured", "target", "transport",
     )  # fmt: skip
 
     def __init__(
@@ -163,6 +163,9 @@ class Connection(asyncio.BufferedProtocol):
         self._single = True
         self._since_read = 0
         self._awaiting: asyncio.TimerHandle | None = None
+        self._patience = link.settings.patience
+        #: Writes acknowledgements that nothing was written with.
+        self._late: asyncio.TimerHandle | None = None
         self._closing = False
         #: Made when the first long body begins.
         self._kernel: KernelBuffers | None = None
@@ -222,13 +225,25 @@ class Connection(asyncio.BufferedProtocol):
             self._attend(now)
         if self._reads_on and self.reader.more_of_stream:
             self._read_later()
-        if link.output or link.transfers:
+        if link.transfers or (link.output and not self._postpone()):
             self.flush()
         peer = link.peer
         if peer is not None and peer.writable_waiters and peer.ready:
             peer.wake_waiters()
         if link.state is not LinkState.OPEN:
             self.part()
+
+    def _postpone(self) -> bool:
+        """Return True if the few acknowledgements of a read may wait for what is written with them soon."""
+        if not self._patience or len(self.link.output) >= EARLY_FLUSH or self.link.state is not LinkState.OPEN:
+            return False
+        if self._late is None:
+            self._late = self._loop.call_later(self._patience, self._write_late)
+        return True
+
+    def _write_late(self) -> None:
+        self._late = None
+        self.flush()
 
     def _read_later(self) -> None:
         """Read again after the consumers' turn: the messages of 32 reads fit no cache, and garbage collections visit them."""
@@ -301,8 +316,9 @@ class Connection(asyncio.BufferedProtocol):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._awaiting is not None:
-            self._awaiting.cancel()
+        for timer in (self._awaiting, self._late):
+            if timer is not None:
+                timer.cancel()
         self.transport = self.backpressure.transport = None
         self.scheduled = True
         error = self.error

@@ -23,14 +23,16 @@ class Settings(Config):
     epoch: int = 0
     #: Whether a large body is delivered as bytes, which costs a copy, instead of as the memory it was received into.
     flat: bool = False
+    #: Seconds that acknowledgements wait for what may be written with them.
+    patience: float = 0.0
 
     def __post_init__(self) -> None:
         """Do nothing: the Config was checked."""
 
     @classmethod
-    def of(cls, config: Config, *, identity: bytes, epoch: int, flat: bool) -> Settings:
+    def of(cls, config: Config, *, identity: bytes, epoch: int, flat: bool, patience: float = 0.0) -> Settings:
         """Return the settings of a node with a Config; it announces no port yet."""
         given = {each.name: getattr(config, each.name) for each in fields(config)}
         given |= {"slots": config.effective_slots, "window": config.effective_window, "port": 0}
         given |= {"reuse_time": config.effective_reuse_time, "identity": identity}
-        return cls(**given, epoch=epoch, flat=flat)
+        return cls(**given, epoch=epoch, flat=flat, patience=patience)

@@ -124,6 +124,72 @@ async def test_what_waits_is_one_transaction(tmp_path: Path, monkeypatch: pytest
 
 
 @pytest.mark.asyncio
+async def test_a_lone_turn_is_committed_by_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the disk is quick, the loop commits a turn that is alone, in order with those that the thread commits."""
+    threads: list[bool] = []
+    commit = DiskStore._commit
+
+    def noted(self: DiskStore, statements: list[Any]) -> None:
+        threads.append(threading.current_thread() is threading.main_thread())
+        commit(self, statements)
+
+    monkeypatch.setattr(DiskStore, "_commit", noted)
+    monkeypatch.setattr(disk, "_QUICK", 60.0)
+    monkeypatch.setattr(disk, "_TRUST", 3)
+    store = opened(tmp_path)
+    for number in range(5):
+        await written(store, [put(number)] if number else [Q])  # two turns
+    assert threads == [False] * 5
+    alone = asyncio.Event()
+    for number in range(5, 8):
+        alone.clear()
+        store.write([put(number)], alone.set)
+        assert not alone.is_set()
+        await alone.wait()
+    assert threads == [False] * 5 + [True] * 3
+    monkeypatch.setattr(disk, "_QUICK", 0.0)
+    for number in range(8, 10):
+        alone.clear()
+        store.write([put(number)], alone.set)
+        await alone.wait()
+    assert threads == [False] * 5 + [True] * 4 + [False]
+    monkeypatch.setattr(disk, "_QUICK", 60.0)
+    store._quick = 3
+    bodies: list[bytes | None] = []
+    store.write([put(10)], lambda: bodies.append(b"written"))
+    bodies += await store.bodies([10 << 64])
+    assert bodies == [b"written", b"body"]
+    store._quick = 3
+    store.write([ended(each) for each in range(1, 11)], lambda: None)
+    await store.close()
+    assert await kept(tmp_path) == [Q]
+
+
+@pytest.mark.asyncio
+async def test_a_lone_turn_that_cannot_be_committed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit of the loop that fails is the end of the store, as one of the thread: nothing is confirmed from then on."""
+    failed: list[BaseException] = []
+    done: list[int] = []
+    store = opened(tmp_path)
+    store.failed = failed.append
+    await written(store, [Q])
+    store._quick = disk._TRUST
+
+    def broken(_: DiskStore, __: list[Any]) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(DiskStore, "_carry_out", broken)
+    store.write([put(1)], lambda: done.append(1))
+    await asyncio.sleep(0)
+    store.write([put(2)], lambda: done.append(2))
+    await until(lambda: failed)
+    assert "cannot be written: [Errno 5] Input/output error" in str(failed[0])
+    await store.close()
+    assert not done
+    assert await kept(tmp_path) == [Q]
+
+
+@pytest.mark.asyncio
 async def test_the_log_stays_short(tmp_path: Path) -> None:
     """What is in the log gets to the database while it runs, in small parts."""
     store = opened(tmp_path)

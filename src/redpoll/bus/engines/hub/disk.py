@@ -1,6 +1,8 @@
 """A store in a folder: SQLite, and a thread that writes.
 
-What is queued while a transaction gets to the disk is the next one: the more there is to do, the larger they are.
+What is queued while a transaction gets to the disk is the next one: the more there is to do, the larger they are. The
+writes of a turn that are alone are committed by the loop itself while the disk is quick: two threads that wake each other
+take as long as its sync.
 """
 
 from __future__ import annotations
@@ -48,6 +50,10 @@ _CHECKPOINT: Final = 4 * 2**20
 # Seconds after which a disk that was full is looked at again.
 _WAIT = 1.0
 
+# Seconds that a commit may take for which the loop waits, and the number of such commits, one after another, before it does.
+_QUICK: Final = 0.001
+_TRUST: Final = 64
+
 # Pages of a backup between two commits.
 _BACKUP: Final = 256
 # The epoch of a backup is so much higher: a hub that goes on from it is newer than the one that it was made of.
@@ -89,6 +95,11 @@ class DiskStore:
         self._group = Group(self._clock, database, key_time, keys)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._items: SimpleQueue[_Item] = SimpleQueue()
+        # The number of items that the thread was given and has not done, and writes of this turn that it was not given yet.
+        self._given = 0
+        self._alone: list[_Writes] = []
+        # The number of quick commits in a row.
+        self._quick = 0
         self._written = 0
         self._last = False
         self._closed: asyncio.Future[None] | None = None
@@ -131,7 +142,13 @@ class DiskStore:
         """See `Store.write`."""
         if self._loop is None:
             self._start()
-        self._items.put((writes, done, wanted, found))
+        item = writes, done, wanted, found
+        if self._given or wanted or not self._reserved or self._quick < _TRUST:
+            self._give(item)
+        else:
+            self._alone.append(item)
+            if len(self._alone) == 1:
+                self._loop.call_soon(self._commit_alone)  # type: ignore[union-attr]  # started
 
     async def bodies(self, tasks: Sequence[int]) -> list[bytes | None]:
         """See `Store.bodies`."""
@@ -147,6 +164,30 @@ class DiskStore:
 
         return await self._ask(read)  # type: ignore[no-any-return]
 
+    def _give(self, item: _Item) -> None:
+        """Give the thread something to do, behind what was written before."""
+        items, self._alone = [*self._alone, item], []
+        self._given += len(items)
+        for each in items:
+            self._items.put(each)
+
+    def _commit_alone(self) -> None:
+        """Commit the writes of a turn, unless others came meanwhile: the thread commits these together."""
+        if len(self._alone) != 1:
+            if self._alone:
+                self._give(self._alone.pop())
+            return
+        writes, done, *_ = self._alone.pop()
+        try:
+            self._group.add(writes)
+            self._commit(self._group.take(time.monotonic()))
+        except BaseException as error:  # noqa: BLE001 - the thread ends with it, and the hub
+            self._give(partial(_raise, error))
+            return
+        done()
+        if self.full or self._written > _CHECKPOINT:
+            self._give(self._tidy)
+
     def _start(self) -> None:
         self._loop = asyncio.get_running_loop()
         self._thread.start()
@@ -159,7 +200,7 @@ class DiskStore:
             self._closed = asyncio.get_running_loop().create_future()
             if self._loop is None:
                 self._start()
-            self._items.put(None)
+            self._give(None)
         await asyncio.shield(self._closed)
 
     async def check(self) -> list[str]:
@@ -192,6 +233,7 @@ class DiskStore:
         future: asyncio.Future[Any] = loop.create_future()
 
         def answer(error: Exception | None, result: Any = None) -> None:
+            self._given -= 1
             if future.done():
                 return
             if error is None:
@@ -211,7 +253,7 @@ class DiskStore:
         if self._over:
             refuse()
         self._refusals.append(refuse)
-        self._items.put(do)
+        self._give(do)
         try:
             return await future
         finally:
@@ -254,10 +296,9 @@ class DiskStore:
             item = items.get()
         if calls:
             self._commit(self._group.take(time.monotonic()))
-            self._folder.check()
             if not self._reserved and not self.full:
                 self._look()
-            self._post(_call, calls)
+            self._post(self._done, calls)
             self._checkpoint()
         if job is not None:
             job()
@@ -265,11 +306,13 @@ class DiskStore:
 
     def _look(self) -> None:
         """See whether the disk is full: neither with a reserve nor while the file, of ended tasks, has as much room."""
-        self._reserved = self._folder.make_reserve()
+        reserved = self._folder.make_reserve()
         free, size = (
             next(iter(self._database.execute(f"PRAGMA {each}")))[0] for each in ("freelist_count", "page_size")
         )
-        self.full = not self._reserved and not self._folder.does_without_reserve(free * size, self.full)
+        self.full = not reserved and not self._folder.does_without_reserve(free * size, self.full)
+        # Last: from now on the loop may commit.
+        self._reserved = reserved
 
     def _read(self, tasks: Sequence[int]) -> list[bytes | None]:
         with self._whole():
@@ -288,7 +331,13 @@ class DiskStore:
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(call, *arguments)  # type: ignore[union-attr]
 
+    def _tidy(self) -> None:
+        """Do what takes longer than a commit."""
+        self._checkpoint()
+        self._post(self._done, ())
+
     def _commit(self, statements: list[Statement]) -> None:
+        began = time.monotonic()
         try:
             self._carry_out(statements)
         except Exception as error:
@@ -299,6 +348,8 @@ class DiskStore:
             if self._database.in_transaction:
                 self._database.execute("ROLLBACK")
             self._carry_out(statements)
+        self._folder.check()
+        self._quick = 0 if self.full or time.monotonic() - began > _QUICK else self._quick + 1
 
     def _carry_out(self, statements: list[Statement]) -> None:
         execute = self._database.execute
@@ -322,6 +373,11 @@ class DiskStore:
                     raise
 
     # -- on the loop again
+
+    def _done(self, calls: Sequence[Callable[[], object]]) -> None:
+        self._given -= max(1, len(calls))
+        for call in calls:
+            call()
 
     def _fail(self, error: BaseException) -> None:
         if self.failed is not None:
@@ -364,9 +420,8 @@ class DiskStore:
             self._closed.set_result(None)
 
 
-def _call(calls: list[Callable[[], object]]) -> None:
-    for call in calls:
-        call()
+def _raise(error: BaseException) -> None:
+    raise error
 
 
 _RULES: Final = {

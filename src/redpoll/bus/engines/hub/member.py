@@ -62,6 +62,8 @@ _engines: weakref.WeakSet[HubMember] = weakref.WeakSet()
 
 
 class _Node(LayerNode):
+    patience = p.PATIENCE
+
     def __init__(self, engine: HubMember, config: Config) -> None:
         super().__init__(config)
         self._engine = weakref.ref(engine)

@@ -61,6 +61,7 @@ __all__ = [
     "FROM_CLIENTS",
     "FROM_HUB",
     "MAX_HELLO",
+    "PATIENCE",
     "VERSION",
     "call_problem",
     "check",
@@ -77,6 +78,8 @@ __all__ = [
 ]
 
 VERSION: Final = 1
+PATIENCE: Final = 0.001
+"""Seconds that acknowledgements of messages wait for records that are written with them: answers, or the next request."""
 MAX_HELLO: Final = 4_096
 """Maximum bytes of a message of a peer that has not said hello."""
 

@@ -43,6 +43,8 @@ _GREET: Final = tuple((b"", body) for body, _ in p.pack([[p.GREET]]))
 
 
 class _Node(LayerNode):
+    patience = p.PATIENCE
+
     def __init__(self, server: HubServer, config: Config) -> None:
         super().__init__(config)
         self._server = server

@@ -452,13 +452,13 @@ class Group:
             self._serial,
             stored(now),
             b"".join(parts),
-            _numbers(puts),
-            _numbers(large),
-            _numbers(takes),
-            _numbers(self._ends),
-            _numbers(results),
-            _numbers(self._forgets),
-            _numbers(keys),
+            _numbers(puts) if puts else "[]",
+            _numbers(large) if large else "[]",
+            _numbers(takes) if takes else "[]",
+            _numbers(self._ends) if self._ends else "[]",
+            _numbers(results) if results else "[]",
+            _numbers(self._forgets) if self._forgets else "[]",
+            _numbers(keys) if keys else "[]",
         )
         # Nothing has its body any more.
         for serial in self._unburied:
