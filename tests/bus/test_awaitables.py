@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
-from redpoll.bus.awaitables import FALSE, TRUE, Done, Failed, close_all
+import redpoll
+from redpoll.bus.awaitables import FALSE, TRUE, Done, Failed, close_all, unexpected
+from redpoll.errors import RemoteError
+from tests.node.support import PATIENCE, until
 
 
 @pytest.mark.asyncio
@@ -53,3 +57,59 @@ async def test_all_are_closed() -> None:
         await close_all([close("a", OSError("first")), close("b", OSError("second")), close("c")])
     assert log == ["a", "b", "c", "a closed", "b closed", "c closed"]
     await close_all([])
+
+
+@pytest.mark.asyncio
+async def test_generator_exits_of_handlers() -> None:
+    """A handler that raises `GeneratorExit` fails as any other: its work ends, and no slot is lost."""
+
+    async def leave(_: Any) -> None:
+        raise GeneratorExit
+
+    class Endpoint:
+        async def info(self, notification: Any) -> None:
+            """Raise."""
+            seen.append(notification)
+            raise GeneratorExit
+
+        async def leave(self) -> None:
+            """Raise."""
+            raise GeneratorExit
+
+    seen: list[Any] = []
+    async with redpoll.connect("memory://") as bus, bus.tasks.worker(leave, "q", concurrency=1):
+        for _ in range(2):
+            with pytest.raises((RemoteError, RuntimeError), match="GeneratorExit"):
+                await bus.tasks.run(1, "q", timeout=PATIENCE)
+        async with bus.rpc.serve("a", Endpoint(), concurrency=1):
+            for _ in range(2):
+                with pytest.raises((RemoteError, RuntimeError), match="GeneratorExit"):
+                    await bus.rpc.call("a", "leave", timeout=PATIENCE)
+        async with bus.notifications.listen(Endpoint(), topics=["t"]) as listener:
+            await bus.notifier("p", topics=["t"]).info("e")
+            await until(lambda: listener.stats.failed, "the failure")
+
+
+def test_a_coroutine_that_is_closed() -> None:
+    """A coroutine that is closed ends with its own exception: nothing is said for it any more."""
+
+    async def wait() -> None:
+        try:
+            await asyncio.get_running_loop().create_future()
+        except GeneratorExit as error:
+            problems.append(unexpected(error, task))
+
+    async def begin() -> asyncio.Task[None]:
+        task = asyncio.ensure_future(wait())
+        await asyncio.sleep(0)
+        return task
+
+    problems: list[Exception] = []
+    loop = asyncio.new_event_loop()
+    task = loop.run_until_complete(begin())
+    coroutine: Any = task.get_coro()
+    coroutine.close()
+    task.cancel()
+    loop.run_until_complete(asyncio.wait([task]))
+    loop.close()
+    assert not problems

@@ -23,6 +23,7 @@ __all__ = [
     "of_thread",
     "resolve",
     "sleep",
+    "unexpected",
     "with_owner",
 ]
 
@@ -87,6 +88,21 @@ def is_cancelled() -> bool:
     """Return True if the running task was cancelled; False where what it calls raised a cancellation of its own."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
+
+
+def unexpected(error: GeneratorExit, task: asyncio.Task[None] | None) -> RuntimeError:
+    """Return what stands for a `GeneratorExit` that user code raised in a task.
+
+    Args:
+        error: The exception.
+        task: The task; None inside its first step, where that is done at once.
+
+    Raises:
+        GeneratorExit: The coroutine of the task is being closed, as by the end of its loop: nothing may go on.
+    """
+    if asyncio._get_running_loop() is None or (task is not None and asyncio.current_task() is not task):
+        raise error
+    return RuntimeError(f"it raised {error!r}")
 
 
 def with_owner(task: asyncio.Task[None]) -> asyncio.Task[None]:

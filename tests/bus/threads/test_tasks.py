@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import threading
 from collections.abc import Iterator
@@ -284,6 +285,35 @@ def test_a_claim_goes_back_without_its_finalizer(bus: BlockingBus, monkeypatch: 
         task.set_result(2)
     del task
     until(lambda: not bus._home._held, "nothing to be held")
+
+
+def test_a_claim_that_cannot_go_back_keeps_no_other(bus: BlockingBus, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A dropped object whose return fails does not end the looks for dropped ones: the others go back."""
+
+    def fail() -> None:
+        raise RuntimeError("it cannot go back")
+
+    class Held:
+        """What a thread has."""
+
+    given: list[int] = []
+    held = [Held(), Held()]
+    look_after = bus._home.look_after
+    logged: list[str] = []
+
+    def begin() -> None:
+        loop = asyncio.get_running_loop()
+        loop.set_exception_handler(lambda _, context: logged.append(str(context["exception"])))
+        look_after(held[0], fail)
+        look_after(held[1], lambda: given.append(1))
+
+    monkeypatch.setattr(home, "_LOOK", 0.01)
+    bus._home.handover.run(begin)
+    del held[0]
+    until(lambda: logged, "the failure to be told")
+    held.clear()
+    until(lambda: given, "the other to go back")
+    assert logged == ["it cannot go back"]
 
 
 def test_a_handler_calls_back(bus: BlockingBus) -> None:

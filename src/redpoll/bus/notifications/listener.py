@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, Final, NamedTuple
 
-from redpoll.bus.awaitables import is_cancelled
+from redpoll.bus.awaitables import is_cancelled, unexpected
 from redpoll.bus.context import CURRENT, Context
 from redpoll.bus.engine import Delivery, Engine, Timer
 from redpoll.bus.envelope import Outcome, OutcomeKind, Payloads
@@ -152,6 +152,10 @@ class Listener(Service):
                     read.append((delivery, notification))
             try:
                 requeue = await self._offer(priority, [each for _, each in read])
+            except GeneratorExit as error:
+                problem = unexpected(error, holder[0])
+                self._failures.note((len(read), priority, problem))
+                self._fail(read, problem)
             except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a handler may raise anything
                 if isinstance(error, asyncio.CancelledError) and is_cancelled():
                     for delivery, _ in read:

@@ -11,6 +11,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from redpoll.bus.awaitables import unexpected
 from redpoll.bus.context import CURRENT, Context
 from redpoll.bus.engine import Clock, Delivery, Engine, Timer
 from redpoll.bus.envelope import Envelope, Outcome, OutcomeKind, Payloads
@@ -209,6 +210,8 @@ class Server(Service):
             outcome = _new(Outcome, (_RESULT, reply, ""))
         except asyncio.CancelledError:
             outcome = _CANCELLED
+        except GeneratorExit as error:
+            outcome = self._failure(method, meta, unexpected(error, call.task))
         except Exception as error:  # noqa: BLE001  # a handler may raise anything
             outcome = self._failure(method, meta, error)
         if delivery is None:

@@ -20,13 +20,13 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self
 
-from redpoll.bus.awaitables import of_thread, resolve
+from redpoll.bus.awaitables import of_thread, resolve, unexpected
 from redpoll.bus.context import CURRENT, NO_HEADERS, Context
 from redpoll.bus.engine import Delivery, Engine, Timer
 from redpoll.bus.envelope import Envelope, Payloads
 from redpoll.bus.lasting import LastingConsumer
 from redpoll.bus.service import spawner
-from redpoll.bus.tasks.ending import LEAVING, NOTHING, Ending, Way, failed, returned, settle
+from redpoll.bus.tasks.ending import NOTHING, Ending, Way, failed, returned, settle
 from redpoll.bus.tasks.handle import NESTED
 from redpoll.bus.tasks.processes import Errand, Processes
 from redpoll.bus.tasks.retry import Retry
@@ -372,8 +372,10 @@ class Worker:
                 if type(value) not in _VALUES:
                     value = await self._follow(job, value)
                 ending = NOTHING if value is None else returned(value, self.payloads)
-        except LEAVING:
+        except (KeyboardInterrupt, SystemExit):
             raise
+        except GeneratorExit as error:
+            ending = failed(unexpected(error, job.work), self.retry)
         except BaseException as error:  # noqa: BLE001  # any exception of a handler ends its task
             ending = failed(error, self.retry)
             task = asyncio.current_task()

@@ -145,10 +145,13 @@ class Home(Resident):
             asyncio.get_running_loop().call_later(_LOOK, self._look)
 
     def _look(self) -> None:
-        while self._dropped:
-            self._held.pop(self._dropped.popleft())()
-        if self._held:
-            asyncio.get_running_loop().call_later(_LOOK, self._look)
+        try:
+            while self._dropped:
+                self._held.pop(self._dropped.popleft())()
+        finally:
+            # Where one cannot be given back the others are, at the next look.
+            if self._held:
+                asyncio.get_running_loop().call_later(_LOOK, self._look)
 
     def give_back(self, give_back: Callable[[], object]) -> None:
         """Call a function on the loop, soon, if there is one."""
