@@ -141,7 +141,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether data sent there stays on this machine, by libchirp's rule.
+        """True if data sent there stays on this machine, by libchirp's rule.
 
         True for exactly 127.0.0.1 and ::1, for unix and for inproc. Both ends of a link use it to decide about
         encryption, so it is False for 127.0.0.2 and "localhost": resolve a name first and test the result.
@@ -150,7 +150,7 @@ class Address:
 
     @property
     def is_name(self) -> bool:
-        """Whether the host is a name, which has to be resolved before it can be dialled."""
+        """True if the host is a name, which has to be resolved before it can be dialled."""
         return self.kind == "tcp" and ":" not in self.host and not _is_ipv4(self.host)
 
     def __str__(self) -> str:

@@ -98,9 +98,9 @@ class Config:
     pass, 0 to 2**63-1 (default 1 MiB). 0: reading stops at once, as libchirp's does."""
 
     auto_release: Literal[True, False, "get"] = True
-    """Who ends a received message. True (default): the library, when the handler returns or the consumer is done with
-    it. False: the application, with `release()` or `refuse()`; a message that is dropped before that is refused as
-    `Abandoned`. "get": the library, as soon as it is pulled, which is what libchirp's queue does."""
+    """The end of received messages. True (default): the library ends a message when its handler returns or its consumer
+    is done with it. False: the application ends it, with `release()` or `refuse()`; a message that is dropped before that
+    is refused as `Abandoned`. "get": the library ends it as soon as it is pulled, as libchirp's queue does."""
 
     timeout: float | None = 5.0
     """Default timeout of a send or a request; while bytes of a large body are transferred, it counts from the last

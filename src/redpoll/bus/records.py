@@ -230,7 +230,7 @@ class Capabilities:
     """True if `ack` can publish successors in the same step."""
 
     schedule: bool = True
-    """Whether the engine keeps schedules."""
+    """True if the engine keeps schedules."""
 
     hold: float | None = None
     """Seconds after which the engine takes a task away from a worker that lives. None: never."""

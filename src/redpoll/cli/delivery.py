@@ -25,7 +25,7 @@ class Delivery:
 
     @property
     def exact(self) -> bool:
-        """Whether every line arrived once and in order."""
+        """True if every line arrived once and in order."""
         return self.first_difference is None
 
 

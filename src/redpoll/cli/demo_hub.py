@@ -44,7 +44,7 @@ class Account:
 
     @property
     def exact(self) -> bool:
-        """Whether each task has exactly one outcome, the correct one."""
+        """True if each task has exactly one outcome, the correct one."""
         return self.submitted == self.results == self.outcomes
 
 

@@ -52,7 +52,7 @@ class Output:
 
     @property
     def live(self) -> bool:
-        """Whether animated output, such as a progress bar, may be drawn on standard error."""
+        """True if animated output, such as a progress bar, may be drawn on standard error."""
         return self.console.is_terminal and not self._quiet
 
     def notice(self, text: str) -> None:

@@ -46,7 +46,7 @@ class Stop:
 
     @property
     def is_urgent(self) -> bool:
-        """Whether the command was asked twice, and waits for the second request."""
+        """True if the command was asked twice, and waits for the second request."""
         return self._again is not None and self._again.is_set()
 
     def insist(self) -> bool:

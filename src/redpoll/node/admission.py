@@ -40,7 +40,7 @@ _HINT = "its authorize= decides: see the log of the peer"
 
 
 class _Owner(Protocol):
-    """What admission needs of the peers of a node."""
+    """The peers of a node, as admission uses them."""
 
     stopping: bool
     closing: RedpollError | None

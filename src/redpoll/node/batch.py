@@ -35,7 +35,7 @@ _Messages = Iterable[Message[Any]] | AsyncIterable[Message[Any]]
 
 
 class _Owner(Protocol):
-    """What a batch needs of the peers of a node."""
+    """The peers of a node, as a batch uses them."""
 
     raw: bool
     serializer: Serializer[Any]

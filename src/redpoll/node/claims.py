@@ -82,7 +82,7 @@ class Claims:
 
     def __init__(self) -> None:
         self._open: dict[Connection, OpenClaim] = {}
-        #: By the connection to send the proof over: the number, and the connection that it was asked on.
+        #: Proofs by the connection that carries them: their number, and the connection on which they were requested.
         self._owed: dict[Connection, tuple[bytes, Connection]] = {}
         #: Dialled connections asked whether an accepted link is of the same node: the number, and the peer of that
         #: link.

@@ -38,7 +38,7 @@ _ENDING = frozenset((LinkState.LEAVING, LinkState.LEFT, LinkState.PARTING))
 
 
 class _Owner(Protocol):
-    """What the end of a message means to the peers of a node."""
+    """The peers of a node, as they learn of the end of a message."""
 
     raw: bool
 
@@ -228,7 +228,7 @@ class Completion:
         out.prepare(message.reply(data, header=header), body, 0, None, None, pinned=True)
         link.answer(message, body, header, ends=False, out=out)
         link.connection.wake()
-        # It is sent even if this is cancelled: half an answer is useless.
+        # Sent even if this is cancelled: half an answer is useless.
         await asyncio.shield(out)
 
     def _encode_answer(self, link: Link, data: Any, header_size: int = 0) -> Payload:

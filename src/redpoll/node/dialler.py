@@ -54,7 +54,7 @@ _FINAL = (ConfigError, TLSError, NotAuthorized, Fenced, OtherProtocol)
 
 
 class _Owner(Protocol):
-    """What the dialler needs of the peers of a node."""
+    """The peers of a node, as the dialler uses them."""
 
     stopping: bool
     closing: RedpollError | None
@@ -178,7 +178,7 @@ class Dialler:
                 peer.wake_waiters()
                 return
             except Closed:
-                # What waits is failed by the shutdown.
+                # Waiting messages are failed by the shutdown.
                 return
             except RedpollError as error:
                 peer.last_error = error

@@ -54,7 +54,7 @@ _logger = logging.getLogger("redpoll.node")
 
 
 class _Owner(Protocol):
-    """What a dispatcher needs of the peers of a node."""
+    """The peers of a node, as a dispatcher uses them."""
 
     raw: bool
     stopping: bool
@@ -110,7 +110,7 @@ class Dispatcher:
         #: Peers whose messages wait for their turn, in order.
         self._waiting: dict[Peer, None] = {}
         self._scheduled = False
-        #: Whether a check of the loop is scheduled, or none is needed; its start, and its timer.
+        #: True if a check of the loop is scheduled, or none is needed; its start, and its timer.
         self._watches = not watched
         self._watched_at = 0.0
         self._watch: asyncio.TimerHandle | None = None

@@ -41,7 +41,7 @@ _POLL_INTERVAL = 0.01
 
 
 class _Owner(Protocol):
-    """What a shutdown ends of a node, and the two facts that it sets: that the node stops, and why it is closed."""
+    """The parts of a node that a shutdown ends, and the two facts that it sets: that the node stops, and why it is closed."""
 
     loop: asyncio.AbstractEventLoop
     stopping: bool
@@ -108,7 +108,7 @@ class Shutdown:
             self._waiting.discard(current)
 
     async def _run(self, drain: float | None) -> None:
-        # What ends is ended in this order, reversed, also if one of the steps is cancelled with the loop.
+        # The parts end in this order, reversed, also if one of the steps is cancelled with the loop.
         async with AsyncExitStack() as ends:
             ends.callback(self._stopped)
             ends.push_async_callback(self._carrier.wait_ended)

@@ -57,7 +57,7 @@ _logger = logging.getLogger("redpoll.node")
 
 
 class _Node(Layer, Protocol):
-    """What the peers need of their node."""
+    """The node, as its peers use it."""
 
     patience: float
 

@@ -1,4 +1,4 @@
-"""What a node does at its `memory_limit`: links wait, go on, have a message refused, or are closed."""
+"""The actions of a node at its `memory_limit`: links wait or continue, messages are refused, links are closed."""
 
 from __future__ import annotations
 

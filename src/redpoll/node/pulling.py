@@ -48,7 +48,7 @@ class Consuming(Protocol):
 
 
 class _Owner(Protocol):
-    """What the consumers need of the peers of a node."""
+    """The peers of a node, as the consumers use them."""
 
     raw: bool
     completion: Completion

@@ -1,4 +1,4 @@
-"""What a received message can do: be answered, released and refused. `Received` in node.py adds its node."""
+"""The operations of a received message: it is answered, released or refused. `Received` in node.py adds its node."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ class ReceivedMessage(Inbound[DataT]):
 
     @property
     def wanted(self) -> bool:
-        """Whether the sender asked for an answer, with `request`. False for a libchirp sender, which cannot say."""
+        """True if the sender asked for an answer, with `request`. False for a libchirp sender, which cannot say."""
         return self.kind & WANTED != 0
 
     @property
     def redelivered(self) -> bool:
-        """Whether it was resent after a link was lost, so that an earlier run may have seen it."""
+        """True if it was resent after a link was lost, so that an earlier run may have seen it."""
         return self.kind & RETRY != 0
 
     @property
     def ended(self) -> bool:
-        """Whether it was released or refused."""
+        """True if it was released or refused."""
         return self.phase == Phase.ENDED
 
     @property
@@ -170,7 +170,7 @@ class HandedOut:
 
     @property
     def ended(self) -> bool:
-        """Whether it was released or refused."""
+        """True if it was released or refused."""
         return self._message.ended  # type: ignore[no-any-return]
 
     @property

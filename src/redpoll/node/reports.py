@@ -1,4 +1,4 @@
-"""What a node reports: its statistics, and its log, at most one line a second of each kind, as a peer can cause it."""
+"""The reports of a node: its statistics, and its log with at most one line a second of each kind that a peer can cause."""
 
 from __future__ import annotations
 

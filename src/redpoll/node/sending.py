@@ -98,7 +98,7 @@ def dials_once(value: object) -> bool:
 
 
 class _Owner(Protocol):
-    """What the end of a sending needs of the peers of a node."""
+    """The peers of a node, as they learn of the end of a sending."""
 
     raw: bool
     #: Replaces an answer's bytes by the value that the serializer makes of them.

@@ -44,7 +44,7 @@ _LIVE = (LinkState.OPEN, LinkState.LEAVING)
 
 
 class _Owner(Protocol):
-    """What the sessions need of the peers of a node."""
+    """The peers of a node, as the sessions use them."""
 
     stopping: bool
     closing: RedpollError | None
@@ -57,7 +57,7 @@ class _Owner(Protocol):
 
 
 class Layer(Protocol):
-    """What a node is told of sessions; a layer overrides it."""
+    """Events of sessions at a node; a layer overrides it."""
 
     def _session_began(self, peer: Peer, renewed: bool) -> None:
         """Handle a peer that has a first link."""

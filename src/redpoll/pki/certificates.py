@@ -28,7 +28,7 @@ __all__ = [
     "timed",
 ]
 
-#: How long before its creation a certificate is valid, for peers with a slow clock.
+#: Time before its creation from which a certificate is valid, for peers with a slow clock.
 SKEW = timedelta(hours=1)
 
 # Errors of cryptography for certificates that it does not accept.

@@ -18,7 +18,7 @@ __all__ = ["MsgpackSerializer"]
 _DECODING = (msgpack.UnpackException, ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 _ENCODING = (msgpack.PackException, ValueError, TypeError, OverflowError, RecursionError, BufferError)
 
-# What msgpack says behind the type of a key that is neither text nor bytes.
+# Text of msgpack behind the type of a key that is neither text nor bytes.
 _FORBIDDEN_KEY: Final = " is not allowed for map key"
 _KEY_HINT: Final = "send str or bytes as keys, or receive with MsgpackSerializer(strict_map_key=False)"
 

@@ -28,7 +28,7 @@ class Serializer(Protocol[T]):
 
     @property
     def wants_buffer(self) -> bool:
-        """Whether `decode` gets a large body as a writable memoryview instead of bytes.
+        """True if `decode` gets a large body as a writable memoryview instead of bytes.
 
         This is the memory that the body was received into, and nothing else refers to it. Small bodies are bytes or a
         bytearray.

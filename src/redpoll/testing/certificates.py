@@ -1,4 +1,4 @@
-"""Certificates for tests: of a CA that is thrown away, good ones and such that a peer has to refuse."""
+"""Certificates for tests: of a throw-away CA, valid ones and ones that a peer must refuse."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from redpoll.pki import CA, KeyKind, dh_parameters
 
 __all__ = ["Certificates"]
 
-# What has expired was issued while the CA was there.
+# Age of the CA, so that expired certificates were issued during its life.
 _AGE = timedelta(days=730)
 
 
 class Certificates:
-    """A CA and what it issues, in files: the fixture `redpoll_pki`.
+    """A CA and its certificates, in files: the fixture `redpoll_pki`.
 
     Args:
         folder: Where the files are made.

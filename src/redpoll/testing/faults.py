@@ -1,4 +1,4 @@
-"""What can go wrong on a connection, as values: lasting conditions, single events, and the chances of both."""
+"""Faults of a connection, as values: lasting conditions, single events, and the probabilities of both."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from redpoll.errors import ConfigError
 __all__ = ["CUTS", "DIRECTIONS", "Chaos", "Cut", "Direction", "Event", "Faults", "ProxyStats", "Step", "check_word"]
 
 Direction = Literal["forward", "back", "both"]
-"""Which way bytes go: "forward" from the one that dialled to the target, "back" the other way, or "both"."""
+"""Direction of bytes: "forward" from the end that dialled to the target, "back" the other way, or "both"."""
 
 Cut = Literal["fin", "rst", "silence"]
-"""How a connection ends: "fin" closes it, "rst" resets it, "silence" lets nothing through and tells nobody."""
+"""End of a connection: "fin" closes it, "rst" resets it, "silence" passes nothing without telling either end."""
 
 Event = Literal["fin", "rst", "silence", "freeze", "thaw", "hold", "set"]
 
@@ -69,7 +69,7 @@ class Faults:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One event in the life of a connection.
+    """An event in the life of a connection.
 
     Attributes:
         do: "fin", "rst" and "silence" cut; "freeze" stops reading and passing on, "thaw" goes on with both; "hold" keeps
@@ -102,7 +102,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Chaos:
-    """Chances and ranges of random faults. What they come to on each connection depends on the seed alone.
+    """Probabilities and ranges of random faults. The seed alone determines their effect on each connection.
 
     Every so often something happens to a connection, or nothing: the chances of the events add up to 1 at most. A range
     is a pair, of the least and the most.
@@ -155,7 +155,7 @@ class Chaos:
                 raise ConfigError(name, pair, f"is no range from {least} up")
 
     def refuses(self, draw: random.Random) -> bool:
-        """Whether a new connection is refused.
+        """Return True if a new connection is refused.
 
         Args:
             draw: Where chance comes from.
@@ -163,7 +163,7 @@ class Chaos:
         return draw.random() < self.refuse
 
     def steps(self, draw: random.Random) -> Iterator[Step]:
-        """What happens to one connection, without end; the same for the same random numbers.
+        """Yield the events of one connection, without end; the same for the same random numbers.
 
         Args:
             draw: Where chance comes from.
@@ -216,7 +216,7 @@ class Chaos:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxyStats:
-    """What a proxy did so far.
+    """Counters of a proxy.
 
     Attributes:
         connections: Connections that it took, those open included.

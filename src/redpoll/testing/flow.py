@@ -1,4 +1,4 @@
-"""One direction of a connection through the proxy: a bounded queue, and what keeps its bytes back."""
+"""One direction of a connection through the proxy: a bounded queue, and the conditions that delay its bytes."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ _SLICE = 0.01
 
 
 class Journey(Protocol):
-    """What a flow needs of the connection that it belongs to. All are plain calls."""
+    """The connection of a flow. All methods are plain calls."""
 
     def passed(self, flow: Flow, count: int) -> None:
-        """Bytes were written."""
+        """Count bytes that were written."""
 
     def dropped(self, count: int) -> None:
-        """Bytes that were read will not be written."""
+        """Count bytes that were read and will not be written."""
 
     def due_to_cut(self, flow: Flow) -> None:
-        """The bytes after which the connection is to be cut have passed."""
+        """Cut the connection: the bytes after which it is to be cut have passed."""
 
     def ended(self, flow: Flow) -> None:
-        """The source closed, and all it wrote was passed on or dropped."""
+        """Note the end of the source: it closed, and all its bytes were passed on or dropped."""
 
     def source_broke(self) -> None:
-        """A source reset the connection."""
+        """Note that a source reset the connection."""
 
     def dest_broke(self, flow: Flow) -> None:
-        """The destination takes nothing any more."""
+        """Note that the destination accepts nothing any more."""
 
 
 class Flow:
@@ -85,7 +85,7 @@ class Flow:
         self._draw = draw
         self._faults = faults
         self._bound = bound
-        #: What was read and when it may be passed on; an empty entry is the end.
+        #: Pieces that were read, each with the time from which it may be passed on; an empty one is the end.
         self._queue: deque[tuple[float, memoryview]] = deque()
         self._queued = 0
         self._due = 0.0
@@ -95,7 +95,7 @@ class Flow:
         self._writing = False
         self._paused = False
         self._timer: asyncio.TimerHandle | None = None
-        #: How many pieces were cut, where their sizes are used in turn.
+        #: Number of pieces cut, for the sizes that are used in turn.
         self._turn = 0
 
     @property
@@ -126,13 +126,13 @@ class Flow:
     # Ends
 
     def silence(self) -> None:
-        """Pass on nothing any more, read nothing, tell nobody."""
+        """Pass on and read nothing any more, without telling either end."""
         self.silent = True
         self._drop()
         self.advance()
 
     def finish(self) -> None:
-        """Tell the destination that this was all; what still comes is dropped."""
+        """Close the destination after the bytes so far; later ones are dropped."""
         if self.over or self.silent:
             return
         self._drop()

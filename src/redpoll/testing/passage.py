@@ -1,4 +1,4 @@
-"""One connection through the proxy: two flows, and what happens to them in the course of time."""
+"""One connection through the proxy: two flows, and the faults that happen to them over time."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _RESET = struct.pack("ii", 1, 0)
 
 
 class Watcher(Protocol):
-    """What a connection tells its proxy. All are plain calls."""
+    """The proxy of a connection. All methods are plain calls."""
 
     def count(self, name: str, number: int = 1) -> None:
-        """Something happened so often."""
+        """Count an event."""
 
     def moved(self, passage: Passage) -> None:
-        """Bytes passed on a connection."""
+        """Count bytes that a connection passed on."""
 
     def holding(self, passage: Passage) -> None:
-        """A connection holds bytes back until a newer one passed some."""
+        """Hold bytes of a connection back until a newer connection has passed some."""
 
     def closed(self, passage: Passage) -> None:
-        """Both sockets of a connection are closed."""
+        """Note that both sockets of a connection are closed."""
 
 
 class Passage:
-    """One connection: the socket that was accepted, the one to the target, and a flow each way.
+    """A connection: the accepted socket, the one to the target, and a flow each way.
 
     Attributes:
         number: Which of the proxy's connections it is, from 1.
@@ -82,13 +82,13 @@ class Passage:
 
     @property
     def silenced(self) -> bool:
-        """Whether a direction passes nothing any more and nobody was told."""
+        """True if a direction passes nothing any more, without either end being told."""
         return any(flow.silent for flow in self.flows.values())
 
     # Beginning
 
     def dial(self, sockaddr: object) -> None:
-        """Connect to the target; what comes meanwhile waits where it is."""
+        """Connect to the target; bytes that arrive meanwhile wait in the socket."""
         try:
             self._far.connect(sockaddr)  # type: ignore[arg-type]  # whatever the target's family has
         except (BlockingIOError, InterruptedError):
@@ -121,10 +121,10 @@ class Passage:
                 if not self._closed:
                     flow.advance()
 
-    # What is done to it
+    # Faults
 
     def follow(self, steps: Iterator[Step]) -> None:
-        """Let steps happen, each when its time has come."""
+        """Carry out steps, each at its time."""
         if self._closed:
             return
         step = next(steps, None)
@@ -156,7 +156,7 @@ class Passage:
         self._advance()
 
     def forget_steps(self) -> None:
-        """What was to happen, or to be undone, in the course of time, is not."""
+        """Cancel planned steps, and the ends of temporary ones."""
         for timer in self._timers:
             timer.cancel()
         self._timers.clear()
@@ -198,7 +198,7 @@ class Passage:
         self._advance()
 
     def cut(self, how: Cut = "rst", direction: Direction = "both") -> None:
-        """End it, or one direction of it; what is under way is lost."""
+        """End it, or one direction of it; bytes on their way are lost."""
         if self._closed:
             return
         if how == "rst" or (how == "fin" and not self._open):
@@ -217,7 +217,7 @@ class Passage:
                     flow.finish()
 
     def close(self, *, reset: bool = False) -> None:
-        """Close both sockets; a reset tells both ends that something broke."""
+        """Close both sockets; a reset tells both ends of a failure."""
         if self._closed:
             return
         self._closed = True
@@ -247,7 +247,7 @@ class Passage:
         timer = self._loop.call_later(seconds, ring)
         self._timers.add(timer)
 
-    # What its flows say
+    # Reports of its flows
 
     def passed(self, flow: Flow, count: int) -> None:
         """Bytes were written."""
@@ -265,17 +265,17 @@ class Passage:
         self.cut(how, flow.name if how == "silence" else "both")  # type: ignore[arg-type]  # a flow's name is a direction
 
     def ended(self, flow: Flow) -> None:
-        """A source closed: when the other did too, nothing is left to do but to close as it did."""
+        """Close as the source did, once both sources have closed."""
         other = self._other(flow)
         if other.over:
             self.close(reset=other.broken)
 
     def source_broke(self) -> None:
-        """A source reset the connection: so does the proxy."""
+        """Reset the connection, as a source did."""
         self.close(reset=True)
 
     def dest_broke(self, flow: Flow) -> None:
-        """A destination takes nothing any more: the other flow will see why, if it still reads there."""
+        """Note the end of a destination: the other flow learns the reason, if it still reads there."""
         if self._other(flow).over:
             self.close(reset=True)
 

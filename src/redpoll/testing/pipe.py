@@ -11,7 +11,7 @@ __all__ = ["FaultyPipe", "PipeStream", "VirtualClock"]
 
 
 class VirtualClock:
-    """The time of a test: it stands still until it is told to go on.
+    """The time of a test: it stands still until it is advanced.
 
     It is for code that takes the time as an argument, as the core does. No event loop is patched.
 
@@ -26,11 +26,11 @@ class VirtualClock:
         self.now = now
 
     def __call__(self) -> float:
-        """The time, for what wants a function like `time.monotonic`."""
+        """Return the time, for code that expects a function like `time.monotonic`."""
         return self.now
 
     def advance(self, seconds: float) -> float:
-        """Let time go by.
+        """Advance the time.
 
         Args:
             seconds: How much, 0 or more.
@@ -47,7 +47,7 @@ class VirtualClock:
         return self.now
 
     def advance_to(self, time: float) -> float:
-        """Let time go by until `time`; if that is over, nothing happens.
+        """Advance the time to `time`; if that has passed, do nothing.
 
         Returns:
             The time now.
@@ -60,7 +60,7 @@ class VirtualClock:
 
 
 class PipeStream:
-    """One direction of a pipe: bytes that were written and not yet read.
+    """One direction of a pipe: bytes that were written and not read yet.
 
     Args:
         clock: Whose time its delays are in.
@@ -87,16 +87,16 @@ class PipeStream:
         self.lost = 0
 
     def __len__(self) -> int:
-        """How many bytes are under way, whether or not they can be read yet."""
+        """Number of bytes on their way, whether or not they can be read yet."""
         return self._size
 
     def __bool__(self) -> bool:
-        """Whether there is anything to be read now."""
+        """Return True if any bytes can be read now."""
         return self.readable > 0
 
     @property
     def readable(self) -> int:
-        """How many bytes can be read now, in as many reads as that takes."""
+        """Number of bytes that can be read now, in any number of reads."""
         if self.held:
             return 0
         now = self._clock.now
@@ -109,18 +109,18 @@ class PipeStream:
 
     @property
     def ended(self) -> bool:
-        """Whether the reader sees the end: the writer closed, and all it wrote was read."""
+        """True if the reader is at the end: the writer closed, and all its bytes were read."""
         return self._closed and not self.silent and not self.held and not self._size
 
     def next_due(self) -> float | None:
-        """When the next bytes can be read that cannot now; None if there are none, or if it does not depend on time."""
+        """Time at which further bytes can be read; None if there are none, or if that does not depend on time."""
         if self.held:
             return None
         now = self._clock.now
         return next((due for due, _ in self._segments if due > now), None)
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
-        """Write; it is copied.
+        """Write a copy of some bytes.
 
         Raises:
             UsageError: The writer closed it.
@@ -138,7 +138,7 @@ class PipeStream:
             self._size += len(data)
 
     def read_into(self, room: memoryview) -> int:
-        """Read what can be read now, as far as there is room.
+        """Read bytes that can be read now, as far as there is room.
 
         Args:
             room: Where to.
@@ -164,16 +164,16 @@ class PipeStream:
         return count
 
     def read(self, size: int = 1 << 30) -> bytes:
-        """Read up to `size` bytes of what can be read now; empty when there is nothing."""
+        """Read up to `size` bytes that can be read now; empty if there are none."""
         room = memoryview(bytearray(min(size, self._size)))
         return bytes(room[: self.read_into(room)])
 
     def close(self) -> None:
-        """The writer closes: the reader sees the end behind what is under way. Twice is once."""
+        """Close the writer: the reader is at the end after the bytes on their way. A second call does nothing."""
         self._closed = True
 
     def lose(self) -> int:
-        """What is under way is lost.
+        """Lose the bytes on their way.
 
         Returns:
             How many bytes that were.
@@ -185,7 +185,7 @@ class PipeStream:
         return lost
 
     def silence(self) -> None:
-        """What is under way is lost, and all that is written from now on, and the end."""
+        """Lose the bytes on their way, all later ones, and the end."""
         self.silent = True
         self.lose()
 
@@ -220,7 +220,7 @@ class FaultyPipe:
         return self.forward, self.back
 
     def cut(self) -> int:
-        """Both directions end; what is under way is lost, and each reader sees the end at once.
+        """End both directions: bytes on their way are lost, and each reader is at the end at once.
 
         Returns:
             How many bytes were lost.
@@ -233,12 +233,12 @@ class FaultyPipe:
         return lost
 
     def silence(self) -> None:
-        """Nothing passes any more in either direction, and nobody is told."""
+        """Pass nothing any more in either direction, without telling either end."""
         for stream in self.streams:
             stream.silence()
 
     def next_due(self) -> float | None:
-        """When the next bytes can be read that cannot now; None if that does not depend on time."""
+        """Time at which further bytes can be read; None if that does not depend on time."""
         return min((due for stream in self.streams if (due := stream.next_due()) is not None), default=None)
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""What the pytest fixtures hand out: factories of nodes and proxies, which know what a test did not close.
+"""The objects of the pytest fixtures: factories of nodes and proxies, which know what a test did not close.
 
 pytest itself finds the fixtures in the module `_redpoll_pytest`: importing this one imports the whole of redpoll, which
 a test run that uses none of them should not pay for.
@@ -46,17 +46,17 @@ class Kept:
         self._proxies: list[FaultProxy] = []
 
     def add_node(self, node: Node[Any]) -> Node[Any]:
-        """Remember a node."""
+        """Register a node."""
         self._nodes.append(node)
         return node
 
     def add_proxy(self, proxy: FaultProxy) -> FaultProxy:
-        """Remember a proxy."""
+        """Register a proxy."""
         self._proxies.append(proxy)
         return proxy
 
     def next_seed(self) -> int:
-        """The seed of the next proxy that was given none: of the first it is the test's own."""
+        """The seed of the next proxy without one; the first has the test's own."""
         self.seeded += 1
         return self.seed + self.seeded - 1
 
@@ -82,7 +82,7 @@ class Kept:
 
     @property
     def remark(self) -> str | None:
-        """How to run a failed test again with the same faults; None if nothing was drawn."""
+        """Text that tells how to repeat a failed test with the same faults; None if nothing was drawn."""
         return f"run it again with the same faults: --redpoll-seed={self.seed}" if self.seeded else None
 
 
@@ -204,11 +204,11 @@ class FaultsFactory:
 
 
 def _put_down(node: Node[Any]) -> None:
-    """Stop a node whose loop does not run any more, so that it troubles no later test."""
+    """Stop a node whose loop no longer runs, so that it affects no later test."""
     loop: asyncio.AbstractEventLoop | None = getattr(node, "_loop", None)
     if loop is not None and not loop.is_closed() and asyncio._get_running_loop() is None:
-        # Whatever goes wrong here, the test has failed already, and for a better reason.
+        # An error here is not reported: the test has failed already, for a better reason.
         with contextlib.suppress(Exception):
             loop.run_until_complete(node.stop(0))
-    # What was forgotten was told: no second warning when the node goes.
+    # Unclosed nodes were reported: no second warning when the node is dropped.
     node._state = "stopped"

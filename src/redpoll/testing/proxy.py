@@ -23,22 +23,22 @@ from redpoll.transport.dial import resolve, tune
 __all__ = ["Addressed", "FaultProxy", "Scope"]
 
 Scope = Literal["all", "present", "future"]
-"""Which connections: those that are open, those still to come, or all of them."""
+"""Connections: the open ones, those still to come, or all of them."""
 
 _SCOPES = frozenset(("all", "present", "future"))
 _LOG = logging.getLogger("redpoll.testing")
 _PASSING = Faults()
 
-#: Accepted connections that the system keeps for a proxy that does not get to them.
+#: Backlog of the listening socket: accepted connections that the system keeps for the proxy.
 _BACKLOG = 128
 
 
 class Addressed(Protocol):
-    """What has an address that can be dialled: a node that listens, or another proxy."""
+    """An object with an address that can be dialled: a node that listens, or another proxy."""
 
     @property
     def address(self) -> Address:
-        """Where to dial."""
+        """Its address."""
 
 
 class FaultProxy:
@@ -93,7 +93,7 @@ class FaultProxy:
         self._faults = {"forward": faults, "back": faults}
         self._steps = tuple(steps)
         self._bound = buffer
-        #: What becomes of new connections, besides their conditions.
+        #: Fate of new connections, besides their conditions.
         self._cut: dict[str, Cut] = {}
         self._frozen: set[str] = set()
         self._state: Literal["new", "running", "closed"] = "new"
@@ -105,7 +105,7 @@ class FaultProxy:
         self._address: Address
         self._family = socket.AF_INET
         self._sockaddr: Any = None
-        #: Keeps the port while nobody listens there.
+        #: A bound socket that keeps the port while the proxy does not listen.
         self._place: socket.socket | None = None
         self._listener: socket.socket | None = None
 
@@ -193,7 +193,7 @@ class FaultProxy:
         try:
             near, _ = listener.accept()
         except OSError:
-            return  # it went away again
+            return  # closed again
         number = next(self._numbers)
         self._counts["connections"] += 1
         try:
@@ -234,25 +234,25 @@ class FaultProxy:
         return "rst" in self._cut.values() or (self._chaos is not None and self._chaos.refuses(draw))
 
     def count(self, name: str, number: int = 1) -> None:
-        """Something happened so often; for its connections."""
+        """Count an event; called by connections."""
         self._counts[name] += number
 
     def moved(self, passage: Passage) -> None:
-        """Bytes passed on a connection; for its connections."""
+        """Count bytes that a connection passed on; called by connections."""
         for number in [each for each in self._held if each < passage.number]:
             self._held.discard(number)
             self._passages[number].release()
 
     def holding(self, passage: Passage) -> None:
-        """A connection holds bytes back; for its connections."""
+        """Hold bytes of a connection back; called by connections."""
         self._held.add(passage.number)
 
     def closed(self, passage: Passage) -> None:
-        """A connection has ended; for its connections."""
+        """Note the end of a connection; called by connections."""
         self._held.discard(passage.number)
         self._passages.pop(passage.number, None)
 
-    # Faults, as a test asks for them
+    # Faults at a test's request
 
     def set(self, faults: Faults = _PASSING, direction: Direction = "both", *, to: Scope = "all") -> None:
         """Change the conditions of connections.
@@ -272,7 +272,7 @@ class FaultProxy:
             self._faults.update(dict.fromkeys(_ways(direction), faults))
 
     def cut(self, how: Cut = "rst", direction: Direction = "both", *, to: Scope = "present") -> int:
-        """Cut connections; what is under way on them is lost.
+        """Cut connections; bytes on their way are lost.
 
         Args:
             how: "fin": both ends are told that the other closed (in one direction: the end that it leads to is).
@@ -360,7 +360,7 @@ class FaultProxy:
             passage.release()
 
     def refuse(self) -> None:
-        """Stop listening: who dials is refused by the system, until `admit`. Open connections go on.
+        """Stop listening: the system refuses new connections, until `admit`. Open connections continue.
 
         Raises:
             Closed: It is not running.
@@ -417,11 +417,11 @@ class FaultProxy:
         if self._state != "running":
             raise Closed("fault proxy")
 
-    # Looking
+    # State
 
     @property
     def address(self) -> Address:
-        """Where to dial it.
+        """The address to dial.
 
         Raises:
             Closed: It was not started.
@@ -432,11 +432,11 @@ class FaultProxy:
 
     @property
     def running(self) -> bool:
-        """Whether it was started and not closed."""
+        """True if it was started and not closed."""
         return self._state == "running"
 
     def stats(self) -> ProxyStats:
-        """What it did so far: an immutable record."""
+        """Its counters so far: an immutable record."""
         return ProxyStats(open=len(self._passages), **self._counts)
 
     def __repr__(self) -> str:

@@ -11,27 +11,27 @@ from redpoll.errors import ConfigError
 
 __all__ = ["VirtualTime", "VirtualTimer"]
 
-#: Turns of the loop after which everything that a moment set off is expected to be over.
+#: Turns of the loop after which the consequences of a moment are expected to be over.
 _TURNS = 20
 
-#: Seconds that a loop in another thread has for these.
+#: Seconds for a loop in another thread to take these turns.
 _PATIENCE = 1.0
 
 
 class VirtualTimer:
-    """What is to be called at a virtual time."""
+    """A scheduled call."""
 
     def __init__(self, callback: Callable[[], object]) -> None:
         self.callback: Callable[[], object] | None = callback
         self.loop = asyncio.get_running_loop()
 
     def cancel(self) -> None:
-        """Do not call it."""
+        """Cancel the call."""
         self.callback = None
 
 
 class VirtualTime:
-    """A clock that stands still until it is told to go on: ``connect("memory://", clock=VirtualTime())``.
+    """A clock that stands still until it is advanced: ``connect("memory://", clock=VirtualTime())``.
 
     It may be the clock of buses on several loops, in several threads; each is called on its own.
 
@@ -53,14 +53,14 @@ class VirtualTime:
         return self._now
 
     def call_at(self, when: float, callback: Callable[[], object], /) -> VirtualTimer:
-        """Call a function at a time, while `advance` lets that go by."""
+        """Call a function at a time, when `advance` reaches it."""
         timer = VirtualTimer(callback)
         self._loops.add(timer.loop)
         heappush(self._timers, (when, next(self._numbers), timer))
         return timer
 
     async def advance(self, seconds: float) -> None:
-        """Let time go by, and what comes due happen, one moment after the other.
+        """Advance the time; carry out what comes due, one moment after the other.
 
         After each moment the loop gets some turns, so that what it set off can happen before the next one.
 
@@ -90,7 +90,7 @@ class VirtualTime:
         await _turns()
 
     async def _on(self, loop: asyncio.AbstractEventLoop, timer: VirtualTimer | None = None) -> None:
-        """On a loop, perhaps that of another thread, call what is due, and let it have some turns."""
+        """Call functions that are due on a loop, perhaps in another thread, and let the loop have some turns."""
         if loop is asyncio.get_running_loop():
             if timer is not None and timer.callback is not None:
                 timer.callback()
@@ -100,10 +100,10 @@ class VirtualTime:
             turns = _turns(timer)
             try:
                 there = asyncio.wrap_future(asyncio.run_coroutine_threadsafe(turns, loop))
-            except RuntimeError:  # it was closed just now
+            except RuntimeError:  # closed just now
                 turns.close()
             else:
-                # It may end meanwhile, and would never answer.
+                # The loop may end meanwhile, and would never answer.
                 await asyncio.wait([there], timeout=_PATIENCE)
 
 

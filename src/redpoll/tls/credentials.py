@@ -85,7 +85,7 @@ class TLSSession:
 
     @property
     def checks_names(self) -> bool:
-        """Whether dialled nodes need a certificate for the dialled address."""
+        """True if dialled nodes need a certificate for the dialled address."""
         return self._contexts.client.check_hostname
 
 
@@ -117,12 +117,12 @@ class Credentials:
 
     @property
     def checks_names(self) -> bool:
-        """Whether dialled nodes need a certificate for the dialled name."""
+        """True if dialled nodes need a certificate for the dialled name."""
         return self._contexts.client.check_hostname
 
     @property
     def can_listen(self) -> bool:
-        """Whether there is a certificate for incoming links."""
+        """True if there is a certificate for incoming links."""
         return self._contexts.server is not None
 
     def accept(self, address: Address) -> TLSSession:

@@ -49,7 +49,7 @@ class TLS:
     cannot dial this one."""
 
     client_certificate: Literal["required", "optional", "none"] = "required"
-    """What is required of nodes that dial this one: a certificate of a trusted CA ("required", default), such a
+    """Requirement for nodes that dial this one: a certificate of a trusted CA ("required", default), such a
     certificate if they have any ("optional"), or nothing ("none"), which lets every node that reaches this one send to
     it."""
 
@@ -97,7 +97,7 @@ class TLS:
 
     @property
     def pins_certificates(self) -> bool:
-        """Whether `pins` contains fingerprints of certificates."""
+        """True if `pins` contains fingerprints of certificates."""
         return any(pin.startswith("sha256:") for pin in self.pins)
 
     @property

@@ -22,7 +22,7 @@ __all__ = ["Claim", "Claimant", "Routes", "can_be_dialled", "is_kept", "may_be",
 
 
 class Claim(Enum):
-    """What a link claims by the identity in its handshake."""
+    """The claim of a link by the identity in its handshake."""
 
     #: An identity that no other peer holds, or the peer's own.
     PLAIN = auto()

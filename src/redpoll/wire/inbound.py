@@ -15,7 +15,7 @@ DataT = TypeVar("DataT")
 
 
 class Phase(IntEnum):
-    """Whether a received message has ended, which happens once. Whether it has a slot its peer's inbox knows."""
+    """Phase of a received message, which ends once. Its slot is known to the inbox of its peer."""
 
     #: In its peer's inbox, where it may still be withdrawn, or in a slot.
     OPEN = 0
@@ -124,7 +124,7 @@ class Inbound(Message[DataT]):
 
 @dataclass(slots=True, eq=False)
 class Arrivals:
-    """What the reads of one link brought and its owner has not taken: the result of each read."""
+    """The results of the reads of one link that its owner has not taken, one per read."""
 
     messages: list[Inbound[Any]] = field(default_factory=list)
     #: Upper bound of the bytes of `messages`: whole reads are counted, large bodies when they are complete.

@@ -1,4 +1,4 @@
-"""What differs toward libchirp, and any node that has not announced itself.
+"""The dialect of libchirp, and of any node that has not announced itself.
 
 It has one buffer for acknowledgements, and names a message by its identity alone, on any of its links. Nothing but
 messages, acknowledgements and probes is written to it.

@@ -56,7 +56,7 @@ _TIMED_EXTRA = DEADLINE_BLOCK.size
 
 
 class LinkPeer(Protocol):
-    """What a link needs of its peer: serials, which all links of a peer share, and whether it may send and be idle."""
+    """The peer of a link, as the link uses it: serials, which all its links share, and whether it may send and be idle."""
 
     address: Address | None
 

@@ -34,7 +34,7 @@ NO_LIMIT = 2**63
 
 
 class Holder(Protocol):
-    """What holds memory, a `Link`: whether it makes progress decides which is closed."""
+    """A holder of memory, a `Link`: whether it makes progress decides which is closed."""
 
     bytes_received: int
     connection: Any

@@ -59,7 +59,7 @@ ABANDONED_TIMEOUT = 10.0
 
 
 class Owner(LinkOwner, Protocol):
-    """What a peer calls on its node. All calls return at once."""
+    """The node, as a peer uses it. All calls return at once."""
 
     def need_link(self, peer: Peer) -> None:
         """Dial: a message is queued and the peer has no link."""

@@ -24,7 +24,7 @@ class LinkState(Enum):
 
 
 class Event(Enum):
-    """What moves a link from state to state."""
+    """Events that change the state of a link."""
 
     HANDSHAKE = auto()
     GOODBYE_SENT = auto()

@@ -32,7 +32,7 @@ class Counters:
 
 @dataclass(slots=True)
 class Tally:
-    """How often each limit was reached; `redpoll.stats.TurnedAway` documents them for users."""
+    """Number of times that each limit was reached; `redpoll.stats.TurnedAway` documents them for users."""
 
     connections: int = 0
     connections_of_host: int = 0

@@ -211,7 +211,7 @@ class NotificationStats:
     requeued: int = 0
     """Given back by a listener."""
     dropped: int = 0
-    """Of those sent from other threads: too many waited to be sent."""
+    """Number of notifications from other threads that were dropped: too many waited to be sent."""
     by_priority: dict[str, int] = field(default_factory=dict)
     """Sent or handled, by priority."""
 

@@ -33,7 +33,7 @@ class Target:
     """The identifier of the service; all servers of a topic share its calls."""
 
     server: str | None = None
-    """This server of the topic only."""
+    """Name of one server of the topic; None for any of them."""
 
     exchange: str | None = None
     """Scope of topics, so that two applications can use the same ones."""

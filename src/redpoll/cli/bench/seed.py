@@ -43,4 +43,4 @@ THROUGHPUT: Final = {
 """Messages a second, by size. From 256 bytes up they are those of the network."""
 
 MACHINES: Final = "two machines with 1 Gbit/s between them, Xeon E5440, 2008"
-"""Where it was measured."""
+"""The machines of the measurement."""

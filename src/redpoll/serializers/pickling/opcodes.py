@@ -1,4 +1,4 @@
-"""Which pickle opcodes are read: those that the writer of this package writes.
+"""The pickle opcodes that are read: those that the writer of this package writes.
 
 The others make pickles dangerous even if every name is checked. BUILD changes any object on the stack, including
 allowed classes and functions, and gives types written in C a state that they do not check; PUT with an index of 32 bits

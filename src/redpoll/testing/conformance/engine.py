@@ -454,7 +454,7 @@ async def full_queues(place: Place) -> None:
     await waiting
     await place.until(lambda: len(taken.deliveries) == 2)
     assert taken.bodies == ["a", "c"]
-    # Who gives up, and who goes, lets those behind go on.
+    # A publish that is cancelled, and one whose bus closes, let those behind continue.
     narrow, other = await place.queue(engine, "narrow", max_bytes=2_000), await place.engine()
     large = pack(b"x" * 1_000)
     await engine.publish(large, queue=narrow)

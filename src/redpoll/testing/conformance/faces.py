@@ -15,11 +15,11 @@ __all__ = ["Awaited", "Call", "Signal", "begin"]
 
 _PLAIN: Final = (str, bytes, int, float, tuple, list, dict, set, Enum, BaseException, type(None))
 _END: Final = object()
-#: What the asynchronous face does at once as well.
+#: Methods that the asynchronous face calls at once as well.
 _AT_ONCE: Final = frozenset(
     {"set_result", "set_exception", "requeue", "reject", "dead_letter", "on_progress", "bind", "post"}
 )
-#: What makes an object at once on either face; that has an awaitable face.
+#: Methods that make an object at once on either face; the object has an awaitable face.
 _MAKERS: Final = frozenset(
     {"can_send_version", "client", "handle", "listen", "notifier", "prepare", "serve", "stream", "subscribe", "worker"}
 )

@@ -31,7 +31,7 @@ __all__ = [
     "table",
 ]
 
-#: Where behaviours are written down; each area of the bus has a module.
+#: The modules with behaviours, one for each area of the bus.
 _MODULES: Final = ("broadcast", "engine", "notifications", "rpc", "tasks")
 
 _runs = count(1)
@@ -296,7 +296,7 @@ class Behaviour:
     """Its number; those of other libraries' behaviours are theirs."""
 
     text: str
-    """One line that says it."""
+    """One line that describes it."""
 
     check: Check
     """The function that tries it."""

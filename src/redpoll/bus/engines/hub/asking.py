@@ -1,4 +1,4 @@
-"""What is asked of a hub and sent to it: requests with their answers, in order, over one link after another."""
+"""Requests to a hub and their answers, in order, over one link after another."""
 
 from __future__ import annotations
 

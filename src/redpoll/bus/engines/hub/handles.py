@@ -1,4 +1,4 @@
-"""What the engine of a hub hands out: deliveries, consumers, subscriptions."""
+"""The objects that the engine of a hub returns: deliveries, consumers, subscriptions."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ class HubConsumer(EngineConsumer[HubDelivery]):
     async def close(self) -> None:
         """Receive no more."""
         if self.engine.refusal() is None and not self.closed:
-            # What the hub handed out before is given back when it comes, which is before the answer.
+            # Tasks that the hub handed out before are given back when they arrive, which is before the answer.
             answer = self.stop()
             if answer is not None:
                 await answer

@@ -18,7 +18,7 @@ from redpoll.tls import TLS
 __all__ = ["PORT", "Hub"]
 
 PORT: Final = 5683
-"""Where a hub listens unless told otherwise."""
+"""Default port of a hub."""
 
 
 KEEPALIVE: Final = 3.75

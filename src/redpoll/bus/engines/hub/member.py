@@ -82,7 +82,7 @@ class _Node(LayerNode):
 
 
 class HubMember(Asking):
-    """What an engine is at its hub: its name, what it holds, and whom it tells.
+    """An engine's membership of its hub: its name, its requests, its consumers and subscriptions.
 
     Args:
         hosts: Addresses of hubs, which are tried in turn.
@@ -120,7 +120,7 @@ class HubMember(Asking):
         self._consumers: dict[int, HubConsumer] = {}
         # Of these, those that take one task.
         self._takes: set[HubConsumer] = set()
-        # What was ended here, and may not be there, by its token: consumer, queue, task.
+        # Tasks that ended here, whose end may not have reached the hub, by token: consumer, queue, task.
         self._ended: dict[int, tuple[int, str, int]] = {}
         self._subscriptions: dict[int, HubSubscription] = {}
         self._observers: list[Observer] = []
@@ -423,7 +423,7 @@ class HubMember(Asking):
         if self._consumers:
             self._show_life()
         fresh, self._out = list(self._out), deque()
-        # What was asked for and is not answered yet: that is what is asked for anew, once.
+        # Requests without an answer: these are repeated, once.
         open_ = {tuple(each.record[0:3:2]): number for number, each in self._requests.items() if len(each.record) > 2}
         for consumer in list(self._consumers.values()):
             if (p.TAKE, consumer.number) in open_:
@@ -468,7 +468,7 @@ class HubMember(Asking):
 
     @property
     def suspended(self) -> bool:
-        """Whether nothing is to be begun now: the hub was told so while the loop was blocked."""
+        """True if nothing is to be begun now: the hub was told so while the loop was blocked."""
         return self._question != self._resumed
 
     def suspend(self, question: int) -> list[list[int]]:

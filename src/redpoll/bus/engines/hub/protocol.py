@@ -1,4 +1,4 @@
-"""What hub and clients say to each other: one Node message is a list of records, each a list that begins with its kind.
+"""The protocol between a hub and its clients: one Node message is a list of records, each a list that begins with its kind.
 
 | kind | rest | meaning |
 |---|---|---|

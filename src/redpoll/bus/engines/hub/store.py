@@ -1,4 +1,4 @@
-"""What the hub asks of a store, and one without a disk."""
+"""The interface of a hub's store, and a store without a disk."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ Statement: TypeAlias = tuple[str, tuple[Any, ...]]
 
 
 class Database(Protocol):
-    """What is used of a connection to SQLite."""
+    """A connection to SQLite, as far as it is used."""
 
     def execute(self, sql: str, values: tuple[Any, ...] = ..., /) -> Iterable[Any]:
         """Carry out a statement; its rows are in what this returns."""
@@ -60,7 +60,7 @@ _numbers: Final = json.JSONEncoder(separators=(",", ":"), check_circular=False).
 UPGRADES: Final[Mapping[int, tuple[str, ...]]] = {
     1: ("CREATE TABLE schedules (name BLOB PRIMARY KEY, due INT, spec BLOB) WITHOUT ROWID",),
 }
-"""What makes the tables of a format those of the next one, and is part of `SCHEMA`."""
+"""Statements that turn the tables of a format into those of the next one; part of `SCHEMA`."""
 
 SCHEMA: Final = (
     "CREATE TABLE state (name TEXT, epoch INT, serial INT, clock INT)",
@@ -161,7 +161,7 @@ def _number(number: int) -> bytes | None:
 
 
 class Group:
-    """What writes add up to that become one transaction.
+    """Writes that are gathered into one transaction.
 
     Args:
         clock: Of the store.

@@ -62,9 +62,9 @@ class Turns:
         self._timer: asyncio.TimerHandle | None = None
         self._armed = float("inf")
         self._recent = Recent(self.broker, store.recent)
-        # What waits for the disk: of each turn that wrote, the writes, and what is to be said once they are there.
+        # Turns that wait for the disk: for each one its writes, and the records to be sent once they are on disk.
         self._unsynced: deque[tuple[list[out.Write], list[tuple[Client, tuple[Any, ...]]]]] = deque()
-        # Of this turn: what is to be said then, and deliveries whose bodies are read.
+        # Of this turn: records to be sent then, and deliveries whose bodies are being read.
         self._claims: list[tuple[Client, tuple[Any, ...]]] = []
         self._wanted: list[int] = []
         self._gaps: list[tuple[Client, list[Any]]] = []
@@ -148,7 +148,7 @@ class Turns:
             client.say(*record)
         self._recent.stored(writes)
 
-    # What the broker wants done
+    # Effects of the broker
 
     def _carry(self, effect: out.Effect) -> None:
         kind = effect[0]

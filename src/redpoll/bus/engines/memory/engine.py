@@ -458,7 +458,7 @@ class MemoryEngine(Member):
         with self.turn() as (broker, now):
             found: Any = broker.admin.find(number, now)
             info = broker.admin.describe(found)
-        # What it keeps of an outcome is the outcome.
+        # The stored outcome has the `Outcome` as its envelope.
         kept: Any = None if info.outcome is None else info.outcome.envelope
         return info if kept is None else replace(info, outcome=kept)
 
