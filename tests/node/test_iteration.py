@@ -59,6 +59,24 @@ async def test_a_loop_takes_messages_in_order(acknowledge: bool) -> None:
 
 
 @pytest.mark.asyncio
+async def test_messages_that_outlive_their_link_give_its_places_back() -> None:
+    """Unacknowledged messages of a lost link are counted against the window of the next one until a loop has ended them."""
+    async with make(window=32, slots=8) as server, make() as client:
+        assert await within(client.send_many((to(server) for _ in range(20)), acknowledge=False)) == 20
+        steps = aiter(server)
+        message = await within(anext(steps))
+        slots = message.link.peer.slots
+        await until(lambda: message.link.unreleased == 20, "all messages")
+        message.link.connection.transport.abort()
+        await until(lambda: slots.carried == 20, "the loss of the link")
+        for left in range(19, 0, -1):
+            message = await within(anext(steps))
+            assert slots.carried == left
+        message.release()
+        assert slots.carried == slots.pool.carried == 0
+
+
+@pytest.mark.asyncio
 async def test_unacknowledged_messages_come_in_order_and_give_their_places_back() -> None:
     """A long unacknowledged stream passes a small window, by steps and by batches."""
     async with make(window=32, slots=8) as server, make() as client:

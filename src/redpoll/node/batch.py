@@ -26,7 +26,7 @@ __all__ = ["Stream"]
 _OPEN_AT_FIRST = 64
 
 #: Maximum messages written in one run before the event loop gets its turn.
-_RUN = 1024
+_RUN = 2048
 
 #: The sentinel for the end of an iterable.
 _END: Any = object()

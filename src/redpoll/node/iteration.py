@@ -85,10 +85,30 @@ class Messages(_Iteration[MessageT]):
         Raises:
             StopAsyncIteration: The node stopped.
         """
-        last, self._held = self._held, None
-        message: Any = None if last is None or last.phase else self._consumers.step(last)
+        last = self._held
+        message: Any = None
+        consumers = self._consumers
+        if last is not None and not last.phase:
+            link = last.link
+            slots = link.peer.slots
+            inbox = slots.inbox
+            frame = last.frame
+            if inbox and not (slots.irregular or frame[4] or len(consumers.ready) > 1) and consumers.raw:
+                # Both are unacknowledged, and no other peer has its turn: the next one gets the slot.
+                self._held = message = inbox.popleft()
+                if not inbox:
+                    consumers.ready.pop(link.peer, None)
+                last.phase = 1
+                link.unreleased -= 1
+                if link.receive_window.ended(1, frame[2]):
+                    link.credit(0, 0)
+                    link.connection.wake()
+                return message  # type: ignore[no-any-return]  # of the class that the node's links make
+            self._completion.release(last)
+            message = consumers.take_nowait()
         if message is None:
-            message = await self._wait(self._consumers.take(None))
+            self._held = None
+            message = await self._wait(consumers.take(None))
         if self._releasing is True:
             self._held = message
         elif self._releasing == "get":

@@ -146,6 +146,8 @@ class Consumers:
     Attributes:
         completion: Ends the messages.
         tasks: Always empty; a dispatcher has its running handlers there.
+        raw: Whether messages are handed out as they were received, without decoding.
+        ready: Peers with waiting messages, in the order of their turns.
         iterators: Number of live iterators: while there is one, arriving messages are claimed, also between two steps.
     """
 
@@ -155,20 +157,19 @@ class Consumers:
         self.completion = owner.completion
         self._pool = owner.pool
         self._loop = owner.loop
-        self._raw = owner.raw
-        #: Peers with waiting messages, in the order of their turns.
-        self._ready: dict[Peer, None] = {}
+        self.raw = owner.raw
+        self.ready: dict[Peer, None] = {}
         self._waiters: deque[asyncio.Future[None] | Consuming] = deque()
         self._consuming: Consuming | None = None
         self.iterators = 0
-        self._unclaimed = _Unclaimed(owner, self._ready, unclaimed_timeout, self._in_use)
+        self._unclaimed = _Unclaimed(owner, self.ready, unclaimed_timeout, self._in_use)
         self._closed = False
 
     # Events of the node
 
     def arrived(self, peer: Peer, now: float) -> None:  # noqa: ARG002  # a dispatcher's signature
         """Note the waiting messages of a peer, and wake a consumer."""
-        self._ready[peer] = None
+        self.ready[peer] = None
         if self._waiters:
             self._wake()
         if not self.iterators:
@@ -177,8 +178,8 @@ class Consumers:
     def freed(self, peer: Peer) -> None:
         """Wake a consumer for a freed slot."""
         if peer.slots.inbox:
-            self._ready[peer] = None
-        if self._ready and self._waiters:
+            self.ready[peer] = None
+        if self.ready and self._waiters:
             self._wake()
 
     def iterator_ended(self) -> None:
@@ -217,7 +218,7 @@ class Consumers:
 
     def forget(self, peer: Peer) -> None:
         """Forget a peer, of which no message waits."""
-        self._ready.pop(peer, None)
+        self.ready.pop(peer, None)
 
     def _wake(self) -> None:
         for waiter in self._waiters:
@@ -230,7 +231,7 @@ class Consumers:
     def serve(self, consuming: Consuming) -> None:
         """Let `consuming` take all messages from now on; they are not decoded."""
         self._consuming = consuming
-        self._raw = True
+        self.raw = True
 
     def claim(self, consuming: Consuming) -> None:
         """Add `consuming` as a waiter until it unclaims; do nothing if it is one."""
@@ -258,7 +259,7 @@ class Consumers:
 
     def take_nowait(self) -> ReceivedMessage[Any] | None:
         """Return the next message, in a slot, or None if none waits or no slot is free."""
-        ready = self._ready
+        ready = self.ready
         now = self._unclaimed.last_request = self._loop.time()
         unreadable = 0
         while ready:
@@ -279,7 +280,7 @@ class Consumers:
                 del ready[peer]
             if peer.slots.overrun:
                 self._owner.begun(peer)
-            if self._raw or self.completion.readable(message):
+            if self.raw or self.completion.readable(message):
                 return message  # type: ignore[return-value]
             unreadable += 1
             if unreadable == _MAX_UNREADABLE:
@@ -287,29 +288,9 @@ class Consumers:
                 return None
         return None
 
-    def step(self, last: ReceivedMessage[Any]) -> ReceivedMessage[Any] | None:
-        """Release a message and take the next, in the same slot if both are unacknowledged and no other peer waits."""
-        link = last.link
-        slots = link.peer.slots
-        inbox = slots.inbox
-        unusual = slots.irregular or slots.overrun or slots.carried
-        frame = last.frame
-        if frame[4] or not inbox or unusual or not self._raw or len(self._ready) > 1:
-            self.completion.release(last)
-            return self.take_nowait()
-        message: Any = inbox.popleft()
-        if not inbox:
-            self._ready.pop(link.peer, None)
-        last.phase = 1
-        link.unreleased -= 1
-        if link.receive_window.ended(1, frame[2]):
-            link.credit(0, 0)
-            link.connection.wake()
-        return message  # type: ignore[no-any-return]
-
     def take_batch_nowait(self, limit: int) -> list[ReceivedMessage[Any]]:
         """Return the next messages of one peer, each in a slot; an empty list if none waits or no slot is free."""
-        ready = self._ready
+        ready = self.ready
         pool = self._pool
         now = self._unclaimed.last_request = self._loop.time()
         unreadable = 0
@@ -321,7 +302,7 @@ class Consumers:
                 ready[peer] = None
             self._owner.begun(peer)
             begun = len(batch)
-            if not self._raw:
+            if not self.raw:
                 batch = [message for message in batch if self.completion.readable(message)]
             if batch:
                 return batch
@@ -388,7 +369,7 @@ class Consumers:
             if taken:
                 # Also after a timeout: this waiter may have been woken at the same moment, on behalf of all. More
                 # messages may be there for the next one.
-                if self._ready and self._waiters:
+                if self.ready and self._waiters:
                     self._wake()
                 return taken
             if over:

@@ -77,7 +77,8 @@ class Slots:
     inbox: deque[Inbound[Any]] = field(init=False, default_factory=deque)
     #: Number of withdrawn messages in the inbox, or in `Link.arrived` in this iteration.
     withdrawn: int = field(init=False, default=0)
-    #: Whether any message in the inbox has a deadline, has ended, or may be withdrawn.
+    #: Whether any message in the inbox has a deadline, has ended, or may be withdrawn; or it was overrun, or links were
+    #: lost, since it was last empty.
     irregular: bool = field(init=False, default=False)
     #: Unreleased acknowledged messages of an announced peer by serial, which cancel frames and resends refer to.
     unacked: dict[int, Inbound[Any]] = field(init=False, default_factory=dict)
@@ -117,7 +118,7 @@ class Slots:
         messages = arrived.messages
         if not inbox:
             # Of the messages of this read, some may have been withdrawn in it.
-            self.irregular = self.withdrawn > 0
+            self.irregular = self.withdrawn > 0 or self.carried > 0 or self.overrun
             self._max_waiting = 0
             if self.charged:
                 self.charge(0)
@@ -156,7 +157,7 @@ class Slots:
             waiting <= allowed or self._max_waiting + OVERHEAD * len(inbox) <= settings.lookahead
         ):
             return False
-        self.overrun = True
+        self.overrun = self.irregular = True
         self.pool.memory.tally.overruns += 1
         self._resume_at = waiting // 2
         return True
@@ -424,6 +425,7 @@ class Slots:
         """Count a lost link's unreleased messages, which reduce the window of later links."""
         unacknowledged = (each for each in self.inbox if not each.phase and not each.kind & REQ_ACK)
         messages = [each for each in (*unacknowledged, *self.unacked.values()) if each.link is link]
+        self.irregular = True
         self.carried += link.unreleased
         self.pool.carried += link.unreleased
         self._carried.update(messages)

@@ -121,9 +121,9 @@ class ReceiveWindow:
 
     def ended(self, messages: int, size: int) -> bool:
         """Count unacknowledged messages that ended, and return True if a credit frame is due."""
-        self.messages += messages
-        self.size += size
-        return self.messages >= self._due or self.size >= self._due_bytes
+        self.messages = messages = self.messages + messages
+        self.size = size = self.size + size
+        return messages >= self._due or size >= self._due_bytes
 
     def take_credit(self) -> bytes:
         """Return the body of the credit frame for what ended since the last one."""
