@@ -416,6 +416,9 @@ BOUNDS: Mapping[str, list[str]] = MappingProxyType(
             "bus/engines/hub/test_hub.py::test_who_does_not_read_is_not_read",
             "bus/engines/hub/test_server.py::test_answers_of_one_message_are_bounded",
         ],
+        "tasks waiting to be sent to a client of a hub": [
+            "bus/engines/hub/test_server.py::test_tasks_of_a_client_that_does_not_read_are_bounded"
+        ],
         "wait for a hub that is away, of operations without a timeout": [
             "bus/engines/hub/test_recovery.py::test_operations_wait_for_an_absent_hub_with_a_limit"
         ],

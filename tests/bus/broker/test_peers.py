@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redpoll.bus.broker import Limits
+from redpoll.bus.broker.limits import CHARGE
 from redpoll.bus.broker.outputs import PROGRESS
 from tests.bus.broker.support import Desk
 
@@ -158,3 +159,23 @@ def test_a_stalled_peer_that_returns_takes_tasks() -> None:
     assert not desk.deliveries()
     desk.consume("w")
     assert desk.deliveries() == [("w", "a")]
+
+
+def test_a_full_peer_is_given_no_more() -> None:
+    """A peer with so many bytes of tasks on the way to it is given no further one, of any queue, until it has these."""
+    desk = Desk()
+    full = desk.join("w")
+    full.limit = 2 * (CHARGE + 1)
+    desk.declare("r")
+    desk.submit("a")
+    desk.submit("b")
+    desk.submit("c")
+    desk.submit("d", "r")
+    desk.consume(full, 10)
+    desk.consume(full, 10, "r")
+    assert desk.deliveries() == [("w", "a"), ("w", "b")]
+    desk.consume("x", 1)
+    assert desk.deliveries() == [("x", "c")]
+    full.unread = 0
+    desk.broker.peers.reopen(full)
+    assert desk.deliveries() == [("w", "d")]

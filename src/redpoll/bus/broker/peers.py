@@ -51,6 +51,7 @@ class Peers:
             self._timers.cancel(timer)
         peer.present = True
         peer.stalled = False
+        peer.unread = 0
         peer.look_open()
         self._out.effects.extend(peer.backlog)
         peer.backlog.clear()
@@ -77,6 +78,10 @@ class Peers:
     def resume(self, peer: Peer) -> None:
         """Hand tasks to a peer again that had stalled."""
         peer.stalled = False
+        self.reopen(peer)
+
+    def reopen(self, peer: Peer) -> None:
+        """Hand tasks to a peer again, if nothing stands against it."""
         peer.look_open()
         for consumer in tuple(peer.consumers.values()):
             consumer.queue.offer(consumer)

@@ -78,7 +78,11 @@ class Peer:
     gone: bool = False
     """True if it is not expected back."""
     open: bool = True
-    """True if tasks may be handed to it: it is present, has not stalled, and is not kept for a poison task."""
+    """True if tasks may be handed to it: it is present, reads, has not stalled, and is not kept for a poison task."""
+    unread: int = 0
+    """Bytes of tasks on the way to it, as far as its owner counts them."""
+    limit: float = math.inf
+    """Maximum of these, beyond which it is given no further task."""
     stalled: bool = False
     """True if it begins nothing until it resumes."""
     solo: Queue | None = None
@@ -98,7 +102,7 @@ class Peer:
 
     def look_open(self) -> None:
         """Set `open`."""
-        self.open = self.present and not self.stalled and self.solo is None
+        self.open = self.present and not self.stalled and self.solo is None and self.unread < self.limit
 
 
 @dataclass(slots=True, eq=False, repr=False)
@@ -521,6 +525,9 @@ class Queue:
         consumer.served = token
         peer = consumer.peer
         peer.held += 1
+        peer.unread += task.size
+        if peer.unread >= peer.limit:
+            peer.look_open()
         out = self._out
         out.effects.append((DELIVER, peer, consumer, token, task, task.payload))
         if out.writes is not None and task.flags & DURABLE:
@@ -538,7 +545,9 @@ class Queue:
     def _dispatch_aside(self) -> None:
         for key in tuple(self.excluded):
             for consumer in self._in_line():
-                while key in self.excluded and consumer.number not in key and consumer.credit > 0:
+                while (
+                    key in self.excluded and consumer.number not in key and consumer.credit > 0 and consumer.peer.open
+                ):
                     task = next(iter(self.excluded[key]))
                     self._leave_aside(task)
                     self._give(task, consumer)

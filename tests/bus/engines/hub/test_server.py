@@ -445,3 +445,32 @@ async def test_a_store_that_does_not_close() -> None:
             await server.close()
         assert not server.node.listening
         await until(lambda: "restarting" in (bus.status.reason or ""), "the reason")
+
+
+@pytest.mark.asyncio
+async def test_tasks_of_a_client_that_does_not_read_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client that reads nothing is given so many bytes of tasks and no more; all come when it reads, each once."""
+    monkeypatch.setattr(clients, "_DELIVERED", 100_000)
+    go = asyncio.Event()
+    tokens: list[int] = []
+
+    async def slow(message: Message[Any]) -> None:
+        for record in p.unpack(message.data, p.FROM_HUB):
+            if record[0] == p.DELIVER:
+                tokens.append(record[2])
+                await go.wait()
+
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus:
+            await bus.queues.declare("q")
+            await bus.tasks.submit_many([bytes(10_000)] * 300, queue="q")
+            async with Node(slow, listen=False, serializer="raw", slots=1, window=1) as client:
+                hello = body([p.HELLO, p.VERSION, "w", ""], [p.CONSUME, 1, 7, "q", 1_000, False, False, True])
+                await client.send(Message(hello, hub.hub.address), timeout=PATIENCE)
+                await until(lambda: tokens, "a task")
+                taken = (await bus.queues.inspect("q")).taken
+                # One message that is written, and as much behind it.
+                assert 10 <= taken <= 25
+                go.set()
+                await until(lambda: len(tokens) == 300, "the other tasks")
+            assert len(set(tokens)) == 300

@@ -33,9 +33,11 @@ _CALLS: Final = 16
 _STALL: Final = 0.4
 #: A message of no records.
 _PROBE: Final = b"\x90"
-_MAY_BE_LOST: Final = frozenset({p.EVENTS, p.PROGRESSED, p.NOTE})
-#: The places of payloads that count; those of deliveries are bounded by credit.
-_PAYLOAD_AT: Final = {p.EVENTS: 3, p.OUTCOME: 3, p.PROGRESSED: 2}
+_MAY_BE_LOST: Final = frozenset({p.EVENTS, p.PROGRESSED, p.TOLD, p.NOTE})
+#: The places of payloads that count; those of deliveries count at the broker's peer.
+_PAYLOAD_AT: Final = {p.EVENTS: 3, p.OUTCOME: 3, p.PROGRESSED: 2, p.TOLD: 3}
+#: Bytes of tasks that wait to be sent to one client, beyond which it is given no further one.
+_DELIVERED: Final = 16 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +58,7 @@ class Client:
         rights: What it may do; None is everything.
         token: The digest of the token that it showed; b"" is none.
         resume: Called with it when its deferred messages can go on.
+        reopen: Called with it when it can be given tasks again.
 
     Attributes:
         peer: The node's.
@@ -83,6 +86,7 @@ class Client:
         rights: Permissions | None,
         token: bytes,
         resume: Callable[[Client], object],
+        reopen: Callable[[Client], object],
     ) -> None:
         self._node = node
         self.peer = peer
@@ -106,6 +110,8 @@ class Client:
         self.deferred: deque[Received[Any]] = deque()
         self.rest: Iterator[list[Any]] | None = None
         self._resume = resume
+        self._reopen = reopen
+        member.limit = _DELIVERED
         self._waiting: deque[list[Any]] = deque()
         # Among these are deliveries that wait for their bodies, and all behind them.
         self._gaps = 0
@@ -190,6 +196,10 @@ class Client:
                     break
         if not waiting:
             self._bytes = 0
+            if self.open:
+                full, self.member.unread = self.member.unread >= self.member.limit, 0
+                if full:
+                    self._reopen(self)
         if self._held and (not self.full or not self.open):
             held, self._held = self._held, []
             for message in held:

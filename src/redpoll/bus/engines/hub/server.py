@@ -174,6 +174,12 @@ class HubServer:
             return []
         return self._carry_out(peer, deque(messages))
 
+    def _reopen(self, client: Client) -> None:
+        """Give tasks to a client again that all waiting ones were sent to."""
+        if not self._turns.stopped:
+            self.broker.peers.reopen(client.member)
+            self._turns.end()
+
     def _resume(self, client: Client) -> None:
         """Go on with the messages of a client that has read enough."""
         messages, client.deferred = client.deferred, deque()
@@ -279,7 +285,9 @@ class HubServer:
         if earlier is not None and earlier.owner is not None:
             self._forget(earlier.owner, goodbye=False)
         member = self.broker.peers.join(name, time.monotonic())
-        client = self._clients[peer] = member.owner = Client(self.node, peer, member, rights, digest, self._resume)
+        client = self._clients[peer] = member.owner = Client(
+            self.node, peer, member, rights, digest, self._resume, self._reopen
+        )
         self._strangers.pop(peer, None)
         client.say(p.WELCOME, p.VERSION, self._store.name, self._store.epoch, self._confirm, self._max_body)
 
