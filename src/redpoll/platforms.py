@@ -100,7 +100,7 @@ def die_by(number: signal.Signals) -> None:
 
 
 def lock_file(descriptor: int) -> bool:
-    """Lock a file until it is closed, in this process too; return False if somebody else has locked it."""
+    """Lock a file until it is closed, in this process too; return False if it is locked elsewhere."""
     try:
         if sys.platform == "win32":
             # Far behind its contents: what is locked there cannot be read either.

@@ -167,7 +167,7 @@ class Delivery(Hold, Protocol):
         """
 
     def accept(self) -> Awaitable[bool]:
-        """Promise that nobody else begins it: at most once, the way of rpc.
+        """Promise that no other worker begins it: at most once, as calls need it.
 
         The credit stays used until `ack`. If the worker is lost from now on, the task is not given out again: it ends
         as `OutcomeKind.LOST`. A worker that gives it back did not begin it.
@@ -322,7 +322,7 @@ class Engine(Protocol):
         """Start on the running loop, and connect.
 
         Raises:
-            DialFailed: Nobody was there in time, and it was not told to go on trying.
+            DialFailed: Nothing answered in time, and `wait` was not set.
             UsageError: It was started before.
         """
 
@@ -411,7 +411,7 @@ class Engine(Protocol):
                 it answers later is refused. Instead of a ttl. Both begin now, whatever `delay` is.
             dedup: A key: if a task with it was put into this queue before (1 h, and 1 M keys), nothing is put there, and the
                 receipt is that of the first, which `watcher` then watches.
-            keep: Store the outcome, if the engine stores outcomes; False is for calls, and where nobody will ask.
+            keep: Store the outcome, if the engine stores outcomes; False is for calls, and outcomes not looked up.
             mandatory: `NoRoute` at once if the queue has no consumer, or nobody takes that subject, as far as the engine
                 can know. A queue that does not exist is `NoRoute` in any case.
             last: Keep the last so many events of this subject for later subscribers; 0 keeps none more.
@@ -567,7 +567,7 @@ class Engine(Protocol):
         """
 
     async def watch(self, task: str, watcher: Watcher) -> None:
-        """Watch a task that was submitted before, perhaps by somebody else; an outcome that is there is told at once.
+        """Watch a task that was submitted before, perhaps by another program; a recorded outcome is reported at once.
 
         Raises:
             UnknownTask: There was none with that id.

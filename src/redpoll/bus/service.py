@@ -94,7 +94,7 @@ class Service:
         """Begin to receive work. A stopped service can be started again; running work continues.
 
         Raises:
-            SpecConflict: A queue of it is there and differs, or somebody has it exclusively.
+            SpecConflict: A queue of it is there and differs, or a consumer has it exclusively.
             NotAuthorized: It may not.
 
         Cancelled, it takes nothing.

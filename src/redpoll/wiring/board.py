@@ -189,10 +189,10 @@ class Board:
         """Refuse a trunk a name that another owner has or had, unless the directory says that the name is its other end's.
 
         Args:
-            trunk: Who wants it.
-            kind: What the name stands for.
+            trunk: The trunk whose other end wants the name.
+            kind: The kind of the name.
             name: The name.
-            live: Whether the other owner is there; one that is gone is followed also where nobody knows whose the name is.
+            live: True if the other owner is there; the name of one that is gone is also given if its owner is unknown.
 
         Raises:
             NameTaken: It is another's.

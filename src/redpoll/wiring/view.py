@@ -74,7 +74,7 @@ class Process:
     @property
     def label(self) -> str:
         """The text that names it in output."""
-        return self.address or self.identity[:8] or "somebody"
+        return self.address or self.identity[:8] or "unknown"
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ class ServerStation(Station):
             self._refuse_second(message, session.peer)
             return None
         if session is None and not self._has_room(peer_id):
-            self.node.refuse(message, Busy, f"nobody gets what {MAX_LEFT} clients put that are gone")
+            self.node.refuse(message, Busy, f"messages of {MAX_LEFT:,} former clients were not got")
             return None
         if session is None:
             session = self.sessions[peer_id] = Session(self, peer_id, self.options.connection)
@@ -123,7 +123,7 @@ class ServerStation(Station):
             is_full = self.arrivals.left_by(self.sessions, MAX_LEFT)
             if is_full and not self._full_until:
                 _logger.warning(
-                    "server %s lets no clients in: nobody gets what %d put that are gone", self.id, MAX_LEFT
+                    "server %s refuses new clients: messages of %d former ones were not got", self.id, MAX_LEFT
                 )
             # Not counted at every attempt of a refused client.
             self._full_until = now + _COUNT_AGAIN if is_full else 0.0

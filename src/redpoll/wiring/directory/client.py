@@ -177,7 +177,7 @@ class DirectoryClient:
         Raises:
             DirectoryUnavailable: The directory did not answer in time.
             NotAuthorized: The directory wants another token.
-            TLSError: The ends do not agree on encryption, or on who is who.
+            TLSError: The ends do not agree on encryption, or on each other's identity.
             Closed: The client is not running.
         """
         async with self._in_time(timeout):
@@ -215,7 +215,7 @@ class DirectoryClient:
             DirectoryUnavailable: The directory did not answer in time.
             ConfigError: The address cannot be dialled; or only by this machine, and the directory is on another.
             NotAuthorized: The directory wants another token.
-            TLSError: The ends do not agree on encryption, or on who is who.
+            TLSError: The ends do not agree on encryption, or on each other's identity.
             WiringError: There are too many names.
             UsageError: An argument is invalid.
             Closed: The client is not running.
@@ -316,7 +316,7 @@ class DirectoryClient:
         Raises:
             DirectoryUnavailable: The directory did not answer in time.
             NotAuthorized: The directory wants another token.
-            TLSError: The ends do not agree on encryption, or on who is who.
+            TLSError: The ends do not agree on encryption, or on each other's identity.
             UsageError: An argument cannot be meant.
             Closed: The client is not running.
         """
@@ -388,7 +388,7 @@ class DirectoryClient:
         Raises:
             DirectoryUnavailable: The directory did not answer in time.
             NotAuthorized: The directory wants another token.
-            TLSError: The ends do not agree on encryption, or on who is who.
+            TLSError: The ends do not agree on encryption, or on each other's identity.
             Closed: The client is not running.
         """
         found: list[Entry] = []
