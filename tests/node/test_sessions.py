@@ -547,6 +547,6 @@ async def test_requests_that_were_answered_are_not_answered_again() -> None:
         await until(lambda: inbox.ended == [b"ping"], "the handler to end")
         await proxy.cut()
         proxy.answers.set()
-        with pytest.raises(NoAnswer):
+        with pytest.raises(NoAnswer, match="was done, but its answer was lost with the link"):
             await within(asked)
         assert inbox.begun == [b"ping"]

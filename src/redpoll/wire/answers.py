@@ -28,8 +28,11 @@ def withheld(peer: Peer, out: Outgoing) -> None:
 def lost(peer: Peer, out: Outgoing) -> None:
     """Fail a resent request that was answered over a link now lost."""
     if out.stage != Stage.ENDED:
-        cause = PeerLost(peer.address, "its answer was lost with the link")
-        peer.fail(out, with_cause(NoAnswer(out.message, out.timeout, peer.address), cause))
+        why = "its answer was lost with the link"
+        error = NoAnswer(
+            out.message, out.timeout, peer.address, why, "answers are not kept: ask again if that does no harm"
+        )
+        peer.fail(out, with_cause(error, PeerLost(peer.address, why)))
 
 
 def answered(peer: Peer, message: Inbound[Any]) -> None:
