@@ -68,7 +68,6 @@ TAKES = {
             "MESSAGE_UNIT PIECE_FIELDS LayerNode Peer Piece ask has_key_of host_of is_linked local_host peer_of remote_of"
             " why_unreachable"
         ),
-        "node.lifecycle": "release_inherited",
         "node.reports": "LogLimit",
         "node.sending": "UNSET Unset check_seconds",
     },

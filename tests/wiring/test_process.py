@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from redpoll import GLOBAL, PROCESS, Wiring
-from redpoll.errors import NameTaken, UnknownName
+from redpoll.errors import Closed, NameTaken, UnknownName
 from redpoll.wiring import process
 from tests.wiring.support import PATIENCE, directory, get, until
 
@@ -125,6 +125,28 @@ async def test_fork() -> None:
         _, status = await asyncio.to_thread(os.waitpid, pid, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert process._names
+
+
+async def test_a_child_sends_and_receives_nothing() -> None:
+    """In a child its parent's wiring is closed: nothing is accepted that never leaves, nor received in both processes."""
+    async with Wiring() as wiring:
+        exchange, queue = await wiring.create_exchange("E"), await wiring.create_queue("Q")
+        await wiring.bind("E", "Q")
+        await exchange.send_many([b"1", b"2"])
+        assert await queue.receive() == b"1"
+        exchange.send_nowait(b"3")
+        pid = os.fork()
+        if not pid:
+            closed = 0
+            for use in (queue.receive_nowait, lambda: exchange.send_nowait(b"4"), lambda: exchange.send_some([b"4"])):
+                try:
+                    use()
+                except Closed:
+                    closed += 1
+            os._exit(closed)
+        _, status = await asyncio.to_thread(os.waitpid, pid, 0)
+        assert os.waitstatus_to_exitcode(status) == 3
+        assert [await queue.receive(timeout=5) for _ in range(2)] == [b"2", b"3"]
 
 
 async def test_what_is_seen_everywhere() -> None:

@@ -525,6 +525,12 @@ class Exchange:
             if not drainer.done():
                 drainer.set_result(None)
 
+    def inherit(self) -> None:
+        """Accept nothing in a forked child: the parent sends what waits."""
+        self._staged.clear()
+        self._closed = True
+        self._cap = 0
+
     def __repr__(self) -> str:
         return f"<Exchange {self._name!r} {self._scope.value} {self._style.value}>"
 

@@ -387,6 +387,12 @@ class Queue:
         if self._watcher is not None:
             self._watcher()
 
+    def inherit(self) -> None:
+        """Hand out nothing in a forked child: the parent receives what waits."""
+        self._closed = True
+        self._batch = iter(_EMPTY)
+        self._ready.clear()
+
     def close(self) -> None:
         """Close the queue: waiting calls are woken, and messages in it can still be taken."""
         self._closed = True

@@ -7,13 +7,14 @@ import warnings
 from collections.abc import Callable
 from functools import partial
 from types import MappingProxyType, TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
+from weakref import WeakSet
 
 from redpoll.address import Address
 from redpoll.config import Config
 from redpoll.errors import Closed, RedpollError, UnknownName, UsageError
-from redpoll.node.lifecycle import release_inherited
 from redpoll.node.sending import UNSET, Unset, check_seconds
+from redpoll.platforms import after_fork
 from redpoll.wiring.binder import Binder
 from redpoll.wiring.binding import Binding
 from redpoll.wiring.board import Board
@@ -151,6 +152,7 @@ class Wiring:
         self._board.owner = registry.owner
         self._binder = Binder(self._board, registry.find, registry.watch, registry.trouble)
         self._state = "running"
+        _started.add(self)
 
     async def close(self, linger: float | None = 5.0) -> None:
         """Release the names, flush sent messages, and end everything. A second call does nothing.
@@ -182,12 +184,13 @@ class Wiring:
         finally:
             await self._end(None if drain is None else max(0.0, drain))
 
-    def inherit(self) -> None:
-        """For the library: close inherited resources in a forked child."""
+    def _inherit(self) -> None:
+        """Refuse all use in a forked child: the wiring is the parent's."""
         self._state = "closed"
-        release_inherited(self._net.node)
-        if self._directory is not None:
-            self._directory.inherit()
+        for exchange in self._board.exchanges.values():
+            exchange.inherit()
+        for queue in self._board.queues.values():
+            queue.inherit()
 
     async def _end(self, drain: float | None) -> None:
         self._board.settle()
@@ -520,6 +523,17 @@ class Wiring:
 
     def __repr__(self) -> str:
         return f"<Wiring {self._state}>"
+
+
+#: The wirings of this process. A child has copies of what waits in them, which would be received in both.
+_started: Final[WeakSet[Wiring]] = WeakSet()
+
+
+@after_fork
+def _leave() -> None:
+    for wiring in _started:
+        wiring._inherit()
+    _started.clear()
 
 
 def _check_limits(limits: object) -> None:

@@ -116,10 +116,6 @@ class DirectoryClient:
         """
         await self._meeting.start()
 
-    def inherit(self) -> None:
-        """For the library: close inherited resources in a forked child."""
-        self._meeting.inherit()
-
     async def close(self) -> None:
         """Unregister all names, if the directory answers within a second, and stop.
 

@@ -33,7 +33,6 @@ from redpoll.errors import (
 from redpoll.message import Message
 from redpoll.node import Node, Received
 from redpoll.node.door import Peer, local_host, why_unreachable
-from redpoll.node.lifecycle import release_inherited
 from redpoll.wiring.directory import protocol as words
 from redpoll.wiring.directory.entries import Key
 from redpoll.wiring.directory.table import Outcome, Seen, Verdict
@@ -129,10 +128,6 @@ class Meeting:
         await self._node.start()
         self.state = "connecting"
         self._task = asyncio.create_task(self._keep_met(), name="redpoll directory client")
-
-    def inherit(self) -> None:
-        """Close inherited resources in a forked child."""
-        release_inherited(self._node)
 
     async def close(self) -> None:
         """Say goodbye if the directory is there, and stop."""

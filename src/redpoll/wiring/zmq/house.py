@@ -197,8 +197,6 @@ class House:
         self.inbox.inherit()
         for outbox in self.outboxes.values():
             outbox.inherit()
-        if self._wiring is not None:
-            self._wiring.inherit()
 
     @property
     def is_open(self) -> bool:
