@@ -123,6 +123,7 @@ async def test_stopping_can_be_done_again() -> None:
 async def test_work_that_did_not_begin_is_given_back() -> None:
     """What is cancelled before its first step, by whomever, is given back, and not waited for."""
     work = Work(set())
+    eager = asyncio.get_running_loop().get_task_factory() is not None  # then it begins at once
     for cancels in (True, False):
         await work.start()
         event = asyncio.Event()
@@ -133,5 +134,5 @@ async def test_work_that_did_not_begin_is_given_back() -> None:
             await asyncio.sleep(0)
         await work.close()
         await work.wait()
-        assert work.given_back in ([event], [])  # with eager tasks it has begun
+        assert work.given_back == ([] if eager else [event])
         work.given_back.clear()

@@ -106,6 +106,9 @@ async def test_resume() -> None:
         exchange = await a.create_exchange("E")
         queue = await b.create_queue("Q", scope=GLOBAL, gaps=True)
         binding = await a.bind("E", "Q")
+        heard: list[object] = []
+        for wiring in (a, b):
+            wiring.events.pipe_lost = wiring.events.unconfirmed = lambda *arguments: heard.append(arguments)
         for number in range(2000):
             await exchange.send(b"%d" % number)
             if number % 500 == 250:
@@ -115,7 +118,7 @@ async def test_resume() -> None:
                 await asyncio.sleep(0)
         assert await get(queue, 2000) == [b"%d" % number for number in range(2000)]
         assert binding.state == "up"
-        assert queue.stats.gaps == 0
+        assert (queue.stats.gaps, heard) == (0, [])
 
 
 @pytest.mark.parametrize("by", ["queue", "third"])
@@ -230,6 +233,13 @@ async def test_cancelled() -> None:
         with pytest.raises(asyncio.CancelledError):
             await first
         assert not wiring.bindings
+        first, second = (asyncio.ensure_future(wiring.bind("E", "Q", wait=None)) for _ in range(2))
+        await until(lambda: len(wiring.bindings[0].asking) == 2 if wiring.bindings else False)
+        first.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await first
+        await wiring.create_queue("Q")
+        assert (await asyncio.wait_for(second, PATIENCE)).state == "up"
 
 
 async def test_unbinding_is_cancelled() -> None:
