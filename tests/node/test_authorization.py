@@ -155,6 +155,9 @@ async def test_libchirp(kind: str) -> None:
         message = link.message(b"x")
         link.send(message)
         await until(lambda: gate.asked, "the question")
+        if kind == "later":
+            await turns()
+            assert not inbox.begun
         gate.gate.set()
         await inbox.holds(1)
         assert not gate.asked[0].redpoll
