@@ -222,6 +222,30 @@ def test_what_is_not_handed_out_ahead(spec: dict[str, Any]) -> None:
     assert desk.deliveries() == [("w", "a")]
 
 
+def test_what_is_watched_goes_back_to_its_place() -> None:
+    """Tasks that were watched while they were ahead are given back in their order too."""
+    desk = Desk()
+    worker = desk.consume("w")
+    desk.broker.work.set_ahead(worker, 4)
+    numbers = [desk.number(body) for body in "abcde"]
+    _, *ahead = worker.held
+    for number in numbers[2:4]:
+        desk.broker.intake.watch(desk.join("watcher"), number, "watch", 0.0)
+    desk.broker.work.give_back(worker, ahead, 0.0)
+    assert [task.payload for task in desk.queue.in_line()] == ["b", "c", "d", "e"]
+
+
+def test_what_is_given_back_keeps_its_priority() -> None:
+    """Tasks of several priorities that were not begun are given back to their places."""
+    desk = Desk(priorities=2)
+    worker = desk.consume("w", 4)
+    for body, priority in (("a", 0), ("b", 1), ("c", 0), ("d", 1)):
+        desk.submit(body, priority=priority)
+    worker.credit -= 4  # it takes none of them again
+    desk.broker.work.give_back(worker, list(worker.held), 0.0)
+    assert [task.payload for task in desk.queue.in_line()] == ["b", "d", "a", "c"]
+
+
 def test_a_cancelled_task_is_not_begun_ahead() -> None:
     """A task that was handed out ahead is cancelled: given back, it ends as cancelled."""
     desk = Desk()

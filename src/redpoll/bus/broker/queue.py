@@ -378,7 +378,7 @@ class Queue:
 
     def add_again(self, task: Task) -> None:
         """Make a task ready that was handed out ahead: its place is where it was, behind earlier ones that are back."""
-        level = self._levels[0]
+        level = self._level(task)
         earlier = []
         while level and level[0].id < task.id:
             earlier.append(level.popleft())

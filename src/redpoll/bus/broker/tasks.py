@@ -335,7 +335,7 @@ class Tasks:
             out.note("requeued", queue.name, task.id, reason)
         if delay > 0:
             self.delay(task, now + delay)
-        elif again and task.extra is None:
+        elif again and (task.extra is None or not (task.extra.lost or task.extra.excluded)):
             queue.add_again(task)
         else:
             queue.add(task, front=front)
