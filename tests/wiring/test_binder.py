@@ -108,7 +108,8 @@ async def test_resume() -> None:
         binding = await a.bind("E", "Q")
         heard: list[object] = []
         for wiring in (a, b):
-            wiring.events.pipe_lost = wiring.events.unconfirmed = lambda *arguments: heard.append(arguments)
+            wiring.events.pipe_lost = lambda *arguments: heard.append(arguments)
+            wiring.events.unconfirmed = lambda *arguments: heard.append(arguments)
         for number in range(2000):
             await exchange.send(b"%d" % number)
             if number % 500 == 250:
