@@ -456,7 +456,8 @@ class Node(Generic[DataT]):
             peer, pinned = self._find(message)
             if timeout is UNSET and not pinned:
                 seconds = self._default_timeout(message, now)
-        out = Sending(loop=self._loop)
+        # It takes the running loop, which is this node's.
+        out = Sending()
         deadline = None if seconds is None else now + seconds
         try:
             out.prepare(message, body, kind, seconds, deadline, retry, pinned, once, hard)

@@ -54,6 +54,9 @@ _TIMED = Struct("!16sIIHBHBHI")
 _TIMED_SIZE = _TIMED.size
 _TIMED_EXTRA = DEADLINE_BLOCK.size
 
+#: Seconds whose milliseconds fit the field of a deadline.
+_MAX_SECONDS = 0xFFFFFFFF / 1000
+
 
 class LinkPeer(Protocol):
     """The peer of a link, as the link uses it: serials, which all its links share, and whether it may send and be idle."""
@@ -403,6 +406,7 @@ class Link:
         body = out.body
         length = len(body)
         kind = out.kind
+        acknowledged = kind & REQ_ACK
         if length > self.settings.fragment_size:
             self.transfers.append(Transfer(out, kind, self.settings.fragment_size))
             return
@@ -411,15 +415,14 @@ class Link:
             serial = self.number(out)
         else:
             peer.serial = out.serial = serial
-            if kind & REQ_ACK:
+            if acknowledged:
                 self.in_flight[serial] = out
         header = out.header
         output = self.output
-        if kind & REQ_ACK and (deadline := out.deadline) is not None:
+        if acknowledged and (deadline := out.deadline) is not None:
             self.output_size += _TIMED_SIZE + size
-            left = int((deadline - now) * 1000.0)
-            if left >> 32:
-                left = millis(deadline - now)
+            seconds = deadline - now
+            left = int(seconds * 1000.0) if 0.0 <= seconds < _MAX_SECONDS else millis(seconds)
             output.append(
                 _TIMED.pack(out.identity, serial, length + _TIMED_EXTRA, len(header), kind | METADATA, 7, 1, 4, left)
             )
@@ -433,7 +436,7 @@ class Link:
             if length > APART:
                 self.output_large = True
                 self.last_large = serial, self.bytes_sent + self.output_size
-        if kind & REQ_ACK:
+        if acknowledged:
             return
         if self.output_size > DONE_BELOW:
             self.written.append(out)
