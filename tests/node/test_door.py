@@ -319,7 +319,7 @@ async def test_a_piece_that_the_node_has_is_not_discarded() -> None:
         assert (list(one.queued(peer)), waiting.over) == ([waiting], False)
         one.withdraw(waiting)
         waiting.discard()
-        assert (waiting.over, peer.queued) == (True, 0)
+        assert (waiting.over, len(peer.queue)) == (True, 0)
 
 
 async def test_a_forgotten_peer_is_known_again() -> None:
@@ -364,7 +364,7 @@ async def test_nothing_is_sent_by_a_node_that_was_stopped() -> None:
         for error in (*(error for _, error in failures), *piece.ends, *first.ends):
             assert isinstance(error, NotSent)
             assert isinstance(error.__cause__, Closed)
-        assert (piece.over, len(piece.ends), len(first.ends), peer.queued) == (True, 1, 1, 0)
+        assert (piece.over, len(piece.ends), len(first.ends), len(peer.queue)) == (True, 1, 1, 0)
         roomy: list[None] = []
         one.when_room(peer, lambda: roomy.append(None))
         await until(lambda: roomy, "the call")

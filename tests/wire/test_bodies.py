@@ -4,10 +4,10 @@ from collections.abc import Callable
 
 import pytest
 
-from redpoll.wire import answers
 from redpoll.wire.bodies import LARGE
 from redpoll.wire.link import Link
 from redpoll.wire.outgoing import Stage
+from redpoll.wire.peer import Peer
 from redpoll.wire.transfer import LONG
 from tests.wire.support import (
     ACK,
@@ -160,7 +160,7 @@ def test_pieces_of_one_read_move_the_others_once(monkeypatch: pytest.MonkeyPatch
         peer_of(link).submit(out, 0.0)
         feed(link, frame(ACK | ANSWER | CONTINUED, out.serial, (1000).to_bytes(8, "big"), identity=out.identity))
     moved: list[int] = []
-    monkeypatch.setattr(answers, "progressed", lambda *arguments: moved.append(arguments[3]))
+    monkeypatch.setattr(Peer, "answer_progressed", lambda *arguments: moved.append(arguments[3]))
     feed(link, frame(FRAGMENT, outs[0].serial, b"x", identity=outs[0].identity) * 100, now=0.5)
     assert len(moved) == 100 + len(outs)
     assert set(moved) == {out.serial for out in outs}

@@ -89,10 +89,10 @@ def test_a_lost_link_fails_nothing_that_waits(plain: bool) -> None:
         feed(link, handshake() + (b"" if plain else announcement()))
         link.writable = False
         attach(peer, link, 0.0)
-        if not peer.queued:
+        if not peer.queue:
             submit(peer, *sendings)
         detach(peer, link, LOST, 0.0)
-    assert peer.queued == 5
+    assert len(peer.queue) == 5
     assert not any(out.settled for out in sendings)
 
 
@@ -136,7 +136,7 @@ def test_a_graceful_end_fails_nothing() -> None:
     feed(link, frame(0x1C, 0, b"\x01"))
     submit(peer, out := Sent(), now=30.0)
     detach(peer, link, PeerLost(THERE, "goodbye"), 30.0)
-    assert (out.settled, peer.queued) == (False, 1)
+    assert (out.settled, len(peer.queue)) == (False, 1)
     assert owner(peer).wanted > 0
 
 

@@ -14,7 +14,6 @@ from redpoll.errors import (
     NotConfirmed,
     NotSent,
 )
-from redpoll.wire import answers
 from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import attach
 from redpoll.wire.outgoing import Stage
@@ -59,7 +58,7 @@ def test_lost_in_flight() -> None:
     assert str(flying.error).startswith("message to 127.0.0.1:4000 was sent, but not confirmed: lost the peer: cut")
     assert flying.error is not None
     assert flying.error.__cause__ is LOST
-    assert (waits.settled, peer.queued, owner(peer).wanted) == (False, 1, 1)
+    assert (waits.settled, len(peer.queue), owner(peer).wanted) == (False, 1, 1)
 
 
 def test_requests_of_a_lost_link() -> None:
@@ -108,7 +107,7 @@ def test_answered_before_it_is_sent_again() -> None:
     feed(second, frame(ANSWER, out.serial, b"pong", identity=out.identity))
     assert out.answer is not None
     assert out.answer.data == b"pong"
-    assert (peer.queued, peer.queued_bytes, peer.requests, peer.requests.count) == (0, 0, {}, 0)
+    assert (len(peer.queue), peer.queue.size, peer.requests, peer.requests.count) == (0, 0, {}, 0)
     feed(second, announcement(window=1))
     peer.pump(0.0)
     assert sent(second) == []
@@ -172,7 +171,7 @@ def test_nothing_is_kept_of_a_request_that_is_not_sent_again(how: str) -> None:
     else:
         feed(second, announcement(window=1, kib=1))
         peer.pump(0.0)
-    assert (peer.requests, peer.requests.count, peer.queued) == ({}, 0, 0)
+    assert (peer.requests, peer.requests.count, len(peer.queue)) == ({}, 0, 0)
 
 
 @pytest.mark.parametrize("kind", [ANSWER, ANSWER | ACK])
@@ -187,9 +186,9 @@ def test_a_discarded_answer_settles_nothing(kind: int, state: str) -> None:
         submit(peer, out := Sent(kind=REQ_ACK | WANTED))
     if state == "done":
         acknowledge(link, out)
-    answers.discarded(peer, link, out.identity, out.serial, kind)
+    peer.answer_discarded(link, out.identity, out.serial, kind)
     assert type(out.error) is NoAnswer
-    assert (peer.counters.late, peer.requests, peer.queued) == (1, {}, 0)
+    assert (peer.counters.late, peer.requests, len(peer.queue)) == (1, {}, 0)
     assert link.window.used == (state == "in flight" and kind == ANSWER)
 
 
@@ -199,8 +198,8 @@ def test_a_discarded_answer_ends_what_nobody_waits_for() -> None:
     link = add_link(peer)
     submit(peer, out := Sent(kind=REQ_ACK | WANTED))
     peer.withdraw(out, 0.0)
-    answers.discarded(peer, link, out.identity, out.serial, ANSWER | ACK)
-    answers.discarded(peer, link, out.identity, out.serial, ANSWER | ACK)
+    peer.answer_discarded(link, out.identity, out.serial, ANSWER | ACK)
+    peer.answer_discarded(link, out.identity, out.serial, ANSWER | ACK)
     assert (link.in_flight, link.window.used, peer.counters.late) == ({}, 0, 2)
 
 
@@ -247,7 +246,7 @@ def test_pinned_messages_end_with_the_last_link() -> None:
     link = add_link(peer, announced=announcement(window=0))
     submit(peer, pinned := Sent(pinned=True), free := Sent())
     lose(link)
-    assert (type(pinned.error), free.settled, peer.queued) == (NotSent, False, 1)
+    assert (type(pinned.error), free.settled, len(peer.queue)) == (NotSent, False, 1)
 
 
 def test_losing_twice_settles_once() -> None:
@@ -321,7 +320,7 @@ def test_goodbye_while_one_is_asked_back() -> None:
     peer.expire(1.0)
     feed(link, frame(GOODBYE, 0, b"\x01"))
     assert type(out.error) is Expired
-    assert (peer.queued, gone.settled, link.in_flight) == (0, False, {})
+    assert (len(peer.queue), gone.settled, link.in_flight) == (0, False, {})
 
 
 def test_nothing_overtakes_on_another_link() -> None:
@@ -333,7 +332,7 @@ def test_nothing_overtakes_on_another_link() -> None:
     second = add_link(peer, dialled=False)
     first.leave()
     submit(peer, Sent(b"two", 0))
-    assert (taken(second), peer.queued) == (b"", 1)
+    assert (taken(second), len(peer.queue)) == (b"", 1)
     feed(first, frame(CREDIT, 0, bytes.fromhex("00000001000000000000000300000000")))
     peer.pump(0.0)
     assert [data for *_, data in sent(second)] == [b"two"]
@@ -376,7 +375,7 @@ def test_late_announcement() -> None:
     assert (peer.unconfirmed, waits.stage) == (1, Stage.QUEUED)
     feed(link, announcement(window=9))
     peer.pump(0.0)
-    assert (peer.unconfirmed, peer.queued, link.window.used, link.window.used_bytes) == (0, 0, 3, 11)
+    assert (peer.unconfirmed, len(peer.queue), link.window.used, link.window.used_bytes) == (0, 0, 3, 11)
     taken(link)
     acknowledge(link, first, waits)
     feed(link, frame(CREDIT, 0, bytes.fromhex("00000001000000000000000300000000")))

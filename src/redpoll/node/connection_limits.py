@@ -140,7 +140,7 @@ class LostPeers:
         """Keep a peer, as the last one that was lost, for a time, and drop those that are too many now."""
         self.remove(peer)
         host, session = peer.host, peer.session
-        lasts = peer.queued > 0 or (session is not None and session.seconds > 0)
+        lasts = bool(peer.queue) or (session is not None and session.seconds > 0)
         timer = self._loop.call_later(seconds, self._drop, peer, False)
         self._entries[peer] = _Entry(host, lasts, size, timer)
         for key in {None, host}:

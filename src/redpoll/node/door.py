@@ -213,7 +213,7 @@ class LayerNode(Node[Any]):
             self._check_started()
         if peer.link is None:
             peer = self._peers.routes.bound_to(peer)
-        if first and peer.queued:
+        if first and peer.queue:
             piece.peer = peer
             peer.requeue(piece)
             return
@@ -267,7 +267,7 @@ class LayerNode(Node[Any]):
 
     @staticmethod
     def queued(peer: Peer) -> Iterator[Outgoing]:
-        """Return what waits to be sent to a peer, in order; some of it may have ended."""
+        """Return what waits to be sent to a peer, in order."""
         return iter(peer.queue)
 
     @staticmethod

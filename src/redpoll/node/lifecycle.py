@@ -187,7 +187,7 @@ class Shutdown:
     @staticmethod
     def _unfinished(peer: Peer) -> bool:
         return (
-            bool(peer.queued or peer.requests)
+            bool(peer.queue or peer.requests)
             or any(not message.phase for message in peer.slots.inbox)
             or any(link.unfinished or _awaits_goodbye(link) for link in peer.links)
         )
@@ -227,7 +227,7 @@ def _needed(link: Link) -> bool:
     done: its answer may still be under way.
     """
     peer = link.peer
-    if link.transfers or (peer is not None and (peer.queued or peer.requests)):
+    if link.transfers or (peer is not None and (peer.queue or peer.requests)):
         return True
     return any(out.kind & WANTED for out in link.in_flight.values())
 

@@ -214,4 +214,4 @@ def _record(peer: Peer) -> PeerStats:
         counted["bytes_sent"] += link.bytes_sent
         counted["bytes_received"] += link.bytes_received
     in_flight = sum(len(link.in_flight) for link in peer.links)
-    return PeerStats(**counted, in_flight=in_flight, queued=peer.queued, slots_used=peer.slots.running)
+    return PeerStats(**counted, in_flight=in_flight, queued=len(peer.queue), slots_used=peer.slots.running)

@@ -253,7 +253,7 @@ class Timers:
         following = peer.expire(now)
         if following is not None:
             self.arm(peer, following)
-        if peer.queued:
+        if peer.queue:
             peer.pump(now)
         peer.wake_links()
         if not peer.links:

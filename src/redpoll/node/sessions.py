@@ -19,8 +19,7 @@ from redpoll.wire import link_lifecycle as core
 from redpoll.wire.capabilities import SHOWS_SESSION
 from redpoll.wire.frames import RETRY, Control
 from redpoll.wire.identity import proves
-from redpoll.wire.outgoing import Outgoing, Stage
-from redpoll.wire.send_errors import unsent_error
+from redpoll.wire.outgoing import Outgoing
 from redpoll.wire.session import FENCED, FORGOTTEN, RESTARTED, SECRET_SIZE, Shown, forgotten
 from redpoll.wire.states import LinkState
 
@@ -225,7 +224,7 @@ class Sessions:
     def readdress(self, peer: Peer, now: float) -> None:
         """Requeue the messages of a peer without a link by their addresses: a name may resolve to another node now."""
         others = set(self._routes.unlinked(peer))
-        if not any(out.message.address in others for out in peer.queue if out.stage != Stage.ENDED and not out.pinned):
+        if not any(out.message.address in others for out in peer.queue if not out.pinned):
             return
         for out in peer.take_queue():
             address = out.message.address
@@ -261,6 +260,6 @@ def _move(messages: list[Outgoing], peer: Peer, now: float) -> None:
         link = peer.link
         if link is not None and out.kind & RETRY and forgotten(out, link.remote_run):
             # It was sent over links of another record, and could be sent at once.
-            peer.fail(out, unsent_error(out, NotSent(out.message, FORGOTTEN, peer.address), peer.address))
+            peer.fail_unsent(out, NotSent(out.message, FORGOTTEN, peer.address))
         else:
             peer.submit(out, now)

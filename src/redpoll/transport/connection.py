@@ -212,7 +212,7 @@ class Connection(asyncio.BufferedProtocol):
                 # Inlined `after_binding`: a call less per read.
                 if arrived.messages:
                     self.keeper.arrived(self, now)
-                if peer.queued:
+                if peer.queue:
                     peer.pump(now)
         except (ProtocolError, TLSError) as error:
             self._broken(error)
@@ -304,7 +304,7 @@ class Connection(asyncio.BufferedProtocol):
             return
         if link.arrived.messages:
             self.keeper.arrived(self, now)
-        if peer.queued:
+        if peer.queue:
             peer.pump(now)
 
     def eof_received(self) -> bool:
@@ -479,7 +479,7 @@ class Connection(asyncio.BufferedProtocol):
             for out in link.flushed():
                 if peer is not None:
                     peer.written(out)
-        if peer is not None and peer.queued:
+        if peer is not None and peer.queue:
             peer.pump(self._time())
             if link.output or link.transfers:
                 self.wake()
@@ -504,7 +504,7 @@ class Connection(asyncio.BufferedProtocol):
         if self._kernel is not None or link.transfers[0].long:
             self._kernel_buffers().sending(link.transfers[0].long)
         while link.writable and link.transfers:
-            if peer is not None and peer.queued:
+            if peer is not None and peer.queue:
                 peer.pump(self._time())
             if link.output:
                 self._write(transport, link.take_output(), _VECTORED)

@@ -10,7 +10,6 @@ from struct import Struct
 from typing import Any
 
 from redpoll.errors import ProtocolError
-from redpoll.wire import answers
 from redpoll.wire.assembly import Assembly
 from redpoll.wire.frames import (
     ANSWER,
@@ -150,7 +149,7 @@ class Bodies:
             # Any answer may be one that a request waits for.
             partial = self._incoming.partial
             return partial is None or len(partial.answers) <= MAX_DISCARDED
-        return answers.awaits(peer, self._link, identity, serial)
+        return peer.awaits_answer(self._link, identity, serial)
 
     def _accepts(self, serial: int, kind: int) -> bool:
         """Return True if a message is accepted, which its first frame decides: a goodbye in between applies to later ones.
@@ -209,21 +208,21 @@ class Bodies:
             return
         now = link.liveness.last_received
         if body.kind & ANSWER:
-            answers.progressed(peer, link, body.identity, body.serial, now)
+            peer.answer_progressed(link, body.identity, body.serial, now)
         partial = self._incoming.partial
         if partial is None or self._progress_at == now:
             # Once per read, however many pieces it has.
             return
         self._progress_at = now
         for identity, serial in partial.answers:
-            answers.progressed(peer, link, identity, serial, now)
+            peer.answer_progressed(link, identity, serial, now)
 
     def _complete(self, body: Assembly) -> None:
         self._incoming.end(body)
         if body.discarded:
             peer: Peer | None = self._link.peer
             if body.kind & ANSWER and peer is not None:
-                answers.discarded(peer, self._link, body.identity, body.serial, body.kind)
+                peer.answer_discarded(self._link, body.identity, body.serial, body.kind)
         else:
             buffer = body.buffer
             # The sender counts its deadline from the last byte.
@@ -250,7 +249,7 @@ class Bodies:
         message = link.make((identity, serial, total + len(header), header, kind, data, deadline), link)
         if kind & ANSWER:
             if peer is not None:
-                answers.answered(peer, message)
+                peer.answered(message)
             else:
                 link.arrived.messages.append(message)
             return

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from redpoll.errors import REFUSALS, ProtocolError, Refused, SendError
-from redpoll.wire import answers, libchirp, session
+from redpoll.errors import REFUSALS, NoAnswer, PeerLost, ProtocolError, Refused
+from redpoll.wire import libchirp, session
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.capabilities import Announcement
 from redpoll.wire.frames import (
@@ -27,6 +27,7 @@ from redpoll.wire.link import Link
 from redpoll.wire.link_lifecycle import note_shown, on_announcement, on_goodbye
 from redpoll.wire.outgoing import Outgoing
 from redpoll.wire.peer import Peer
+from redpoll.wire.send_errors import with_cause
 
 __all__ = ["MAX_UNANSWERED_PINGS", "read_other", "stray"]
 
@@ -83,21 +84,22 @@ def read_other(link: Link, bodies: Bodies, shared: memoryview, source: Any, pos:
     if kind & RETRY:  # the same bit: a refusal
         _refused(link, out, bytes(source[stop - size : stop]))
     elif kind & out.kind & WANTED:
-        answers.withheld(peer, out)
+        hint = "return a value there, or await message.respond(…), or use send()"
+        peer.fail(out, NoAnswer(out.message, out.timeout, peer.address, "the handler there returned None", hint))
     else:
         peer.confirmed(out)
     return stop
 
 
 def _refused(link: Link, out: Outgoing, body: bytes) -> None:
-    peer: Peer | None = link.peer
+    peer: Peer = link.peer
     code, text = decode_refusal(body)
-    if peer is not None and code == ANSWERED and out.kind & WANTED:
-        answers.lost(peer, out)
-        return
-    error: SendError = REFUSALS.get(code, Refused)(out.message, text, peer.address if peer is not None else None)
-    if peer is not None:
-        peer.refused(out, error)
+    if code == ANSWERED and out.kind & WANTED:
+        why, hint = "its answer was lost with the link", "answers are not kept: ask again if that does no harm"
+        error = NoAnswer(out.message, out.timeout, peer.address, why, hint)
+        peer.fail(out, with_cause(error, PeerLost(peer.address, why)))
+    else:
+        peer.refused(out, REFUSALS.get(code, Refused)(out.message, text, peer.address))
 
 
 def _plain(link: Link, identity: bytes, serial: int, size: int, kind: int) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from redpoll.errors import Closed, Fenced, NoAnswer, NotAuthorized, NotConfirmed, PeerLost, RedpollError
-from redpoll.wire import answers
 from redpoll.wire.frames import ANSWER, REQ_ACK, RETRY, Goodbye
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
@@ -82,7 +81,7 @@ def on_announcement(peer: Peer, link: Link) -> None:
 def _is_known(peer: Peer, message: Inbound[Any]) -> bool:
     """Return True if a message received before its link had a peer is a duplicate or an answer; otherwise note it."""
     if message.kind & ANSWER:
-        answers.answered(peer, message)
+        peer.answered(message)
         return True
     if message.kind & REQ_ACK:
         if message.kind & RETRY and peer.slots.resent(message):
@@ -130,10 +129,8 @@ def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
     if former:
         fail_former(peer, error, again)
     for out in peer.requests.over(link):
-        if out.stage != Stage.ENDED:
-            peer.requests.drop(out)
-            gone = NoAnswer(out.message, out.timeout, peer.address, "its answer cannot come any more")
-            peer.fail(out, with_cause(gone, error))
+        gone = NoAnswer(out.message, out.timeout, peer.address, "its answer cannot come any more")
+        peer.fail(out, with_cause(gone, error))
     if not peer.links and resumes:
         _on_links_lost(peer, link)
     elif not peer.links:
@@ -168,7 +165,6 @@ def _open_on(peer: Peer, link: Link, error: RedpollError, resumes: bool) -> list
             out.remote_run = link.remote_run
             again.append(out)
         elif out.stage not in DONE_OR_ENDED:
-            peer.requests.drop(out)
             peer.fail(out, with_cause(NotConfirmed(out.message, why, peer.address), error))
     return again + [out for out in unbegun if out.stage != Stage.ENDED]
 
@@ -286,7 +282,7 @@ def fail_former(peer: Peer, error: RedpollError, waiting: list[Outgoing] | None 
     """
     session = peer.session
     failing = []
-    for out in peer.queue if waiting is None else waiting:
+    for out in list(peer.queue) if waiting is None else waiting:
         if out.stage != Stage.QUEUED:
             continue
         again = session is not None and out.kind & RETRY and out.serial in session.again
@@ -296,7 +292,7 @@ def fail_former(peer: Peer, error: RedpollError, waiting: list[Outgoing] | None 
         elif again or out.pinned:
             failing.append(out)
     for out, failure in zip(failing, not_sent_errors(failing, error, peer.address), strict=True):
-        peer.fail_queued(out, failure, error)
+        peer.fail_unsent(out, failure, error)
 
 
 def end(peer: Peer, error: RedpollError) -> None:

@@ -6,7 +6,6 @@ the next link, is in link_lifecycle.py, and libchirp's confirmations are in libc
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import InitVar, dataclass, field
 from itertools import chain
@@ -28,13 +27,14 @@ from redpoll.errors import (
     Withdrawn,
 )
 from redpoll.wire.assembly import Assembly
-from redpoll.wire.frames import REQ_ACK, RETRY, WANTED
+from redpoll.wire.frames import ACK, REQ_ACK, RETRY, WANTED
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
 from redpoll.wire.memory import Memory
-from redpoll.wire.outgoing import Outgoing, Stage, queued_size
+from redpoll.wire.outgoing import Outgoing, Stage
 from redpoll.wire.requests import Requests
 from redpoll.wire.send_errors import not_sent_errors, refusal_error, unsent_error, with_cause
+from redpoll.wire.send_queue import SendQueue
 from redpoll.wire.session import FORGOTTEN, Session, forgotten
 from redpoll.wire.settings import Settings
 from redpoll.wire.slots import LinkOwner, SlotPool, Slots
@@ -50,9 +50,6 @@ WITHDRAW_GRACE = 0.2
 #: Minimum seconds per sending between two looks for what is past its deadline, so that looking takes a small part of
 #: the time.
 _LOOK = 2e-6
-
-#: A failed sending of more bytes is removed from the middle of the queue.
-_HEAVY = 64 * 1024
 
 #: Seconds that libchirp has to acknowledge an abandoned message without a timeout, if the node has none either.
 ABANDONED_TIMEOUT = 10.0
@@ -104,10 +101,8 @@ class Peer:
     links: list[Link] = field(init=False, default_factory=list)
     #: The link used for messages.
     link: Link | None = field(init=False, default=None)
-    #: Messages to be written, in order; some may have ended since. Always the same deque, as `pump` iterates over it.
-    queue: deque[Outgoing] = field(init=False, default_factory=deque)
-    queued: int = field(init=False, default=0)
-    queued_bytes: int = field(init=False, default=0)
+    #: Messages to be written.
+    queue: SendQueue = field(init=False)
     #: Requests whose work is done and whose answer is pending, and requests to resend: by serial, for libchirp by
     #: identity.
     requests: Requests = field(init=False, default_factory=Requests)
@@ -130,6 +125,7 @@ class Peer:
 
     def __post_init__(self, pool: SlotPool) -> None:
         self.memory = pool.memory
+        self.queue = SendQueue(self.settings, self.memory)
         self.slots = Slots(self.settings, pool, self.counters, self.links, self.owner)
         self.unacked = self.slots.unacked
         self.session = None if self.settings.resume is None else Session()
@@ -139,42 +135,25 @@ class Peer:
     def submit(self, out: Outgoing, now: float) -> None:
         """Send a message, at once or after those before it when the window allows; settle it with an error at a limit."""
         link = self.link
-        settings = self.settings
         requests = self.requests
-        overasked = requests and out.kind & WANTED and requests.count >= settings.send_queue_limit
-        if link is not None and not self.queued and not overasked and link.admits(out):
+        overasked = requests and out.kind & WANTED and requests.count >= self.settings.send_queue_limit
+        if link is not None and not self.queue and not overasked and link.admits(out):
             link.transmit(out, now)
             deadline = out.deadline
             if deadline is not None and (self.armed is None or deadline < self.armed):
                 self.owner.arm(self, deadline)
             return
-        memory = self.memory
-        size = queued_size(out)
-        full: QueueFull | None = None
-        if overasked:
-            full = QueueFull(out.message, settings.send_queue_limit, "requests", self.address)
-        elif self.queued >= settings.send_queue_limit:
-            full = QueueFull(out.message, settings.send_queue_limit, "messages", self.address)
-        elif self.queued and self.queued_bytes + size > settings.send_queue_bytes:
-            full = QueueFull(out.message, settings.send_queue_bytes, "bytes", self.address)
-        elif (memory.queue_bytes + size > memory.limit or size > _HEAVY) and not memory.admits(
-            size, large=size > _HEAVY
-        ):
-            full = QueueFull(out.message, memory.limit, "bytes of memory_limit", self.address)
-        if full is not None:
-            memory.tally.queue_full += 1
-            out.deadline = None
-            self.fail(out, unsent_error(out, full, self.address))
-        else:
-            self._watch(out)
-            self.queue.append(out)
-            self.queued += 1
-            self.queued_bytes += size
-            memory.queue_bytes += size
-            if link is None:
-                self.owner.need_link(self)
-            elif not link.sending:
-                self.pump(now)
+        limit = (self.settings.send_queue_limit, "requests") if overasked else self.queue.reached(out)
+        if limit is not None:
+            self.memory.tally.queue_full += 1
+            self.fail_unsent(out, QueueFull(out.message, *limit, self.address))
+            return
+        self._watch(out)
+        self.queue.add(out)
+        if link is None:
+            self.owner.need_link(self)
+        elif not link.sending:
+            self.pump(now)
 
     def _watch(self, out: Outgoing) -> None:
         deadline = out.deadline
@@ -188,25 +167,16 @@ class Peer:
             link = self.link = select_link(self.links, link)
         queue = self.queue
         while queue:
-            out = queue[0]
-            if out.stage == Stage.ENDED:
-                queue.popleft()
-                continue
+            out = next(iter(queue))
             if link is None:
                 self.owner.need_link(self)
                 return
             if not link.admits(out):
                 return
             if out.kind & RETRY and forgotten(out, link.remote_run):
-                if self.session is not None:
-                    self.session.again.discard(out.serial)
-                self.fail_queued(out, NotSent(out.message, FORGOTTEN, self.address), None)
+                self.fail_unsent(out, NotSent(out.message, FORGOTTEN, self.address))
                 continue
-            queue.popleft()
-            size = queued_size(out)
-            self.queued -= 1
-            self.queued_bytes -= size
-            self.memory.queue_bytes -= size
+            queue.remove(out)
             link.transmit(out, now)
             # The window may have been freed over another link.
             self.owner.wake(link)
@@ -241,7 +211,7 @@ class Peer:
     @property
     def awaits_link(self) -> bool:
         """True if anything waits to be sent or answered: no link is idle."""
-        return bool(self.queued or self.requests)
+        return bool(self.queue or self.requests)
 
     @property
     def overrun(self) -> bool:
@@ -252,41 +222,53 @@ class Peer:
     def free_window(self) -> int:
         """Number of small messages that could be written at once; 0 while others wait."""
         link = self.link
-        return 0 if link is None or self.queued else link.free_places
+        return 0 if link is None or self.queue else link.free_places
 
     @property
     def ready(self) -> bool:
         """True if a small message would be written at once."""
         link = self.link
-        return link is not None and not self.queued and link.ready
+        return link is not None and not self.queue and link.ready
 
     # Ends of sendings
 
-    def fail(self, out: Outgoing, error: BaseException) -> None:
-        """End a sending with an error."""
+    def _leave(self, out: Outgoing) -> None:
+        """Take a sending that ends before its answer out of the queue, the requests and the session."""
         out.stage = Stage.ENDED
+        out.deadline = None
+        if out in self.queue:
+            self.queue.remove(out)
+        if out.kind & (RETRY | WANTED):
+            self.requests.drop(out)
+            if self.session is not None:
+                self.session.again.discard(out.serial)
+
+    def fail(self, out: Outgoing, error: BaseException) -> None:
+        """End a sending with an error; do nothing if it has ended."""
+        if out.stage == Stage.ENDED:
+            return
         if not isinstance(error, Refused):
             self.counters.errors += 1
-        if out.kind & RETRY:
-            self.requests.forget(out)
-        out.deadline = None
+        self._leave(out)
         out.settle(None, error)
+
+    def fail_unsent(self, out: Outgoing, error: NotSent, cause: BaseException | None = None) -> None:
+        """End a sending that the peer does not have; if it was sent before, it may have been handled then."""
+        self.fail(out, unsent_error(out, error, self.address, cause))
 
     def confirmed(self, out: Outgoing) -> None:
         """Apply the acknowledgement of an announced peer: the sending is done, or its answer is pending."""
         if out.stage == Stage.ENDED:
             out.deadline = None
-            return
-        if out.kind & WANTED:
-            if out.stage == Stage.WITHDRAWING:
-                self.fail(out, NoAnswer(out.message, out.timeout, self.address))
-            else:
-                self.mark_done(out)
-                self.requests.add(out.serial, out)
-            return
-        out.stage = Stage.ENDED
-        out.deadline = None
-        out.settle(None, None)
+        elif not out.kind & WANTED:
+            out.stage = Stage.ENDED
+            out.deadline = None
+            out.settle(None, None)
+        elif out.stage == Stage.WITHDRAWING:
+            self.fail(out, NoAnswer(out.message, out.timeout, self.address))
+        else:
+            self.mark_done(out)
+            self.requests.add(out.serial, out)
 
     @staticmethod
     def mark_done(out: Outgoing) -> None:
@@ -296,13 +278,9 @@ class Peer:
 
     def written(self, out: Outgoing) -> None:
         """End an unacknowledged message that the transport took."""
-        if out.kind & WANTED:
-            # A request to libchirp ends with its answer.
-            return
-        out.deadline = None
-        if out.stage != Stage.ENDED:
-            out.stage = Stage.ENDED
-            out.settle(None, None)
+        # A request to libchirp ends with its answer.
+        if not out.kind & WANTED:
+            self.confirmed(out)
 
     def refused(self, out: Outgoing, error: SendError) -> None:
         """Apply the refusal of an announced peer."""
@@ -310,8 +288,6 @@ class Peer:
             self.requeue(out)
             return
         self.counters.refused_by_peer += 1
-        if out.stage == Stage.ENDED:
-            return
         self.fail(out, refusal_error(out, error, self.address))
 
     def awaits_answers(self, link: Link) -> bool:
@@ -325,15 +301,79 @@ class Peer:
         self.counters.received += 1
         out.settle(message, None)
 
+    # Answers of an announced peer
+
+    def answered(self, message: Inbound[Any]) -> None:
+        """Apply an answer; with the ACK bit it is the acknowledgement too."""
+        frame = message.frame
+        link: Link = message.link
+        message.phase = 1
+        out = self._find_request(link, frame[0], frame[1])
+        if out is None:
+            self.counters.late += 1
+            return
+        if frame[4] & ACK:
+            link.ended(out)
+        if out.stage == Stage.ENDED or not out.kind & WANTED:
+            self.counters.late += 1
+            if frame[4] & ACK:
+                self.confirmed(out)
+            return
+        if self.requests:
+            self._stop_resending(out)
+            self._leave(out)
+        self.answer(out, message)
+
+    def answer_discarded(self, link: Link, identity: bytes, serial: int, kind: int) -> None:
+        """Apply an answer that was discarded since no request waited for it: it completes none."""
+        out = self._find_request(link, identity, serial)
+        self.counters.late += 1
+        if out is None:
+            return
+        if kind & ACK:
+            link.ended(out)
+        if out.kind & WANTED:
+            self._stop_resending(out)
+            self.fail(out, NoAnswer(out.message, out.timeout, self.address))
+        elif kind & ACK:
+            self.confirmed(out)
+
+    def awaits_answer(self, link: Link, identity: bytes, serial: int) -> bool:
+        """Return True if a request waits for an answer over a link."""
+        out = self._find_request(link, identity, serial)
+        return out is not None and out.stage != Stage.ENDED and out.kind & WANTED != 0
+
+    def answer_progressed(self, link: Link, identity: bytes, serial: int, now: float) -> None:
+        """Extend the deadline of a request: a piece of its large answer arrived."""
+        out = self._find_request(link, identity, serial)
+        if out is not None and out.kind & WANTED:
+            out.progress(now)
+
+    def _find_request(self, link: Link, identity: bytes, serial: int) -> Outgoing | None:
+        """Return the request that an answer is for."""
+        waiting = self.requests.get(serial)
+        out = waiting[0] if waiting else link.in_flight.get(serial)
+        if out is None and len(self.links) > 1:
+            # The peer lost the link that the request went over, and this end has not noticed yet.
+            out = next((each.in_flight[serial] for each in self.links if serial in each.in_flight), None)
+        return out if out is not None and out.identity == identity else None
+
+    @staticmethod
+    def _stop_resending(out: Outgoing) -> None:
+        """Take a request that was answered before it was resent off the link that was to write it."""
+        link: Link | None = out.link
+        if link is not None and out in link.transfers.unbegun():
+            link.forget(out)
+
     def withdraw(self, out: Outgoing, now: float, *, hard: bool = False) -> None:
         """Withdraw a sending whose caller stopped waiting: stop what can be stopped, and settle nothing."""
         stage = out.stage
         if stage == Stage.ENDED:
             return
-        out.stage = Stage.ENDED
         link: Link | None = out.link
         if stage == Stage.SENT and link is not None and link.announced is None:
             # libchirp has no cancel frame: until its deadline the message blocks the next one.
+            out.stage = Stage.ENDED
             self.requests.drop(out)
             if out.deadline is None and (out.kind & REQ_ACK or link.is_writing(out)):
                 patience = self.settings.timeout
@@ -341,31 +381,10 @@ class Peer:
                 out.deadline = now + out.timeout
                 self._watch(out)
             return
-        out.deadline = None
-        if stage == Stage.DONE or out.kind & RETRY:
-            self.requests.drop(out)
-        if stage == Stage.QUEUED:
-            self.unqueue(out)
-        elif stage != Stage.DONE:
+        if stage not in (Stage.QUEUED, Stage.DONE):
             self._send_cancel(out, hard)
+        self._leave(out)
         out.release_body()
-
-    def unqueue(self, out: Outgoing) -> None:
-        """Stop counting a sending that ended in the queue; the entry stays until it is at the front, or many have ended."""
-        size = queued_size(out)
-        self.queued -= 1
-        self.queued_bytes -= size
-        self.memory.queue_bytes -= size
-        queue = self.queue
-        while queue and queue[0].stage == Stage.ENDED:
-            queue.popleft()
-        if len(queue) > 64 and len(queue) > 2 * self.queued:
-            self._keep_queued([entry for entry in queue if entry.stage != Stage.ENDED])
-
-    def _keep_queued(self, waiting: list[Outgoing]) -> None:
-        """Drop all other entries of the queue."""
-        self.queue.clear()
-        self.queue.extend(waiting)
 
     def _send_cancel(self, out: Outgoing, hard: bool) -> bool:
         """Cancel a message at an announced peer; return True if it was not fully written, so cannot have begun."""
@@ -408,8 +427,7 @@ class Peer:
     def requeue(self, out: Outgoing) -> None:
         """Resend a message that the peer will not handle, or may not have: it goes first, over another link."""
         if out.stage == Stage.WITHDRAWING:
-            expired = Expired(out.message, out.timeout, "waiting to be resent", self.address)
-            self.fail(out, unsent_error(out, expired, self.address))
+            self.fail_unsent(out, Expired(out.message, out.timeout, "waiting to be resent", self.address))
             return
         out.stage = Stage.QUEUED
         out.link = None
@@ -417,40 +435,23 @@ class Peer:
             # The peer may have been handling it since the first time, and may answer before it is resent.
             self.requests.forget(out)
             self.requests.add(out.serial, out)
-        size = queued_size(out)
-        self.queue.appendleft(out)
-        self.queued += 1
-        self.queued_bytes += size
-        self.memory.queue_bytes += size
-
-    def fail_queued(self, out: Outgoing, error: NotSent, cause: BaseException | None) -> None:
-        """Fail a queued sending."""
-        out.stage = Stage.ENDED
-        if out.size > _HEAVY and self.queue[0] is not out:
-            # It would stay until its turn comes, and its error refers to the message.
-            self.queue.remove(out)
-        self.unqueue(out)
-        self.fail(out, unsent_error(out, error, self.address, cause))
+        self.queue.add(out, first=True)
 
     def fail_queue(self, error: RedpollError, *, once: bool = False) -> None:
         """Fail all queued sendings; with `once`, only those that do not wait for another attempt to dial."""
-        failing = [entry for entry in self.queue if entry.stage != Stage.ENDED and (entry.once or not once)]
+        failing = [out for out in self.queue if out.once or not once]
         for out, failure in zip(failing, not_sent_errors(failing, error, self.address), strict=True):
-            self.fail_queued(out, failure, error)
+            self.fail_unsent(out, failure, error)
 
     def take_queue(self, *, pinned: bool = False) -> list[Outgoing]:
         """Remove and return queued messages for any node at the address, in order, for the peer that is there now.
 
         With `pinned`, also those for the node itself, if it said that it is that one.
         """
-        moved = [out for out in self.queue if out.stage != Stage.ENDED and (pinned or not out.pinned)]
+        moved = [out for out in self.queue if pinned or not out.pinned]
         for out in moved:
+            self.queue.remove(out)
             self.requests.forget(out)
-        self._keep_queued([out for out in self.queue if out.stage != Stage.ENDED and out.pinned and not pinned])
-        self.queued = len(self.queue)
-        left = sum(map(queued_size, self.queue))
-        self.memory.queue_bytes += left - self.queued_bytes
-        self.queued_bytes = left
         return moved
 
     # Time
@@ -477,30 +478,24 @@ class Peer:
             out.deadline = None
             if stage == Stage.QUEUED:
                 expired = Expired(out.message, out.timeout, "waiting to be sent", self.address)
-                self.fail_queued(out, expired, self.last_error)
+                self.fail_unsent(out, expired, self.last_error)
             elif stage == Stage.DONE:
-                self.requests.drop(out)
                 self.fail(out, NoAnswer(out.message, out.timeout, self.address))
             elif stage == Stage.SENT and self._send_cancel(out, out.hard):
-                expired = Expired(out.message, out.timeout, "being written", self.address)
-                self.fail(out, unsent_error(out, expired, self.address))
+                self.fail_unsent(out, Expired(out.message, out.timeout, "being written", self.address))
             elif stage == Stage.SENT and link is not None and link.announced is not None and out.kind & REQ_ACK:
                 out.stage = Stage.WITHDRAWING
                 out.deadline = now + WITHDRAW_GRACE
             else:
-                self.requests.drop(out)
                 error = ConfirmTimeout(out.message, out.timeout, self.address)
-                if stage != Stage.ENDED:
-                    self.fail(out, error)
+                self.fail(out, error)
                 if link is None or link.announced is not None or link not in self.links:
                     continue
-                if out.kind & REQ_ACK:
-                    # As libchirp does: a late acknowledgement could not be distinguished from the next message's.
-                    late = PeerLost(self.address, "a message was not acknowledged within its timeout")
-                    self.owner.close(link, with_cause(late, error))
-                elif link.is_writing(out):
-                    # As libchirp does: nothing can be written behind a message that it does not read.
-                    late = PeerLost(self.address, "a message was not read within its timeout")
+                # As libchirp does: a late acknowledgement could not be distinguished from the next message's, and
+                # nothing can be written behind a message that it does not read.
+                if out.kind & REQ_ACK or link.is_writing(out):
+                    verb = "acknowledged" if out.kind & REQ_ACK else "read"
+                    late = PeerLost(self.address, f"a message was not {verb} within its timeout")
                     self.owner.close(link, with_cause(late, error))
         following = min((out.deadline for out in timed if out.deadline is not None), default=None)
         return None if following is None else max(following, now + _LOOK * len(timed))
@@ -524,7 +519,7 @@ class Peer:
     def idle(self) -> bool:
         """True if no state is kept for this peer."""
         return not (
-            self.queued or self.links or self.requests or self.writable_waiters or self.slots.busy or self.resuming
+            self.queue or self.links or self.requests or self.writable_waiters or self.slots.busy or self.resuming
         )
 
     @property

@@ -10,7 +10,6 @@ from itertools import repeat
 from typing import Any
 
 from redpoll.errors import OtherProtocol, TLSError
-from redpoll.wire import answers
 from redpoll.wire.bodies import LARGE, Bodies
 from redpoll.wire.controls import read_other, stray
 from redpoll.wire.frames import (
@@ -296,7 +295,7 @@ class Reader:
                 and peer is not None
             ):
                 self._others += 1
-                answers.answered(peer, make((identity, serial, size, 0, kind, data_type(source[start:stop])), link))
+                peer.answered(make((identity, serial, size, 0, kind, data_type(source[start:stop])), link))
                 pos = stop
                 # A task that waited for the answer may have stopped the node at once.
                 accepting = link.accepting and link.resent_elsewhere is None

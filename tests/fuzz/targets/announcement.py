@@ -61,4 +61,4 @@ def _keep_to_it(identity: bytes, serial: int, found: Announcement | None) -> Non
     assert len(link.in_flight) <= window
     for each in link.in_flight.values():
         assert found is None or each.size <= max(found.max_message_size, 1023)
-    assert len(link.in_flight) + peer.queued + sum(out.settled for out in sendings) == len(sendings)
+    assert len(link.in_flight) + len(peer.queue) + sum(out.settled for out in sendings) == len(sendings)

@@ -328,8 +328,8 @@ class _Machine:
         peer, pool = self._end.peer, self._end.pool
         assert 0 <= pool.used == peer.slots.running == len(self._end.working) <= _NODE_SLOTS
         assert peer.slots.running <= peer.settings.slots
-        assert 0 <= peer.queued <= peer.settings.send_queue_limit + _MOST_SENDINGS
-        assert peer.queued_bytes >= 0
+        assert 0 <= len(peer.queue) <= peer.settings.send_queue_limit + _MOST_SENDINGS
+        assert peer.queue.size >= 0
         session = peer.session
         if session is not None:
             assert len(session.again) <= _MOST_SENDINGS
@@ -366,8 +366,8 @@ class _Machine:
 def _left(end: End) -> Iterator[tuple[str, Any]]:
     """What has to be nothing when nothing is under way."""
     peer, slots = end.peer, end.peer.slots
-    yield "queued", peer.queued
-    yield "queued bytes", peer.queued_bytes
+    yield "queued", len(peer.queue)
+    yield "queued bytes", peer.queue.size
     yield "unconfirmed", peer.unconfirmed
     yield "requests", peer.requests or peer.requests.count
     yield "links", peer.links

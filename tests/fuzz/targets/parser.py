@@ -184,7 +184,7 @@ class _Reading:
         assert len(self.output) <= 1024 + 8 * count, "more goes out than came"
         assert len(link.arrived.cancels) <= link.settings.window
         assert len(link.in_flight) <= len(self.sendings)
-        assert self.peer.queued <= len(self.sendings)
+        assert len(self.peer.queue) <= len(self.sendings)
 
     def _found(self, error: RedpollError | None) -> tuple[Any, ...]:
         link, peer = self.link, self.peer

@@ -94,7 +94,7 @@ class Port:
                 return
             for out in link.flushed():
                 peer.written(out)
-            if peer.queued:
+            if peer.queue:
                 peer.pump(now)
             if not (link.output or link.transfers):
                 return
@@ -135,7 +135,7 @@ class Port:
         if link.arrived.messages and self.end.peer.slots.enqueue(link):
             self.paused = True
         self.end.work_on()
-        if self.end.peer.queued:
+        if self.end.peer.queue:
             self.end.peer.pump(now)
 
     def part(self) -> None:
@@ -312,7 +312,7 @@ class End:
         if peer.armed is not None and peer.armed <= now:
             peer.armed = None
             peer.armed = peer.expire(now)
-            if peer.queued:
+            if peer.queue:
                 peer.pump(now)
         for port in list(self.ports):
             if next_deadline(port.link) <= now:

@@ -77,7 +77,7 @@ def check(near: End, far: End, asked: list[Tracked], *, whole: set[int]) -> None
             assert out.tag not in whole
             assert isinstance(out.error, NoAnswer | NotConfirmed)
     assert not near.peer.requests
-    assert near.peer.requests.count == near.peer.queued == near.peer.queued_bytes == 0
+    assert near.peer.requests.count == len(near.peer.queue) == near.peer.queue.size == 0
     assert not any(port.link.window.used or port.link.window.used_bytes for port in near.ports)
 
 

@@ -71,7 +71,7 @@ class Side:
         data = bytes(other.wire[:count])
         del other.wire[:count]
         shared = memoryview(bytearray(512 * 1024))
-        queued = self.peer.queued
+        queued = len(self.peer.queue)
         while data:
             room = reader_of(self.link).get_buffer(shared)
             size = min(len(room), len(data))
@@ -81,7 +81,7 @@ class Side:
             data = data[size:]
         if self.link.peer is None and self.link.announced is not None:
             attach(self.peer, self.link, 0.0)
-        self.late += [self.peer.queue[index] for index in range(self.peer.queued - queued)]  # type: ignore[misc]
+        self.late += list(self.peer.queue)[: len(self.peer.queue) - queued]  # type: ignore[arg-type]
         for message in self.link.arrived.messages:
             assert isinstance(message, Work)
             self.open.append(message)

@@ -223,7 +223,7 @@ class TwoPeers(TwoEnds):
         for end in self.ends:
             peer = end.peer
             waiting = [out for out in peer.queue if out.stage == 0]
-            assert (peer.queued, peer.queued_bytes) == (len(waiting), sum(out.size for out in waiting))
+            assert (len(peer.queue), peer.queue.size) == (len(waiting), sum(out.size for out in waiting))
             assert peer.unconfirmed <= (0 if self.patient else 1)
             inbox = [message for message in peer.slots.inbox if not message.phase]
             assert len(inbox) == len(peer.slots.inbox) - peer.slots.withdrawn
@@ -247,8 +247,8 @@ class TwoPeers(TwoEnds):
             self.ends[0].clock.now += 0.25
             for end in self.ends:
                 end.tick()
-            if any(end.peer.queued and not end.ports for end in self.ends):
-                self.dial(0 if self.ends[0].peer.queued else 1)
+            if any(len(end.peer.queue) and not end.ports for end in self.ends):
+                self.dial(0 if self.ends[0].peer.queue else 1)
             self.ends_are_true()
             quiet = 0 if any(end.open_sendings or end.working for end in self.ends) else quiet + 1
             if quiet > 8:
@@ -269,7 +269,7 @@ class TwoPeers(TwoEnds):
     def _is_at_rest(self, end: End) -> None:
         peer = end.peer
         assert end.open_sendings == []
-        assert (peer.queued, peer.queued_bytes, peer.requests) == (0, 0, {})
+        assert (len(peer.queue), peer.queue.size, peer.requests) == (0, 0, {})
         assert (peer.unacked, list(peer.slots.inbox), peer.slots.carried, peer.slots.running) == ({}, [], 0, 0)
         assert peer.next_deadline() is None
         assert peer.unconfirmed == 0

@@ -174,8 +174,8 @@ class PlainPeers(TwoEnds):
             self.ends[0].clock.now += 0.25
             for end in self.ends:
                 end.tick()
-            if any(end.peer.queued and not end.ports for end in self.ends):
-                self.dial(0 if self.ends[0].peer.queued else 1)
+            if any(len(end.peer.queue) and not end.ports for end in self.ends):
+                self.dial(0 if self.ends[0].peer.queue else 1)
             self.ends_are_true()
             self.one_at_a_time()
             quiet = 0 if any(end.open_sendings or end.working for end in self.ends) else quiet + 1
@@ -186,7 +186,7 @@ class PlainPeers(TwoEnds):
         for end in self.ends:
             peer = end.peer
             assert end.open_sendings == []
-            assert (peer.queued, peer.unconfirmed, peer.requests) == (0, 0, {})
+            assert (len(peer.queue), peer.unconfirmed, peer.requests) == (0, 0, {})
             assert (list(peer.slots.inbox), peer.slots.carried, peer.slots.running) == ([], 0, 0)
             assert all(not port.link.busy for port in end.ports)
 

@@ -150,7 +150,7 @@ class ResumedPeers(TwoEnds):
             assert len(session.again) <= WINDOW
             assert session.away <= (not end.peer.links or not end.peer.links[0].announced)
             waiting = [out for out in end.peer.queue if out.stage == 0]
-            assert (end.peer.queued, end.peer.queued_bytes) == (len(waiting), sum(out.size for out in waiting))
+            assert (len(end.peer.queue), end.peer.queue.size) == (len(waiting), sum(out.size for out in waiting))
 
     def teardown(self) -> None:
         if not hasattr(self, "ends"):
