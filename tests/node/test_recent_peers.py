@@ -12,7 +12,6 @@ from redpoll import Config
 from redpoll.config import MAX_RESUME
 from redpoll.node.connection_limits import PEER_SIZE, LostPeers, RecentPeers
 from redpoll.wire.duplicates import OUTCOME_SIZE
-from redpoll.wire.link_lifecycle import ensure_session
 from redpoll.wire.peer import Peer
 from tests.node.support import until
 from tests.wire.support import REQ_ACK, Sent, add_link, feed, frame, make_peer
@@ -34,7 +33,7 @@ def known(outcomes: int = 1, *, host: str | None = None, session: int = 0, text:
             peer.slots.release(message)
     assert peer.slots.remembered == outcomes
     peer.host = host
-    ensure_session(peer).seconds = session
+    peer.session.seconds = session
     return peer
 
 

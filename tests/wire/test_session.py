@@ -13,9 +13,9 @@ from redpoll.wire.capabilities import TELLS_RECORD
 from redpoll.wire.frames import ANSWERED
 from redpoll.wire.inbound import Inbound
 from redpoll.wire.link import Link
-from redpoll.wire.link_lifecycle import detach, end, ensure_session, fail_former, shows_secret_of
+from redpoll.wire.link_lifecycle import detach, end, fail_former, shows_secret_of
 from redpoll.wire.peer import Peer
-from redpoll.wire.session import MAX_FORMER, Session, Shown
+from redpoll.wire.session import MAX_FORMER, Shown
 from redpoll.wire.states import LinkState
 from tests.wire.linked import LOST, acknowledge, kinds, lose, submit
 from tests.wire.support import (
@@ -47,11 +47,6 @@ OTHER = b"T" * 16
 def patient(**options: float) -> Peer:
     """A peer whose session survives its links."""
     return make_peer(resume=30.0, **options)
-
-
-def session_of(peer: Peer) -> Session:
-    assert peer.session is not None
-    return peer.session
 
 
 def show(link: Link, body: bytes) -> None:
@@ -126,11 +121,7 @@ def test_the_other_end_has_forgotten(retry: int) -> None:
     assert "no longer knows" in str(out.error)
     assert [kind for kind, *_ in sent(second)] == [SESSION, REQ_ACK]
     assert not waits.settled
-    assert (peer.requests, len(peer.queue), peer.session is None or session_of(peer).again) == (
-        {},
-        0,
-        bool(retry) or set(),
-    )
+    assert (peer.requests, len(peer.queue), peer.session.again) == ({}, 0, set())
 
 
 def test_a_forgotten_message_fails_in_front_of_withdrawn_ones() -> None:
@@ -357,7 +348,7 @@ def test_its_end_fails_everything() -> None:
     end(peer, PeerLost(THERE, "too late"))
     assert failed(first) == (NotConfirmed, PeerLost)
     assert failed(second) == (NotSent, PeerLost)
-    assert not session_of(peer).again
+    assert not peer.session.again
     assert len(peer.queue) == 0
 
 
@@ -366,7 +357,7 @@ def test_who_dialled_dials_again() -> None:
     for dialled in (True, False):
         peer = patient()
         lose(add_link(peer, dialled=dialled))
-        assert session_of(peer).redials is dialled
+        assert peer.session.redials is dialled
 
 
 # Another run
@@ -420,7 +411,7 @@ def test_the_same_run_forgives() -> None:
     second = add_link(peer)
     taken(second)
     acknowledge(second, out)
-    assert not session_of(peer).again
+    assert not peer.session.again
     lose(second)
     submit(peer, plain := Sent())
     third = add_link(peer, announced=announcement(epoch=8))
@@ -439,7 +430,7 @@ def test_what_had_no_turn_on_the_next_link_is_still_for_its_run() -> None:
     third = add_link(peer, announced=announcement(epoch=2))
     assert [failed(out) for out in (sent_again, waiting)] == [(NotConfirmed, PeerLost)] * 2
     assert kinds(third) == [(REQ_ACK | RETRY, allowed.serial)]
-    assert (allowed.retry, session_of(peer).again) == (0, set())
+    assert (allowed.retry, peer.session.again) == (0, set())
 
 
 def test_what_had_no_turn_beside_another_link_is_still_for_its_run() -> None:
@@ -510,7 +501,7 @@ def test_what_is_in_flight_to_a_former_run_is_not_for_the_new_one() -> None:
     lose(former)
     assert [failed(each) for each in (out, pinned)] == [(NotConfirmed, PeerLost)] * 2
     assert kinds(new) == [(REQ_ACK | RETRY, allowed.serial)]
-    assert (confirmed.error, plain.settled, session_of(peer).again) == (None, False, set())
+    assert (confirmed.error, plain.settled, peer.session.again) == (None, False, set())
 
 
 def test_what_is_in_flight_to_the_new_run_is_not_for_the_former() -> None:
@@ -579,7 +570,7 @@ def test_a_link_that_says_nothing_may_end_it() -> None:
     lose(link)
     detach(peer, add_link(peer, plain=True), NotAuthorized("no"), 0.0)
     assert not peer.resuming
-    assert not session_of(peer).again
+    assert not peer.session.again
 
 
 def test_another_node_fails_what_was_in_flight() -> None:
@@ -662,15 +653,15 @@ def test_the_first_secret_is_the_peers() -> None:
     """The secret that a peer showed first, when it dialled, is kept; another one is counted and changes nothing."""
     peer = make_peer()
     show(add_link(peer, dialled=False), Shown(5, SECRET).encode())
-    assert (session_of(peer).seconds, session_of(peer).secret) == (5, SECRET)
+    assert (peer.session.seconds, peer.session.secret) == (5, SECRET)
     other = add_link(peer, dialled=False)
     show(other, Shown(6, OTHER).encode())
-    assert (session_of(peer).seconds, session_of(peer).secret) == (6, SECRET)
+    assert (peer.session.seconds, peer.session.secret) == (6, SECRET)
     assert peer.memory.tally.sessions_refused == 0  # the links of this test have an account each
     assert other.memory.tally.sessions_refused == 1
     assert not shows_secret_of(peer, other)
-    assert session_of(peer).knows(SECRET)
-    assert not session_of(peer).knows(OTHER)
+    assert peer.session.knows(SECRET)
+    assert not peer.session.knows(OTHER)
 
 
 def test_who_was_dialled_has_no_secret_to_show() -> None:
@@ -678,7 +669,7 @@ def test_who_was_dialled_has_no_secret_to_show() -> None:
     peer = make_peer()
     link = add_link(peer)
     show(link, Shown(5, SECRET).encode())
-    assert (session_of(peer).seconds, session_of(peer).secret) == (5, None)
+    assert (peer.session.seconds, peer.session.secret) == (5, None)
     assert shows_secret_of(peer, link)
 
 
@@ -689,7 +680,7 @@ def test_what_is_malformed_is_counted(body: bytes) -> None:
     link = add_link(peer, dialled=False)
     show(link, body)
     assert link.memory.tally.sessions_refused == 1
-    assert (link.shown, peer.session, link.arrived.session) == (None, None, [])
+    assert (link.shown, peer.session.seconds, peer.session.secret, link.arrived.session) == (None, 0, None, [])
 
 
 def test_what_is_shown_twice_is_counted() -> None:
@@ -706,7 +697,7 @@ def test_what_is_shown_twice_is_counted() -> None:
 
 def test_runs_that_lost_their_place_are_bounded() -> None:
     """So many are remembered; the first one is forgotten first."""
-    session = ensure_session(make_peer())
+    session = make_peer().session
     for epoch in range(2 * MAX_FORMER):
         session.fence(epoch)
     assert session.former == list(range(MAX_FORMER, 2 * MAX_FORMER))

@@ -71,8 +71,8 @@ class OpenClaim(NamedTuple):
         Its link may be dead but not closed, or still deliver what was under way when the remote node closed it: it is
         lost soon then, and the new link succeeds it. After `DOUBT_TIMEOUT` there is no doubt any more.
         """
-        announced = self.connection.link.announced
-        if announced is None or announced.epoch != self.peer.epoch or now >= self.asked + DOUBT_TIMEOUT:
+        epoch = self.connection.link.epoch
+        if epoch is None or epoch != self.peer.epoch or now >= self.asked + DOUBT_TIMEOUT:
             return False
         return any(self.ping in link.pings for link in self.peer.links)
 

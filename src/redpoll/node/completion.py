@@ -234,10 +234,7 @@ class Completion:
     def _encode_answer(self, link: Link, data: Any, header_size: int = 0) -> Payload:
         body = data if type(data) is bytes and self._owner.raw else self._serializer.encode(data)
         size = len(body) + header_size
-        announced = link.announced
-        limit = self._config.max_message_size
-        if announced is not None and announced.max_message_size < limit:
-            limit = announced.max_message_size
+        limit = min(self._config.max_message_size, link.max_size)
         if size > limit:
             raise MessageTooLarge("message", size, limit)
         return body

@@ -139,8 +139,8 @@ class LostPeers:
     def add(self, peer: Peer, seconds: float, size: int = 0) -> None:
         """Keep a peer, as the last one that was lost, for a time, and drop those that are too many now."""
         self.remove(peer)
-        host, session = peer.host, peer.session
-        lasts = bool(peer.queue) or (session is not None and session.seconds > 0)
+        host = peer.host
+        lasts = bool(peer.queue) or peer.session.seconds > 0
         timer = self._loop.call_later(seconds, self._drop, peer, False)
         self._entries[peer] = _Entry(host, lasts, size, timer)
         for key in {None, host}:
@@ -203,5 +203,5 @@ class RecentPeers(LostPeers):
     def remember(self, peer: Peer) -> None:
         """Remember a peer that left without a goodbye, if it may resend something."""
         if peer.slots.remembered or peer.record_sent:
-            longer = 0.0 if peer.session is None else min(peer.session.seconds, MAX_RESUME)
+            longer = min(peer.session.seconds, MAX_RESUME)
             self.add(peer, self._seconds + longer, PEER_SIZE + peer.slots.trim_outcomes())

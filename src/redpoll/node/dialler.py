@@ -133,7 +133,7 @@ class Dialler:
 
     def _is_wanted(self, peer: Peer) -> bool:
         """Return True if a peer has no link and needs one: something waits here, or may wait at the peer."""
-        redials = peer.session is not None and peer.session.redials and not self._owner.stopping
+        redials = peer.session.redials and not self._owner.stopping
         return (bool(peer.queue) or bool(peer.writable_waiters) or redials) and not self._is_linked(peer)
 
     def _is_linked(self, peer: Peer) -> bool:

@@ -121,9 +121,9 @@ class Sessions:
         Those of the same run must have been lost by its node: what they may still deliver was resent over the new link.
         Those of a former run are dead; with `fence` that run is remembered as replaced, and told so.
         """
-        same_run = link.announced is not None and link.announced.epoch == peer.epoch
+        same_run = link.epoch is not None and link.epoch == peer.epoch
         if fence and peer.epoch is not None:
-            core.ensure_session(peer).fence(peer.epoch)
+            peer.session.fence(peer.epoch)
         for each in list(peer.links):
             if fence:
                 each.control(Control.SESSION, body=FENCED)
@@ -137,7 +137,7 @@ class Sessions:
         """Keep the secret of a link with a matching certificate, which proves more than a secret shown before."""
         shown = connection.link.shown
         if shown is not None and shown.secret and proves(peer, key_of(connection)):
-            core.ensure_session(peer).secret = shown.secret
+            peer.session.secret = shown.secret
 
     # Peers without a link
 
@@ -164,7 +164,7 @@ class Sessions:
             return
         if peer not in self._lost:
             self._lost.add(peer, self._resume)
-        if peer.session is not None and peer.session.redials and not self._owner.stopping:
+        if peer.session.redials and not self._owner.stopping:
             self._owner.need_link(peer)
 
     def _expired(self, peer: Peer, evicted: bool) -> None:

@@ -62,11 +62,6 @@ class Claimant(NamedTuple):
         return self.link.remote_identity or b""
 
     @property
-    def epoch(self) -> int | None:
-        """The run that was announced; libchirp announces none."""
-        return None if self.link.announced is None else self.link.announced.epoch
-
-    @property
     def place(self) -> Address | None:
         """The address to dial the node of an accepted link; port 0: none, None: places have no port."""
         link = self.link
@@ -84,7 +79,7 @@ class Claimant(NamedTuple):
 
     def is_run_of(self, peer: Peer) -> bool:
         """Return True if a link showed a peer's key and announces the same run of its node."""
-        return proves(peer, self.key) and peer.epoch == self.epoch
+        return proves(peer, self.key) and peer.epoch == self.link.epoch
 
 
 class Routes:
@@ -276,12 +271,12 @@ class Routes:
         takes over from links that its node must have lost, if it announces that it resends what was in flight. A
         certificate takes precedence: a peer that had one must show the same key.
         """
-        shown, epoch = claimant.link.shown, claimant.epoch
+        shown, epoch = claimant.link.shown, claimant.link.epoch
         if epoch is None or shown is None or not shown.secret:
             return None
         for peer in self.of_identity(claimant.identity):
             session = peer.session
-            if session is None or not session.knows(shown.secret) or not may_be(peer, claimant.key):
+            if not session.knows(shown.secret) or not may_be(peer, claimant.key):
                 continue
             if epoch in session.former:
                 return peer, Claim.FENCED
@@ -301,7 +296,7 @@ class Routes:
         claim, take_over = Claim.PLAIN, True
         for peer in self.of_identity(claimant.identity):
             if shows_secret_of(peer, claimant.link) or proves(peer, key):
-                same_run = claimant.epoch is not None and claimant.is_run_of(peer)
+                same_run = claimant.link.epoch is not None and claimant.is_run_of(peer)
                 if not same_run and not self._is_at(peer, place, claimant):
                     claim = claim if peer.idle else Claim.CONFLICT
                     continue
@@ -384,7 +379,7 @@ class Routes:
         if can_be_dialled(place):
             return known == place or self.table.get(place) is peer or place in self._former.get(peer, ())
         here = known == place if place is not None else known is None or known.kind != "tcp"
-        return here and claimant.epoch is not None and peer.epoch == claimant.epoch
+        return here and claimant.link.epoch is not None and peer.epoch == claimant.link.epoch
 
 
 def _key_of(peer: Peer) -> str | None:

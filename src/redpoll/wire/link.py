@@ -248,25 +248,34 @@ class Link:
         self.record = record
         self._update_window()
 
-    def _update_window(self) -> None:
+    @property
+    def _tells_records(self) -> bool:
+        """True if both ends announced that they send the number of their record of the other."""
         announced, own = self.announced, self.announcement_sent
+        return announced is not None and own is not None and announced.flags & own.flags & TELLS_RECORD != 0
+
+    def _update_window(self) -> None:
+        announced = self.announced
         if announced is not None:
             # Messages sent before the other end has its record of this node could not be resent (section 5.6).
-            waits = self.record is None and own is not None and announced.flags & own.flags & TELLS_RECORD
+            waits = self.record is None and self._tells_records
             self.window.announce(0 if waits else announced.window, announced.window_bytes)
 
     def send_record(self, number: int) -> bool:
         """Send the number of the record of the other end, if it asked for that; return whether it did."""
-        announced, own = self.announced, self.announcement_sent
-        wanted = announced is not None and own is not None and announced.flags & own.flags & TELLS_RECORD != 0
-        if wanted:
+        if self._tells_records:
             self.control(Control.SESSION, body=RECORD + number.to_bytes(RECORD_SIZE, "big"))
-        return wanted
+        return self._tells_records
+
+    @property
+    def epoch(self) -> int | None:
+        """The run of the other end's node; libchirp announces none."""
+        return None if self.announced is None else self.announced.epoch
 
     @property
     def remote_run(self) -> tuple[int | None, bytes | None]:
-        """The run of the other end's node, as its epoch, and the record under which it knows this node."""
-        return None if self.announced is None else self.announced.epoch, self.record
+        """The run of the other end's node, and the record under which it knows this node."""
+        return self.epoch, self.record
 
     def leave(self, *, accept_all: bool = False, keep_sending: bool = False) -> None:
         """Say goodbye; without effect the second time, or before the handshake.

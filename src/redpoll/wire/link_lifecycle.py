@@ -12,14 +12,13 @@ from redpoll.wire.link import Link
 from redpoll.wire.outgoing import DONE_OR_ENDED, Outgoing, Stage
 from redpoll.wire.peer import Peer, select_link
 from redpoll.wire.send_errors import not_sent_errors, with_cause
-from redpoll.wire.session import RESTARTED, Session
+from redpoll.wire.session import RESTARTED
 from redpoll.wire.states import LinkState
 
 __all__ = [
     "attach",
     "detach",
     "end",
-    "ensure_session",
     "fail_former",
     "hand_over",
     "note_shown",
@@ -50,11 +49,10 @@ def attach(peer: Peer, link: Link, now: float) -> None:
 
 def on_announcement(peer: Peer, link: Link) -> None:
     """Apply the first announcement on a link of this peer, which comes with the handshake, or late, behind messages."""
-    epoch = link.announced.epoch if link.announced is not None else None
-    renewed = peer.epoch is not None and peer.epoch != epoch
+    renewed = peer.epoch is not None and peer.epoch != link.epoch
     if renewed:
         peer.forget_all()
-    peer.epoch = epoch
+    peer.epoch = link.epoch
     # What was for a former run fails before the owner sends anything to this one.
     _resume(peer, renewed)
     for out in link.in_flight.values():
@@ -132,7 +130,7 @@ def detach(peer: Peer, link: Link, error: RedpollError, now: float) -> None:
         gone = NoAnswer(out.message, out.timeout, peer.address, "its answer cannot come any more")
         peer.fail(out, with_cause(gone, error))
     if not peer.links and resumes:
-        _on_links_lost(peer, link)
+        peer.session.lost(redials=link.dialled)
     elif not peer.links:
         fail_former(peer, error)
         reset(peer)
@@ -191,19 +189,12 @@ def redundant_links(links: Sequence[Link], ours: bytes, theirs: bytes | None) ->
 # The session
 
 
-def ensure_session(peer: Peer) -> Session:
-    """Return the session of a peer, created if there is none."""
-    if peer.session is None:
-        peer.session = Session()
-    return peer.session
-
-
 def note_shown(peer: Peer, link: Link) -> None:
     """Apply what the other end of a peer's link announced of its session."""
     shown = link.shown
     if shown is None:
         return
-    session = ensure_session(peer)
+    session = peer.session
     if shown.seconds or len(peer.links) == 1:
         # None is announced on a link beside another one.
         session.seconds = shown.seconds
@@ -219,15 +210,13 @@ def note_shown(peer: Peer, link: Link) -> None:
 def shows_secret_of(peer: Peer, link: Link) -> bool:
     """Return True if a link showed the secret of a peer, or the peer has none."""
     session = peer.session
-    if session is None or session.secret is None:
-        return True
-    return link.shown is not None and session.knows(link.shown.secret)
+    return session.secret is None or (link.shown is not None and session.knows(link.shown.secret))
 
 
 def _survives(peer: Peer, link: Link, error: RedpollError) -> bool:
     """Return True if this node's session with a peer survives the loss of a link because of `error`."""
     session = peer.session
-    if peer.settings.resume is None or session is None or isinstance(error, _FINAL):
+    if peer.settings.resume is None or isinstance(error, _FINAL):
         return False
     if session.away or _is_former(peer, link):
         # The link never said which run it is to; or it is to a former run, and says nothing about the present one.
@@ -239,16 +228,7 @@ def _survives(peer: Peer, link: Link, error: RedpollError) -> bool:
 
 def _is_former(peer: Peer, link: Link) -> bool:
     """Return True if a link is to a run of the peer's node that was followed by another one on another link."""
-    announced = link.announced
-    return announced is not None and peer.epoch is not None and announced.epoch != peer.epoch
-
-
-def _on_links_lost(peer: Peer, link: Link) -> None:
-    """Note that the last link of a peer is lost and its session continues."""
-    session = ensure_session(peer)
-    if not session.away:
-        session.away = True
-        session.redials = link.dialled
+    return link.epoch is not None and peer.epoch is not None and link.epoch != peer.epoch
 
 
 def _resume(peer: Peer, renewed: bool) -> None:
@@ -257,7 +237,7 @@ def _resume(peer: Peer, renewed: bool) -> None:
     Messages in flight to a former run may have been handled there, and those for that run alone will not be.
     """
     session = peer.session
-    if session is None or peer.settings.resume is None:
+    if peer.settings.resume is None:
         return
     # It may have to wait behind a large message, and that link may be lost as well.
     open_ones = [out for each in peer.links for out in each.transfers.unbegun()]
@@ -280,12 +260,11 @@ def fail_former(peer: Peer, error: RedpollError, waiting: list[Outgoing] | None 
         error: Why the run is over.
         waiting: The messages to consider; None for all that are queued.
     """
-    session = peer.session
     failing = []
     for out in list(peer.queue) if waiting is None else waiting:
         if out.stage != Stage.QUEUED:
             continue
-        again = session is not None and out.kind & RETRY and out.serial in session.again
+        again = out.kind & RETRY and out.serial in peer.session.again
         if again and out.retry > 0 and not out.pinned:
             # The caller allowed it to be handled twice.
             out.retry -= 1
@@ -303,14 +282,12 @@ def end(peer: Peer, error: RedpollError) -> None:
 
 def hand_over(peer: Peer, known: Peer) -> None:
     """Move a session's messages in flight to another peer, which is the same run of the same node."""
-    if peer.session is not None and peer.session.again:
-        ensure_session(known).again |= peer.session.again
-        peer.session.again.clear()
+    known.session.again |= peer.session.again
+    peer.session.again.clear()
 
 
 def reset(peer: Peer) -> None:
     """Reset the session: there is a link, or no message waits for the same run any more."""
     session = peer.session
-    if session is not None:
-        session.away = session.redials = False
-        session.again.clear()
+    session.away = session.redials = False
+    session.again.clear()

@@ -109,8 +109,8 @@ class Peer:
     #: When the owner's timer for this peer fires; set by both.
     armed: float | None = field(init=False, default=None)
     epoch: int | None = field(init=False, default=None)
-    #: The state that outlives its links; None while neither end has a session.
-    session: Session | None = field(init=False)
+    #: The state that outlives its links.
+    session: Session = field(init=False, default_factory=Session)
     #: Why there is no link, while there is none; the cause of sends that expire meanwhile.
     last_error: RedpollError | None = field(init=False, default=None)
 
@@ -128,7 +128,6 @@ class Peer:
         self.queue = SendQueue(self.settings, self.memory)
         self.slots = Slots(self.settings, pool, self.counters, self.links, self.owner)
         self.unacked = self.slots.unacked
-        self.session = None if self.settings.resume is None else Session()
 
     # Sending
 
@@ -194,8 +193,7 @@ class Peer:
         self.counters.resent += 1
         if out.kind & WANTED:
             self.requests.forget(out)
-        if self.session is not None:
-            self.session.again.discard(out.serial)
+        self.session.again.discard(out.serial)
 
     @property
     def unconfirmed(self) -> int:
@@ -240,8 +238,7 @@ class Peer:
             self.queue.remove(out)
         if out.kind & (RETRY | WANTED):
             self.requests.drop(out)
-            if self.session is not None:
-                self.session.again.discard(out.serial)
+            self.session.again.discard(out.serial)
 
     def fail(self, out: Outgoing, error: BaseException) -> None:
         """End a sending with an error; do nothing if it has ended."""
@@ -525,7 +522,7 @@ class Peer:
     @property
     def resuming(self) -> bool:
         """True if its last link was lost and its session continues."""
-        return self.session is not None and self.session.away
+        return self.session.away
 
 
 def _crossed_goodbye(out: Outgoing) -> bool:

@@ -57,9 +57,7 @@ def transmit_run(
     sent_before = link.bytes_sent
     plain = bytes if raw else None
     budget = link.window.free_bytes()
-    largest = min(LARGE, link.settings.max_message_size)
-    if link.announced is not None:
-        largest = min(largest, link.announced.max_message_size)
+    largest = min(LARGE, link.settings.max_message_size, link.max_size)
     size = total = 0
     apart = False
     pack, lengths = own_frame(size)

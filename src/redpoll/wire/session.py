@@ -108,6 +108,12 @@ class Session:
         """Note that a run of the peer's node was replaced by a later one."""
         self.former = [*self.former, epoch][-MAX_FORMER:]
 
+    def lost(self, *, redials: bool) -> None:
+        """Note that the last link was lost and the session continues; whether this end dials again is decided once."""
+        if not self.away:
+            self.away = True
+            self.redials = redials
+
     def put_back(self, out: Outgoing) -> None:
         """Note that a message in flight over a lost link is to be resent."""
         self.again.add(out.serial)

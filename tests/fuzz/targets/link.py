@@ -331,10 +331,9 @@ class _Machine:
         assert 0 <= len(peer.queue) <= peer.settings.send_queue_limit + _MOST_SENDINGS
         assert peer.queue.size >= 0
         session = peer.session
-        if session is not None:
-            assert len(session.again) <= _MOST_SENDINGS
-            assert len(session.former) <= MAX_FORMER
-            assert session.secret is None or len(session.secret) == 16
+        assert len(session.again) <= _MOST_SENDINGS
+        assert len(session.former) <= MAX_FORMER
+        assert session.secret is None or len(session.secret) == 16
         for out in self._end.sendings.values():
             assert len(out.ends) <= 1, "a sending ended twice"
         for port in self._ports:

@@ -146,7 +146,6 @@ class ResumedPeers(TwoEnds):
         """At most a window of messages in flight is remembered; the counters match the queue."""
         for end in self.ends if hasattr(self, "ends") else ():
             session = end.peer.session
-            assert session is not None
             assert len(session.again) <= WINDOW
             assert session.away <= (not end.peer.links or not end.peer.links[0].announced)
             waiting = [out for out in end.peer.queue if out.stage == 0]
