@@ -35,7 +35,7 @@ from tests.transport.test_listen import resolving
 @pytest.mark.asyncio
 async def test_default_ports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a port a node with a handler takes redpoll's, and one without takes any free one."""
-    monkeypatch.setattr("redpoll.node.node.DEFAULT_PORT", port := free_port())
+    monkeypatch.setattr("redpoll.node.base.DEFAULT_PORT", port := free_port())
     async with Node(Inbox()) as served, Node() as pulled:
         assert served.address == Address("tcp", "127.0.0.1", port)
         assert pulled.address.port not in {0, port}
