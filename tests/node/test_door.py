@@ -314,7 +314,7 @@ async def test_a_piece_that_the_node_has_is_not_discarded() -> None:
         unsent.discard()
         assert unsent.over
         one.submit(peer, waiting)
-        with pytest.raises(UsageError, match="the node has this piece"):
+        with pytest.raises(UsageError, match="the piece was submitted already"):
             waiting.discard()
         assert (list(one.queued(peer)), waiting.over) == ([waiting], False)
         one.withdraw(waiting)

@@ -117,7 +117,7 @@ class Piece(Queued):
         """
         if self.stage != Stage.ENDED:
             if self.peer is not _NO_PEER:
-                raise UsageError("the node has this piece", "take it back with withdraw()")
+                raise UsageError("the piece was submitted already", "take it back with withdraw()")
             self.stage = Stage.ENDED
         self.release_body()
 

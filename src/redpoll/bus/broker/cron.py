@@ -43,7 +43,7 @@ def next_time(cron: str, after: float) -> float:
             for minute in sorted(minutes):
                 if hour > day.hour or minute >= day.minute:
                     return day.replace(hour=hour, minute=minute).timestamp()
-    raise ConfigError("cron", cron, "must be a time that there is")
+    raise ConfigError("cron", cron, "must have a day and a month that exist")
 
 
 def _values(cron: str, text: str, low: int, high: int) -> set[int]:

@@ -221,7 +221,7 @@ class ClientStation(Station):
         return peer in self._by_peer
 
     def _hello(self, message: Received[Any]) -> None:
-        self.node.refuse(message, Refused, "it is a client, and takes no clients")
+        self.node.refuse(message, Refused, "it is a client, and accepts no clients")
 
     def _heard_fin(self, session: Session) -> None:
         """Handle the FIN of the server: the answer to the client's, or the end of the session."""

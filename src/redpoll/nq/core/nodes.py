@@ -105,8 +105,8 @@ def config_of(options: CommunicatorOptions, *, server: bool, encrypts: bool) -> 
         raise ConfigError(
             "security",
             None,
-            f"links with {address} would be plain, for everybody on the way to read and change",
-            "give security=SecurityOptions(…), or say with allow_plain=True that this is meant",
+            f"links with {address} would be unencrypted: others could read and change the messages",
+            "give security=SecurityOptions(…), or allow_plain=True to allow it",
         )
     where: dict[str, Any] = {"host": host, "port": port} if server else {"listen": False}
     return Config(

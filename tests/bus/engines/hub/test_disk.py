@@ -412,7 +412,7 @@ async def test_other_formats_are_refused(tmp_path: Path) -> None:
 def test_folders_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file in place of the folder, a folder that is only to be read, and one on a network are refused by name."""
     (tmp_path / "file").touch()
-    with pytest.raises(StoreError, match=r"cannot be used: File exists \(the hub has to be able to write there\)"):
+    with pytest.raises(StoreError, match=r"cannot be used: File exists \(the hub must be able to write there\)"):
         opened(tmp_path / "file")
 
     def refuse(*_: Any) -> int:

@@ -42,7 +42,7 @@ class Folder:
             network = mounted_over_network(self.path)
             if network is not None:
                 raise self.error(
-                    f"is on a network file system ({network}), which does not keep locks and what is synced",
+                    f"is on a network file system ({network}), which keeps neither locks nor synced data reliably",
                     "use a disk of this machine",
                 )
             self._lock = os.open(folder / "hub.lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -54,7 +54,7 @@ class Folder:
                 os.close(self._lock)
                 raise
         except OSError as error:
-            raise self.error(f"cannot be used: {error.strerror}", "the hub has to be able to write there") from error
+            raise self.error(f"cannot be used: {error.strerror}", "the hub must be able to write there") from error
         _locks.add(self)
 
     def _take(self) -> None:

@@ -72,7 +72,7 @@ class Hub:
                 "tokens",
                 None,
                 "must be given off loopback",
-                "pass the file, or tokens=False to let everybody do everything",
+                "pass the file, or tokens=False to allow everything to every client",
             )
         self._tokens = Tokens(tokens) if tokens else None
         self._limits = limits

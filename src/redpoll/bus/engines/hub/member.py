@@ -382,7 +382,7 @@ class HubMember(Asking):
     def _greet(self) -> None:
         """Say hello again: the hub has given this client up, whose link was there again in what it takes for good time."""
         if self.linked and self._peer is not None:
-            self.ended(self._peer, PeerLost(self._peer.address, "the hub had given this client up"))
+            self.ended(self._peer, PeerLost(self._peer.address, "the hub has ended the session of this client"))
 
     def _welcomed(self, version: int, store: str, epoch: int, confirm: Any, max_body: int) -> None:
         if self._welcome.done():
@@ -557,13 +557,13 @@ class HubMember(Asking):
                     except DecodeError as error:
                         self._unread(record, error)
         except ProtocolError as error:
-            _log.warning("the hub breaks the rules: %s", error)
+            _log.warning("the hub violated the protocol: %s", error)
             if self._peer is not None:
                 self._node.cut(self._peer, error)
 
     def _unread(self, record: list[Any], error: DecodeError) -> None:
         """An envelope cannot be read, which the hub does not look into. What is beside it goes on."""
-        _log.warning("what another client sent cannot be read: %s", error)
+        _log.warning("a message of another client cannot be decoded: %s", error)
         if record[0] == p.DELIVER:
             # Nobody could read it: a dead letter.
             reason = f"its envelope cannot be read: {error}"

@@ -205,7 +205,7 @@ class HubServer:
                         return done
                 done.append(messages.popleft())
         except NotAuthorized as error:
-            _log.warning("a client was not let in: %s: %s", peer.address, error)
+            _log.warning("refused a client: %s: %s", peer.address, error)
             self._dismiss(peer, error)
         except ProtocolError as error:
             self._expel(peer, error)
@@ -270,7 +270,7 @@ class HubServer:
         if version != p.VERSION:
             raise ProtocolError(f"this hub speaks version {p.VERSION} of the bus, not {version}")
         if len(name) > _NAME:
-            raise ProtocolError(f"a client has a name of {len(name)} characters, {_NAME} at most")
+            raise ProtocolError(f"a client's name has {len(name)} characters: the limit is {_NAME}")
         digest, rights = (b"", None) if self._tokens is None else self._tokens.find(token)
         if rights is None and self._tokens is not None:
             raise NotAuthorized(
@@ -371,7 +371,7 @@ class HubServer:
         self.node.send_batch(peer, bodies, lambda _: self.node.cut(peer, error))
 
     def _expel(self, peer: Peer, error: ProtocolError) -> None:
-        _log.warning("a client breaks the rules, and is not listened to any more: %s: %s", peer.address, error)
+        _log.warning("closed the link of a client that violated the protocol: %s: %s", peer.address, error)
         client = self._clients.get(peer)
         if client is not None:
             self._forget(client, goodbye=False)

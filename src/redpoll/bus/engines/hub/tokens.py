@@ -71,7 +71,7 @@ class Tokens:
         try:
             self._found = self._read()
         except ConfigError as error:
-            _log.error("the tokens stay as they were: %s", error)  # it says all
+            _log.error("the tokens were not reloaded: %s", error)  # it says all
             return False
         _log.info("%s was read again", self._path)
         return True
