@@ -270,6 +270,28 @@ async def test_closing_while_it_connects() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_worker_that_closes_as_its_link_is_lost() -> None:
+    """It has closed: the hub hands out nothing over a link that is lost, and the next one has other workers alone."""
+    taken: list[str] = []
+
+    def taker(name: str) -> Callable[[Task], None]:
+        return lambda task: taken.append(f"{name} {task.data}")
+
+    with running() as hub:
+        async with FaultProxy(hub.url[10:]) as proxy, redpoll.connect(f"redpoll://{proxy.address}") as bus:
+            await bus.queues.declare("q")
+            async with bus.tasks.worker(taker("former"), "q"):
+                await bus.tasks.run(1, "q")
+                proxy.freeze()
+                cutting = asyncio.get_running_loop().call_later(0.1, proxy.cut)
+            assert cutting.when() <= asyncio.get_running_loop().time()
+            proxy.thaw()
+            async with bus.tasks.worker(taker("later"), "q"):
+                await asyncio.wait_for(bus.tasks.run(2, "q"), PATIENCE)
+    assert taken == ["former 1", "later 2"]
+
+
+@pytest.mark.asyncio
 async def test_expired_publishes_take_no_room() -> None:
     """Publishes that expired while there was no hub count no longer among the bytes that wait for one."""
     engine = HubEngine([Address.of_host("127.0.0.1", free_port())], wait=True)

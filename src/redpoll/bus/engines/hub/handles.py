@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from redpoll.bus.awaitables import FALSE
@@ -22,7 +23,7 @@ from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.pace import HELD, LEASE, Pace
 from redpoll.bus.envelope import Envelope, Outcome, encode, printable
 from redpoll.bus.records import Publication, check_flags, check_publishing, task_id
-from redpoll.errors import PayloadTooLarge, RedpollError, ResultTooLarge, UsageError
+from redpoll.errors import Closed, NotConfirmed, PayloadTooLarge, RedpollError, ResultTooLarge, UsageError
 
 __all__ = ["HubConsumer", "HubDelivery", "HubSubscription", "Owner", "pack_publication", "packed"]
 
@@ -313,7 +314,9 @@ class HubConsumer(EngineConsumer[HubDelivery]):
             # Tasks that the hub handed out before are given back when they arrive, which is before the answer.
             answer = self.stop()
             if answer is not None:
-                await answer
+                # A hub that is gone, or left, hands it nothing any more.
+                with suppress(NotConfirmed, Closed):
+                    await answer
 
     # -- for the engine
 
