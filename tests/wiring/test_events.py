@@ -18,12 +18,16 @@ def test_tell() -> None:
     assert told == ["back"]
 
 
-def test_raises(caplog: pytest.LogCaptureFixture) -> None:
-    """A hook that raises is logged, and does no harm."""
+@pytest.mark.asyncio
+async def test_raises(caplog: pytest.LogCaptureFixture) -> None:
+    """A hook that raises is logged, at once and then once a second with their number, and does no harm."""
     events = WiringEvents()
     events.directory_lost = lambda error: 1 / 0
-    events.tell("directory_lost", ValueError())
-    assert "the hook directory_lost raised" in caplog.text
+    for _ in range(1_000):
+        events.tell("directory_lost", ValueError())
+    assert caplog.messages == ["the hook directory_lost raised"]
+    events.close()
+    assert caplog.messages[1:] == ["the hook directory_lost raised 999 times, the last time"]
 
 
 def test_unknown() -> None:

@@ -127,9 +127,9 @@ class NodeEvents:
                 _logger.error("the hook %s is a coroutine function and is not awaited: use a plain function", name)
 
 
-def log_raised(name: str, count: int, last: Exception) -> None:
+def log_raised(name: str, count: int, last: BaseException, logger: logging.Logger = _logger) -> None:
     """Log how often a hook raised, and the last exception."""
-    _logger.error("the hook %s raised%s", name, "" if count == 1 else f" {count:,} times, the last time", exc_info=last)
+    logger.error("the hook %s raised%s", name, "" if count == 1 else f" {count:,} times, the last time", exc_info=last)
 
 
 def _log_once(name: str, error: Exception) -> None:

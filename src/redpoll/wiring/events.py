@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from redpoll.errors import RedpollError, UsageError
+from redpoll.node.hooks import log_raised
+from redpoll.node.reports import Repeated
 
 if TYPE_CHECKING:
     from redpoll.wiring.binding import Binding
@@ -39,7 +42,7 @@ class WiringEvents:
     """
 
     NAMES = ("gap", "unconfirmed", "pipe_up", "pipe_lost", "directory_lost", "directory_back", "taken")
-    __slots__ = NAMES
+    __slots__ = (*NAMES, "_raised")
 
     gap: Callable[[Queue, Gap], object] | None
     unconfirmed: Callable[[Exchange, tuple[str, ...], int], object] | None
@@ -52,6 +55,12 @@ class WiringEvents:
     def __init__(self) -> None:
         for name in self.NAMES:
             setattr(self, name, None)
+        self._raised = {name: Repeated(partial(log_raised, name, logger=_logger)) for name in self.NAMES}
+
+    def close(self) -> None:
+        """Log what is left: the wiring was closed."""
+        for each in self._raised.values():
+            each.close()
 
     def tell(self, name: str, *arguments: Any) -> None:
         """Call a hook, if it is set.
@@ -66,5 +75,5 @@ class WiringEvents:
             return
         try:
             hook(*arguments)
-        except (Exception, asyncio.CancelledError):
-            _logger.exception("the hook %s raised", name)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a hook may raise anything
+            self._raised[name].note(error)

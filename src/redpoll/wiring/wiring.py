@@ -196,6 +196,7 @@ class Wiring:
         self._board.settle()
         self._net.say_bye()
         self._board.close()
+        self._events.close()
         try:
             await self._binder.close()
         except BaseException:

@@ -9,7 +9,7 @@ import pytest
 
 from redpoll.bus import Envelope, QueueSpec
 from redpoll.bus.notifications import Notification, NotificationFilter, NotificationResult
-from redpoll.errors import ConfigError
+from redpoll.errors import ConfigError, NotSent
 from tests.bus.patterns import bus_in_virtual_time, until
 
 pytestmark = pytest.mark.asyncio
@@ -265,3 +265,26 @@ async def test_what_is_no_endpoint_is_refused() -> None:
                 bus.notifications.listen(endpoint)
         await bus.queues.declare(QueueSpec("x"))
         assert "notifications" in repr(bus.notifications.listen(print, pool="p"))
+
+
+async def test_unreadable_and_unsent_notifications_are_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    """A hundred notifications that cannot be read, or are not sent, are two lines each, with their number."""
+    async with bus_in_virtual_time() as (bus, _):
+        async with bus.notifications.listen(Once()) as listener:
+            for _ in range(100):
+                await bus.engine.publish(Envelope("raw", b"none"), queue=QUEUE)
+            await until(lambda: listener.stats.failed == 100)
+        outlet = bus.notifier("p")._outlet
+
+        async def fail() -> None:
+            raise NotSent(None, "why")
+
+        for _ in range(100):
+            outlet.post(asyncio.get_running_loop(), fail())
+        await outlet.close(None)
+    for first, rest in (
+        ("a notification cannot be read", "99 notifications cannot be read"),
+        ("a notification was not sent", "99 notifications were not sent"),
+    ):
+        assert sum(each.startswith(first) for each in caplog.messages) == 1
+        assert sum(each.startswith(rest) for each in caplog.messages) == 1

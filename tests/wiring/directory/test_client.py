@@ -331,6 +331,18 @@ async def test_hooks_that_raise_a_cancellation(caplog: pytest.LogCaptureFixture)
     await directory.stop()
 
 
+async def test_hooks_that_fail_often_are_logged_once_a_second(caplog: pytest.LogCaptureFixture) -> None:
+    """A thousand failures of a hook of a client are two lines: the first, and how many there were since."""
+    async with serve() as directory:
+        async with use(directory) as one:
+            one.taken = lambda *_: 1 / 0
+            for _ in range(1_000):
+                one._tell("taken", "queue", "Q", ValueError())
+    logged = [each for each in caplog.messages if "the hook" in each]
+    assert logged[0] == "the hook taken of a client of a directory raised"
+    assert logged[1:] == ["the hook taken of a client of a directory raised 999 times, the last time"]
+
+
 async def test_news_of_a_directory_that_was_started_again() -> None:
     """What a new directory says counts, though it has not looked as often as the former one."""
     port = free_port()

@@ -96,6 +96,7 @@ class Listener(Service):
         self._batches: dict[str, list[Delivery]] = {name: [] for name in self._handlers}
         self._timers: dict[str, Timer] = {}
         self._failures = Repeated(_log_failed)
+        self._unreadable = Repeated(_log_unreadable)
 
     def __repr__(self) -> str:
         return f"<Listener to {', '.join(self._topics)}{f' of pool {self._pool}' if self._pool else ''}>"
@@ -112,6 +113,7 @@ class Listener(Service):
         for priority, waiting in self._batches.items():
             self._fire(priority, waiting)
         self._failures.close()
+        self._unreadable.close()
 
     # -- one by one, or many
 
@@ -173,7 +175,7 @@ class Listener(Service):
             limit = self._engine.capabilities.max_body
             return unpack(self._payloads, delivery.envelope, delivery.attempt, limit)
         except BadPayload as error:
-            _log.error("a notification cannot be read: %s", error)
+            self._unreadable.note(error)
             self.stats.failed += 1
             # Nobody here can: it is kept as a dead letter.
             delivery.reject(requeue=False, reason=str(error))
@@ -237,3 +239,8 @@ def _handlers(endpoints: Sequence[object]) -> dict[str, list[_Handler]]:
     if not found:
         raise ConfigError("endpoints", endpoints, f"must have methods named like priorities: {', '.join(PRIORITIES)}")
     return found
+
+
+def _log_unreadable(count: int, last: BadPayload) -> None:
+    what = "a notification" if count == 1 else f"{count:,} notifications"
+    _log.error("%s cannot be read: %s", what, last)

@@ -28,6 +28,7 @@ from redpoll.bus.notifications.records import (
 from redpoll.bus.tries import Tries
 from redpoll.checks import integer, optional, require
 from redpoll.errors import NotAuthorized, RedpollError
+from redpoll.node.reports import Repeated
 
 __all__ = ["Notifier", "NotifierLike", "Outlet", "Priorities", "Route", "RoutingNotifier", "check_retry"]
 
@@ -79,6 +80,7 @@ class Outlet:
         self._jobs: set[asyncio.Task[None]] = set()
         # Posted ones that are not done, those among them that the loop has not seen yet.
         self._posted = 0
+        self._unsent = Repeated(_log_unsent)
         self._lock = threading.Lock()
 
     async def send(self, topics: Sequence[str], notification: Notification, retry: int | None) -> None:
@@ -122,7 +124,7 @@ class Outlet:
         """Send from any thread, without waiting: a coroutine of `Notifier.notify`; what fails is logged."""
 
         def begin() -> None:
-            job = loop.create_task(_logged(sending))
+            job = loop.create_task(self._logged(sending))
             self._jobs.add(job)
             job.add_done_callback(end)
 
@@ -146,6 +148,12 @@ class Outlet:
             with self._lock:
                 self._posted -= 1
 
+    async def _logged(self, sending: Any) -> None:
+        try:
+            await sending
+        except RedpollError as error:
+            self._unsent.note(error)
+
     async def close(self, drain: float | None = 0.0) -> None:
         """Wait some seconds until posted notifications were sent; the rest is dropped, and counted."""
         # Posted notifications begin, and those that wait for nothing are sent.
@@ -160,13 +168,12 @@ class Outlet:
             if left:
                 _log.warning("%d notifications were not sent: their bus was closed", len(left))
                 await asyncio.wait(left)
+            self._unsent.close()
 
 
-async def _logged(sending: Any) -> None:
-    try:
-        await sending
-    except RedpollError as error:
-        _log.warning("a notification was not sent: %s", error)
+def _log_unsent(count: int, last: RedpollError) -> None:
+    what = "a notification was" if count == 1 else f"{count:,} notifications were"
+    _log.warning("%s not sent: %s", what, last)
 
 
 class Priorities:

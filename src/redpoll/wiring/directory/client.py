@@ -9,6 +9,7 @@ import os
 import ssl
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Final, Literal, Self, TypeVar
 
@@ -23,6 +24,8 @@ from redpoll.errors import (
     UsageError,
     WiringError,
 )
+from redpoll.node.hooks import log_raised
+from redpoll.node.reports import Repeated
 from redpoll.node.sending import UNSET, Unset, check_seconds
 from redpoll.tls import TLS
 from redpoll.wiring.directory import protocol as words
@@ -98,6 +101,9 @@ class DirectoryClient:
         self.lost: Callable[[RedpollError], object] | None = None
         self.back: Callable[[], object] | None = None
         self.taken: Callable[[str, str, RedpollError], object] | None = None
+        names: tuple[Literal["lost", "back", "taken"], ...] = ("lost", "back", "taken")
+        logs = {name: partial(log_raised, f"{name} of a client of a directory", logger=_logger) for name in names}
+        self._raised = {name: Repeated(log) for name, log in logs.items()}
         self._wishes = Wishes(self._unwatched)
         hello = words.Hello(words.VERSION, os.urandom(16), time.time_ns(), token_bytes(token) or b"")
         config = Config(
@@ -121,7 +127,11 @@ class DirectoryClient:
 
         Waiting calls fail with `Closed`. A second call does nothing. If it is cancelled, it does not wait for the directory.
         """
-        await self._meeting.close()
+        try:
+            await self._meeting.close()
+        finally:
+            for each in self._raised.values():
+                each.close()
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -428,8 +438,8 @@ class DirectoryClient:
             return
         try:
             function(*args)
-        except (Exception, asyncio.CancelledError):
-            _logger.exception("the hook %s of a client of a directory raised", hook)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001  # a hook may raise anything
+            self._raised[hook].note(error)
 
 
 def unavailable(address: Address, trouble: RedpollError | None, reason: str) -> DirectoryUnavailable:

@@ -452,3 +452,18 @@ async def test_each_pattern_with_no_more_than_it_needs(tmp_path: Path) -> None:
                     pass
         with pytest.raises(NotAuthorized):
             await reader.broadcast.send(1, subject="news.today")
+
+
+@pytest.mark.asyncio
+async def test_a_client_that_dials_again_is_logged_once_a_second(file: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A client that is refused again and again is a line a second in the log of the hub, with the number of times."""
+    with running(tokens=Tokens(file)) as hub:
+        for _ in range(20):
+            with pytest.raises(NotAuthorized):
+                async with redpoll.connect(url(hub, "a-token-that-is-unknown")):
+                    pass
+    logged = [each for each in caplog.messages if each.startswith("refused a client")]
+    assert ": the hub does not know the token" in logged[0]
+    counts = [int(each.partition("(")[2].partition(" ")[0]) for each in logged[1:] if "(" in each]
+    assert len(logged) < 20
+    assert sum(counts) + len(logged) - len(counts) >= 20

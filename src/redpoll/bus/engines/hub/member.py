@@ -44,6 +44,7 @@ from redpoll.errors import (
 )
 from redpoll.node import Received
 from redpoll.node.door import LayerNode, Peer, peer_at
+from redpoll.node.reports import Repeated
 from redpoll.platforms import after_fork
 
 __all__ = ["HubMember"]
@@ -124,6 +125,7 @@ class HubMember(Asking):
         self._ended: dict[int, tuple[int, str, int]] = {}
         self._subscriptions: dict[int, HubSubscription] = {}
         self._observers: list[Observer] = []
+        self._unreadable = Repeated(_log_unreadable)
         # The last question of the hub what is begun; and the last one after which it was told that the loop runs.
         self._question = self._resumed = 0
         self._resuming = False
@@ -276,6 +278,7 @@ class HubMember(Asking):
 
     def _settle_all(self) -> None:
         self.closed = True
+        self._unreadable.close()
         if self._timer is not None:
             self._timer.cancel()
         error = Closed("bus")
@@ -563,7 +566,7 @@ class HubMember(Asking):
 
     def _unread(self, record: list[Any], error: DecodeError) -> None:
         """An envelope cannot be read, which the hub does not look into. What is beside it goes on."""
-        _log.warning("a message of another client cannot be decoded: %s", error)
+        self._unreadable.note(error)
         if record[0] == p.DELIVER:
             # Nobody could read it: a dead letter.
             reason = f"its envelope cannot be read: {error}"
@@ -714,6 +717,11 @@ _TAKE: Final[Mapping[int, Callable[..., None]]] = {
     p.EVENTS: HubMember._events,
     p.NOTE: HubMember._noted,
 }
+
+
+def _log_unreadable(count: int, last: DecodeError) -> None:
+    times = "" if count == 1 else f" ({count:,} times since the last warning)"
+    _log.warning("a message of another client cannot be decoded%s: %s", times, last)
 
 
 async def _abandon(node: LayerNode, lifeless: Awaitable[None]) -> None:

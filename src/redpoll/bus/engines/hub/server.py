@@ -29,6 +29,7 @@ from redpoll.config import Config
 from redpoll.errors import BusError, Busy, NotAuthorized, ProtocolError, RedpollError, ShuttingDown
 from redpoll.node import Received
 from redpoll.node.door import LayerNode, Peer, peer_of
+from redpoll.node.reports import Repeated
 
 __all__ = ["HubServer"]
 
@@ -110,6 +111,8 @@ class HubServer:
         self._strangers: dict[Peer, float] = {}
         self._patience = config.handshake_timeout
         self._looking: asyncio.TimerHandle | None = None
+        # A client dials again that was refused.
+        self._refused, self._expelled = Repeated(_log_client), Repeated(_log_client)
         self._due = 0.0
 
     @property
@@ -137,6 +140,8 @@ class HubServer:
         """Put on disk what is to be there, say it, and end. What workers have stays theirs, and is not waited for."""
         if self._looking is not None:
             self._looking.cancel()
+        for each in (self._refused, self._expelled):
+            each.close()
         async with AsyncExitStack() as stack:
             # In the opposite order, each whatever becomes of the others.
             stack.push_async_callback(self.node.stop, 0.5)
@@ -205,7 +210,7 @@ class HubServer:
                         return done
                 done.append(messages.popleft())
         except NotAuthorized as error:
-            _log.warning("refused a client: %s: %s", peer.address, error)
+            self._refused.note(("refused a client", peer.address, error))
             self._dismiss(peer, error)
         except ProtocolError as error:
             self._expel(peer, error)
@@ -371,11 +376,17 @@ class HubServer:
         self.node.send_batch(peer, bodies, lambda _: self.node.cut(peer, error))
 
     def _expel(self, peer: Peer, error: ProtocolError) -> None:
-        _log.warning("closed the link of a client that violated the protocol: %s: %s", peer.address, error)
+        self._expelled.note(("closed the link of a client that violated the protocol", peer.address, error))
         client = self._clients.get(peer)
         if client is not None:
             self._forget(client, goodbye=False)
         self._dismiss(peer, error)
+
+
+def _log_client(count: int, last: tuple[str, Address | None, RedpollError]) -> None:
+    times = "" if count == 1 else f" ({count:,} times since the last warning)"
+    what, address, error = last
+    _log.warning("%s%s: %s: %s", what, times, address, error)
 
 
 def _public(name: str, rights: Permissions | None) -> str:
