@@ -9,6 +9,7 @@ import random
 import socket
 import struct
 import threading
+import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -113,6 +114,24 @@ async def test_an_announcement_that_has_begun_is_waited_for(said: int) -> None:
         await link.read(OPENING)
         assert await link.silent(3 * ANNOUNCEMENT_GRACE)
         link.write(opening[18 + said :])
+        assert (await link.read_frame()).kind & WANTED
+        link.close()
+        await settle(future)
+
+
+@pytest.mark.asyncio
+async def test_an_announcement_is_read_after_a_standstill() -> None:
+    """A process that stood still reads the announcement that came meanwhile before it takes the peer for libchirp."""
+    async with make() as node, raw_listener() as listener:
+        future = node.request(Message(b"x", f"127.0.0.1:{listener.port}"))
+        link = await listener.accept()
+        opening = handshake(listener.port, b"I" * 16) + announcement().encode()
+        link.write(opening[:18])
+        await until(lambda: any(each.link.handshake for each in node._peers.connections), "the handshake")
+        time.sleep(2 * ANNOUNCEMENT_GRACE)  # noqa: ASYNC251  # a standstill
+        await turns(2)
+        link.write(opening[18:])
+        await link.read(OPENING)
         assert (await link.read_frame()).kind & WANTED
         link.close()
         await settle(future)

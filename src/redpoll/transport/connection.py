@@ -64,6 +64,9 @@ CLOSING_TIME = 10.0
 #: Time in seconds after a handshake in which its announcement may still be under way.
 ANNOUNCEMENT_GRACE = 0.02
 
+#: Number of looks in that time. A process that stood still finds its timer due before it has read what came meanwhile.
+_LOOKS = 4
+
 #: Time in seconds after that for an incomplete frame, which may be the announcement, to become complete.
 ANNOUNCEMENT_PATIENCE = 1.0
 
@@ -280,20 +283,24 @@ class Connection(asyncio.BufferedProtocol):
             if link.announced is None and not link.incoming.awaiting_peer:
                 # An announcement is in the same write as the handshake; without one the peer is libchirp.
                 if self._awaiting is None:
-                    self._awaiting = self._loop.call_later(ANNOUNCEMENT_GRACE, self._identify)
+                    self._awaiting = self._loop.call_later(ANNOUNCEMENT_GRACE / _LOOKS, self._identify, _LOOKS - 1)
                 return
             self.keeper.identified(self, now)
             if link.incoming.awaiting_peer and link.peer is not None:
                 self.reader.resume(self._shared, now)  # type: ignore[unreachable]  # the keeper gave it its peer
         self.after_binding(now)
 
-    def _identify(self, patient: bool = True) -> None:
-        if self.link.peer is None and self.transport is not None:
-            if patient and self.link.incoming.unfinished:
-                # Wait: a request sent before the announcement is read would get no answer, as libchirp is not told that
-                # one is wanted.
-                self._awaiting = self._loop.call_later(ANNOUNCEMENT_PATIENCE, self._identify, False)
-                return
+    def _identify(self, looks: int) -> None:
+        """Take a node for libchirp once it has announced nothing in `looks` further looks."""
+        if self.link.peer is not None or self.transport is None:
+            return
+        if looks > 0:
+            self._awaiting = self._loop.call_later(ANNOUNCEMENT_GRACE / _LOOKS, self._identify, looks - 1)
+        elif not looks and self.link.incoming.unfinished:
+            # Wait: a request sent before the announcement is read would get no answer, as libchirp is not told that one
+            # is wanted.
+            self._awaiting = self._loop.call_later(ANNOUNCEMENT_PATIENCE, self._identify, -1)
+        else:
             self.go_on()
 
     def after_binding(self, now: float) -> None:
