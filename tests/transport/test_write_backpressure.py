@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import socket
 from typing import Any
 from unittest.mock import Mock
 
@@ -38,6 +39,9 @@ async def test_who_does_not_read_is_closed(monkeypatch: pytest.MonkeyPatch) -> N
         message = peer.message(b"x")
         peer.send(message)
         assert (await peer.read_frame()).kind == ACK
+        (connection,) = server._peers.connections
+        assert connection.transport is not None
+        connection.transport.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         again = Frame(message.identity, message.serial, REQ_ACK | RETRY, b"", b"x").encode() * 1_000_000
         with pytest.raises(ConnectionError):
             await peer.write_all(again)

@@ -8,6 +8,7 @@ import math
 import multiprocessing
 import os
 import random
+import secrets
 import signal
 import threading
 import time
@@ -158,7 +159,9 @@ DEADLINE: Final = 8.0
 async def call(plan: Plan, log: Log) -> None:
     """Submit tasks, some with a key and again where that was not confirmed, and wait for the results of some."""
     draw = random.Random(plan.seed)
-    names = (f"{os.getpid()}-{number}" for number in range(1 << 30))
+    # An hour of killing uses up all the numbers of processes.
+    program = secrets.token_hex(6)
+    names = (f"{program}-{number}" for number in range(1 << 30))
 
     async def one(bus: Bus) -> None:
         while True:

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from redpoll import nq
 from redpoll.blocking import loop_thread
 from redpoll.nq.tcp.server import Communicator
 from tests.blocking.support import until
@@ -27,5 +28,5 @@ def test_dropped_while_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
             raise KeyboardInterrupt
 
     monkeypatch.setattr(sys, "unraisablehook", id)
-    Interrupted()
+    Interrupted(nq.CommunicatorOptions(netloc=nq.NetworkLocation(port=0)))
     until(lambda: loop_thread._shared is None, "the loop to end")

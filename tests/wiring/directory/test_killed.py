@@ -52,7 +52,7 @@ class Process:
 
     def client(self, **options: object) -> DirectoryClient:
         """A client of whichever runs."""
-        return DirectoryClient(f"127.0.0.1:{self.port}", timeout=START, **options)  # type: ignore[arg-type]
+        return DirectoryClient(f"127.0.0.1:{self.port}", timeout=3 * START, **options)  # type: ignore[arg-type]
 
 
 @contextlib.asynccontextmanager
@@ -92,6 +92,7 @@ async def test_killed_and_started_again() -> None:
         assert told == [found, None]
 
 
+@pytest.mark.timeout(150)
 async def test_killed_again_and_again() -> None:
     """Whatever clients do while a directory is killed at any moment, in the end it knows what they want, and so do they."""
     draw = random.Random(7)
