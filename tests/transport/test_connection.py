@@ -9,7 +9,6 @@ import random
 import socket
 import struct
 import threading
-import time
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
@@ -20,6 +19,7 @@ from redpoll import Message, Node, NotConfirmed, PeerLost, ProtocolError, Receiv
 from redpoll.transport import connection as connection_module
 from redpoll.transport.connection import ANNOUNCEMENT_GRACE, Connection, Keeper
 from tests.interop.raw import ACK, NOOP, REQ_ACK, Frame, RawLink, handshake, raw_listener
+from tests.node.processes import compute
 from tests.node.support import (
     Inbox,
     announcement,
@@ -128,7 +128,7 @@ async def test_an_announcement_is_read_after_a_standstill() -> None:
         opening = handshake(listener.port, b"I" * 16) + announcement().encode()
         link.write(opening[:18])
         await until(lambda: any(each.link.handshake for each in node._peers.connections), "the handshake")
-        time.sleep(2 * ANNOUNCEMENT_GRACE)  # noqa: ASYNC251  # a standstill
+        compute(2 * ANNOUNCEMENT_GRACE)
         await turns(2)
         link.write(opening[18:])
         await link.read(OPENING)

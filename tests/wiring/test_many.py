@@ -89,10 +89,7 @@ async def send_to_queues(near: Wiring, far: Wiring, count: int) -> None:
 @pytest.mark.parametrize("process", ["one", "two"])
 @pytest.mark.parametrize("act", [bind_queues, balance_to_queues, bind_exchanges, make_and_bind, send_to_queues])
 def test_what_one_more_costs(act: Act, process: str, request: pytest.FixtureRequest) -> None:
-    """Wiring, using and closing eight times as many costs about eight times as much.
-
-    What is quadratic costs up to 64 times as much; a busy machine needs some more signs of life.
-    """
+    """Wiring, using and closing eight times as many costs about eight times as much."""
     if process == "two":
         request.getfixturevalue("apart")
 
@@ -105,6 +102,7 @@ def test_what_one_more_costs(act: Act, process: str, request: pytest.FixtureRequ
                     await near.close(linger=0)
             return calls[0] / count
 
+    # What is quadratic costs up to 64 times as much; a busy machine needs some more signs of life.
     assert asyncio.run(cost(8 * FEW)) < 1.5 * asyncio.run(cost(FEW))
 
 
