@@ -15,7 +15,7 @@ __all__ = ["parts"]
 
 
 def parts(stream: Any) -> Encoded:
-    """The body of all that is in a stream, which leaves it: the stream may be closed then. Large views are not copied.
+    """Return the body for the content of a stream, which is removed from it. Large views are not copied.
 
     Args:
         stream: A `Stream`, or another object that gives its views as one does.
@@ -35,6 +35,6 @@ def parts(stream: Any) -> Encoded:
 
 
 def _whole(view: memoryview) -> Buffer:
-    """The bytes object that a view is of, where it shows all of that: to be joined, sent and counted as such."""
+    """Return the bytes object of a view that shows all of it: it is joined, sent and counted without a copy."""
     whole = view.obj
     return whole if type(whole) is bytes and len(whole) == view.nbytes else view

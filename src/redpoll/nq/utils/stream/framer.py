@@ -12,17 +12,17 @@ _SIZE = struct.Struct("!Q")
 
 
 class StreamFramer:
-    """Writes messages into a stream and finds them again: each has its size in front, 64 bits, big-endian.
+    """Writes messages to a stream and reads them back: each is preceded by its size, 64 bits, big-endian.
 
     Nothing is copied but sizes. The protocols here have frames of their own; this is for programs that use it.
     """
 
     def pack(self, transport: Stream, data: Stream) -> int:
-        """Move all that is in `data` to the end of `transport`, as one message; returns its bytes with its size."""
+        """Move the content of `data` to the end of `transport`, as one message; return the number of bytes, with its size."""
         return self.pack_header(transport, data.nbytes) + transport.writeviews(data.readviews())
 
     def pack_header(self, transport: Stream, size: int) -> int:
-        """Write a size; returns its bytes, 8.
+        """Write a size; return the number of its bytes, 8.
 
         Raises:
             ValueError: `size` is not 0 to 2**64-1.
@@ -33,7 +33,7 @@ class StreamFramer:
             raise ValueError(f"{size} is no size of a message") from error
 
     def unpack(self, transport: Stream, size: int = -1) -> Stream:
-        """The next message.
+        """Return the next message.
 
         Args:
             transport: Where it is taken from.
@@ -55,7 +55,7 @@ class StreamFramer:
         return message
 
     def unpack_header(self, transport: Stream) -> int:
-        """The next size.
+        """Return the next size.
 
         Raises:
             BlockingIOError: It is not there as a whole. Nothing was taken.

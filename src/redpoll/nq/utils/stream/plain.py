@@ -12,10 +12,10 @@ __all__ = ["BufferSerializer", "BytesSerializer", "StreamSerializer"]
 
 
 class BytesSerializer:
-    """Carries objects with a buffer; what is received is `bytes`, which is a copy."""
+    """Serializer of bytes-like objects; received data is `bytes`, a copy."""
 
     def dump(self, data: Any) -> Stream:
-        """The memory of `data`, not copied; it must not change until the put is done.
+        """Return the memory of `data`, not copied; it must not change until the put is done.
 
         Raises:
             EncodeError: It has no buffer, or not in one piece.
@@ -23,15 +23,15 @@ class BytesSerializer:
         return Stream.frombuffer(flatten("bytes", data))
 
     def load(self, data: Stream) -> bytes:
-        """All that is in the stream, as bytes."""
+        """Return the content of the stream as bytes."""
         return bytes(data)
 
 
 class BufferSerializer:
-    """Carries objects with a buffer; what is received is a `memoryview` of bytes that can be written to, not copied."""
+    """Serializer of bytes-like objects; received data is a writable `memoryview`, not copied."""
 
     def dump(self, data: Any) -> Stream:
-        """The memory of `data`, not copied; it must not change until the put is done.
+        """Return the memory of `data`, not copied; it must not change until the put is done.
 
         Raises:
             EncodeError: It has no buffer, or not in one piece.
@@ -39,16 +39,16 @@ class BufferSerializer:
         return Stream.frombuffer(flatten("buffer", data))
 
     def load(self, data: Stream) -> memoryview:
-        """All that is in the stream, in one view; of a copy where that is in several, or cannot be written to."""
+        """Return the content of the stream in one view, copied only if it is in several, or not writable."""
         view = data.toview()
         return memoryview(bytearray(view)) if view.readonly else view
 
 
 class StreamSerializer:
-    """Carries streams."""
+    """Serializer of streams."""
 
     def dump(self, data: Stream) -> Stream:
-        """Another stream of the same memory: `data` stays as it is; its memory must not change until the put is done.
+        """Return another stream of the same memory: `data` stays as it is; its memory must not change until the put is done.
 
         Raises:
             EncodeError: It is no stream.
@@ -58,5 +58,5 @@ class StreamSerializer:
         return data.copy()
 
     def load(self, data: Stream) -> Stream:
-        """Another stream of the same memory, which is the receiver's."""
+        """Return another stream of the same memory, which belongs to the receiver."""
         return data.copy()

@@ -17,7 +17,7 @@ _NOTHING = memoryview(b"")
 
 
 def byteview(buffer: Any) -> memoryview:
-    """The memory of an object as bytes, not copied.
+    """Return the memory of an object as bytes, not copied.
 
     Args:
         buffer: Anything with the buffer protocol, in one piece (C-contiguous).
@@ -34,7 +34,7 @@ def byteview(buffer: Any) -> memoryview:
 
 
 class Stream(io.BufferedIOBase):
-    """A queue of bytes in views of memory: what serializers write and read.
+    """A queue of bytes in views of memory, which serializers write and read.
 
     What is written stays where it is, and must not change while the stream refers to it; what is read leaves the stream,
     and is a view of the same memory where it is in one piece there. Reading never waits: where too little is there, that
@@ -50,7 +50,7 @@ class Stream(io.BufferedIOBase):
     __slots__ = ("_held", "_nbytes", "_views")
 
     def __init__(self) -> None:
-        """Make an empty one."""
+        """Make an empty stream."""
         self._views: deque[memoryview] = deque()
         self._nbytes = 0
         # Bytes of the views whose memory is the serializer's own, not the program's.
@@ -58,7 +58,7 @@ class Stream(io.BufferedIOBase):
 
     @classmethod
     def frombuffer(cls, buffer: Any, /) -> Self:
-        """A stream of the memory of one object, not copied.
+        """Return a stream of the memory of one object, not copied.
 
         Args:
             buffer: Anything with the buffer protocol, in one piece.
@@ -72,12 +72,12 @@ class Stream(io.BufferedIOBase):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that are there to be read."""
+        """Number of bytes in the stream."""
         return self._nbytes
 
     @property
     def views(self) -> Iterator[memoryview]:
-        """The views that are there, in order; they stay in the stream."""
+        """The views in the stream, in order; they stay in it."""
         return iter(tuple(self._views))
 
     def __len__(self) -> int:
@@ -87,11 +87,11 @@ class Stream(io.BufferedIOBase):
         return self._nbytes > 0
 
     def __getitem__(self, index: int) -> memoryview:
-        """A view that stays in the stream, by its number; negative from the end."""
+        """Return a view by its number, negative from the end; it stays in the stream."""
         return self._views[index]
 
     def __bytes__(self) -> bytes:
-        """All that is there, as bytes, which is a copy; it leaves the stream."""
+        """Return the content as bytes, a copy; it is removed from the stream."""
         self._check_open()
         return b"".join(self.readviews())
 
@@ -103,7 +103,7 @@ class Stream(io.BufferedIOBase):
     # ---- Whole views
 
     def readview(self) -> memoryview:
-        """The first view, which leaves the stream; an empty one where there is none."""
+        """Remove and return the first view; an empty one if there is none."""
         self._check_open()
         if not self._views:
             return _NOTHING
@@ -112,12 +112,12 @@ class Stream(io.BufferedIOBase):
         return view
 
     def readviews(self) -> Iterator[memoryview]:
-        """All views, each of which leaves the stream as it is given."""
+        """Remove and yield all views, one by one."""
         while self._views:
             yield self.readview()
 
     def unreadview(self, view: Any, /) -> int:
-        """Put a view in front of all others; returns its bytes."""
+        """Put a view in front of all others; return its number of bytes."""
         self._check_open()
         view = byteview(view)
         if view.nbytes:
@@ -126,7 +126,7 @@ class Stream(io.BufferedIOBase):
         return int(view.nbytes)
 
     def writeview(self, view: Any, /) -> int:
-        """Put a view behind all others; returns its bytes."""
+        """Append a view; return its number of bytes."""
         self._check_open()
         view = byteview(view)
         if view.nbytes:
@@ -135,11 +135,11 @@ class Stream(io.BufferedIOBase):
         return int(view.nbytes)
 
     def writeviews(self, views: Iterable[Any], /) -> int:
-        """Put views behind all others; returns their bytes."""
+        """Append views; return their number of bytes."""
         return sum(map(self.writeview, views))
 
     def unwriteview(self) -> memoryview:
-        """The last view, which leaves the stream; an empty one where there is none."""
+        """Remove and return the last view; an empty one if there is none."""
         self._check_open()
         if not self._views:
             return _NOTHING
@@ -148,11 +148,11 @@ class Stream(io.BufferedIOBase):
         return view
 
     def toview(self) -> memoryview:
-        """All that is there, in one view; it leaves the stream. It is a copy, and can be written to, if it was in several."""
+        """Remove and return the content in one view; a writable copy if it was in several."""
         return self.read()
 
     def copy(self) -> Self:
-        """Another stream of the same memory; what is read from one stays in the other."""
+        """Return another stream of the same memory; reading from one leaves the other unchanged."""
         self._check_open()
         twin = type(self)()
         twin._views.extend(self._views)
@@ -164,7 +164,7 @@ class Stream(io.BufferedIOBase):
         return self.copy()
 
     def __deepcopy__(self, memo: Any) -> Self:
-        """Another stream of memory of its own."""
+        """Return a stream with a copy of the memory."""
         self._check_open()
         twin = type(self)()
         twin.writeviews([bytearray(view) for view in self._views])
@@ -173,22 +173,22 @@ class Stream(io.BufferedIOBase):
     # ---- A file
 
     def readable(self) -> bool:
-        """True."""
+        """Return True."""
         self._check_open()
         return True
 
     def writable(self) -> bool:
-        """True."""
+        """Return True."""
         self._check_open()
         return True
 
     def seekable(self) -> bool:
-        """True; see `seek`."""
+        """Return True; see `seek`."""
         self._check_open()
         return True
 
     def read1(self, size: int | None = -1, /) -> memoryview:  # type: ignore[override]
-        """At most `size` bytes of the first view; None and negative: all of it."""
+        """Read at most `size` bytes of the first view; None and negative: all of it."""
         view = self.readview()
         if size is None or size < 0 or view.nbytes <= size:
             return view
@@ -197,7 +197,7 @@ class Stream(io.BufferedIOBase):
         return view[:size]
 
     def read(self, size: int | None = -1, /) -> memoryview:  # type: ignore[override]
-        """At most `size` bytes in one view; None and negative: all that are there.
+        """Read at most `size` bytes in one view; None and negative: all.
 
         It is a copy, and can be written to, if they were in several.
         """
@@ -209,17 +209,17 @@ class Stream(io.BufferedIOBase):
         return memoryview(bytearray().join(self._take(wanted)))
 
     def readinto1(self, buffer: Any, /) -> int:
-        """Copy bytes of the first view into a buffer, as many as fit; returns their number."""
+        """Copy bytes of the first view into a buffer, as many as fit; return their number."""
         self._check_open()
         return self._fill(memoryview(buffer).cast("B"), once=True)
 
     def readinto(self, buffer: Any, /) -> int:
-        """Copy bytes into a buffer, as many as fit; returns their number."""
+        """Copy bytes into a buffer, as many as fit; return their number."""
         self._check_open()
         return self._fill(memoryview(buffer).cast("B"), once=False)
 
     def readline(self, size: int | None = -1, /) -> memoryview:  # type: ignore[override]
-        r"""The bytes up to and with the next b"\n", all where there is none; at most `size` of them."""
+        r"""Read up to and including the next b"\n", or all without one; at most `size` bytes."""
         self._check_open()
         most = self._nbytes if size is None or size < 0 else min(size, self._nbytes)
         at = 0
@@ -235,7 +235,7 @@ class Stream(io.BufferedIOBase):
         return self.read(most)
 
     def readlines(self, hint: int | None = -1, /) -> list[memoryview]:  # type: ignore[override]
-        """Lines, until they have `hint` bytes; None and below 1: all."""
+        """Read lines, until they have `hint` bytes; None and below 1: all."""
         lines = []
         size = 0
         for line in self:
@@ -246,15 +246,15 @@ class Stream(io.BufferedIOBase):
         return lines  # type: ignore[return-value]
 
     def write(self, buffer: Any, /) -> int:
-        """Put the memory of an object behind all else, not copied; returns its bytes."""
+        """Append the memory of an object, not copied; return its number of bytes."""
         return self.writeview(buffer)
 
     def writelines(self, buffers: Iterable[Any], /) -> int:  # type: ignore[override]
-        """Put the memory of objects behind all else, not copied; returns their bytes."""
+        """Append the memory of objects, not copied; return their number of bytes."""
         return self.writeviews(buffers)
 
     def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
-        """Drop `offset` bytes, or as many as are there; returns their number.
+        """Drop `offset` bytes, or all if there are fewer; return their number.
 
         Raises:
             ValueError: `offset` is negative: what was read is gone.
@@ -268,12 +268,12 @@ class Stream(io.BufferedIOBase):
         return sum(view.nbytes for view in self._take(min(offset, self._nbytes)))
 
     def tell(self) -> int:
-        """0: what was read is gone."""
+        """Return 0: bytes that were read are no longer in the stream."""
         self._check_open()
         return 0
 
     def truncate(self, size: int | None = None, /) -> int:
-        """Keep the first `size` bytes, None: no bytes; returns how many there are now."""
+        """Keep the first `size` bytes, None: no bytes; return the number of bytes left."""
         self._check_open()
         kept = list(self._take(min(size or 0, self._nbytes)))
         self._views.clear()
@@ -281,7 +281,7 @@ class Stream(io.BufferedIOBase):
         return self.writeviews(kept)
 
     def close(self) -> None:
-        """Let go of all memory; as `with` does at its end. What was read stays as it is."""
+        """Release all memory, as `with` does at its end. Views that were read stay valid."""
         self._views.clear()
         self._nbytes = 0
         super().close()
@@ -290,11 +290,11 @@ class Stream(io.BufferedIOBase):
 
     @classmethod
     def frombytes(cls, buffer: Any, /) -> Self:
-        """`frombuffer`."""
+        """Same as `frombuffer`."""
         return cls.frombuffer(buffer)
 
     def tobytes(self) -> bytes:
-        """All that is there, as bytes, which is a copy; it leaves the stream."""
+        """Return the content as bytes, a copy; it is removed from the stream."""
         return bytes(self)
 
     @property
@@ -307,32 +307,32 @@ class Stream(io.BufferedIOBase):
         return not self
 
     def peekchunk(self) -> memoryview:
-        """The first view, which stays; an empty one where there is none."""
+        """Return the first view, which stays; an empty one if there is none."""
         self._check_open()
         return self._views[0] if self._views else _NOTHING
 
     def readchunk(self) -> memoryview:
-        """`readview`."""
+        """Same as `readview`."""
         return self.readview()
 
     def readchunks(self) -> Iterator[memoryview]:
-        """`readviews`."""
+        """Same as `readviews`."""
         return self.readviews()
 
     def unreadchunk(self, chunk: Any, /) -> int:
-        """`unreadview`."""
+        """Same as `unreadview`."""
         return self.unreadview(chunk)
 
     def writechunk(self, chunk: Any, /) -> int:
-        """`writeview`."""
+        """Same as `writeview`."""
         return self.writeview(chunk)
 
     def writechunks(self, chunks: Iterable[Any], /) -> int:
-        """`writeviews`."""
+        """Same as `writeviews`."""
         return self.writeviews(chunks)
 
     def unwritechunk(self) -> memoryview:
-        """`unwriteview`."""
+        """Same as `unwriteview`."""
         return self.unwriteview()
 
     # ---- Within
