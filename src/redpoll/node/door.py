@@ -137,7 +137,7 @@ class Batch:
 
     __slots__ = ("_ended", "_loop", "count", "failed", "open")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[Batch], object]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, ended: Callable[[Batch], object] | None) -> None:
         self._loop = loop
         self._ended = ended
         self.count = self.open = 0
@@ -147,7 +147,7 @@ class Batch:
         if error is not None:
             self.failed.append((number, error))
         self.open -= 1
-        if not self.open:
+        if not self.open and self._ended is not None:
             self._loop.call_soon(self._ended, self)
 
 
@@ -226,7 +226,7 @@ class LayerNode(Node[Any]):
         self,
         peer: Peer,
         records: Iterable[tuple[bytes, Payload]],
-        ended: Callable[[Batch], object],
+        ended: Callable[[Batch], object] | None,
         *,
         acknowledge: bool = True,
     ) -> Batch:
@@ -237,10 +237,11 @@ class LayerNode(Node[Any]):
         Args:
             peer: The peer. One that the node has forgotten is known again, and dialled.
             records: Header and body of each.
-            ended: Called once, in a later turn, when all of them have ended.
+            ended: Called once, in a later turn, when all of them have ended; None if that is of no interest.
             acknowledge: Whether they end when the peer releases them, or when they are written.
         """
-        self._check_started()
+        if self._state != "running" or _get_running_loop() is not self._loop:
+            self._check_started()
         batch = Batch(self._loop, ended)
         sent: list[_Record] = []
         for header, body in records:
@@ -257,7 +258,7 @@ class LayerNode(Node[Any]):
             submit(record, peer, now)
         if peer.link is None:
             self._peers.forget_if_idle(peer)
-        if not batch.count:
+        if not batch.count and ended is not None:
             self._loop.call_soon(ended, batch)
         return batch
 

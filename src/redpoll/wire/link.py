@@ -384,7 +384,8 @@ class Link:
         window = self.window
         if not self.writable or not self.sending or (self.transfers and self.settings.in_order):
             return 0
-        return window.limit - window.used if window.free_bytes() > 0 else 0
+        has_bytes = window.used_bytes < window.limit_bytes or window.free_bytes() > 0
+        return window.limit - window.used if has_bytes else 0
 
     @property
     def ready(self) -> bool:

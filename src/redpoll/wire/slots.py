@@ -408,7 +408,8 @@ class Slots:
                 size += frame[2]
         finally:
             # Also if the application put something else into the batch.
-            self._free_many(link, count, size)
+            if link is not None:
+                self._free_many(link, count, size)
 
     def _free_many(self, link: Link | None, count: int, size: int) -> None:
         self.running -= count

@@ -97,6 +97,41 @@ async def test_nothing_is_sent_ahead_with_a_short_grace(grace: float, sent: int)
 
 
 @pytest.mark.asyncio
+async def test_what_nobody_waits_for_is_said_with_the_next_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Confirmations of a worker that goes on, and of calls, are said with what comes next, or soon; others at once."""
+    spec, call = {"name": "c", "durable": False}, (0, 0.0, None, None, None, False, False, None)
+    with running() as hub:
+        client = Client(hub)
+        async with client.node:
+            await client.say(
+                HELLO, [p.CALL, 1, "declare", [{"name": "q"}, False]], [p.CALL, 2, "declare", [spec, False]]
+            )
+            await client.say(
+                [p.CONSUME, 3, 7, "q", 2, False, False, True], [p.CONSUME, 4, 8, "c", 1, False, False, False]
+            )
+            for request, queue in ((5, "q"), (6, "c"), (7, "q")):
+                await client.say([p.PUBLISH, request, queue, PAYLOAD, False, *PLAIN])
+            await client.answer(7)
+            await until(lambda: sum(each[0] == p.DELIVER for each in client.heard) == 3, "the tasks")
+            tokens = {7: [each[2] for each in client.heard if each[:2] == [p.DELIVER, 7]]}
+            tokens[8] = [each[2] for each in client.heard if each[:2] == [p.DELIVER, 8]]
+            monkeypatch.setattr(p, "PATIENCE", 600.0)
+            await client.say([p.DONE, 8, 7, tokens[7][0], 0, None, "", []])
+            await client.say([p.PUBLISH, 9, "c", PAYLOAD, True, *call])
+            await turns(200)
+            assert not client._answers(8)
+            assert not client._answers(9)
+            await client.say([p.DONE, 10, 8, tokens[8][0], 0, None, "", []])
+            assert await client.answer(10) == (p.REPLY, True)
+            assert [each[1] for each in client.heard[-4:] if each[0] == p.REPLY][-3:] == [8, 9, 10]
+    with running() as hub:
+        async with redpoll.connect(hub.url) as bus, bus.tasks.worker(lambda _: None, "q"):
+            await bus.tasks.run(1, "q")
+            engine: Any = bus.engine
+            await until(lambda: not engine._requests, "the confirmation, which comes by itself")
+
+
+@pytest.mark.asyncio
 @pytest.mark.parametrize("error", [TypeError("a defect"), ValueError("a defect"), KeyError("a defect")])
 async def test_a_defect_of_the_hub(
     error: Exception, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
@@ -176,13 +211,13 @@ async def test_what_may_have_been_sent_is_not_sent_again(what: str, monkeypatch:
                 turns_ = hub.hub._turns
                 reply = turns_.reply
 
-                def lose(client: Any, *answer: Any) -> None:
+                def lose(client: Any, *answer: Any, **how: Any) -> None:
                     if client.member.owner is client and not client.consumers and not client.subscriptions:
                         monkeypatch.undo()
                         hub.hub._forget(client, goodbye=False)
                         hub.hub._dismiss(client.peer, BusError("the link is lost"))
                     else:
-                        reply(client, *answer)
+                        reply(client, *answer, **how)
 
                 monkeypatch.setattr(turns_, "reply", lose)
                 with pytest.raises(redpoll.NotConfirmed):

@@ -132,7 +132,7 @@ class HubEngine(HubMember):
         if not self.linked and timeout is not None and timeout <= 0:
             return Failed(self.expired(timeout))
         payload = packed(envelope)
-        limit = min((each for each in (timeout, ttl, deadline) if each is not None), default=None)
+        limit = min([each for each in (timeout, ttl, deadline) if each is not None], default=None)
         if queue is not None:
             future = self._ask(
                 p.PUBLISH,

@@ -20,7 +20,7 @@ from redpoll.errors import BusError, RedpollError
 from redpoll.node import Received
 from redpoll.node.door import Batch, LayerNode, Peer
 
-__all__ = ["Client", "Watch", "ended"]
+__all__ = ["Client", "Watch"]
 
 _log = logging.getLogger("redpoll.bus")
 
@@ -118,6 +118,7 @@ class Client:
         self._bytes = 0
         self._held: list[Received[Any]] = []
         self._scheduled = False
+        self._late: asyncio.TimerHandle | None = None
 
     def say(self, *record: Any) -> None:
         """Send a record in this turn of the loop, behind those before."""
@@ -130,6 +131,18 @@ class Client:
         if not self._scheduled:
             self._scheduled = True
             asyncio.get_running_loop().call_soon(self.flush)
+
+    def say_late(self, *record: Any) -> None:
+        """Send a record that nobody waits for: with the next one, or a moment later."""
+        if self.open:
+            self._waiting.append(list(record))
+            if self._late is None:
+                self._late = asyncio.get_running_loop().call_later(p.PATIENCE, self._flush_late)
+
+    def _flush_late(self) -> None:
+        self._late = None
+        if not self._scheduled:
+            self.flush()
 
     def deliver(self, record: list[Any]) -> None:
         """Send a delivery, whose body is filled in later."""
@@ -228,7 +241,7 @@ class Client:
                 # A late answer to an earlier question changes nothing.
                 self.question = self.question or getrandbits(53) + 1
                 ((body, _),) = p.pack([[p.STALLED, name, self.question]])
-                self._node.send_batch(peer, [(b"", body)], ended)
+                self._node.send_batch(peer, [(b"", body)], None)
         elif not self._probed and member.held > 1:
             # It took all over, and has begun it if its loop has turned once more, when it takes this over.
             self._probed = True
@@ -267,7 +280,3 @@ def _weight(values: Iterable[Any]) -> int:
         elif isinstance(each, dict):
             size += 64 + _weight(each.values())
     return size
-
-
-def ended(batch: Batch) -> None:
-    """Do nothing: unsent records are lost with the session, whose end the node reports."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from struct import Struct
 from typing import Any, Final
 
-from redpoll.bus.broker.queue import DURABLE, Consumer, Parked, Task
+from redpoll.bus.broker.queue import DURABLE, KEEP, Consumer, Parked, Task
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.clients import Client, Watch
 from redpoll.bus.engines.hub.pace import LEASE
@@ -55,7 +55,9 @@ class Requests:
         if isinstance(got, Parked):
             client.parked[request] = got
         elif isinstance(got, Task):
-            self._turns.reply(client, durable, request, [p.id_bytes(got.id), False])
+            # A caller, which waits for the outcome, learns the number with that, where it is soon there.
+            calls = watched and not durable and not got.flags & KEEP
+            self._turns.reply(client, durable, request, [p.id_bytes(got.id), False], late=calls)
         else:
             if watched:
                 self._turns.watch_known(client, request, got)
@@ -202,7 +204,8 @@ class Requests:
             consumer, token, time.monotonic(), OutcomeKind(kind), payload, size, detail, then
         )
         self._ended(client, number, consumer)
-        self._turns.reply(client, consumer.queue.spec.durable, request, done)
+        # The worker takes the next task meanwhile; where it takes one only, somebody may wait.
+        self._turns.reply(client, consumer.queue.spec.durable, request, done, late=consumer.auto and not successors)
 
     def _reject(self, client: Client, request: int, number: int, token: int, *how: Any) -> None:
         requeue, delay, blame, exclude, reason, payload = how

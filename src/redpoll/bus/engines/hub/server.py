@@ -20,7 +20,7 @@ from redpoll.bus.broker.queue import Consumer
 from redpoll.bus.engines.hub import protocol as p
 from redpoll.bus.engines.hub.authorization import authorize
 from redpoll.bus.engines.hub.calls import Calls
-from redpoll.bus.engines.hub.clients import Client, ended
+from redpoll.bus.engines.hub.clients import Client
 from redpoll.bus.engines.hub.requests import REQUESTS, Requests
 from redpoll.bus.engines.hub.store import Store
 from redpoll.bus.engines.hub.tokens import Tokens
@@ -57,7 +57,7 @@ class _Node(LayerNode):
     def _session_began(self, peer: Peer, renewed: bool) -> None:  # noqa: ARG002
         self._server.meet(peer)
         # A client that was away for longer than it knows takes this for the session that it had.
-        asyncio.get_running_loop().call_soon(self.send_batch, peer, _GREET, ended)
+        asyncio.get_running_loop().call_soon(self.send_batch, peer, _GREET, None)
 
     def _session_resumed(self, peer: Peer) -> None:
         self._server.meet(peer)

@@ -6,11 +6,11 @@ import asyncio
 import gc
 import time
 from collections import deque
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
 from os import urandom
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from redpoll.bus.broker import Limits
 from redpoll.bus.broker import outputs as out
@@ -24,6 +24,8 @@ from redpoll.errors import RedpollError
 from redpoll.node.door import Peer
 
 __all__ = ["Turns"]
+
+_Claim: TypeAlias = tuple[Callable[..., None], tuple[Any, ...]]
 
 #: Stored outcomes that are read at a time for those that watch.
 _RECALLS: Final = 16
@@ -63,9 +65,9 @@ class Turns:
         self._armed = float("inf")
         self._recent = Recent(self.broker, store.recent)
         # Turns that wait for the disk: for each one its writes, and the records to be sent once they are on disk.
-        self._unsynced: deque[tuple[list[out.Write], list[tuple[Client, tuple[Any, ...]]]]] = deque()
+        self._unsynced: deque[tuple[list[out.Write], list[_Claim]]] = deque()
         # Of this turn: records to be sent then, and deliveries whose bodies are being read.
-        self._claims: list[tuple[Client, tuple[Any, ...]]] = []
+        self._claims: list[_Claim] = []
         self._wanted: list[int] = []
         self._gaps: list[tuple[Client, list[Any]]] = []
         self._behind: set[Queue] = set()
@@ -79,18 +81,19 @@ class Turns:
     def claim(self, client: Client, durable: bool, *record: Any) -> None:
         """Send a record, after the next commit if it confirms something durable."""
         if durable:
-            self._claims.append((client, record))
+            self._claims.append((client.say, record))
         else:
             client.say(*record)
 
-    def reply(self, client: Client, durable: bool, request: int, value: Any) -> None:
-        """Answer a request, as `claim` does, unless it wants no answer."""
+    def reply(self, client: Client, durable: bool, request: int, value: Any, *, late: bool = False) -> None:
+        """Answer a request, as `claim` does, unless it wants no answer; late if nobody waits for that."""
         if not request:
             return
+        say = client.say_late if late else client.say
         if durable:
-            self._claims.append((client, (p.REPLY, request, value)))
+            self._claims.append((say, (p.REPLY, request, value)))
         else:
-            client.say(p.REPLY, request, value)
+            say(p.REPLY, request, value)
 
     def watch_known(self, client: Client, request: int, number: int) -> None:
         """Watch the task that had the key of a publish before."""
@@ -118,8 +121,8 @@ class Turns:
             # It may be about what an earlier turn wrote.
             self._unsynced[-1][1].extend(claims)
         else:
-            for client, record in claims:
-                client.say(*record)
+            for say, record in claims:
+                say(*record)
         if self.broker.timers.earlier:
             self._arm()
 
@@ -144,8 +147,8 @@ class Turns:
 
     def _synced(self) -> None:
         writes, claims = self._unsynced.popleft()
-        for client, record in claims:
-            client.say(*record)
+        for say, record in claims:
+            say(*record)
         self._recent.stored(writes)
 
     # Effects of the broker
