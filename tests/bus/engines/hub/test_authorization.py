@@ -176,6 +176,25 @@ def test_the_submitters_own() -> None:
     ask(desk, {}, p.CALL, 1, "lookup", [bytes(16)])
 
 
+@pytest.mark.parametrize("queue", ["q", "rpc:calc"])
+def test_what_a_worker_holds(queue: str) -> None:
+    """A worker, and a server of calls, may look up a task while it holds it, and no other one."""
+    desk, _ = desk_of_all()
+    word = "serve" if queue.startswith("rpc") else "work"
+    words = {word: [queue.removeprefix("rpc:")]}
+    held, other = (p.id_bytes(desk.number("y", queue)) for _ in range(2))
+    worker = desk.consume("ann", 1, queue)
+    if queue == "q":  # which has an earlier one
+        desk.settle(worker)
+    ask(desk, words, p.CALL, 1, "lookup", [held])
+    for task, who in ((other, "ann"), (held, "ben")):
+        with pytest.raises(NotAuthorized):
+            ask(desk, words, p.CALL, 1, "lookup", [task], who=who)
+    desk.reject(worker, exclude=True)
+    with pytest.raises(NotAuthorized):
+        ask(desk, words, p.CALL, 1, "lookup", [held])
+
+
 def test_arguments_that_cannot_be() -> None:
     """A call with wrong arguments breaks the rules, and one that is not known is refused by itself."""
     desk = Desk()

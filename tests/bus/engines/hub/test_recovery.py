@@ -22,6 +22,7 @@ from redpoll.bus.broker.outputs import Write
 from redpoll.bus.engines.hub import asking
 from redpoll.bus.engines.hub.client import HubEngine
 from redpoll.bus.engines.hub.store import MemoryStore
+from redpoll.bus.engines.hub.tokens import Tokens
 from redpoll.bus.rpc import server
 from redpoll.bus.state import EngineState
 from redpoll.errors import Closed, Expired, PeerLost
@@ -404,13 +405,30 @@ class Endless:
             self.left.set()
 
 
+SERVES, CALLS = "serves-serves-serves", "calls-calls-calls"
+TOKENS = f"""
+[server]
+token = "{SERVES}"
+serve = ["endless"]
+[caller]
+token = "{CALLS}"
+call = ["endless"]
+"""
+
+
 @pytest.mark.asyncio
-async def test_a_stream_whose_caller_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("secured", [False, True])
+async def test_a_stream_whose_caller_is_killed(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, *, secured: bool
+) -> None:
     """It ends at its server when the hub has given up its caller; while the caller only takes nothing, it stays."""
     monkeypatch.setattr(server, "LOOK", 0.02)
     endless = Endless()
-    with running(limits=Limits(grace=0.1, inbox_time=0.1)) as hub:
-        async with redpoll.connect(hub.url) as bus, bus.rpc.serve("endless", endless):
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text(TOKENS)
+    with running(limits=Limits(grace=0.1, inbox_time=0.1), tokens=Tokens(tokens) if secured else None) as hub:
+        own, callers = (hub.url.replace("//", f"//{token}@" if secured else "//") for token in (SERVES, CALLS))
+        async with redpoll.connect(own) as bus, bus.rpc.serve("endless", endless):
             lookup, looks = bus.engine.lookup, []
 
             async def look(task: str) -> TaskInfo:
@@ -419,7 +437,7 @@ async def test_a_stream_whose_caller_is_killed(monkeypatch: pytest.MonkeyPatch) 
 
             monkeypatch.setattr(bus.engine, "lookup", look)
             caller = await asyncio.create_subprocess_exec(
-                sys.executable, "-c", CALLER, hub.url, stdout=asyncio.subprocess.PIPE
+                sys.executable, "-c", CALLER, callers, stdout=asyncio.subprocess.PIPE
             )
             try:
                 assert caller.stdout is not None
