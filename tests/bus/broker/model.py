@@ -573,9 +573,11 @@ class BrokerModel(RuleBasedStateMachine):
             count_of = {state: sum(each.state == state for each in mine) for state in range(GONE + 1)}
             assert queue.ready == count_of[READY]
             assert queue.aside == count_of[ASIDE]
-            assert queue.delayed == count_of[DELAYED]
+            assert len(queue.delayed) == count_of[DELAYED]
+            taken = [each for each in mine if TAKEN <= each.state <= ACCEPTED]
+            assert self.broker.tasks.taken(queue) == sorted(taken, key=lambda task: task.id)
             assert queue.taken == count_of[TAKEN] + count_of[ACCEPTED]
-            assert queue.count == len(mine) == queue.ready + queue.aside + queue.delayed + queue.taken
+            assert queue.count == len(mine) == queue.ready + queue.aside + len(queue.delayed) + queue.taken
             assert queue.bytes == sum(each.size for each in mine)
             in_line = list(queue.in_line())
             assert len(in_line) == len(set(in_line)) == queue.ready + queue.aside

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from redpoll.bus.broker.queue import Task
@@ -176,3 +178,36 @@ def test_a_letter_is_redriven_once() -> None:
     (number,) = desk.queue.dead
     peer = desk.broker.peers.join("operator", 0.0)
     assert len(desk.broker.admin.redrive(peer, desk.queue, [number, number], 0.0)) == 1
+
+
+def test_tasks_of_other_queues_are_not_looked_at() -> None:
+    """Browsing, purging and deleting a queue look at its own tasks alone, wherever these are: others may be a million."""
+
+    class Guarded(dict[int, Task]):
+        """Tasks that are found by number, and not gone through."""
+
+        def values(self) -> Any:
+            """Refuse."""
+            raise AssertionError("all tasks are looked at")
+
+    desk = Desk()
+    desk.declare("other")
+    held = desk.consume("w", 2)
+    for body in "abcd":
+        desk.submit(body)
+    desk.submit("e", delay=5.0)
+    desk.submit("f", "other")
+    desk.broker.peers.leave(held.peer, desk.now, goodbye=False)
+    desk.broker.tasks.found = Guarded(desk.broker.tasks.found)
+    admin = desk.broker.admin
+    states: tuple[Any, ...] = ("ready", "delayed", "taken")
+    assert [[each.payload for each in admin.browse(desk.queue, state, 9)] for state in states] == [
+        ["c", "d"],
+        ["e"],
+        ["a", "b"],
+    ]
+    assert admin.purge(desk.queue, "ready", desk.now) == 3
+    desk.submit("g")
+    desk.submit("h", delay=5.0)
+    desk.broker.queues.delete(desk.queue, desk.now)
+    assert [task.payload for task in dict.values(desk.broker.tasks.found)] == ["f"]

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from itertools import islice
 from typing import Final, Literal
 
 from redpoll.bus.broker.outputs import Brief, Ended, Moved
-from redpoll.bus.broker.queue import CANCEL, DELAYED, DURABLE, READY, TAKEN, Peer, Queue, Task
+from redpoll.bus.broker.queue import CANCEL, DURABLE, READY, Peer, Queue, Task
 from redpoll.bus.broker.tasks import Tasks, as_before
 from redpoll.bus.envelope import Outcome, OutcomeKind
 from redpoll.bus.records import QueueInfo, TaskInfo, TaskState
@@ -44,7 +44,7 @@ class Admin:
         return QueueInfo(
             spec=queue.spec,
             ready=queue.ready + queue.aside,
-            delayed=queue.delayed,
+            delayed=len(queue.delayed),
             taken=queue.taken,
             dead=len(queue.dead),
             bytes=queue.bytes,
@@ -108,17 +108,15 @@ class Admin:
         """
         require("state", state, _BROWSED)
         require("limit", limit, _LIMIT)
-        found: Iterator[Task]
+        found: Iterable[Task]
         if state == "ready":
             found = queue.in_line()
         elif state == "dead":
-            found = iter(queue.dead.values())
+            found = queue.dead.values()
+        elif state == "delayed":
+            found = sorted(queue.delayed, key=_due)
         else:
-            delayed = state == "delayed"
-            mine = (each for each in self._tasks.found.values() if each.queue is queue)
-            found = (each for each in mine if (each.state == DELAYED if delayed else each.state >= TAKEN))
-            if delayed:
-                found = iter(sorted(found, key=_due))
+            found = self._tasks.taken(queue)
         return list(islice(found, limit))
 
     def purge(self, queue: Queue, state: Literal["ready", "dead"], now: float) -> int:
@@ -133,7 +131,7 @@ class Admin:
             for task in dead:
                 self._tasks.unbury(task)
             return len(dead)
-        waiting = [each for each in self._tasks.found.values() if each.queue is queue and each.state < TAKEN]
+        waiting = [*queue.in_line(), *queue.delayed]
         for task in waiting:
             self._tasks.end(task, OutcomeKind.CANCELLED, now, detail="purged")
         return len(waiting)

@@ -33,7 +33,7 @@ class Peers:
         self._tasks = tasks
         self._work = work
         self._topics = topics
-        self.found: dict[str, Peer] = {}
+        self.found = tasks.peers
 
     def join(self, name: str, now: float, owner: Any = None) -> Peer:
         """Add a peer, or let it return; a present one of that name is replaced.

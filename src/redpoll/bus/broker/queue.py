@@ -284,7 +284,8 @@ class Queue:
     """Keys of its tasks."""
     ready: int = 0
     """Tasks in state READY; those that follow likewise."""
-    delayed: int = 0
+    delayed: dict[Task, None] = field(default_factory=dict)
+    """The tasks in state DELAYED."""
     aside: int = 0
     taken: int = 0
     count: int = 0
@@ -433,7 +434,7 @@ class Queue:
             self._leave_aside(task)
             self._release()
         elif task.state == DELAYED:
-            self.delayed -= 1
+            del self.delayed[task]
 
     def sort_out(self) -> None:
         """Sort the entries of ended tasks out, so that those behind them are found at once."""

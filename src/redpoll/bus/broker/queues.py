@@ -128,7 +128,7 @@ class Queues:
             if not parked.done:
                 parked.retry(parked, now)
         queue.parked.clear()
-        for task in [each for each in self._tasks.found.values() if each.queue is queue] if queue.count else ():
+        for task in [*queue.in_line(), *queue.delayed, *self._tasks.taken(queue)]:
             self._tasks.revoke(task, OutcomeKind.CANCELLED, now, reason)
         for task in tuple(queue.dead.values()):
             self._tasks.unbury(task)

@@ -83,6 +83,7 @@ class Tasks:
         found: The tasks.
         results: The outcomes.
         queues: The queues by name; `Queues` keeps it.
+        peers: The peers by name; `Peers` keeps it.
         last: The last number that was used.
     """
 
@@ -99,11 +100,24 @@ class Tasks:
         self.found: dict[int, Task] = {}
         self.results = Results(limits, out)
         self.queues: dict[str, Queue] = {}
+        self.peers: dict[str, Peer] = {}
         self.last = serial << _DIGITS
 
     def text(self, number: int) -> str:
         """Return the id of a task as text."""
         return task_id(self.store, number)
+
+    def taken(self, queue: Queue) -> list[Task]:
+        """Return the tasks of a queue that workers have, in their order; those of other queues are not looked at."""
+        if not queue.taken:
+            return []
+        held = (
+            each.held.values()
+            for peer in self.peers.values()
+            for each in peer.consumers.values()
+            if each.queue is queue
+        )
+        return sorted((task for part in held for task in part if task.state != GONE), key=lambda task: task.id)
 
     def knows(self, number: int) -> bool:
         """Return True if a number may be that of an earlier task."""
@@ -173,7 +187,7 @@ class Tasks:
     def delay(self, task: Task, due: float) -> None:
         """Make a task ready later that has no place."""
         task.state = DELAYED
-        task.queue.delayed += 1
+        task.queue.delayed[task] = None
         task.more.ripens = self._timers.add(due, task, DUE)
 
     def restore(self, task: Task, expires: float | None) -> None:
@@ -403,7 +417,7 @@ class Tasks:
 
     def ripen(self, task: Task) -> None:
         """Make a delayed task ready."""
-        task.queue.delayed -= 1
+        del task.queue.delayed[task]
         task.queue.add(task)
 
     def admit(self, queue: Queue, now: float) -> None:
