@@ -372,7 +372,7 @@ async def test_headers_and_deadlines_travel_along() -> None:
 
 
 async def test_leaving_a_call_cancels_its_handler() -> None:
-    """A caller that is cancelled has its handler cancelled, and what that waits for in turn."""
+    """A caller that is cancelled has its handler cancelled, and the calls for which that waits."""
     server = Server()
     async with bus_in_virtual_time() as (bus, _):
 

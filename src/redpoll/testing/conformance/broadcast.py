@@ -83,7 +83,7 @@ async def senders(place: Place) -> None:
 
 @behaviour("K-17")
 async def senders_and_subjects(place: Place) -> None:
-    """Filters for both let through what matches both."""
+    """Filters for both pass messages that match both."""
 
     def wanted(sender: str, subject: str) -> bool:
         return sender.endswith(".jones") and subject.startswith("purchase.")
@@ -104,7 +104,7 @@ async def regular_expressions(place: Place) -> None:
 
 @behaviour("K-19")
 async def equal_senders(place: Place) -> None:
-    """A sender without wildcards is that sender and nobody else; so is one that is no text."""
+    """A sender without wildcards is that sender and no other; so is one that is no text."""
     await _filtered(place, lambda sender, _: sender == "bob.jones", sender="bob.jones", subject=place.name("#"))
     bus = await place.open()
     seen: list[Broadcast] = []
@@ -117,7 +117,7 @@ async def equal_senders(place: Place) -> None:
 
 @behaviour("K-20")
 async def subscribing_again(place: Place) -> None:
-    """A subscription that was closed takes nothing, and a new one takes what is sent from then on."""
+    """A closed subscription receives nothing, and a new one receives later broadcasts."""
     sender, receiver = await place.open(), await place.open()
     seen: list[Broadcast] = []
     topic = place.name("topic")
@@ -141,7 +141,7 @@ async def subscribing_again(place: Place) -> None:
 
 @behaviour("K-21")
 async def nobody_listens(place: Place) -> None:
-    """Sending to nobody is no error."""
+    """Sending without subscribers is no error."""
     bus = await place.open()
     await bus.broadcast.send("hello", subject=place.name("nobody"))
     await bus.broadcast.send("hello")
@@ -149,7 +149,7 @@ async def nobody_listens(place: Place) -> None:
 
 @behaviour("K-34")
 async def expired_queue(place: Place) -> None:
-    """After a subscription's queue has expired because nobody used it, a new subscription has what is sent from then on."""
+    """After a subscription's queue has expired unused, a new subscription receives later broadcasts."""
     sender, receiver = await place.open(), await place.open()
     name, topic = place.name("short"), place.name("topic")
     place.clean(f"broadcast:{name}")
@@ -173,7 +173,7 @@ async def expired_queue(place: Place) -> None:
 
 @behaviour("B-01")
 async def several_subjects(place: Place) -> None:
-    """A subscription may have several patterns, is handed what matches two of them once, and may have a predicate."""
+    """A subscription may have several patterns, receives an event that matches two of them once, and may have a predicate."""
     bus = await place.open()
     seen: list[Broadcast] = []
     patterns = [place.name("a.#"), place.name("*.b")]
@@ -225,7 +225,7 @@ async def iterating(place: Place) -> None:
 
 @behaviour("B-04", "last")
 async def last_ones(place: Place) -> None:
-    """The last broadcasts of a subject are kept where the sender says so, for who asks for them."""
+    """The last broadcasts of a subject are kept if the sender says so, for subscribers that ask for them."""
     bus = await place.open()
     for number in range(3):
         await bus.broadcast.send(number, subject=place.name("s"), last=2)
@@ -241,7 +241,7 @@ async def last_ones(place: Place) -> None:
 
 @behaviour("B-05")
 async def durable(place: Place) -> None:
-    """A durable subscription takes what was sent while it was away, shares it with others of its name, and is forgotten."""
+    """A durable subscription receives broadcasts sent in its absence, shares with others of its name, and is forgotten."""
     sender, receiver = await place.open(), await place.open()
     seen: list[Any] = []
     name, topic = place.name("audit"), place.name("t.*")
@@ -296,7 +296,7 @@ async def a_callback_that_fails(place: Place) -> None:
 
 @behaviour("B-07")
 async def a_durable_iteration(place: Place) -> None:
-    """Iterating a durable subscription, what was not done when it is closed goes back."""
+    """Broadcasts that the iteration over a durable subscription has not finished go back when it is closed."""
     bus = await place.open()
     name, topic = place.name("iterated"), place.name("i")
     place.clean(f"broadcast:{name}")
@@ -312,7 +312,7 @@ async def a_durable_iteration(place: Place) -> None:
 
 @behaviour("B-08")
 async def closing(place: Place) -> None:
-    """Closing the bus lets callbacks finish inside the drain and cancels them after it; what is durable goes back."""
+    """Closing the bus lets callbacks finish within the drain and cancels them after it; durable broadcasts go back."""
     sender = await place.open()
     name, topic = place.name("drained"), place.name("d")
     place.clean(f"broadcast:{name}")
@@ -351,7 +351,7 @@ async def closing(place: Place) -> None:
 
 @behaviour("B-09")
 async def deleted(place: Place) -> None:
-    """A durable subscription whose queue is deleted while it is open makes it again, and takes what is sent from then on."""
+    """A durable subscription whose queue is deleted while it is open declares it again, and receives later broadcasts."""
     bus, other = await place.open(), await place.open()
     name, topic = place.name("remade"), place.name("r")
     place.clean(f"broadcast:{name}")

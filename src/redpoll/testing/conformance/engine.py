@@ -88,7 +88,7 @@ async def in_order(place: Place) -> None:
 
 @behaviour("E-03")
 async def no_route(place: Place) -> None:
-    """A queue that does not exist is no route; with mandatory it needs a consumer, and a subject somebody who wants it."""
+    """A queue that does not exist is no route; with mandatory a queue needs a consumer, and a subject a receiver."""
     engine = await place.engine()
     queue = await place.queue(engine)
     await _fails(engine.publish(pack(1), queue=place.name("nowhere")), NoRoute)
@@ -356,7 +356,7 @@ async def times_to_live(place: Place) -> None:
 
 @behaviour("E-17")
 async def deadlines(place: Place) -> None:
-    """A task ends at its deadline, though it was begun: its worker is told, and what that answers is refused."""
+    """A task ends at its deadline, though it was begun: its worker is told, and a later outcome is refused."""
     engine = await place.engine()
     queue = await place.queue(engine)
     taken = await place.consume(engine, queue)
@@ -483,7 +483,7 @@ async def full_queues(place: Place) -> None:
 
 @behaviour("E-22", "results")
 async def stored_results(place: Place) -> None:
-    """A task and its outcome are found by its id, by others too; what was not kept, or never was, is an error."""
+    """A task and its outcome are found by its id, by others too; an outcome not kept, or an unknown task, is an error."""
     sender, other = await place.engine(), await place.engine()
     queue = await place.queue(sender)
     receipt, _ = await _send(sender, queue, "a")
@@ -578,7 +578,7 @@ async def subscriptions(place: Place) -> None:
 
 @behaviour("E-25")
 async def bound_queues(place: Place) -> None:
-    """An event is put into each queue with a topic that matches, and waits there while nobody listens."""
+    """An event is put into each queue with a topic that matches, and waits there while there is no consumer."""
     engine = await place.engine()
     queues = [await place.queue(engine, text, kind="events", topics=(place.name("t.#"),)) for text in ("one", "two")]
     await engine.publish(pack("x"), subject=place.name("t.1"), mandatory=True)
@@ -592,7 +592,7 @@ async def bound_queues(place: Place) -> None:
 
 @behaviour("E-26", "last")
 async def last_events(place: Place) -> None:
-    """The last events of a subject are kept where that was asked for, and come first to who asks for them."""
+    """The last events of a subject are kept if the sender says so, and come first to subscribers that ask for them."""
     engine = await place.engine()
     for number in range(3):
         await engine.publish(pack(number), subject=place.name("s"), last=2)
@@ -788,7 +788,7 @@ async def many_at_once(place: Place) -> None:
 
 @behaviour("E-34")
 async def observing(place: Place) -> None:
-    """An observer hears what happens to queues, consumers and tasks until it ends that."""
+    """An observer is called with the changes of queues, consumers and tasks until it ends that."""
     engine = await place.engine()
     heard: list[str] = []
     end = engine.observe(lambda *what: heard.append(what[0]))
@@ -818,7 +818,7 @@ async def exclusive_consumers(place: Place) -> None:
 
 @behaviour("E-36")
 async def iterating(place: Place) -> None:
-    """A consumer can be iterated; a cancelled wait loses nothing, and what nobody took goes back at its end."""
+    """A consumer can be iterated; a cancelled wait loses nothing, and deliveries not taken go back at its end."""
     engine = await place.engine()
     queue = await place.queue(engine)
     consumer = await engine.consume(queue, credit=3)

@@ -87,7 +87,7 @@ async def one(place: Place) -> None:
 
 @behaviour("O-15")
 async def two_topics(place: Place) -> None:
-    """A listener to two topics has what two publishers send to them."""
+    """A listener to two topics receives the notifications of two publishers."""
     sender, receiver = await place.open(), await place.open()
     topics = [_topic(place, "a"), _topic(place, "b")]
     seen = _Seen()
@@ -299,7 +299,7 @@ async def requeued(place: Place) -> None:
 
 @behaviour("N-04")
 async def filters(place: Place) -> None:
-    """An endpoint with a filter is handed what matches it from the beginning; all endpoints that match are."""
+    """An endpoint with a filter receives notifications that match from the beginning; all endpoints that match do."""
     sender, receiver = await place.open(), await place.open()
     topic = _topic(place)
     every, some = _Seen("info"), _Seen("info")

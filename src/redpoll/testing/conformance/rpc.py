@@ -91,7 +91,7 @@ async def _group(place: Place, bus: Bus, target: Target, names: str = "123") -> 
 
 @behaviour("K-03")
 async def identifier(place: Place) -> None:
-    """A function that is served under a name is handed the message, and the caller has what it returns."""
+    """A function that is served under a name receives the message, and the caller receives its result."""
     receiver, sender = await place.open(), await place.open()
     seen: list[Any] = []
 
@@ -118,7 +118,7 @@ async def served_again(place: Place) -> None:
 
 @behaviour("K-05")
 async def returned_futures(place: Place) -> None:
-    """The answer is what a future that the handler returned ends with, also where that is another one."""
+    """The answer is the result of a future that the handler returned, also if that is another future."""
     receiver, sender = await place.open(), await place.open()
     inner: concurrent.futures.Future[Any] = concurrent.futures.Future()
     outer: concurrent.futures.Future[Any] = concurrent.futures.Future()
@@ -154,7 +154,7 @@ async def raises(place: Place) -> None:
 
 @behaviour("K-07")
 async def unknown(place: Place) -> None:
-    """A call of a name that nobody serves is no route, at once; so are a cast, and a stream."""
+    """A call of a name without a server is no route, at once; so are a cast, and a stream."""
     bus = await place.open()
     topic = place.name("nobody")
     await _fails(bus.rpc.call(topic, timeout=60), NoRoute)
@@ -390,7 +390,7 @@ async def metrics(place: Place) -> None:
 
 @behaviour("R-01")
 async def falsy_values(place: Place) -> None:
-    """None, 0, False, and what is empty, are answers like any other, and arguments too."""
+    """None, 0, False, and empty values, are answers like any other, and arguments too."""
     receiver, sender = await place.open(), await place.open()
     async with receiver.rpc.serve(place.name("a"), _Server()):
         values: list[Any] = [None, 0, False, "", [], {}, b""]
@@ -576,7 +576,7 @@ async def allowed_exceptions(place: Place) -> None:
 
 @behaviour("R-09")
 async def lifecycle(place: Place) -> None:
-    """A server is started, stopped and waited for in any order, each step once; what was begun goes on after a stop."""
+    """A server is started, stopped and waited for in any order, each step once; calls that have begun go on after it."""
     receiver, sender = await place.open(), await place.open()
     endpoint = _Server("s")
     server = receiver.rpc.serve(place.name("a"), endpoint)
@@ -629,7 +629,7 @@ async def streams(place: Place) -> None:
 
 @behaviour("R-11", "cancel")
 async def left(place: Place) -> None:
-    """A caller that is cancelled has its handler cancelled, and what that waits for in turn."""
+    """A caller that is cancelled has its handler cancelled, and the calls for which that waits."""
     front, back, sender = [await place.open() for _ in range(3)]
     server = _Server()
 
@@ -646,7 +646,7 @@ async def left(place: Place) -> None:
 
 @behaviour("R-12")
 async def context(place: Place) -> None:
-    """Headers and the deadline of a call are those of what its handler calls."""
+    """Headers and the deadline of a call apply to the calls of its handler."""
     front, back, sender = [await place.open() for _ in range(3)]
     a, b = place.name("a"), place.name("b")
     seen: list[tuple[dict[str, Any], float | None]] = []

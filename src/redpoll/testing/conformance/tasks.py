@@ -86,7 +86,7 @@ async def block(place: Place) -> None:
 
 @behaviour("K-08")
 async def result(place: Place) -> None:
-    """The handler sees the task, and the submitter gets what it returns."""
+    """The handler receives the task, and the submitter its result."""
     queue, (sender, receiver) = await _open(place, 2)
     async with receiver.tasks.worker(_twice, queue):
         assert await sender.tasks.run("x", queue) == "xx"
@@ -125,7 +125,7 @@ async def raises(place: Place) -> None:
 
 @behaviour("K-11")
 async def no_reply(place: Place) -> None:
-    """A task that nobody asks for is done once."""
+    """A task whose result is not requested is done once."""
     queue, (sender, receiver) = await _open(place, 2)
     seen: list[Any] = []
 
@@ -216,7 +216,7 @@ async def drain_part(place: Place) -> None:
 
 @behaviour("K-28")
 async def forgotten(place: Place) -> None:
-    """A claimed task is nobody else's; when its claim is garbage-collected it is there again."""
+    """A claimed task is given to no other worker; when its claim is garbage-collected it is available again."""
     queue, (sender, receiver) = await _open(place, 2)
     handle = await sender.tasks.submit(1, queue)
     claims: list[Claim] = [await receiver.tasks.next(queue)]
@@ -270,7 +270,7 @@ async def told_of_close(place: Place) -> None:
 
 @behaviour("K-33")
 async def what_it_is(place: Place) -> None:
-    """A bus says which engine it is on, and what that can do."""
+    """A bus states its engine and the capabilities of that."""
     bus = await place.open()
     assert place.setting.url.startswith(bus.capabilities.engine)
 
@@ -356,7 +356,7 @@ async def final(place: Place) -> None:
 
 @behaviour("KX-07")
 async def told_of_loss(place: Place) -> None:
-    """A watch of the state hears of a loss that nobody asked for, too."""
+    """A watch of the state reports a loss of the connection as well."""
     bus = await place.open()
     seen: list[EngineState] = []
     bus.status.watch(lambda state, _: seen.append(state))
@@ -578,7 +578,7 @@ async def threads(place: Place) -> None:
 
 @behaviour("T-13")
 async def context(place: Place) -> None:
-    """Headers travel along from a task to what its handler submits and calls, in threads too; calls have no more time."""
+    """Headers of a task apply to the tasks and calls of its handler, in threads too; calls have no more time than it."""
     queue, (sender, receiver) = await _open(place, 2)
     behind, topic = place.name("behind"), place.name("topic")
     place.clean(behind)
@@ -625,7 +625,7 @@ async def context(place: Place) -> None:
 
 @behaviour("T-14")
 async def queue_deleted(place: Place) -> None:
-    """A worker whose queue is deleted is seen not to work, and works again when somebody has made it again."""
+    """A worker whose queue is deleted is reported as not working, and works again when the queue is declared again."""
     queue, (sender, receiver) = await _open(place, 2)
     async with receiver.tasks.worker(_twice, queue):
         assert await sender.tasks.run(1, queue) == 2
