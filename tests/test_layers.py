@@ -57,7 +57,7 @@ TAKES = {
     "nq": {
         "node": "Received",
         "node.door": "MESSAGE_UNIT PIECE_FIELDS LayerNode Outgoing Payload Peer Piece is_linked peer_of why_unreachable",
-        "node.lifecycle": "release_inherited",
+        "node.lifecycle": "forked_error release_inherited",
         "node.received": "raised",
         "node.reports": "LogLimit",
         "node.sending": "check_seconds",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import inspect
+import os
 import threading
 import uuid
 from collections.abc import AsyncIterator
@@ -51,6 +52,26 @@ def test_it_is_a_twin() -> None:
     theirs = methods(nq.Communicator)
     theirs["put"].remove("timeout")
     assert mine == theirs
+
+
+@pytest.mark.asyncio
+async def test_a_child_gets_nothing(ends: Ends) -> None:
+    """What waits for a program is not got in a forked child too."""
+    server, client = ends
+    await client.put("waits")
+    child = os.fork()
+    if not child:
+        refused = 0
+        try:
+            for use in (server.get, server.ready):
+                with pytest.raises(UsageError):
+                    use().send(None)
+                refused += 1
+        finally:
+            os._exit(refused)
+    _, status = await asyncio.to_thread(os.waitpid, child, 0)
+    assert os.waitstatus_to_exitcode(status) == 2
+    assert (await server.get(timeout=PATIENCE)).data == "waits"
 
 
 def test_making_one_opens_nothing() -> None:

@@ -138,12 +138,17 @@ async def test_a_child_sends_and_receives_nothing() -> None:
         pid = os.fork()
         if not pid:
             closed = 0
-            for use in (queue.receive_nowait, lambda: exchange.send_nowait(b"4"), lambda: exchange.send_some([b"4"])):
-                try:
-                    use()
-                except Closed:
+            try:
+                for use in (
+                    queue.receive_nowait,
+                    lambda: exchange.send_nowait(b"4"),
+                    lambda: exchange.send_some([b"4"]),
+                ):
+                    with pytest.raises(Closed):
+                        use()
                     closed += 1
-            os._exit(closed)
+            finally:
+                os._exit(closed)
         _, status = await asyncio.to_thread(os.waitpid, pid, 0)
         assert os.waitstatus_to_exitcode(status) == 3
         assert [await queue.receive(timeout=5) for _ in range(2)] == [b"2", b"3"]

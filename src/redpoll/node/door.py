@@ -180,6 +180,11 @@ class LayerNode(Node[Any]):
         if carrier is not None:
             self._carrier = carrier
 
+    @property
+    def is_inherited(self) -> bool:
+        """True in a forked child of the process that started it."""
+        return self._state == "inherited"
+
     # Called by the node
 
     def arrived(self, messages: list[Received[Any]]) -> list[Received[Any]]:

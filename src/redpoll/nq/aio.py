@@ -12,6 +12,7 @@ from typing import Any, Literal, Self
 from uuid import UUID
 
 from redpoll.errors import Closed, ConfigError, UsageError
+from redpoll.node.lifecycle import forked_error
 from redpoll.nq.core.arrivals import LoopArrivals, unread
 from redpoll.nq.core.codec import Codec
 from redpoll.nq.core.making import AnyStation, checked, make_station, one_of
@@ -263,6 +264,8 @@ class Communicator:
     def _check_started(self) -> None:
         if self._state in {"new", "starting"}:
             raise UsageError("this communicator was not started", "use it in `async with`, or await start()")
+        if self._station.node.is_inherited:
+            raise forked_error()
 
 
 def _tell(event: Callable[[UUID], None], peer: UUID) -> None:
