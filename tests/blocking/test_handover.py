@@ -70,6 +70,21 @@ def test_the_loop_gets_its_turn() -> None:
     assert done == list(range(BACKLOG + 1))
 
 
+async def _at_once() -> str:
+    return "done"
+
+
+@pytest.mark.asyncio
+async def test_a_coroutine_begins_with_its_call() -> None:
+    """From Python 3.12 on a coroutine begins as its call is made, not a turn later; one that ends at once is done then."""
+    handover = Handover(asyncio.get_running_loop())
+    call = handover.submit(_at_once)
+    handover._run()
+    assert call.done() is (sys.version_info >= (3, 12))
+    assert await asyncio.wrap_future(call) == "done"
+    handover.close()
+
+
 def test_an_error_goes_to_whom_the_call_is_for() -> None:
     """What a call raises ends its promise, and the calls behind it are made."""
     loop, done = Loop(), list[int]()

@@ -6,12 +6,13 @@ import asyncio
 import contextvars
 import inspect
 import logging
+import sys
 import threading
 from _thread import start_new_thread
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import CancelledError
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from redpoll.blocking.futures import ThreadFuture
 from redpoll.errors import Closed, UsageError
@@ -21,6 +22,9 @@ __all__ = ["BACKLOG", "Call", "Handover", "LoopFuture", "Promise"]
 
 #: Maximum calls per turn of the loop, and maximum waiting calls before a thread that sends is made to wait.
 BACKLOG = 1024
+
+#: From Python 3.12 on the first step of a coroutine is done at once, and not in another turn of the loop.
+_EAGER: Final[dict[str, Any]] = {"eager_start": True} if sys.version_info >= (3, 12) else {}
 
 _logger = logging.getLogger("redpoll.blocking")
 
@@ -209,8 +213,11 @@ class Handover:
             call.fail(Closed("node"))
         elif inspect.iscoroutine(result):
             self._open.add(call)
-            call.task = self.loop.create_task(result, context=call.context)
-            call.task.add_done_callback(lambda task: self._ended(call, task))
+            call.task = task = asyncio.Task(result, loop=self.loop, context=call.context, **_EAGER)
+            if task.done():
+                self._ended(call, task)
+            else:
+                task.add_done_callback(lambda task: self._ended(call, task))
         else:
             call.finish(result, None)
 
