@@ -208,3 +208,24 @@ def test_a_paused_queue_stays_paused() -> None:
         desk.broker = Broker.restored(disk, 0.0, "s", count(100), epoch=epoch)
         disk += desk.broker.out.take_writes()
         assert desk.broker.queues.get("q").paused
+
+
+def test_a_poison_task_is_alone_after_a_restart() -> None:
+    """A worker that keeps a task that lost two others over a restart is given nothing beside it, until it has ended."""
+    desk = Desk(journal=True)
+    task = desk.submit("poison")
+    for name in ("a", "b"):
+        lost = desk.consume(name)
+        desk.broker.peers.leave(lost.peer, desk.now, goodbye=False)
+        desk.wait(1.0)
+    worker = desk.consume("w", 2)
+    (token,) = worker.held
+    again(desk)
+    back = desk.consume("w", 2)
+    assert desk.broker.work.reclaim(back, task.id, token, desk.now) == "held"
+    desk.broker.peers.settle(back.peer, desk.now)
+    desk.take()
+    desk.submit("other")
+    assert desk.deliveries() == []
+    desk.settle(back)
+    assert desk.deliveries() == [("w", "other")]

@@ -560,14 +560,15 @@ class Queue:
             if idle is not None:
                 self._leave_aside(task)
                 self._give(task, idle)
-                self._set_apart(idle.peer)
+                self.set_apart(idle.peer)
                 self._release()
             elif able and self.reserved is None:
                 # One peer at a time: its free slots stay empty until it holds nothing.
                 self.reserved = min(able, key=lambda each: each.peer.held).peer
-                self._set_apart(self.reserved)
+                self.set_apart(self.reserved)
 
-    def _set_apart(self, peer: Peer) -> None:
+    def set_apart(self, peer: Peer) -> None:
+        """Keep a peer for a poison task, which it has or is to have: it is given nothing else."""
         peer.solo = self
         peer.look_open()
 

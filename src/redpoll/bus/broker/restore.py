@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 from redpoll.bus.broker import outputs
 from redpoll.bus.broker.limits import CHARGE
 from redpoll.bus.broker.outputs import Brief, Dead, Declared, Ended, Kept, Keyed, Put, Taken, Write
-from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DEAD, DURABLE, GONE, TAKEN, Consumer, Peer, Queue, Task
+from redpoll.bus.broker.queue import ACCEPTED, CANCEL, DEAD, DURABLE, GONE, POISON, TAKEN, Consumer, Peer, Queue, Task
 
 __all__ = ["Restored", "Stored", "bury", "hold", "task_of"]
 
@@ -116,6 +116,8 @@ def hold(task: Task, taken: Taken, consumer: Consumer, *, accepted: bool) -> Non
     task.queue.taken += 1
     consumer.held[taken.token] = task
     consumer.peer.held += 1
+    if task.extra is not None and task.extra.lost >= POISON:
+        task.queue.set_apart(consumer.peer)
 
 
 def bury(queue: Queue, dead: Dead, peer: Peer) -> None:

@@ -323,7 +323,8 @@ async def test_a_dropped_bus(caplog: pytest.LogCaptureFixture) -> None:
         await bus.tasks.worker(lambda task: task.data, queue="q").__aenter__()
         await bus.broadcast.subscribe(print, subject="a").__aenter__()
         await bus.broadcast.subscribe(print, durable="kept").__aenter__()
-        assert await bus.tasks.run(1, queue="q") == 1
+        assert await bus.tasks.run(1, queue="q", timeout=600) == 1
+        await bus.tasks.submit(2, queue="other", timeout=600)
         assert len(hub.hub._clients) == len(life._members) == 1
         del bus
         with pytest.warns(ResourceWarning) as warned:

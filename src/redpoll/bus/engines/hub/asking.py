@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import itertools
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -220,7 +221,7 @@ class Asking:
         if self._timeouts[0][1] == number:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = self.loop.call_at(when, self._time_out)
+            self._timer = self.loop.call_at(when, _time_out, weakref.ref(self))
 
     def _limit_absence(self, number: int, request: Request) -> None:
         if request.absence is not None:
@@ -260,7 +261,14 @@ class Asking:
             self._give_up(request, error)
         while timeouts and timeouts[0][1] not in self._requests:
             heapq.heappop(timeouts)
-        self._timer = self.loop.call_at(timeouts[0][0], self._time_out) if timeouts else None
+        self._timer = self.loop.call_at(timeouts[0][0], _time_out, weakref.ref(self)) if timeouts else None
+
+
+def _time_out(asking: weakref.ref[Asking]) -> None:
+    """Time requests out. The timer does not keep an engine that was dropped."""
+    found = asking()
+    if found is not None:
+        found._time_out()
 
 
 _IMPATIENT: Final = frozenset({p.CALL, p.PUBLISH, p.EVENT, p.TAKE, p.SUBSCRIBE, p.WATCH, p.CONSUME})
