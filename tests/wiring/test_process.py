@@ -9,7 +9,7 @@ import threading
 import pytest
 
 from redpoll import GLOBAL, PROCESS, Wiring
-from redpoll.errors import Closed, NameTaken, UnknownName
+from redpoll.errors import Closed, NameTaken, PeerLost, UnknownName
 from redpoll.wiring import process
 from tests.wiring.support import PATIENCE, directory, get, until
 
@@ -46,6 +46,24 @@ async def test_closing_ends_what_others_asked_for(monkeypatch: pytest.MonkeyPatc
         assert not a._board.tasks
         binding.cancel()
     assert not b._board.tasks
+
+
+async def test_trunks_are_added_on_their_own_loops() -> None:
+    """The trunk of a wiring that another one makes is added to those of its board by its own loop, which looks at them."""
+    async with Wiring() as a, Wiring() as b:
+        await b.create_exchange("F", scope=PROCESS)
+        there = await asyncio.to_thread(a._neighbour.find, "exchange", "F")
+        assert there is not None
+        for trunk in (there, there.twin):
+            await until(lambda trunk=trunk: trunk.board.trunks.get((trunk.identity, trunk.run)) == [trunk])  # type: ignore[misc]
+        there.give_up(PeerLost(None, "for this test"))
+        again = a._neighbour.find("exchange", "F")
+        assert again is not None
+        key = again.twin.identity, again.twin.run
+        assert again.twin not in b._board.trunks[key]
+        again.give_up(PeerLost(None, "before it was added"))
+        await until(lambda: again.twin in b._board.trunks[key])
+        assert (b.identity, b._board.run) not in a._board.trunks
 
 
 async def test_errors_come_back() -> None:

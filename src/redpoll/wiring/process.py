@@ -145,9 +145,13 @@ class ProcessTrunk(Trunk):
     twin: ProcessTrunk
 
     def __init__(self, own: Neighbour, other: Neighbour) -> None:
-        super().__init__(own.board, other.board.identity, other.board.run)
         self._own = own
         self._other = other
+        super().__init__(own.board, other.board.identity, other.board.run)
+
+    def enter(self) -> None:
+        """Add it to the trunks of its board, on the loop of that: the other wiring may have made it, on another thread."""
+        self._own.handover.post(super().enter)
 
     @property
     def place(self) -> str:

@@ -60,7 +60,12 @@ class Trunk(ABC):
         self._starved: deque[Pipe] = deque()
         #: True if `pump` will be called.
         self._called = False
-        board.trunks.setdefault((identity, run), []).append(self)
+        self.enter()
+
+    def enter(self) -> None:
+        """Add it to the trunks of its board, unless it is lost."""
+        if self.up:
+            self.board.trunks.setdefault((self.identity, self.run), []).append(self)
 
     # Differences
 
@@ -209,10 +214,11 @@ class Trunk(ABC):
             return
         self.up = False
         self._starved.clear()
-        same = self.board.trunks[self.identity, self.run]
-        same.remove(self)
-        if not same:
-            del self.board.trunks[self.identity, self.run]
+        same = self.board.trunks.get((self.identity, self.run), [])
+        if self in same:
+            same.remove(self)
+            if not same:
+                del self.board.trunks[self.identity, self.run]
         self.board.trunk_lost(self, final=final)
         watchers, self.watchers = self.watchers, {}
         for watcher in watchers:
