@@ -385,8 +385,8 @@ def asked(link: Link, kind: int = REQ_ACK) -> Sent:
 def held_bytes(link: Link) -> int:
     """Bytes that a link holds of what arrived in part."""
     incoming = link.incoming
-    body, partial = incoming.current, incoming.partial
-    bodies = set() if partial is None else set(partial._bodies.values())
+    body = incoming.current
+    bodies = set(incoming._bodies.values())
     if body is not None:
         bodies.add(body)
     return len(incoming.tail) + sum(len(each.buffer) + len(each.header) for each in bodies)

@@ -7,7 +7,8 @@ import pytest
 from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import Assembly
 from redpoll.wire.bodies import LARGE
-from redpoll.wire.partial import MAX_DISCARDED, Partial
+from redpoll.wire.memory import Memory
+from redpoll.wire.partial import MAX_DISCARDED, Incoming
 from tests.wire.support import (
     ACK,
     ANSWER,
@@ -150,7 +151,7 @@ def test_beginning_an_answer_costs_the_same_however_many_have() -> None:
         asked.append(serial)
         return True
 
-    partial = Partial(settings())
+    partial = Incoming(settings(), Memory())
     for serial in range(MAX_DISCARDED):
         partial.begin(Assembly(NAME, serial, ANSWER | CONTINUED, b"", 10, 0, None), awaited)
     assert len(partial.answers) == MAX_DISCARDED
@@ -163,8 +164,7 @@ def test_answers_before_the_peer_is_known_are_limited() -> None:
     feed(link, handshake() + announcement())
     begun = [frame(ANSWER | CONTINUED, serial, (9).to_bytes(8, "big") + b"x") for serial in range(2 * MAX_DISCARDED)]
     feed(link, b"".join(begun))
-    assert link.incoming.partial is not None
-    assert len(link.incoming.partial.answers) == MAX_DISCARDED
+    assert len(link.incoming.answers) == MAX_DISCARDED
     with pytest.raises(ProtocolError, match="4097 discarded partial messages exceed the limit of 4096"):
         feed(link, frame(ANSWER | CONTINUED, 2 * MAX_DISCARDED, (9).to_bytes(8, "big")))
 
@@ -303,7 +303,7 @@ def test_a_cancel_costs_the_same_whatever_is_begun() -> None:
 
         __hash__ = int.__hash__
 
-    partial = Partial(settings())
+    partial = Incoming(settings(), Memory())
     for serial in range(1000):
         body = Assembly(NAME, Counted(serial), ANSWER | CONTINUED, b"", 10, 0, None)
         body.discard()
@@ -311,8 +311,8 @@ def test_a_cancel_costs_the_same_whatever_is_begun() -> None:
     message = Assembly(NAME, Counted(5000), REQ_ACK | CONTINUED, b"", 10, 0, None)
     partial.begin(message, lambda *_: False)
     Counted.compared = 0
-    assert partial.message(5000) is message
-    assert partial.message(5001) is None
+    assert partial.drop(5001) is None
+    assert partial.drop(5000) is message
     assert Counted.compared < 10
 
 

@@ -28,7 +28,7 @@ from redpoll.wire.link import Link
 from redpoll.wire.link_timers import watch_transfer
 from redpoll.wire.metadata import MAX_METADATA, Field, decode_metadata
 from redpoll.wire.outgoing import Body
-from redpoll.wire.partial import MAX_DISCARDED, Partial
+from redpoll.wire.partial import MAX_DISCARDED
 from redpoll.wire.peer import Peer
 from redpoll.wire.transfer import LONG
 
@@ -125,10 +125,7 @@ class Bodies:
         if size < total:
             if kind & RETRY and kind & REQ_ACK and self._known(body):
                 body.discard()
-            partial = self._incoming.partial
-            if partial is None:
-                partial = self._incoming.partial = Partial(link.settings)
-            partial.begin(body, self._awaits)
+            self._incoming.begin(body, self._awaits)
         if not body.discarded:
             # Only now, when the frame is known to be legal: from here on the body ends, at the latest with the link.
             memory.take(body, link)
@@ -147,8 +144,7 @@ class Bodies:
         peer: Peer | None = self._link.peer
         if peer is None:
             # Any answer may be one that a request waits for.
-            partial = self._incoming.partial
-            return partial is None or len(partial.answers) <= MAX_DISCARDED
+            return len(self._incoming.answers) <= MAX_DISCARDED
         return peer.awaits_answer(self._link, identity, serial)
 
     def _accepts(self, serial: int, kind: int) -> bool:
@@ -169,8 +165,7 @@ class Bodies:
     def fragment(self, shared: memoryview, source: Any, pos: int, end: int) -> int:
         """Read a fragment of a message that has begun."""
         identity, serial, size, _, _ = PREAMBLE.unpack_from(source, pos)
-        partial = self._incoming.partial
-        body = None if partial is None else partial.get(identity, serial)
+        body = self._incoming.get(identity, serial)
         if body is None:
             raise ProtocolError(f"fragment of message {serial}, which has not begun")
         if body.filled + size > body.total or not size:
@@ -209,12 +204,11 @@ class Bodies:
         now = link.liveness.last_received
         if body.kind & ANSWER:
             peer.answer_progressed(link, body.identity, body.serial, now)
-        partial = self._incoming.partial
-        if partial is None or self._progress_at == now:
+        if self._progress_at == now:
             # Once per read, however many pieces it has.
             return
         self._progress_at = now
-        for identity, serial in partial.answers:
+        for identity, serial in self._incoming.answers:
             peer.answer_progressed(link, identity, serial, now)
 
     def _complete(self, body: Assembly) -> None:

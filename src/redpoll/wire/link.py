@@ -177,7 +177,7 @@ class Link:
         settings = self.settings
         self.liveness = Liveness(settings, now)
         self.stall_detector = StallDetector(settings.transfer_timeout)
-        self.incoming = Incoming(self.memory)
+        self.incoming = Incoming(settings, self.memory)
         self.receive_window = ReceiveWindow(settings.window, settings.window_bytes)
 
     # Lifecycle

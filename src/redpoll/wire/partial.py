@@ -7,7 +7,6 @@ nothing waits for are counted and not kept.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from redpoll.errors import ProtocolError
 from redpoll.wire.assembly import Assembly
@@ -16,7 +15,7 @@ from redpoll.wire.frames import ANSWER, REQ_ACK, RETRY, is_later
 from redpoll.wire.memory import Memory
 from redpoll.wire.settings import Settings
 
-__all__ = ["MAX_DISCARDED", "Incoming", "Partial"]
+__all__ = ["MAX_DISCARDED", "Incoming"]
 
 #: Maximum partial messages and answers per link that are discarded, such as answers to abandoned requests; of each only
 #: the number of bytes is kept.
@@ -26,26 +25,39 @@ MAX_DISCARDED = 4096
 _FEW = 64
 
 
-class Partial:
-    """Partial messages and answers of one link, by identity and serial. Serials of answers are this end's.
+class Incoming:
+    """What one link has received of messages that are not complete; reader.py and bodies.py fill it.
+
+    Messages and answers in fragments are kept by identity and serial. Serials of answers are this end's.
 
     Attributes:
-        answers: The answers that are not discarded.
+        tail: The beginning of a frame, or frames that wait for the link to get its peer, or for memory.
+        awaiting_peer: Whether frames in the tail wait for the link to get its peer: set it, then call `Reader.resume`.
+        current: The body that the socket is read into, or None.
+        missing: Missing bytes of its current frame.
+        long: Whether a long body is being received.
+        answers: The answers in fragments that are not discarded.
+        paused: Whether the node has no memory for what follows: do not read until `can_resume`, then call
+            `Reader.read_on`.
+        waiting: The body that waits for memory; None if a message that has not begun does.
+        waiting_kind: Type of that message.
     """
 
     __slots__ = (
-        "_bodies",
-        "_by_serial",
-        "_bytes",
-        "_discarded",
-        "_many",
-        "_max_bytes",
-        "_max_messages",
-        "_messages",
-        "answers",
-    )
+        "_bodies", "_by_serial", "_bytes", "_discarded", "_many", "_max_bytes", "_max_messages", "_memory", "_messages",
+        "answers", "awaiting_peer", "current", "long", "missing", "paused", "tail", "waiting", "waiting_kind",
+    )  # fmt: skip
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: Settings, memory: Memory) -> None:
+        self._memory = memory
+        self.tail = b""
+        self.awaiting_peer = False
+        self.current: Assembly | None = None
+        self.missing = 0
+        self.long = False
+        self.paused = False
+        self.waiting: Assembly | None = None
+        self.waiting_kind = 0
         self._bodies: dict[tuple[bytes, int], Assembly] = {}
         #: The messages, not answers, by serial, as a cancel frame names them; of two with one serial the later.
         self._by_serial: dict[int, Assembly] = {}
@@ -62,21 +74,35 @@ class Partial:
         self._many = 0
 
     @property
-    def oldest(self) -> Assembly | None:
-        """The oldest of these that will be delivered, or None."""
-        return next((body for body in self._bodies.values() if not body.discarded), None)
+    def unfinished(self) -> bool:
+        """True if an accepted message has arrived in part."""
+        return bool(self.tail) or self._oldest is not None
 
-    def all(self) -> list[Assembly]:
-        """Return all partial messages and answers."""
-        return list(self._bodies.values())
+    @property
+    def _oldest(self) -> Assembly | None:
+        for body in self._bodies.values():
+            if not body.discarded:
+                return body
+        return None if self.current is None or self.current.discarded else self.current
+
+    def oldest(self, received: int) -> object:
+        """Return a key of the oldest partial message: identity and serial, or the stream position of a frame, or None.
+
+        It does not refer to the message, so that keeping it does not keep the message's memory.
+
+        Args:
+            received: Total bytes received over the link.
+        """
+        body = self._oldest
+        if body is not None:
+            return body.identity, body.serial
+        return received - len(self.tail) if self.tail else None
+
+    # Messages and answers in fragments
 
     def get(self, identity: bytes, serial: int) -> Assembly | None:
-        """Return the message or answer with an identity and a serial, or None."""
+        """Return the message or answer in fragments with an identity and a serial, or None."""
         return self._bodies.get((identity, serial))
-
-    def message(self, serial: int) -> Assembly | None:
-        """Return the message, not an answer, with a serial, or None."""
-        return self._by_serial.get(serial)
 
     def begin(self, body: Assembly, awaited: Callable[[bytes, int], bool]) -> None:
         """Add a message or an answer whose first fragment arrived.
@@ -121,7 +147,7 @@ class Partial:
         self._count_discarded(len(keys))
 
     def discard(self, body: Assembly) -> None:
-        """Discard a message that has begun, and free its place."""
+        """Discard a body, and free its place; the bytes that still arrive are dropped."""
         if not body.discarded and self._bodies.get((body.identity, body.serial)) is body:
             self._messages -= 1
             self._bytes -= body.size
@@ -129,7 +155,7 @@ class Partial:
         body.discard()
 
     def discard_later(self, serial: int) -> None:
-        """Discard acknowledged messages with later serials: they are resent over another link."""
+        """Discard partial messages with serials after the given one, which are resent over another link."""
         for body in self._bodies.values():
             first_time = body.kind & (REQ_ACK | RETRY | ANSWER) == REQ_ACK
             if first_time and not body.discarded and is_later(body.serial, serial):
@@ -139,20 +165,31 @@ class Partial:
                 self._discarded += 1
 
     def discard_all(self) -> None:
-        """Discard everything."""
+        """Discard everything; the bytes that still arrive are dropped."""
         for body in self._bodies.values():
             self._discarded += not body.discarded
             body.discard()
         self.answers.clear()
         self._messages = self._bytes = 0
+        if self.current is not None:
+            self.current.discard()
 
     def _count_discarded(self, count: int) -> None:
         self._discarded += count
         if self._discarded > MAX_DISCARDED:
             raise ProtocolError(f"{self._discarded} discarded partial messages exceed the limit of {MAX_DISCARDED}")
 
+    def drop(self, serial: int) -> Assembly | None:
+        """Drop a message in fragments; return its body, or None."""
+        body = self._by_serial.get(serial)
+        if body is not None:
+            self.end(body)
+        return body
+
     def end(self, body: Assembly) -> None:
         """Remove a body that is complete or dropped, unless another one with the same identity and serial is stored."""
+        self.long = False
+        self._memory.drop(body)
         key = body.identity, body.serial
         if self._bodies.get(key) is not body:
             return
@@ -167,94 +204,12 @@ class Partial:
             self._messages -= 1
             self._bytes -= body.size
 
-
-@dataclass(slots=True, eq=False)
-class Incoming:
-    """What one link has received of messages that are not complete; reader.py and bodies.py fill it."""
-
-    memory: Memory
-    #: The beginning of a frame, or frames that wait for the link to get its peer, or for memory.
-    tail: bytes = b""
-    #: Whether frames in the tail wait for the link to get its peer: set it, then call `Reader.resume`.
-    awaiting_peer: bool = False
-    #: The body that the socket is read into, or None.
-    current: Assembly | None = None
-    #: Missing bytes of its current frame.
-    missing: int = 0
-    #: Whether a long body is being received.
-    long: bool = False
-    #: Messages in fragments; created with the first one.
-    partial: Partial | None = None
-    #: Whether the node has no memory for what follows: do not read until `can_resume`, then call `Reader.read_on`.
-    paused: bool = False
-    #: The body that waits for memory; None if a message that has not begun does.
-    waiting: Assembly | None = None
-    #: Type of that message.
-    waiting_kind: int = 0
-
-    @property
-    def unfinished(self) -> bool:
-        """True if an accepted message has arrived in part."""
-        return bool(self.tail) or self._oldest is not None
-
-    @property
-    def _oldest(self) -> Assembly | None:
-        body = None if self.partial is None else self.partial.oldest
-        return body or (None if self.current is None or self.current.discarded else self.current)
-
-    def oldest(self, received: int) -> object:
-        """Return a key of the oldest partial message: identity and serial, or the stream position of a frame, or None.
-
-        It does not refer to the message, so that keeping it does not keep the message's memory.
-
-        Args:
-            received: Total bytes received over the link.
-        """
-        body = self._oldest
-        if body is not None:
-            return body.identity, body.serial
-        return received - len(self.tail) if self.tail else None
-
-    def discard_later(self, serial: int) -> None:
-        """Discard partial messages with serials after the given one, which are resent over another link."""
-        if self.partial is not None:
-            self.partial.discard_later(serial)
-
-    def drop(self, serial: int) -> Assembly | None:
-        """Drop a message in fragments; return its body, or None."""
-        body = None if self.partial is None else self.partial.message(serial)
-        if body is not None:
-            self.end(body)
-        return body
-
-    def end(self, body: Assembly) -> None:
-        """Remove a body that is complete or dropped."""
-        self.long = False
-        if self.partial is not None:
-            self.partial.end(body)
-        self.memory.drop(body)
-
-    def discard(self, body: Assembly) -> None:
-        """Discard a body, and free its place; the bytes that still arrive are dropped."""
-        if self.partial is None:
-            body.discard()
-        else:
-            self.partial.discard(body)
-
-    def discard_all(self) -> None:
-        """Discard everything; the bytes that still arrive are dropped."""
-        if self.partial is not None:
-            self.partial.discard_all()
-        if self.current is not None:
-            self.current.discard()
-
     def release_memory(self) -> None:
         """Release the memory of partial messages: the link is lost."""
-        bodies = [] if self.partial is None else self.partial.all()
+        for body in self._bodies.values():
+            self._memory.drop(body)
         if self.current is not None:
-            bodies.append(self.current)
-        for body in bodies:
-            self.memory.drop(body)
+            self._memory.drop(self.current)
         self.unpause()
 
     # At the node's memory limit
@@ -274,5 +229,5 @@ class Incoming:
         """True if there is memory now for what waits."""
         body = self.waiting
         return (
-            self.memory.may_begin(self.waiting_kind) if body is None else body.discarded or self.memory.may_grow(body)
+            self._memory.may_begin(self.waiting_kind) if body is None else body.discarded or self._memory.may_grow(body)
         )
