@@ -385,6 +385,17 @@ def test_withdrawn_in_the_read_that_brought_it() -> None:
     assert link.unreleased == 1
 
 
+def test_withdrawn_in_a_read_that_is_refused() -> None:
+    """Of a read whose messages are all refused, one that was withdrawn in it is refused once, and counted once."""
+    link = linked(slots=9)
+    taken(link)
+    feed(link, frame(REQ_ACK, 1) + frame(REQ_ACK, 2) + frame(CANCEL, 1))
+    slots = peer_of(link).slots
+    slots.refuse_arrived(link, 1, "no")
+    assert [serial for _, serial, _, _, _ in sent(link)] == [1, 2]
+    assert (link.unreleased, slots.withdrawn, slots.busy, link.busy) == (0, 0, False, False)
+
+
 @pytest.mark.parametrize("many", [False, True])
 def test_withdrawn_behind_one_that_is_not_acknowledged(many: bool) -> None:
     """A message withdrawn in its read never begins, also where only unacknowledged ones wait: its slot stayed taken."""

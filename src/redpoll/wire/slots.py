@@ -220,7 +220,7 @@ class Slots:
         return None
 
     def free_slot(self) -> None:
-        """Free the slot that `finish()` left to the caller."""
+        """Free a slot: of a message that ends, or that `finish()` left to the caller."""
         self.running -= 1
         self.pool.used -= 1
 
@@ -290,8 +290,7 @@ class Slots:
         """Refuse a message: free its slot, and send the reason to an announced sender. Return False if it had ended."""
         if message.phase:
             return False
-        self.running -= 1
-        self.pool.used -= 1
+        self.free_slot()
         self._refuse(message, code, text)
         return True
 
@@ -353,25 +352,27 @@ class Slots:
             promised: Whether to refuse also those begun before our goodbye, which promised to handle them.
         """
         self.drop_withdrawn(link)
-        messages, link.arrived.messages = link.arrived.messages, []
-        for message in messages:
+        promises, refused = [], []
+        for message in link.arrived.messages:
             if link.accepting and link.announced is not None and message.kind & (REQ_ACK | RETRY) == REQ_ACK:
                 if self.unacked.get(message.serial) is message:
                     del self.unacked[message.serial]
                 link.reject_from(message.serial)
             elif not promised and not link.accepting and message.kind & REQ_ACK:
-                link.arrived.messages.append(message)
+                promises.append(message)
             else:
-                self.counters.received += 1
-                link.unreleased += 1
-                self._refuse(message, code, text)
+                refused.append(message)
+        link.arrived.messages = refused
+        self.refuse_arrived(link, code, text)
+        link.arrived.messages = promises
 
     def refuse_arrived(self, link: Link, code: int, text: str) -> None:
         """Refuse all messages that a link received, before they are in the inbox."""
+        self.drop_withdrawn(link)
         messages, link.arrived.messages = link.arrived.messages, []
+        self.counters.received += len(messages)
+        link.unreleased += len(messages)
         for message in messages:
-            self.counters.received += 1
-            link.unreleased += 1
             self._refuse(message, code, text)
 
     def release_with_answer(self, message: Inbound[Any], answer: Payload) -> None:
